@@ -1,0 +1,35 @@
+"""Step-level credit for reinforcement learning of LLM agents: steps in, advantages out."""
+
+from ascribe.assign import Assignment, assign
+from ascribe.check import DropGroup, Keep, Policy, Raise, Report, check
+from ascribe.credit import Credit, Reason, Term
+from ascribe.diagnose import Diagnosis, diagnose
+from ascribe.problems import Kind, Problem, Severity, TableError
+from ascribe.recipes import RECIPES, Recipe, recipe
+from ascribe.table import StepTable
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "RECIPES",
+    "Assignment",
+    "Credit",
+    "Diagnosis",
+    "DropGroup",
+    "Keep",
+    "Kind",
+    "Policy",
+    "Problem",
+    "Raise",
+    "Reason",
+    "Recipe",
+    "Report",
+    "Severity",
+    "StepTable",
+    "TableError",
+    "Term",
+    "assign",
+    "check",
+    "diagnose",
+    "recipe",
+]

@@ -1,0 +1,44 @@
+"""The ``ascribe`` command: parse, call the library, print.
+
+Exit codes: 0 done; 1 the rollouts have a problem that stopped the command, or that ``check`` was
+asked to find; 2 the command was called wrongly (unknown recipe, no such file).
+"""
+
+from typing import Annotated
+
+import typer
+
+from ascribe.cli.check import check
+from ascribe.cli.credit import credit
+from ascribe.cli.recipes import recipes
+from ascribe.cli.show import show
+
+app = typer.Typer(
+    name="ascribe",
+    help="Step-level credit for reinforcement learning of LLM agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(check)
+app.command()(credit)
+app.command()(recipes)
+app.command()(show)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Step-level credit for reinforcement learning of LLM agents."""
+    if version:
+        from ascribe import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,54 @@
+"""``ascribe check``: what is wrong with a file of rollouts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ascribe.check import Report
+from ascribe.check import check as check_table
+from ascribe.cli import screen
+from ascribe.problems import Severity
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+FileArgument = Annotated[
+    Path, typer.Argument(help="Rollouts: .parquet, .jsonl or .jsonl.gz.", show_default=False)
+]
+
+
+def check(
+    file: FileArgument,
+    group_size: Annotated[
+        int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Warnings also end with exit code 1.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List everything that is wrong with a file of rollouts, and what to do about it.
+
+    Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
+    found (with --strict: a warning), 2 if the file cannot be opened.
+    """
+    rollouts = screen.open_rollouts(file, as_json=as_json)
+    found = check_table(rollouts.table, group_size=group_size)
+    report = Report(found.rows, (*found.problems, *rollouts.notes))
+    if as_json:
+        screen.print_json({"file": str(file), "refused": False, **report.as_dict()})
+    else:
+        if report.problems:
+            screen.out.print(screen.problem_table(report.problems))
+        screen.out.print(_verdict(file, report))
+    limit = Severity.WARNING if strict else Severity.ERROR
+    if report.worst is not None and report.worst >= limit:
+        raise typer.Exit(1)
+
+
+def _verdict(file: Path, report: Report) -> Text:
+    said = f"{screen.safe(file)}: {report.rows:,} rows, "
+    if report.worst is None:
+        return Text(said + "no problems.", style="green")
+    kinds = f"{len(report.problems)} kinds of problems, the worst a {report.worst.name.lower()}."
+    return Text(said + kinds, style=screen.STYLES[report.worst])

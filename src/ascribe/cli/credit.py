@@ -1,0 +1,143 @@
+"""``ascribe credit``: advantages for a file of rollouts."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.assign import Assignment, assign, credit_columns
+from ascribe.check import DropGroup, Keep, Policy, Raise
+from ascribe.cli import screen
+from ascribe.cli.check import FileArgument, JsonFlag
+from ascribe.diagnose import Diagnosis, diagnose
+from ascribe.files import SUFFIXES, Rollouts, write
+from ascribe.problems import TableError
+from ascribe.recipes import Recipe, recipe
+
+POLICIES: dict[str, Policy] = {"raise": Raise(), "drop": DropGroup(), "keep": Keep()}
+
+RecipeOption = Annotated[str, typer.Option(help="Name of a recipe; see: ascribe recipes.")]
+PresetOption = Annotated[
+    str | None, typer.Option(help="The recipe as public code computes it; see: ascribe recipes.")
+]
+SetOption = Annotated[
+    list[str], typer.Option("--set", help="Change a parameter: --set gamma=1.0. Repeatable.")
+]
+
+
+def credit(
+    file: FileArgument,
+    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    recipe: RecipeOption = "gigpo",
+    preset: PresetOption = None,
+    parameters: SetOption = [],  # noqa: B006 (typer copies it)
+    policy: Annotated[
+        str, typer.Option(help="What to do about errors: raise, drop (their groups) or keep.")
+    ] = "raise",
+    group_size: Annotated[
+        int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the rollouts with their advantages, and say where the signal is.
+
+    Adds the columns advantage and reason, and advantage_TERM and reason_TERM for each term of the
+    recipe. An advantage is null where there is no credit; the reason says why.
+    """
+    estimator = make_recipe(recipe, preset, parameters)
+    if policy not in POLICIES:
+        screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(POLICIES)}")
+    if not out.name.endswith(SUFFIXES):
+        screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
+    rollouts = screen.open_rollouts(file, as_json=as_json)
+    try:
+        assigned = assign(rollouts.table, estimator, POLICIES[policy], group_size=group_size)
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=file)
+    except ImportError as error:
+        screen.wrong_call(str(error))
+    _write(rollouts, assigned, out)
+    diagnosis = diagnose(rollouts.table.take(assigned.decision.keep), _kept(assigned))
+    if as_json:
+        screen.print_json(
+            {
+                "file": str(file),
+                "out": str(out),
+                "recipe": repr(estimator),
+                "dropped": {
+                    "groups": assigned.decision.dropped_groups,
+                    "rows": int((~assigned.decision.keep).sum()),
+                    "because": assigned.decision.because,
+                },
+                "problems": assigned.report.counts(),
+                "diagnosis": diagnosis.as_dict(),
+            }
+        )
+        return
+    _print(assigned, diagnosis, estimator, out)
+
+
+def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
+    """The recipe that the options name, or a wrong call."""
+    changes: dict[str, Any] = {}
+    for text in parameters:
+        key, found, value = text.partition("=")
+        if not found:
+            screen.wrong_call(f"--set takes name=value, not {screen.safe(text)!r}")
+        try:
+            changes[key] = json.loads(value)
+        except ValueError:
+            changes[key] = value
+    try:
+        return recipe(name, preset=preset, **changes)
+    except (ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+
+
+def _kept(assigned: Assignment) -> Any:
+    return assigned.credit.rows(assigned.decision.keep)
+
+
+def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
+    arrow = rollouts.table.to_arrow()
+    for name in rollouts.carried.column_names:
+        arrow = arrow.append_column(name, rollouts.carried.column(name))
+    for name, column in credit_columns(assigned.credit).items():
+        arrow = arrow.append_column(name, column)
+    try:
+        write(arrow, out)
+    except OSError as error:
+        screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
+
+
+def _print(assigned: Assignment, found: Diagnosis, estimator: Recipe, out: Path) -> None:
+    dropped = int((~assigned.decision.keep).sum())
+    if assigned.report.problems:
+        counts = ", ".join(f"{name} {n:,}" for name, n in assigned.report.counts().items())
+        screen.out.print(Text(f"Problems (ascribe check says more): {counts}", style="yellow"))
+    if dropped:
+        groups = assigned.decision.dropped_groups
+        screen.out.print(Text(f"Dropped {groups:,} groups, {dropped:,} rows.", style="red"))
+    table = Table(show_header=False)
+    table.add_row("recipe", Text(repr(estimator)))
+    table.add_row(
+        "rows", f"{found.rows:,} in {found.trajectories:,} trajectories, {found.groups:,} groups"
+    )
+    table.add_row("rows with a signal", f"{found.signal_share:.1%}")
+    for name, share in found.term_share.items():
+        table.add_row(f"share of the {name} term", f"{share:.1%} (rms {found.term_rms[name]:.3g})")
+    if found.states is not None:
+        states = found.states
+        table.add_row(
+            "states",
+            f"{states.count:,}, {states.mean_size:.1f} rows each; "
+            f"{states.singleton_share_of_rows:.1%} of rows are alone in theirs",
+        )
+    table.add_row("mean advantage", f"{found.mean_advantage:+.4f}")
+    table.add_row("groups with equal returns", f"{found.zero_variance_groups:,}")
+    table.add_row("groups apart by penalties", f"{found.penalty_only_groups:,}")
+    screen.out.print(table)
+    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))

@@ -1,0 +1,70 @@
+"""``ascribe recipes``: the named estimators and their parameters."""
+
+from dataclasses import MISSING, fields
+from inspect import cleandoc
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.cli import screen
+from ascribe.cli.check import JsonFlag
+from ascribe.recipes import RECIPES, Recipe
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="One recipe, in full.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the recipes, or one of them with its parameters, defaults and presets."""
+    if name is not None and name not in RECIPES:
+        screen.wrong_call(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
+    chosen = list(RECIPES.values()) if name is None else [RECIPES[name]]
+    if as_json:
+        screen.print_json([_describe(kind) for kind in chosen])
+    elif name is None:
+        screen.out.print(_overview(chosen))
+        screen.out.print("One in full: ascribe recipes NAME")
+    else:
+        _in_full(chosen[0])
+
+
+def _describe(kind: type[Recipe]) -> dict[str, object]:
+    return {
+        "name": kind.name,
+        "paper": kind.paper,
+        "summary": _summary(kind),
+        "parameters": _parameters(kind),
+        "presets": kind.presets,
+    }
+
+
+def _summary(kind: type[Recipe]) -> str:
+    return (kind.__doc__ or "").splitlines()[0]
+
+
+def _parameters(kind: type[Recipe]) -> dict[str, object]:
+    return {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+
+
+def _overview(kinds: list[type[Recipe]]) -> Table:
+    table = Table()
+    for column in ("recipe", "what it does", "paper", "presets"):
+        table.add_column(column, overflow="fold")
+    for kind in kinds:
+        presets = ", ".join(kind.presets)
+        table.add_row(Text(kind.name, style="bold"), Text(_summary(kind)), kind.paper, presets)
+    return table
+
+
+def _in_full(kind: type[Recipe]) -> None:
+    screen.out.print(Text(f"{kind.name} ({kind.paper})", style="bold"))
+    screen.out.print(Text(cleandoc(kind.__doc__ or "").split("Attributes:")[0].strip()))
+    table = Table()
+    for column in ("parameter", "default", *kind.presets):
+        table.add_column(column)
+    for parameter, default in _parameters(kind).items():
+        presets = (str(preset.get(parameter, "")) for preset in kind.presets.values())
+        table.add_row(parameter, Text(str(default)), *presets)
+    screen.out.print(table)

@@ -1,0 +1,133 @@
+"""``ascribe show``: one trajectory with its credit, as a coloured table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.arrays import Ints
+from ascribe.assign import assign, credit_columns
+from ascribe.check import Keep
+from ascribe.cli import screen
+from ascribe.cli.check import FileArgument, JsonFlag
+from ascribe.cli.credit import PresetOption, SetOption, make_recipe
+from ascribe.files import Rollouts
+from ascribe.problems import TableError
+from ascribe.table import StepTable
+
+
+def show(
+    file: FileArgument,
+    trajectory: Annotated[
+        str | None, typer.Option(help="Name of a trajectory; the first one by default.")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Credit by this recipe; by default the credit in the file, else gigpo."),
+    ] = None,
+    preset: PresetOption = None,
+    parameters: SetOption = [],  # noqa: B006 (typer copies it)
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one trajectory step by step: state, action, reward, advantage and its terms."""
+    rollouts = screen.open_rollouts(file, as_json=as_json)
+    credit = _credit(rollouts, file, recipe, preset, parameters, as_json=as_json)
+    rows = _rows(rollouts.table, trajectory)
+    steps = rollouts.table.take(rows).to_dicts()
+    for step, row in zip(steps, rows.tolist(), strict=True):
+        step |= {name: column[row] for name, column in credit.items()}
+    if as_json:
+        screen.print_json(steps)
+        return
+    screen.out.print(_table(steps, list(credit)))
+    others = rollouts.table.trajectory.values.size - 1
+    screen.out.print(Text(f"{others:,} more trajectories; pick one with --trajectory.", "dim"))
+
+
+def _credit(
+    rollouts: Rollouts,
+    file: Path,
+    name: str | None,
+    preset: str | None,
+    parameters: list[str],
+    *,
+    as_json: bool,
+) -> dict[str, list[object]]:
+    """The credit columns of the whole table: computed, or as they stand in the file."""
+    if name is None and preset is None and not parameters and rollouts.credit.num_columns:
+        return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
+    estimator = make_recipe(name or "gigpo", preset, parameters)
+    try:
+        credit = assign(rollouts.table, estimator, Keep()).credit
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=file)
+    except ImportError as error:
+        screen.wrong_call(str(error))
+    return {name: column.to_pylist() for name, column in credit_columns(credit).items()}
+
+
+def _rows(table: StepTable, trajectory: str | None) -> Ints:
+    """Rows of the trajectory by step, padding last."""
+    if len(table) == 0:
+        screen.wrong_call("the file has no rows")
+    names = list(table.trajectory.values)
+    if trajectory is not None and trajectory not in names:
+        known = ", ".join(screen.safe(name, 30) for name in names[:5])
+        screen.wrong_call(f"no trajectory {trajectory!r}; there are {len(names):,}: {known}, ...")
+    code = 0 if trajectory is None else names.index(trajectory)
+    rows = np.flatnonzero(table.trajectory.codes == code)
+    padding = table.flag("padding", default=False)
+    return rows[np.lexsort((table.step[rows], padding[rows]))]
+
+
+def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
+    title = ", ".join(f"{of} {screen.safe(steps[0][of], 40)}" for of in ("group", "trajectory"))
+    advantages = [name for name in credit if name.startswith("advantage")]
+    table = Table(title=Text(title))
+    table.add_column("step", justify="right")
+    table.add_column("state", max_width=40)
+    table.add_column("action", max_width=40)
+    table.add_column("reward", justify="right")
+    for name in advantages:
+        table.add_column(name.removeprefix("advantage_"), justify="right")
+    table.add_column("reason")
+    largest = max((abs(_number(step[name])) for step in steps for name in advantages), default=0.0)
+    for step in steps:
+        cells = [_cell(step[name], largest) for name in advantages]
+        reason = ", ".join(
+            dict.fromkeys(
+                screen.safe(step[name], 30)
+                for name in credit
+                if name.startswith("reason") and step[name] != "credited"
+            )
+        )
+        state, action = screen.safe(step["state"], 40), screen.safe(step["action"], 40)
+        invalid = step.get("valid") is False
+        table.add_row(
+            str(step["step"]),
+            Text(state),
+            Text(action, style="strike" if invalid else ""),
+            f"{_number(step['reward']):g}",
+            *cells,
+            Text(reason, style="dim"),
+        )
+    return table
+
+
+def _cell(value: object, largest: float) -> Text:
+    """A number in green or red, the brighter the larger; a dash where there is no credit."""
+    if value is None:
+        return Text("–", style="dim")
+    number = _number(value)
+    if number == 0 or largest == 0:
+        return Text(f"{number:+.3f}")
+    strength = int(90 + 165 * abs(number) / largest)
+    colour = f"rgb(60,{strength},60)" if number > 0 else f"rgb({strength},60,60)"
+    return Text(f"{number:+.3f}", style=colour)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,152 @@
+"""Numbers about a credit: where the signal is, and where it is lost."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ascribe import segments
+from ascribe.arrays import Floats, Ints
+from ascribe.check import penalty_only
+from ascribe.credit import Credit, Reason, Term
+from ascribe.table import Arranged, StepTable
+
+SIZES = (1, 2, 4, 8, 16, 32)
+"""Upper ends of the bins of the histogram of group sizes; a last bin holds the larger ones."""
+
+
+@dataclass(frozen=True)
+class StateGroups:
+    """What the step-level groups look like.
+
+    Attributes:
+        count: number of state groups.
+        mean_size: rows per group.
+        singleton_share_of_groups: share of groups with one row.
+        singleton_share_of_rows: share of rows that are alone in their group.
+        sizes: rows-per-group histogram, by the label of the bin.
+        matched_pairs: pairs of rows that can be compared.
+        revisit_share: share of rows that are not the first visit of their trajectory to the state.
+        zero_variance: groups of two or more whose rows all earned the same.
+        cross_task: groups that hold rows of more than one task.
+    """
+
+    count: int
+    mean_size: float
+    singleton_share_of_groups: float
+    singleton_share_of_rows: float
+    sizes: dict[str, int]
+    matched_pairs: int
+    revisit_share: float
+    zero_variance: int
+    cross_task: int
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Where a credit has signal.
+
+    Attributes:
+        rows: rows that take part (no padding).
+        groups: task groups.
+        trajectories: episodes.
+        mean_advantage: mean over rows. Centring is per trajectory or per visit, not per row, so
+            it is near 0 but not 0 where long and short trajectories fare differently.
+        advantage_rms: root mean square of the advantage over rows.
+        signal_share: share of rows that some term credits.
+        reasons: rows by reason, over all terms.
+        term_share: share of the summed magnitude of each term, weight included.
+        term_rms: root mean square of each term over rows, weight included.
+        zero_variance_groups: task groups whose trajectories all earned the same.
+        penalty_only_groups: task groups whose trajectories differ by penalties alone.
+        states: the step-level groups, if the recipe has a step term.
+    """
+
+    rows: int
+    groups: int
+    trajectories: int
+    mean_advantage: float
+    advantage_rms: float
+    signal_share: float
+    reasons: dict[str, int]
+    term_share: dict[str, float]
+    term_rms: dict[str, float]
+    zero_variance_groups: int
+    penalty_only_groups: int
+    states: StateGroups | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
+    """Numbers about ``credit``, which a recipe computed for ``table``."""
+    steps = table.arranged
+    rows = steps.rows
+    advantage = credit.advantage[rows]
+    size = {
+        name: float(np.abs(term.weight * term.values[rows]).sum())
+        for name, term in credit.terms.items()
+    }
+    summed = sum(size.values())
+    returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
+    same = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
+    several = np.bincount(steps.group_of_trajectory, minlength=steps.group_count) > 1
+    penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, steps.group_of_trajectory)
+    counted = np.bincount(credit.reason, minlength=len(Reason))
+    return Diagnosis(
+        rows=int(rows.size),
+        groups=steps.group_count,
+        trajectories=steps.trajectory_count,
+        mean_advantage=float(advantage.mean()),
+        advantage_rms=_rms(advantage),
+        signal_share=float(credit.credited[rows].mean()),
+        reasons={reason.label: int(counted[reason]) for reason in Reason if counted[reason]},
+        term_share={name: part / summed if summed else 0.0 for name, part in size.items()},
+        term_rms={
+            name: _rms(term.weight * term.values[rows]) for name, term in credit.terms.items()
+        },
+        zero_variance_groups=int((same & several).sum()),
+        penalty_only_groups=int((penalised & several).sum()),
+        states=_states(steps, credit.terms["step"]) if "step" in credit.terms else None,
+    )
+
+
+def _states(steps: Arranged, term: Term) -> StateGroups:
+    labels = term.labels[steps.rows]
+    count = int(labels.max(initial=-1)) + 1
+    size = segments.size(labels, count)
+    size = size[size > 0]
+    taking_part = int(size.sum())
+    visits = segments.pairs(labels, steps.trajectory, steps.trajectory_count)[1]
+    quiet = (term.reason[steps.rows] == Reason.ZERO_VARIANCE) & (labels >= 0)
+    return StateGroups(
+        count=int(size.size),
+        mean_size=taking_part / max(size.size, 1),
+        singleton_share_of_groups=float((size == 1).sum()) / max(size.size, 1),
+        singleton_share_of_rows=float((size == 1).sum()) / max(taking_part, 1),
+        sizes=_histogram(size),
+        matched_pairs=int((size * (size - 1) // 2).sum()),
+        revisit_share=(taking_part - visits) / max(taking_part, 1),
+        zero_variance=int(np.unique(labels[quiet]).size),
+        cross_task=_cross_task(labels, count, steps.group),
+    )
+
+
+def _cross_task(labels: Ints, count: int, task: Ints) -> int:
+    keep = labels >= 0
+    return int((~segments.constant(task[keep].astype(np.float64), labels[keep], count)).sum())
+
+
+def _histogram(size: Ints) -> dict[str, int]:
+    names, low = [], 1
+    for high in SIZES:
+        names.append(str(high) if low == high else f"{low}-{high}")
+        low = high + 1
+    names.append(f"{low}+")
+    counted = np.bincount(np.searchsorted(SIZES, size), minlength=len(names))
+    return dict(zip(names, counted.tolist(), strict=True))
+
+
+def _rms(values: Floats) -> float:
+    return float(np.sqrt(np.mean(values * values)))

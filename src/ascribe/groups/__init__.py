@@ -1,0 +1,18 @@
+"""Which decisions may be compared: partitions of rows, as labels."""
+
+from dataclasses import dataclass
+
+from ascribe.arrays import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A partition of rows.
+
+    ``labels`` runs from 0 to ``count - 1`` without gaps, in the order in which the groups first
+    appear in canonical row order; -1 marks a row that takes no part. ``made_by`` says how.
+    """
+
+    labels: Ints
+    count: int
+    made_by: str
