@@ -26,7 +26,7 @@ class Assignment:
 def assign(
     table: StepTable,
     recipe: Recipe,
-    policy: Policy = Raise(),  # noqa: B008 (policies are frozen)
+    policy: Policy = Raise(),
     *,
     group_size: int | None = None,
 ) -> Assignment:

@@ -6,7 +6,7 @@ the list into the rows to go on with; what it leaves out is counted and named.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -112,19 +112,12 @@ class DropGroup:
         bad = [p for p in report.problems if p.severity >= self.at and p.severity > Severity.NOTE]
         if unplaced := [p for p in bad if p.rows.size == 0]:
             raise TableError(unplaced)
-        drop = np.zeros(len(table), dtype=np.bool_)
-        for problem in bad:
-            drop[problem.rows] = True
-        trajectory, group = table.trajectory.codes, table.group.codes
-        drop |= _touched(trajectory, drop)
-        drop |= _touched(group, drop)
-        because = {
-            problem.kind.label: int(_touched(group, _rows(problem, len(table))).sum())
-            for problem in bad
-        }
+        drop = _whole_groups(table, bad)
         padding = table.flag("padding", default=False)
         if bad and not (~drop & ~padding).any():
             raise TableError(bad)
+        because = {p.kind.label: int(_whole_groups(table, [p]).sum()) for p in bad}
+        group = table.group.codes
         groups = np.unique(group[drop & (group >= 0)]).size
         return Decision(~drop, int(groups), because)
 
@@ -140,18 +133,20 @@ class Keep:
         return Decision(np.ones(len(table), dtype=np.bool_))
 
 
+def _whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:
+    """The rows of problems, the rest of their trajectories, and the groups that those appear in."""
+    rows = np.zeros(len(table), dtype=np.bool_)
+    for problem in problems:
+        rows[problem.rows] = True
+    return _touched(table.group.codes, _touched(table.trajectory.codes, rows))
+
+
 def _touched(codes: Ints, rows: Bools) -> Bools:
     """Rows that share a code with one of ``rows``; a missing code is shared with none."""
     hit = np.zeros(codes.max(initial=-1) + 2, dtype=np.bool_)
     hit[codes[rows]] = True
     hit[-1] = False
     return hit[codes] | rows
-
-
-def _rows(problem: Problem, size: int) -> Bools:
-    mask = np.zeros(size, dtype=np.bool_)
-    mask[problem.rows] = True
-    return mask
 
 
 # Finding.
@@ -189,7 +184,10 @@ class _Finder:
         self._padding()
         self._values()
         self._identity()
-        if all(problem.severity is not Severity.FATAL for problem in self.found):
+        fatal = [problem for problem in self.found if problem.severity is Severity.FATAL]
+        if fatal:
+            self._sound_groups(fatal)
+        else:
             self._groups()
         return self.found
 
@@ -296,7 +294,7 @@ class _Finder:
         rows = self.real[order]
         copy = again.copy()
         for name, column in self.table.columns().items():
-            if name != "padding":
+            if name not in ("padding", "fingerprint"):
                 values = (column.codes if isinstance(column, Coded) else column)[rows]
                 copy[1:] &= values[1:] == values[:-1]
         self._list(Kind.DUPLICATE_ROW, "repeats a row exactly", order, copy)
@@ -313,6 +311,14 @@ class _Finder:
     def _names(self, column: Coded, codes: Ints) -> str:
         shown = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
         return f"{shown} and {codes.size - 3:,} more" if codes.size > 3 else shown
+
+    def _sound_groups(self, fatal: Sequence[Problem]) -> None:
+        """What the groups can teach that no fatal problem touches: a policy may go on with them."""
+        sound = np.flatnonzero(~_whole_groups(self.table, fatal) & ~self.padding)
+        if sound.size:
+            rest = _Finder(self.table.take(sound), self.group_size)
+            rest._groups()
+            self.found += [replace(problem, rows=sound[problem.rows]) for problem in rest.found]
 
     def _groups(self) -> None:
         """What groups can teach; only for tables whose rows say which decision they are."""

@@ -15,10 +15,10 @@ from ascribe.arrays import Ints
 from ascribe.problems import Kind, Problem, TableError
 from ascribe.table import MISSING_STEP, Coded, StepTable
 
-TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent")
+TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family")
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
-KNOWN_COLUMNS = (*REQUIRED_COLUMNS, "agent", *FLAG_COLUMNS)
+KNOWN_COLUMNS = (*REQUIRED_COLUMNS, "agent", "family", *FLAG_COLUMNS, "fingerprint")
 
 Column = Sequence[Any] | npt.NDArray[Any]
 
@@ -65,7 +65,7 @@ def _reader(name: str) -> Callable[[str, Column, list[Problem]], Any]:
         return _text
     if name in FLAG_COLUMNS:
         return _flag
-    return _step if name == "step" else _reward
+    return {"step": _step, "reward": _reward, "fingerprint": _fingerprint}[name]
 
 
 def _text(name: str, values: Column, problems: list[Problem]) -> Coded | None:
@@ -86,7 +86,7 @@ def _text(name: str, values: Column, problems: list[Problem]) -> Coded | None:
     if whole:
         values = [None if value is None else str(int(value)) for value in values]
     coded = Coded.encode(values)
-    broken = [i for i, value in enumerate(coded.values) if not _encodable(value)]
+    broken = [i for i, value in enumerate(coded.values) if not encodable(value)]
     if broken:
         rows = np.flatnonzero(np.isin(coded.codes, broken))
         detail = f"column {name} holds text that is not valid Unicode"
@@ -147,6 +147,41 @@ def _flag(name: str, values: Column, problems: list[Problem]) -> npt.NDArray[np.
     return np.array(values, dtype=np.bool_)
 
 
+def _fingerprint(
+    name: str,  # noqa: ARG001 (there is one such column)
+    values: Column,
+    problems: list[Problem],
+) -> npt.NDArray[Any] | None:
+    some = next((row for row in values if row is not None), None)
+    if some is None:
+        return None  # given nowhere is the same as absent
+    try:
+        nothing = np.zeros(len(some))
+        matrix = np.array([nothing if row is None else row for row in values])
+    except (TypeError, ValueError):  # a row is no list, or rows differ in length
+        matrix = np.empty(len(values))
+    return checked_fingerprints(matrix, problems)
+
+
+def checked_fingerprints(
+    matrix: npt.NDArray[Any], problems: list[Problem]
+) -> npt.NDArray[Any] | None:
+    """Fingerprints in half or single precision, if every row has as many and all are finite."""
+    if matrix.ndim != 2 or matrix.shape[1] == 0 or matrix.dtype.kind not in "fiu":
+        detail = "fingerprints must have as many numbers in every row"
+        problems.append(Problem(Kind.BAD_FINGERPRINT, detail, count=len(matrix)))
+        return None
+    if matrix.dtype not in (np.float16, np.float32):
+        with np.errstate(over="ignore"):  # what single precision cannot hold is infinite
+            matrix = matrix.astype(np.float32)
+    rows = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if rows.size:
+        detail = "fingerprints hold numbers that are not finite"
+        problems.append(Problem(Kind.BAD_FINGERPRINT, detail, rows, int(rows.size)))
+        return None
+    return matrix
+
+
 def _plain(values: Column) -> Sequence[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
@@ -175,7 +210,8 @@ def _wrong_type(name: str, wanted: str, values: Sequence[Any], kinds: set[type])
     )
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
+    """Whether the text is Unicode throughout, without half a surrogate pair."""
     if text.isascii():
         return True
     try:

@@ -67,6 +67,10 @@ class Kind(Enum):
         Severity.FATAL,
         "a yes/no column must be filled in every row or left out of the file",
     )
+    BAD_FINGERPRINT = (
+        Severity.FATAL,
+        "write as many finite numbers for every row, or nothing where there is no fingerprint",
+    )
     UNKNOWN_COLUMN = (
         Severity.NOTE,
         "the column is carried along and not read; check its spelling if it was meant to be",
@@ -237,7 +241,7 @@ class Problem:
 
     def __str__(self) -> str:
         said = f"{self.kind.label}: {self.detail}{_where(self.rows)}"
-        return f"{self.severity.name.lower()} {said}. {_sentence(self.kind.advice)}"
+        return f"{self.severity.name.lower()} {printable(said)}. {_sentence(self.kind.advice)}"
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, with at most the first 20 rows, for JSON."""
@@ -258,6 +262,15 @@ class TableError(ValueError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Sequence[Problem] = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def printable(text: str) -> str:
+    """The text on one line, with whatever does not print shown by its number instead.
+
+    Names of files and columns, states and actions are written by others, and terminals obey escape
+    sequences.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _where(rows: Ints) -> str:

@@ -56,12 +56,13 @@ def reward_to_go(
     if tail is not None:
         last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True))
         out[last] += gamma * tail[trajectory[last]]
-    reach, factor = 1, gamma
+    reach, factor, later = 1, gamma, np.empty_like(out)
     while reach < out.size and factor != 0.0:
         same = trajectory[reach:] == trajectory[:-reach]
         if not same.any():
             break
-        out[:-reach] += np.where(same, factor * out[reach:], 0.0)
+        np.multiply(out[reach:], factor, out=later[reach:])
+        np.add(out[:-reach], later[reach:], out=out[:-reach], where=same)
         reach, factor = 2 * reach, factor * factor
     return out
 

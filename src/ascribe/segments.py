@@ -47,13 +47,12 @@ def constant(values: Floats, labels: Ints, count: int) -> Bools:
 
     Compares every row with one row of its segment, so rounding in a mean cannot hide equality.
     """
-    keep = labels >= 0
-    labels, values = labels[keep], values[keep]
-    example = np.zeros(count)
+    # One slot more than segments: rows that take no part (label -1) meet in the last one.
+    example = np.zeros(count + 1)
     example[labels] = values
-    out = np.ones(count, dtype=np.bool_)
+    out = np.ones(count + 1, dtype=np.bool_)
     out[labels[values != example[labels]]] = False
-    return out
+    return out[:count]
 
 
 def pick(per_segment: Floats, labels: Ints) -> Floats:
@@ -67,13 +66,11 @@ def pick(per_segment: Floats, labels: Ints) -> Floats:
 
 def first_rows(labels: Ints, count: int) -> Ints:
     """The first row of each segment, or the number of rows for a segment without any."""
-    out = np.full(count, labels.size, dtype=np.int64)
-    backwards = np.arange(labels.size - 1, -1, -1)
-    # Where an index repeats, numpy keeps the last value assigned: here the smallest row.
-    reverse = labels[::-1]
-    keep = reverse >= 0
-    out[reverse[keep]] = backwards[keep]
-    return out
+    out = np.full(count + 1, labels.size, dtype=np.int64)
+    # Where an index repeats, numpy keeps the last value assigned: backwards, the smallest row.
+    # Rows that take no part (label -1) fall into the slot at the end.
+    out[labels[::-1]] = np.arange(labels.size - 1, -1, -1)
+    return out[:count]
 
 
 def by_appearance(labels: Ints, count: int) -> tuple[Ints, int]:
@@ -82,11 +79,12 @@ def by_appearance(labels: Ints, count: int) -> tuple[Ints, int]:
     Labels that no row carries vanish. Returns the new labels and their number.
     """
     first = first_rows(labels, count)
-    present = np.flatnonzero(first < labels.size)
-    order = present[np.argsort(first[present])]
+    new = np.zeros(labels.size, dtype=np.bool_)
+    new[first[first < labels.size]] = True
+    appeared = labels[new]
     rename = np.full(count + 1, -1, dtype=np.int64)
-    rename[order] = np.arange(order.size)
-    return rename[labels], int(order.size)
+    rename[appeared] = np.arange(appeared.size)
+    return rename[labels], int(appeared.size)
 
 
 def pairs(first: Ints, second: Ints, second_count: int) -> tuple[Ints, int]:
@@ -96,11 +94,10 @@ def pairs(first: Ints, second: Ints, second_count: int) -> tuple[Ints, int]:
     those need no sort: the second label names the pair. Only the others are sorted.
     """
     taking_part = (first >= 0) & (second >= 0)
-    owner = np.full(second_count, -1, dtype=np.int64)
-    owner[second[taking_part]] = first[taking_part]
     labels = np.where(taking_part, second, -1)
-    strangers = np.flatnonzero(taking_part)
-    strangers = strangers[owner[second[strangers]] != first[strangers]]
+    owner = np.full(second_count + 1, -1, dtype=np.int64)
+    owner[labels] = first
+    strangers = np.flatnonzero(taking_part & (owner[labels] != first))
     if strangers.size == 0:
         return by_appearance(labels, second_count)
     key = first[strangers] * np.int64(second_count) + second[strangers]

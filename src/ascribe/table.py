@@ -55,6 +55,17 @@ class Coded:
         rename[-1] = -1
         return Coded(rename[self.codes], values[order])
 
+    def used(self) -> "Coded":
+        """The same column without the values that no row has."""
+        present = np.zeros(self.values.size + 1, dtype=np.bool_)
+        present[self.codes] = True
+        present[-1] = False
+        if present.sum() == self.values.size:
+            return self
+        rename = np.cumsum(present) - 1
+        rename[-1] = -1
+        return Coded(rename[self.codes], self.values[present[:-1]])
+
     def take(self, rows: Ints) -> "Coded":
         """The column at these rows; the values stay."""
         return Coded(self.codes[rows], self.values)
@@ -115,10 +126,12 @@ class StepTable:
         action: what the agent did, as text or as a key.
         reward: what the environment paid for the action.
         agent: who acted, in a team.
+        family: the kind of task, for reports; no recipe reads it.
         valid: whether the environment understood the action (absent: all were).
         terminated: whether the episode ended by itself with this step (absent: unknown).
         truncated: whether a limit cut the episode after this step (absent: none was cut).
         padding: a row that fills up a batch and counts for nothing (absent: none does).
+        fingerprint: the state as a vector, one row of numbers each; zeros where there is none.
     """
 
     group: Coded
@@ -128,10 +141,12 @@ class StepTable:
     action: Coded
     reward: Floats
     agent: Coded | None = None
+    family: Coded | None = None
     valid: Bools | None = None
     terminated: Bools | None = None
     truncated: Bools | None = None
     padding: Bools | None = None
+    fingerprint: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}
@@ -144,10 +159,9 @@ class StepTable:
         return len(self.group)
 
     def __repr__(self) -> str:
-        return (
-            f"StepTable({len(self):,} rows, {self.group.values.size:,} groups, "
-            f"{self.trajectory.values.size:,} trajectories, {self.state.values.size:,} states)"
-        )
+        columns = {"groups": self.group, "trajectories": self.trajectory, "states": self.state}
+        counted = (f"{column.used().values.size:,} {name}" for name, column in columns.items())
+        return f"StepTable({len(self):,} rows, {', '.join(counted)})"
 
     def columns(self) -> dict[str, Any]:
         """The columns that are present, by name."""
@@ -242,12 +256,10 @@ class StepTable:
 
 def _arrange(table: StepTable) -> Arranged | None:
     """The canonical arrangement, or None if the table has a fatal problem."""
-    rows = np.arange(len(table))
-    if table.padding is not None:
-        rows = np.flatnonzero(~table.padding)
-    group, trajectory = table.group.codes[rows], table.trajectory.codes[rows]
-    step, reward = table.step[rows], table.reward[rows]
-    if rows.size == 0 or group.min() < 0 or trajectory.min() < 0:
+    real = slice(None) if table.padding is None else np.flatnonzero(~table.padding)
+    group, trajectory = table.group.codes[real], table.trajectory.codes[real]
+    step, reward = table.step[real], table.reward[real]
+    if group.size == 0 or group.min() < 0 or trajectory.min() < 0:
         return None
     if not np.abs(reward).max() <= LARGEST_REWARD:  # also false for NaN
         return None
@@ -263,40 +275,31 @@ def _arrange(table: StepTable) -> Arranged | None:
     starts = np.cumsum(length[present]) - length[present]
     start_of = np.zeros(length.size, dtype=np.int64)
     start_of[present] = starts
-    place = start_of[trajectory] + step
-    at = np.full(rows.size, -1, dtype=np.int64)
-    at[place] = np.arange(rows.size)
+    at = np.full(group.size, -1, dtype=np.int64)
+    at[start_of[trajectory] + step] = np.arange(group.size)
     if at.min() < 0:  # two rows wanted one place
+        return None
+
+    last = at[np.append(starts[1:], at.size) - 1]
+    truncated = table.flag("truncated", default=False)[real]
+    ended = truncated | table.flag("terminated", default=False)[real]
+    if np.count_nonzero(ended) != np.count_nonzero(ended[last]):  # one goes on after its end
         return None
 
     groups, group_of_trajectory = np.unique(owner[present], return_inverse=True)
     label = np.repeat(np.arange(present.size), length[present])
-    rows = rows[at]
-    ends = _per_trajectory_end(table, rows, starts)
-    if ends is None:
-        return None
+    rows = at if isinstance(real, slice) else real[at]
     return Arranged(
         rows=rows,
         group=group_of_trajectory[label],
         trajectory=label,
-        step=step[at],
+        step=np.arange(at.size) - starts[label],
         state=table.state.codes[rows],
         action=table.action.codes[rows],
         reward=reward[at],
         valid=table.flag("valid", default=True)[rows],
-        truncated=ends[label],
+        truncated=truncated[last][label],
         starts=starts,
         group_of_trajectory=group_of_trajectory,
         group_count=int(groups.size),
     )
-
-
-def _per_trajectory_end(table: StepTable, rows: Ints, starts: Ints) -> Bools | None:
-    """Whether each trajectory was truncated; None if one goes on after its end."""
-    last = np.append(starts[1:], rows.size) - 1
-    truncated = table.flag("truncated", default=False)[rows]
-    ended = truncated if table.terminated is None else truncated | table.terminated[rows]
-    if int(ended.sum()) != int(ended[last].sum()):
-        return None
-    cut: Bools = truncated[last]
-    return cut

@@ -4,6 +4,8 @@ Exit codes: 0 done; 1 the rollouts have a problem that stopped the command, or t
 asked to find; 2 the command was called wrongly (unknown recipe, no such file).
 """
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -41,4 +43,7 @@ def root(
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for terminals that lack a character
     app()

@@ -57,8 +57,8 @@ def credit(
         assigned = assign(rollouts.table, estimator, POLICIES[policy], group_size=group_size)
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=file)
-    except ImportError as error:
-        screen.wrong_call(str(error))
+    except (ImportError, ValueError) as error:  # something that the recipe needs is not there
+        screen.wrong_call(screen.safe(error, 400))
     _write(rollouts, assigned, out)
     diagnosis = diagnose(rollouts.table.take(assigned.decision.keep), _kept(assigned))
     if as_json:
@@ -93,7 +93,7 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
             changes[key] = value
     try:
         return recipe(name, preset=preset, **changes)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         screen.wrong_call(screen.safe(error, 400))
 
 
@@ -111,6 +111,9 @@ def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
         write(arrow, out)
     except OSError as error:
         screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
+    except TableError as error:
+        said = screen.safe(error.problems[0].detail, 400)
+        screen.wrong_call(f"cannot write {screen.safe(out)}: {said}")
 
 
 def _print(assigned: Assignment, found: Diagnosis, estimator: Recipe, out: Path) -> None:

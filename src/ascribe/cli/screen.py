@@ -1,6 +1,7 @@
 """What all commands share: the console, safe text, progress, and how errors are said."""
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,12 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from ascribe.files import Rollouts, read
-from ascribe.problems import Problem, Severity, TableError
+from ascribe.problems import Problem, Severity, TableError, printable
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -28,21 +29,22 @@ STYLES = {
 
 
 def safe(text: object, width: int = 80) -> str:
-    """Text of a model or an environment on one line: no control characters, at most ``width``.
-
-    Terminals obey escape sequences, and such text is hostile: whatever does not print is shown by
-    its number instead.
-    """
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode()
-        for c in str(text)[: 2 * width]
-    )
+    """Text of a model or an environment on one line: no control characters, at most ``width``."""
+    shown = printable(str(text)[: 2 * width])
     return shown if len(shown) <= width else shown[: width - 1] + "…"
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output; NaN and infinity never appear in it."""
-    print(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False))
+    """One JSON document on standard output; NaN and infinity, which JSON lacks, are null in it."""
+    print(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False, default=str))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def wrong_call(message: str) -> NoReturn:
@@ -101,7 +103,8 @@ def open_rollouts(file: Path, *, as_json: bool) -> Rollouts:
 def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
     """A bar on standard error that appears only if the work takes more than a second."""
     started = time.monotonic()
-    bar = Progress(console=err, transient=True)
+    said = TextColumn("{task.description}", markup=False)
+    bar = Progress(said, BarColumn(), TaskProgressColumn(), console=err, transient=True)
     task: TaskID | None = None
 
     def report(share: float) -> None:

@@ -1,5 +1,6 @@
 """``ascribe show``: one trajectory with its credit, as a coloured table."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -64,8 +65,8 @@ def _credit(
         credit = assign(rollouts.table, estimator, Keep()).credit
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=file)
-    except ImportError as error:
-        screen.wrong_call(str(error))
+    except (ImportError, ValueError) as error:  # something that the recipe needs is not there
+        screen.wrong_call(screen.safe(error, 400))
     return {name: column.to_pylist() for name, column in credit_columns(credit).items()}
 
 
@@ -74,12 +75,15 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
     if len(table) == 0:
         screen.wrong_call("the file has no rows")
     names = list(table.trajectory.values)
+    if not names:
+        screen.wrong_call("no row names its trajectory; ascribe check says more")
     if trajectory is not None and trajectory not in names:
         known = ", ".join(screen.safe(name, 30) for name in names[:5])
         screen.wrong_call(f"no trajectory {trajectory!r}; there are {len(names):,}: {known}, ...")
-    code = 0 if trajectory is None else names.index(trajectory)
-    rows = np.flatnonzero(table.trajectory.codes == code)
-    padding = table.flag("padding", default=False)
+    codes, padding = table.trajectory.codes, table.flag("padding", default=False)
+    real = codes[~padding & (codes >= 0)]
+    code = int(real.min(initial=len(names) - 1)) if trajectory is None else names.index(trajectory)
+    rows = np.flatnonzero(codes == code)
     return rows[np.lexsort((table.step[rows], padding[rows]))]
 
 
@@ -92,9 +96,11 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
     table.add_column("action", max_width=40)
     table.add_column("reward", justify="right")
     for name in advantages:
-        table.add_column(name.removeprefix("advantage_"), justify="right")
+        heading = screen.safe(name.removeprefix("advantage_"), 30)
+        table.add_column(Text(heading), justify="right")
     table.add_column("reason")
-    largest = max((abs(_number(step[name])) for step in steps for name in advantages), default=0.0)
+    numbers = (_number(step[name]) for step in steps for name in advantages)
+    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     for step in steps:
         cells = [_cell(step[name], largest) for name in advantages]
         reason = ", ".join(
@@ -110,7 +116,7 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
             str(step["step"]),
             Text(state),
             Text(action, style="strike" if invalid else ""),
-            f"{_number(step['reward']):g}",
+            f"{step['reward']:g}",
             *cells,
             Text(reason, style="dim"),
         )
@@ -122,12 +128,15 @@ def _cell(value: object, largest: float) -> Text:
     if value is None:
         return Text("–", style="dim")
     number = _number(value)
-    if number == 0 or largest == 0:
+    if math.isnan(number):
+        return Text(screen.safe(value, 20))
+    if number == 0 or not abs(number) <= largest:
         return Text(f"{number:+.3f}")
-    strength = int(90 + 165 * abs(number) / largest)
+    strength = int(90 + 165 * (abs(number) / largest))
     colour = f"rgb(60,{strength},60)" if number > 0 else f"rgb({strength},60,60)"
     return Text(f"{number:+.3f}", style=colour)
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    """The value as a number; NaN if a file has something else in its place."""
+    return float(value) if isinstance(value, (int, float)) else math.nan

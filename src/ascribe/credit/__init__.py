@@ -1,6 +1,6 @@
 """What a decision earned: advantages, their terms, and the reason where there is no signal."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -22,7 +22,7 @@ class Reason(IntEnum):
     ZERO_VARIANCE = 3
     """Every peer earned exactly the same."""
     MISSING_STATE = 4
-    """No state was written for the row."""
+    """No state was written for the row, or no fingerprint of it."""
     REVISIT = 5
     """A later visit of a trajectory to a state, which the recipe leaves out."""
     TRUNCATED = 6
@@ -31,6 +31,8 @@ class Reason(IntEnum):
     """A row that fills up a batch."""
     DROPPED = 8
     """Its group was dropped at the door."""
+    SAME_ACTION = 9
+    """Every peer in its state did the same, so nothing tells actions apart."""
 
     @property
     def label(self) -> str:
@@ -69,15 +71,19 @@ class Credit:
     reason: Codes8
     terms: dict[str, Term] = field(default_factory=dict)
     recipe: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+    """What the recipe found on the way, by name: the radius it used, its row mix."""
 
     @staticmethod
-    def of(terms: dict[str, Term], recipe: str) -> "Credit":
+    def of(
+        terms: dict[str, Term], recipe: str, numbers: dict[str, float] | None = None
+    ) -> "Credit":
         """The sum of terms. The reason of a row is its last term's, unless a term credits it."""
         advantage = sum(term.weight * term.values for term in terms.values())
         reason = list(terms.values())[-1].reason.copy()
         for term in terms.values():
             reason[term.credited] = Reason.CREDITED
-        return Credit(np.asarray(advantage, dtype=np.float64), reason, terms, recipe)
+        return Credit(np.asarray(advantage, np.float64), reason, terms, recipe, numbers or {})
 
     def __len__(self) -> int:
         return int(self.advantage.size)
@@ -93,7 +99,7 @@ class Credit:
             name: Term(term.values[rows], term.reason[rows], term.labels[rows], term.weight)
             for name, term in self.terms.items()
         }
-        return Credit(self.advantage[rows], self.reason[rows], terms, self.recipe)
+        return replace(self, advantage=self.advantage[rows], reason=self.reason[rows], terms=terms)
 
     def spread(self, keep: Bools) -> "Credit":
         """The credit of a larger table whose rows ``keep`` these are; the others were dropped."""
@@ -112,6 +118,9 @@ class Credit:
             )
             for name, term in self.terms.items()
         }
-        return Credit(
-            wide(self.advantage, 0.0), wide(self.reason, Reason.DROPPED), terms, self.recipe
+        return replace(
+            self,
+            advantage=wide(self.advantage, 0.0),
+            reason=wide(self.reason, Reason.DROPPED),
+            terms=terms,
         )

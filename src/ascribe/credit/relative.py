@@ -55,19 +55,24 @@ def relative(
     Returns:
         The advantages and, for each, its ``Reason``.
     """
+    if labels.min(initial=0) < 0:
+        labels = np.where(labels < 0, count, labels)
+    count += 1  # rows that take no part share one segment more, the last
     size = segments.size(labels, count)
-    advantage = values - segments.pick(segments.mean(values, labels, count), labels)
+    advantage = values - (segments.total(values, labels, count) / np.maximum(size, 1))[labels]
     if norm.by == "std":
-        ddof = 1 if norm.std == "sample" else 0
-        spread = np.sqrt(segments.variance(values, labels, count, ddof=ddof))
-        scale = segments.pick(np.maximum(spread, norm.floor) + norm.epsilon, labels)
-        # Rows that take no part, and groups of no spread without an epsilon, get no credit below.
-        advantage = np.divide(advantage, scale, out=np.zeros(scale.size), where=scale > 0)
+        freedom = size - (1 if norm.std == "sample" else 0)
+        squares = segments.total(advantage * advantage, labels, count)
+        scale = np.maximum(np.sqrt(squares / np.maximum(freedom, 1)), norm.floor) + norm.epsilon
+        # A group of no spread, without an epsilon, gets no credit below.
+        advantage /= np.where(scale > 0, scale, 1.0)[labels]
     elif norm.by == "leave_one_out":
-        advantage = advantage * segments.pick(size / np.maximum(size - 1, 1), labels)
+        advantage *= (size / np.maximum(size - 1, 1))[labels]
 
     same = segments.constant(values, labels, count)
     reason_of = np.where(same, Reason.ZERO_VARIANCE, Reason.CREDITED).astype(np.int8)
     reason_of[size <= 1] = alone
-    reason = np.append(reason_of, np.int8(alone))[labels]
-    return np.where(reason == Reason.CREDITED, advantage, 0.0), reason
+    reason_of[-1] = alone
+    reason = reason_of[labels]
+    advantage[reason != Reason.CREDITED] = 0.0
+    return advantage, reason

@@ -8,14 +8,29 @@ from dataclasses import fields
 from typing import Any
 
 from ascribe.recipes.base import Recipe
+from ascribe.recipes.bipace import BiGPO, BiPACEDiff, BiPACEQ
 from ascribe.recipes.episode import GRPO, RLOO, DrGRPO, ReinforcePP
 from ascribe.recipes.gigpo import GiGPO
 from ascribe.recipes.hgpo import HGPO
 
-__all__ = ["GRPO", "HGPO", "RECIPES", "RLOO", "DrGRPO", "GiGPO", "Recipe", "ReinforcePP", "recipe"]
+__all__ = [
+    "GRPO",
+    "HGPO",
+    "RECIPES",
+    "RLOO",
+    "BiGPO",
+    "BiPACEDiff",
+    "BiPACEQ",
+    "DrGRPO",
+    "GiGPO",
+    "Recipe",
+    "ReinforcePP",
+    "recipe",
+]
 
 RECIPES: dict[str, type[Recipe]] = {
-    kind.name: kind for kind in (GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO)
+    kind.name: kind
+    for kind in (GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO, BiGPO, BiPACEDiff, BiPACEQ)
 }
 """Every recipe by name."""
 

@@ -34,12 +34,15 @@ class Recipe:
     name: ClassVar[str]
     paper: ClassVar[str]
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    inputs: ClassVar[tuple[str, ...]] = ()
+    """Names of what a call takes besides the table."""
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         "gamma": (0.0, 1.0),
         "similarity": (0.0, 1.0),
         "std_epsilon": (0.0, math.inf),
         "std_floor": (0.0, math.inf),
         "history_length": (0, math.inf),
+        "radius": (0.0, 2.0),
     }
     """Smallest and largest value of each parameter that has them."""
 
@@ -52,12 +55,24 @@ class Recipe:
         for parameter in fields(self):
             self._validate(parameter.name, hints[parameter.name])
 
-    def __call__(self, table: StepTable) -> Credit:
+    def __call__(self, table: StepTable, **inputs: Any) -> Credit:
         """Credit every row of ``table``.
+
+        Args:
+            table: the steps.
+            **inputs: what the recipe needs besides, by the names in ``inputs``.
 
         Raises:
             TableError: if the table leaves no right answer; ``ascribe.check`` says why.
+            TypeError: for an input that the recipe does not take.
         """
+        for given in inputs:
+            if given not in self.inputs:
+                takes = ", ".join(self.inputs) or "none"
+                raise TypeError(f"{self.name} takes no input {given!r}; it takes: {takes}")
+        return self._credit(table, inputs)
+
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         raise NotImplementedError
 
     @classmethod

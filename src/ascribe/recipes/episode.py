@@ -1,7 +1,7 @@
 """Recipes that credit a trajectory as a whole: every step gets the same advantage."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,8 +39,7 @@ class GRPO(Standardising):
     name: ClassVar[str] = "grpo"
     paper: ClassVar[str] = "DeepSeekMath, arXiv 2402.03300"
 
-    def __call__(self, table: StepTable) -> Credit:
-        """Credit every row of ``table``."""
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         return _group_relative(self, table, self._norm("std"))
 
 
@@ -54,8 +53,7 @@ class RLOO(Recipe):
     name: ClassVar[str] = "rloo"
     paper: ClassVar[str] = "Back to basics, arXiv 2402.14740"
 
-    def __call__(self, table: StepTable) -> Credit:
-        """Credit every row of ``table``."""
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         return _group_relative(self, table, Norm("leave_one_out"))
 
 
@@ -69,8 +67,7 @@ class DrGRPO(Recipe):
     name: ClassVar[str] = "dr_grpo"
     paper: ClassVar[str] = "Understanding R1-Zero-like training, arXiv 2503.20783"
 
-    def __call__(self, table: StepTable) -> Credit:
-        """Credit every row of ``table``."""
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         return _group_relative(self, table, Norm("mean"))
 
 
@@ -91,8 +88,7 @@ class ReinforcePP(Standardising):
 
     baseline: Literal["batch", "group"] = "batch"
 
-    def __call__(self, table: StepTable) -> Credit:
-        """Credit every row of ``table``."""
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = table.arranged
         returns, group = self._episode_returns(steps), self._trajectory_groups(steps)
         silent = np.zeros(group.size, dtype=np.bool_)

@@ -47,8 +47,7 @@ class HGPO(Standardising):
     drop_zeros: bool = False
     std: Std = "population"
 
-    def __call__(self, table: StepTable) -> Credit:
-        """Credit every row of ``table``."""
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = table.arranged
         late, out, norm = self._late_penalties(steps), self._out(steps), self._norm(self.normalise)
         returns = reward_to_go(self._rewards(steps), steps.trajectory, self.gamma) - late

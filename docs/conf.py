@@ -1,0 +1,34 @@
+"""Settings of the documentation. Build: sphinx-build --fail-on-warning docs docs/_build/html."""
+
+import sys
+from pathlib import Path
+
+import ascribe
+
+sys.path.insert(0, str(Path(__file__).parent / "ext"))
+
+project = "Ascribe"
+author = "The Ascribe developers"
+copyright = author  # noqa: A001 (the name that Sphinx reads)
+release = ascribe.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "generated",
+    "public_names",
+]
+exclude_patterns = ["_build", "ext"]
+
+myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_attr_annotations = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"Ascribe {release}"

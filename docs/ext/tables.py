@@ -1,0 +1,133 @@
+"""Markdown tables made from the source: problems, reasons, parameters, options, dependencies."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from enum import Enum
+from importlib.metadata import distribution
+from inspect import getsource
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import typer
+from packaging.requirements import Requirement
+
+from ascribe.cli import app
+from ascribe.credit import Reason
+from ascribe.problems import Kind, Severity
+from ascribe.recipes import RECIPES
+
+ROOT = Path(__file__).parents[2]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
+    lines = [list(head), ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def kinds() -> str:
+    """Every problem, worst first, with what to do about it."""
+    parts = []
+    for severity in sorted(Severity, reverse=True):
+        rows = [(f"`{kind.label}`", kind.advice) for kind in Kind if kind.severity is severity]
+        parts += [f"### {severity.name.capitalize()}", table(("problem", "what to do"), rows)]
+    return "\n\n".join(parts)
+
+
+def severities() -> str:
+    """Every severity, worst first."""
+    rows = [(name.lower(), said) for name, said in reversed(_members(Severity).items())]
+    return table(("severity", "meaning"), rows)
+
+
+def reasons() -> str:
+    """Every reason why a row has no credit."""
+    rows = [(f"`{name.lower()}`", said) for name, said in _members(Reason).items()]
+    return table(("reason", "meaning"), rows)
+
+
+def _members(kind: type[Enum]) -> dict[str, str]:
+    """The sentence that stands under each member in the source; every member must have one."""
+    body = ast.parse(getsource(kind)).body[0].body
+    said = {
+        assignment.targets[0].id: " ".join(sentence.value.value.split())
+        for assignment, sentence in pairwise(body)
+        if isinstance(assignment, ast.Assign) and isinstance(sentence, ast.Expr)
+    }
+    return {member.name: said[member.name] for member in kind}
+
+
+def parameters(name: str) -> str:
+    """The parameters of a recipe: defaults and choices from its fields, meaning from docstrings."""
+    kind = RECIPES[name]
+    hints, said = get_type_hints(kind), {}
+    for base in reversed(kind.__mro__):
+        said |= _attributes(base.__doc__ or "")
+    rows = []
+    # A recipe's own parameters first, then those that it shares.
+    own = [field for field in fields(kind) if field.name in vars(kind).get("__annotations__", {})]
+    for field in [*own, *(field for field in fields(kind) if field not in own)]:
+        hint = hints[field.name]
+        choice = get_origin(hint) is Literal
+        takes = ", ".join(f"`{c}`" for c in get_args(hint)) if choice else hint.__name__
+        rows.append((f"`{field.name}`", f"`{field.default}`", takes, said[field.name]))
+    return table(("parameter", "default", "takes", "meaning"), rows)
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """What the ``Attributes:`` section of a Google-style docstring says of each name."""
+    _, _, section = docstring.partition("Attributes:\n")
+    entries = re.split(r"\n(?= {8}\w+: )", "\n" + section.split("\n\n")[0])
+    found = (re.fullmatch(r" {8}(\w+): (.+)", entry.rstrip(), re.DOTALL) for entry in entries[1:])
+    return {match[1]: re.sub(r"\s+", " ", match[2]).strip() for match in found if match}
+
+
+def options(command: str) -> str:
+    """The arguments and options of a command, as the command itself knows them."""
+    rows = []
+    for parameter in typer.main.get_command(app).commands[command].params:
+        positional = parameter.param_type_name == "argument"
+        name = parameter.name.upper() if positional else ", ".join(parameter.opts)
+        plain = parameter.default in (None, False, []) or callable(parameter.default)
+        default = "" if plain else f"`{parameter.default}`"
+        rows.append((f"`{name}`", "required" if parameter.required else default, parameter.help))
+    return table(("option", "default", "meaning"), rows)
+
+
+def dependencies(*groups: str) -> str:
+    """Version, licence and installed size of the packages that ``pyproject.toml`` names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    known = {
+        "base": project["project"]["dependencies"],
+        **project["project"]["optional-dependencies"],
+        **project["dependency-groups"],
+    }
+    rows = []
+    for requirement in (requirement for group in groups for requirement in known[group]):
+        found = distribution(Requirement(requirement).name)
+        files = [Path(file.locate()) for file in found.files or ()]
+        size = sum(file.stat().st_size for file in files if file.is_file()) / 1e6
+        licence, needs = _licence(found.metadata), ", ".join(_needs(found.requires or []))
+        rows.append((f"`{requirement}`", found.version, licence, f"{size:.1f} MB", needs))
+    return table(("package", "version seen", "licence", "installed size", "brings along"), rows)
+
+
+def _needs(requirements: Iterable[str]) -> list[str]:
+    """The names of those that hold here, extras left out."""
+    parsed = map(Requirement, requirements)
+    return sorted(r.name for r in parsed if not r.marker or r.marker.evaluate({"extra": ""}))
+
+
+def _licence(metadata: object) -> str:
+    """The licence that the package declares: the new field, the old one, or the classifier."""
+    said = metadata["License-Expression"] or metadata["License"] or ""
+    classified = [line for line in metadata.get_all("Classifier", []) if "License ::" in line]
+    if not said or "\n" in said or len(said) > 60:
+        said = ", ".join(line.rpartition(" :: ")[2] for line in classified) or "see the package"
+    return said

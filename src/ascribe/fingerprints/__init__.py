@@ -1,0 +1,37 @@
+"""A state as a unit vector: states that the policy takes for the same lie close together."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ascribe.arrays import Bools
+
+FloatMatrix = npt.NDArray[Any]
+"""Fingerprints: one row of numbers per state or step, in any floating-point type."""
+
+
+def normalised(vectors: FloatMatrix) -> FloatMatrix:
+    """The rows at unit length, in at least single precision; rows of zeros stay zeros.
+
+    Args:
+        vectors: one row per state.
+
+    Raises:
+        ValueError: if a number is not finite, which no distance survives.
+    """
+    wide = vectors.astype(np.float32) if vectors.dtype.itemsize < 4 else vectors
+    length = np.sqrt(np.einsum("ij,ij->i", wide, wide, dtype=np.float64))[:, None]
+    if not np.isfinite(length).all():
+        rows = np.flatnonzero(~np.isfinite(length[:, 0]))[:5].tolist()
+        raise ValueError(f"fingerprints of rows {rows} hold numbers that are not finite")
+    if np.abs(length - 1.0).max(initial=0.0) < 1e-6:
+        return wide
+    scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    scaled: FloatMatrix = (wide * scale).astype(wide.dtype)
+    return scaled
+
+
+def present(vectors: FloatMatrix) -> Bools:
+    """Rows that have a fingerprint: a row of zeros stands for none."""
+    return np.asarray(vectors.any(axis=1))

@@ -1,0 +1,209 @@
+"""The policy's own hidden state as a fingerprint: states that it reads alike lie close together.
+
+BiPACE, Section 3.4: φ(s) = f(s) / |f(s)|, with f(s) the hidden state at the last token of the
+prompt s, in a late decoder block that is chosen once for each model. It moves as the policy learns.
+
+Here the prompts have a pass of their own, for texts at rest (calibration, a file of rollouts). A
+trainer takes the same vectors from the pass that it makes anyway: see ``capture``.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from ascribe.arrays import Objects
+from ascribe.fingerprints import FloatMatrix
+from ascribe.fingerprints.capture import (
+    Capture,
+    Module,
+    Take,
+    Tensor,
+    block_index,
+    capture,
+    decoder_blocks,
+    padded,
+)
+
+Pooling = Literal["last", "mean", "attention"]
+"""How the hidden states of a prompt's tokens become one vector."""
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Where to look in a model, and how close is close.
+
+    Attributes:
+        layer: index of the decoder block, as in Python.
+        radius: largest cosine distance of states that are taken for the same.
+    """
+
+    layer: int
+    radius: float
+
+
+BACKBONES = {
+    "qwen2.5-7b": Backbone(layer=-8, radius=0.10),
+    "qwen2.5-1.5b": Backbone(layer=-12, radius=0.05),
+}
+"""What the BiPACE paper uses for each of its models, always with the last token (Appendix H)."""
+
+
+def actor(
+    texts: Objects | Sequence[str],
+    model: Module,
+    tokenizer: Any,
+    layer: int,
+    *,
+    pooling: Pooling = "last",
+    batch_size: int = 16,
+) -> FloatMatrix:
+    """Fingerprints of prompts by the policy: (texts, dims), unit length, single precision.
+
+    Args:
+        texts: prompts as the policy reads them, chat template and special tokens included. Equal
+            texts get equal fingerprints, an empty one gets a row of zeros.
+        model: a causal language model of Hugging Face's kind; it computes in its own type.
+        tokenizer: the model's tokenizer.
+        layer: index of the decoder block, as in Python: of 28 blocks, 16 and -12 are the same.
+        pooling: ``last`` token (the paper's), ``mean`` over all tokens, or their mean weighted by
+            the ``attention`` that the last token pays them in that block, averaged over heads.
+        batch_size: prompts in one pass.
+    """
+    found = actor_layers(texts, model, tokenizer, [layer], [pooling], batch_size=batch_size)
+    return found[layer, pooling]
+
+
+def actor_layers(
+    texts: Objects | Sequence[str],
+    model: Module,
+    tokenizer: Any,
+    layers: Sequence[int],
+    poolings: Sequence[Pooling] = ("last",),
+    *,
+    batch_size: int = 16,
+) -> dict[tuple[int, Pooling], FloatMatrix]:
+    """Fingerprints by several layers and poolings, for the price of one pass: see ``actor``.
+
+    Returns:
+        one matrix for each layer and pooling, by ``(layer, pooling)`` as they were given.
+    """
+    import torch
+
+    unknown = set(poolings) - set(get_args(Pooling))
+    if unknown:
+        raise ValueError(f"unknown poolings: {sorted(unknown)}")
+    distinct, inverse = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
+    tokens = (
+        tokenizer(list(distinct), add_special_tokens=False)["input_ids"] if distinct.size else []
+    )
+    lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
+    # Texts of like length share a batch, so that little of it is padding.
+    order = np.argsort(lengths, kind="stable")
+    order = order[lengths[order] > 0]
+    owner, _ = decoder_blocks(model)
+    device = next(owner.parameters()).device
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(_evaluating(owner))
+        watched = {
+            (layer, pooling): stack.enter_context(_pooled(model, layer, pooling))
+            for layer in layers
+            for pooling in poolings
+        }
+        for start in range(0, order.size, batch_size):
+            ids, mask = _right_padded(
+                [tokens[i] for i in order[start : start + batch_size]], device
+            )
+            for pool in watched.values():
+                pool.expect(mask)
+            # The decoder alone: nobody asked for logits.
+            owner(input_ids=ids, attention_mask=mask, use_cache=False)
+    found = {}
+    for key, pool in watched.items():
+        vectors = np.zeros((distinct.size, owner.config.hidden_size), dtype=np.float32)
+        if order.size:
+            vectors[order] = pool.hidden.fingerprints().numpy()
+        found[key] = vectors[inverse]
+    return found
+
+
+@dataclass
+class _Pooled:
+    """A capture, and how it pools: ``last`` or by weights of each token."""
+
+    hidden: Capture
+    pooling: Pooling
+    attention: list[Tensor] = field(default_factory=list)
+
+    def expect(self, mask: Tensor) -> None:
+        self.hidden.expect(self._take(mask))
+
+    def _take(self, mask: Tensor) -> Take:
+        last = padded(mask, mask.sum(dim=1))
+        if self.pooling == "last":
+            return last
+
+        def weighted(states: Tensor) -> Tensor:
+            if self.pooling == "mean":
+                weights = mask / mask.sum(dim=1, keepdim=True)
+            else:
+                # (batch, heads, query, key): what the last token pays each of the others.
+                weights = last(self.attention.pop().mean(dim=1))
+            return (weights.unsqueeze(1).float() @ states.float()).squeeze(1)
+
+        return weighted
+
+
+@contextmanager
+def _pooled(model: Module, layer: int, pooling: Pooling) -> Iterator[_Pooled]:
+    with ExitStack() as stack:
+        pool = _Pooled(stack.enter_context(capture(model, layer, device="cpu")), pooling)
+        if pooling == "attention":
+            stack.enter_context(_attention(model, layer, pool.attention))
+        yield pool
+
+
+@contextmanager
+def _attention(model: Module, layer: int, found: list[Tensor]) -> Iterator[None]:
+    """Put the attention weights of a block into a list, pass by pass.
+
+    Only eager attention has them: the fast kernels never hold the weights in memory.
+    """
+    owner, blocks = decoder_blocks(model)
+    block = blocks[block_index(layer, len(blocks))]
+    before = owner.config._attn_implementation
+    owner.set_attn_implementation("eager")
+    module = next(part for part in block.children() if type(part).__name__.endswith("Attention"))
+
+    def keep(_module: Module, _inputs: Any, output: Any) -> None:
+        found.append(output[1].detach())
+
+    handle = module.register_forward_hook(keep)
+    try:
+        yield
+    finally:
+        handle.remove()
+        owner.set_attn_implementation(before)
+
+
+@contextmanager
+def _evaluating(module: Module) -> Iterator[None]:
+    """Without dropout, and as it was afterwards."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
+def _right_padded(tokens: list[list[int]], device: Any) -> tuple[Tensor, Tensor]:
+    import torch
+
+    longest = max(len(ids) for ids in tokens)
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in tokens], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in tokens])
+    return ids, mask.to(device)

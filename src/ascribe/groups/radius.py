@@ -1,0 +1,112 @@
+"""How far apart two states may be and still count as one: the radius of the clusters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ascribe.arrays import Ints
+from ascribe.groups.cluster import cluster_grams
+
+Over = Literal["clusters", "rows"]
+"""Whose median size: that of the clusters, or that of the clusters that rows find themselves in."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The median cluster size to aim for, and where the radius may lie (BiPACE, Appendix F).
+
+    Attributes:
+        smallest: a smaller median wants a larger radius.
+        largest: a larger median wants a smaller radius.
+        low: smallest radius.
+        high: largest radius.
+        over: whose median. The paper does not say; ``clusters`` is the plain reading.
+    """
+
+    smallest: float = 4.0
+    largest: float = 8.0
+    low: float = 0.02
+    high: float = 0.40
+    over: Over = "clusters"
+
+    def median(self, labels: Sequence[Ints]) -> float:
+        """Median cluster size over several groups, each with labels from 0."""
+        sizes = np.concatenate([np.bincount(part) for part in labels])
+        return float(np.median(np.repeat(sizes, sizes) if self.over == "rows" else sizes))
+
+    def wants(self, median: float) -> int:
+        """1 for a larger radius, -1 for a smaller one, 0 if the median is right."""
+        return int(median < self.smallest) - int(median > self.largest)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ended with: the radius, its median cluster size, and every probe."""
+
+    radius: float
+    median: float
+    in_range: bool
+    probes: tuple[tuple[float, float], ...]
+
+
+def search(grams: Sequence[npt.NDArray[Any]], target: Target = Target(), probes: int = 6) -> Found:
+    """The radius at which the median cluster size is right, by halving (BiPACE, Appendix F).
+
+    Args:
+        grams: Gram matrix of the unit fingerprints of each group, records in canonical order.
+        target: the median to aim for and where to look.
+        probes: how many radii to try at most.
+
+    Returns:
+        The first radius whose median is in the target; if none is, the one that came closest.
+    """
+    low, high = target.low, target.high
+    tried: list[tuple[float, float]] = []
+    for _ in range(probes):
+        radius = (low + high) / 2
+        median = target.median(cluster_grams(grams, radius))
+        tried.append((radius, median))
+        wanted = target.wants(median)
+        if wanted == 0:
+            return Found(radius, median, True, tuple(tried))
+        low, high = (radius, high) if wanted > 0 else (low, radius)
+    middle = np.sqrt(target.smallest * target.largest)
+    radius, median = min(tried, key=lambda probe: abs(np.log(probe[1] / middle)))
+    return Found(radius, median, False, tuple(tried))
+
+
+@dataclass(frozen=True)
+class OnlineRadius:
+    """A radius that follows the policy as its hidden states move; a value, passed in and out.
+
+    The paper fixes the radius before training. This one is changed by ``factor`` only after the
+    median cluster size has been off on the same side for ``patience`` iterations in a row, so that
+    noise does not move it. Save it with the checkpoint, and a resumed run goes on exactly.
+
+    Attributes:
+        radius: the radius to use now.
+        target: the median cluster size to keep, and the bounds of the radius.
+        patience: iterations off target, on one side, before the radius moves.
+        factor: by how much it moves.
+        strikes: iterations off target so far: above 0 too small, below 0 too large.
+    """
+
+    radius: float = 0.10
+    target: Target = Target()
+    patience: int = 2
+    factor: float = 1.15
+    strikes: int = 0
+
+    def updated(self, median: float) -> "OnlineRadius":
+        """The value for the next iteration, given this iteration's median cluster size."""
+        wanted = self.target.wants(median)
+        strikes = self.strikes + wanted if wanted * self.strikes >= 0 else wanted
+        if wanted == 0:
+            return replace(self, strikes=0)
+        if abs(strikes) < self.patience:
+            return replace(self, strikes=strikes)
+        moved = self.radius * self.factor**wanted
+        return replace(self, radius=min(max(moved, self.target.low), self.target.high), strikes=0)

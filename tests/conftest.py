@@ -1,0 +1,61 @@
+"""What several tests start from: a clean file of rollouts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# A machine that is busy with other things is no reason for a test to fail.
+settings.register_profile("ascribe", deadline=None)
+settings.load_profile("ascribe")
+
+Row = dict[str, Any]
+
+
+def good_rows(groups: int = 3, trajectories: int = 4) -> list[Row]:
+    """Rows in which ``check`` finds nothing: every optional column, revisits, padding.
+
+    Each group starts in one state and visits few. Rewards are multiples of 1/8, so that their sums
+    are exact. The last trajectory of a group is cut by a limit; two padding rows come last.
+    """
+    rows = []
+    for g in range(groups):
+        for t in range(trajectories):
+            length = 3 + (g + t) % 3
+            for step in range(length):
+                last = step == length - 1
+                rows.append(
+                    {
+                        "group": f"tâche {g}",
+                        "trajectory": f"tâche {g}/{t}",
+                        "step": step,
+                        "state": f"hall {g}" if step == 0 else f"room {g}.{(step + t) % 2}",
+                        "action": f"go {(step + t) % 3}",
+                        "reward": (step + t % 2) / 8 + (last and t % 2 == 0),
+                        "agent": ("planner", "actor")[step % 2],
+                        "family": ("pick", "clean")[g % 2],
+                        "valid": step != 1 or t == 0,
+                        "terminated": last and t < trajectories - 1,
+                        "truncated": last and t == trajectories - 1,
+                        "padding": False,
+                        "fingerprint": [1.0, step / 4, -0.5 * (t % 2)],
+                    }
+                )
+    filler = {"group": "filler", "trajectory": "filler", "step": 0, "state": "", "action": ""}
+    filler |= {"reward": 0.0, "agent": None, "family": None, "valid": True, "terminated": False}
+    filler |= {"truncated": False, "padding": True, "fingerprint": [0.0, 0.0, 0.0]}
+    return [*rows, dict(filler), dict(filler)]
+
+
+def write_jsonl(path: Path, rows: list[Row]) -> Path:
+    """The rows as plain JSON lines, whatever they hold."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def good_file(tmp_path: Path) -> Path:
+    """A clean file of JSON lines."""
+    return write_jsonl(tmp_path / "good.jsonl", good_rows())

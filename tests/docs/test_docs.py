@@ -1,0 +1,214 @@
+"""The pages tell the truth: their code runs, their tables cover the source, their links lead on."""
+
+import re
+import sys
+from dataclasses import fields
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+
+import pytest
+
+from ascribe import RECIPES, Diagnosis
+from ascribe.cli import app
+from ascribe.columns import KNOWN_COLUMNS
+from ascribe.diagnose import StateGroups
+from ascribe.recipes import GiGPO
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS / "ext"))
+
+import executed  # noqa: E402
+import generated  # noqa: E402
+import presets  # noqa: E402
+
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+HEADINGS = [
+    "What it is",
+    "Formula",
+    "Symbols",
+    "Parameters and why the defaults",
+    "When to use it",
+    "What goes wrong",
+    "Reference",
+]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_code_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
+    page = text(name)
+    assert executed.replay(page, tmp_path) == page
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_to_files_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(name)):
+        assert ((ROOT / name).parent / target).is_file(), target
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mark_is_filled(name: str) -> None:
+    assert "<!-- generate" not in generated.fill(text(name))
+
+
+def test_an_output_that_is_not_shown_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no text block"):
+        executed.replay("```python\nprint(1)\n```\n", tmp_path)
+
+
+def test_a_wrong_output_is_found(tmp_path: Path) -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n2\n```\n\n```console\n$ echo 3\n4\n```\n"
+    assert executed.replay(page, tmp_path) == page.replace("2\n", "1\n").replace("4\n", "3\n")
+
+
+def test_a_command_sees_the_exit_code_of_the_one_before(tmp_path: Path) -> None:
+    page = "```console\n$ false\n$ echo $?\n1\n```\n"
+    assert executed.replay(page, tmp_path) == page
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_page_with_the_fixed_headings(name: str) -> None:
+    home = "bipace" if name.startswith("bi") else name
+    page = text(f"docs/estimators/{home}.md")
+    found = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert [heading for heading in found if heading in HEADINGS] == HEADINGS
+    shown = "bipace_q" if name == "bipace_diff" else name
+    assert f"<!-- generate: parameters {shown} -->" in page
+    assert f"[`{name}`]({home}.md)" in text("docs/estimators/index.md")
+
+
+@pytest.mark.parametrize("kind", [Diagnosis, StateGroups])
+def test_every_number_of_a_diagnosis_is_explained(kind: type) -> None:
+    section = text("docs/diagnose.md").split(f"\n## {kind.__name__}\n")[1].split("\n## ")[0]
+    explained = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert explained == [field.name for field in fields(kind)]
+
+
+def test_every_column_is_described() -> None:
+    section = text("docs/format.md").split("\n## Columns\n")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == KNOWN_COLUMNS
+
+
+def test_every_command_has_a_section() -> None:
+    commands = [command.callback.__name__ for command in app.registered_commands]
+    page = text("docs/commands.md")
+    assert sorted(re.findall(r"^## ascribe (\w+)$", page, re.MULTILINE)) == sorted(commands)
+    for command in commands:
+        assert f"<!-- generate: options {command} -->" in page
+
+
+# The table of GiGPO's presets, against the obvious computation.
+
+
+def test_the_example_has_what_the_page_says_of_it() -> None:
+    steps = presets.STEPS
+    lengths = {name: sum(step[1] == name for step in steps) for name in "abcde"}
+    assert lengths == {"a": 2, "b": 4, "c": 2, "d": 3, "e": 1}
+    assert [number for number, step in enumerate(steps) if not step[-1]] == [3]
+    visits = [(step[1], step[3]) for step in steps]
+    again = {visit for visit in visits if visits.count(visit) > 1}
+    assert again == {("b", "garden"), ("b", "hall")}
+    for state in ("hall", "kitchen", "garden"):
+        assert {step[0] for step in steps if step[3] == state} == {"apple", "pear"}
+
+
+FORMS = {
+    "paper": GiGPO(),
+    "paper, penalty 0.1": GiGPO(invalid_penalty=0.1),
+    **{name: GiGPO.preset(name) for name in GiGPO.presets},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_preset_table_shows_what_the_obvious_computation_gives(form: str) -> None:
+    head, _, *rows = [line.strip("| ").split(" | ") for line in presets.rows_table().splitlines()]
+    column = [name.strip("`") for name in head].index(form)
+    shown = [row[column].strip("*") for row in rows]
+    assert shown == by_hand(FORMS[form])
+
+
+@pytest.mark.parametrize("form", GiGPO.presets)
+def test_every_preset_differs_from_the_paper_and_bold_says_where(form: str) -> None:
+    head, _, *rows = [line.strip("| ").split(" | ") for line in presets.rows_table().splitlines()]
+    column = [name.strip("`") for name in head].index(form)
+    differs = [row[column].strip("*") != row[1] for row in rows]
+    assert any(differs)
+    assert [row[column].startswith("**") for row in rows] == differs
+
+
+def test_the_parameter_table_names_every_change_of_every_preset() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", presets.parameters_table(), re.MULTILINE)
+    assert named == sorted({name for preset in GiGPO.presets.values() for name in preset})
+
+
+def by_hand(recipe: GiGPO) -> list[str]:
+    """The cells of one column, computed row by row in plain Python."""
+    steps = presets.STEPS
+    fine = [0.0 if step[6] else recipe.invalid_penalty for step in steps]
+    late = recipe.penalty_timing == "after"
+    paid = [step[5] - (0.0 if late else f) for step, f in zip(steps, fine, strict=True)]
+    off = fine if late else [0.0] * len(steps)
+
+    to_go = paid.copy()
+    for i, j in reversed(list(pairwise(range(len(steps))))):
+        if steps[i][1] == steps[j][1]:
+            to_go[i] += recipe.gamma * to_go[j]
+    whole = [sum(p for p, s in zip(paid, steps, strict=True) if s[1] == o[1]) for o in steps]
+
+    by_step = recipe.baseline_unit == "step"
+    episode = [
+        compare(
+            whole[i] - off[i] if by_step else whole[i],
+            [
+                whole[j] - off[j] if by_step else whole[j]
+                for j, other in enumerate(steps)
+                if other[0] == step[0] and (by_step or other[2] == 0)
+            ],
+            recipe,
+            raw=recipe.group_of_one == "raw",
+        )
+        for i, step in enumerate(steps)
+    ]
+    local = [
+        compare(
+            to_go[i] - off[i],
+            [
+                to_go[j] - off[j]
+                for j, other in enumerate(steps)
+                if other[3] == step[3] and (recipe.scope == "batch" or other[0] == step[0])
+            ],
+            recipe,
+        )
+        for i, step in enumerate(steps)
+    ]
+    return [cell(*terms) for terms in zip(episode, local, strict=True)]
+
+
+def compare(value: float, peers: list[float], recipe: GiGPO, *, raw: bool = False) -> float | None:
+    if len(peers) == 1:
+        return value if raw else None
+    if max(peers) == min(peers):
+        return None
+    mean = sum(peers) / len(peers)
+    if recipe.normalise == "mean":
+        return value - mean
+    std = sqrt(sum((peer - mean) ** 2 for peer in peers) / (len(peers) - 1))
+    return (value - mean) / (std + 1e-6)
+
+
+def cell(episode: float | None, local: float | None) -> str:
+    def shown(value: float | None) -> str:
+        return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"
+
+    credited = [value for value in (episode, local) if value is not None]
+    return f"{shown(sum(credited) if credited else None)} ({shown(episode)}, {shown(local)})"

@@ -1,0 +1,132 @@
+"""Fingerprints by the policy: of texts, by layer and pooling."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ascribe.fingerprints.actor import BACKBONES, actor, actor_layers
+from ascribe.fingerprints.models import load_causal_lm, load_smollm2, package_folder
+
+pytestmark = pytest.mark.unit
+
+TEXTS = ["You are in the hall.", "a", "", "You see a key and a door.", "a", "Go north, then west."]
+
+
+class Letters:
+    """A tokenizer: one token for each character."""
+
+    def __call__(self, texts: list[str], *, add_special_tokens: bool) -> dict[str, Any]:
+        assert not add_special_tokens
+        return {"input_ids": [[ord(letter) % 90 + 5 for letter in text] for text in texts]}
+
+
+def states_of(model: Any, text: str, layer: int) -> Any:
+    """Hidden states of one text, alone: (tokens, dims)."""
+    import torch
+
+    ids = torch.tensor(Letters()([text], add_special_tokens=False)["input_ids"])
+    with torch.no_grad():
+        return model(ids, output_hidden_states=True).hidden_states[layer][0].double()
+
+
+def attention_of(model: Any, text: str, layer: int) -> Any:
+    """What the last token pays each token, by transformers' own output: (tokens,)."""
+    import torch
+
+    ids = torch.tensor(Letters()([text], add_special_tokens=False)["input_ids"])
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        paid = model(ids, output_attentions=True).attentions[layer][0].mean(dim=0)[-1].double()
+    model.set_attn_implementation("sdpa")
+    return paid
+
+
+def by_hand(model: Any, text: str, layer: int, pooling: str) -> Any:
+    if not text:
+        return np.zeros(64)
+    states = states_of(model, text, layer)
+    if pooling == "last":
+        vector = states[-1]
+    elif pooling == "mean":
+        vector = sum(states) / len(states)
+    else:
+        paid = attention_of(model, text, layer)
+        vector = sum(weight * state for weight, state in zip(paid, states, strict=True))
+    return (vector / vector.norm()).numpy()
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "attention"])
+@pytest.mark.parametrize("batch_size", [1, 2, 16])
+def test_it_equals_one_text_at_a_time(model: Any, pooling: Any, batch_size: int) -> None:
+    found = actor(TEXTS, model, Letters(), -2, pooling=pooling, batch_size=batch_size)
+    assert found.dtype == np.float32
+    expected = np.stack([by_hand(model, text, -2, pooling) for text in TEXTS])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.array_equal(found[1], found[4])
+
+
+def test_several_layers_and_poolings_in_one_pass(model: Any) -> None:
+    passes = []
+    counter = model.model.register_forward_hook(lambda *_: passes.append(1))
+    poolings: Any = ["last", "mean", "attention"]
+    found = actor_layers(TEXTS, model, Letters(), [1, -2, 2], poolings, batch_size=2)
+    counter.remove()
+    # Five texts, of which four are distinct and not empty.
+    assert len(passes) == 2
+    assert list(found) == [(layer, pooling) for layer in (1, -2, 2) for pooling in poolings]
+    for (layer, pooling), vectors in found.items():
+        alone = actor(TEXTS, model, Letters(), layer, pooling=pooling, batch_size=2)
+        np.testing.assert_allclose(vectors, alone, atol=1e-6)
+    assert np.array_equal(found[-2, "last"], found[2, "last"])
+
+
+def test_the_model_is_left_as_it_was(model: Any) -> None:
+    model.train()
+    actor(TEXTS, model, Letters(), -2, pooling="attention")
+    assert model.training
+    assert model.model.training
+    assert model.config._attn_implementation == "sdpa"
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("texts", [[], ["", ""], np.array([], dtype=object)])
+def test_nothing_to_read(model: Any, texts: Any) -> None:
+    assert actor(texts, model, Letters(), -2).tolist() == [[0.0] * 64] * len(texts)
+
+
+def test_an_unknown_pooling_is_an_error(model: Any) -> None:
+    with pytest.raises(ValueError, match="median"):
+        actor_layers(TEXTS, model, Letters(), [0], ["median"])  # type: ignore[list-item]
+
+
+def test_the_papers_values() -> None:
+    found = {name: (backbone.layer, backbone.radius) for name, backbone in BACKBONES.items()}
+    assert found == {"qwen2.5-7b": (-8, 0.10), "qwen2.5-1.5b": (-12, 0.05)}
+
+
+# Models.
+
+
+def test_a_folder_without_safetensors_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors"):
+        load_causal_lm(tmp_path)
+
+
+def test_a_package_that_is_not_there_says_how_to_get_it() -> None:
+    with pytest.raises(ImportError, match="pip install nothing"):
+        package_folder("ascribe_no_such_package", "pip install nothing")
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_a_missing_package_names_the_extra(missing: str, monkeypatch: Any, tmp_path: Path) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, missing, None)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ImportError, match=r"ascribe\[actor\]"):
+        load_causal_lm(tmp_path)
+    with pytest.raises(ImportError, match=r"ascribe\[actor\]"):
+        load_smollm2()

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ascribe import Reason, StepTable, recipe
+from tests import reference_bipace as reference
+from tests.strategies import step_tables
+
+pytestmark = pytest.mark.unit
+
+NAMES = ("bigpo", "bipace_diff", "bipace_q")
+
+
+def fingerprints(table: StepTable, seed: int) -> np.ndarray:
+    """Equal states get nearby vectors."""
+    random = np.random.default_rng(seed)
+    by_state = random.standard_normal((table.state.values.size + 1, 8))
+    return by_state[table.state.codes] + 0.2 * random.standard_normal((len(table), 8))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(table=step_tables())
+def test_identity_at_radius_zero_is_gigpo_bit_for_bit(table: StepTable) -> None:
+    exact = recipe("gigpo")(table)
+    clustered = recipe("bigpo", fingerprint="identity", radius=0.0)(table)
+    assert np.array_equal(clustered.advantage, exact.advantage)
+    assert np.array_equal(clustered.reason, exact.reason)
+    for name, term in exact.terms.items():
+        assert np.array_equal(clustered.terms[name].values, term.values)
+        assert np.array_equal(clustered.terms[name].labels, term.labels)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=500, deadline=None)
+@given(table=step_tables(), seed=st.integers(0, 10**6), radius=st.floats(0.01, 0.6))
+def test_row_order_never_matters(name: str, table: StepTable, seed: int, radius: float) -> None:
+    vectors = fingerprints(table, seed)
+    credit = recipe(name, radius=radius)(table, fingerprints=vectors)
+    order = np.random.default_rng(seed).permutation(len(table))
+    moved = recipe(name, radius=radius)(table.take(order), fingerprints=vectors[order])
+    assert np.array_equal(moved.advantage, credit.advantage[order])
+    assert np.array_equal(moved.terms["step"].labels, credit.terms["step"].labels[order])
+    assert moved.numbers == credit.numbers
+
+
+@pytest.mark.parametrize("form", ["q", "diff"])
+@settings(max_examples=500, deadline=None)
+@given(table=step_tables(padding=False), seed=st.integers(0, 10**6))
+def test_step_term_equals_the_paper_from_end_to_end(form: str, table: StepTable, seed: int) -> None:
+    """Algorithm 1 on each task, then Eq. 4 to 7 inside its clusters, all by loops."""
+    vectors = fingerprints(table, seed)
+    estimator = recipe(f"bipace_{form}", radius=0.2, gamma=0.5, on_collapse="keep")
+    credit = estimator(table, fingerprints=vectors)
+    steps = table.arranged
+    for task in range(steps.group_count):
+        rows = steps.rows[steps.group == task]
+        unit = vectors[rows] / np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+        clusters = reference.greedy_cosine(unit, 0.2 + 1e-6)
+        returns = [to_go(table, int(row), 0.5) for row in rows]
+        keys = table.action.codes[rows].tolist()
+        expected = reference.pace(returns, clusters, keys, form)
+        found = credit.terms["step"].values[rows]
+        assert found == pytest.approx([value for value, _ in expected], abs=1e-9)
+
+
+def to_go(table: StepTable, row: int, gamma: float) -> float:
+    same = table.trajectory.codes == table.trajectory.codes[row]
+    later = same & (table.step >= table.step[row])
+    away = table.step[later] - table.step[row]
+    return float((gamma**away * table.reward[later]).sum())
+
+
+def rollout(states: list[str]) -> StepTable:
+    rows = [
+        {"group": "g", "trajectory": f"t{i}", "step": 0, "state": state, "action": "go"}
+        | {"reward": float(i % 2)}
+        for i, state in enumerate(states)
+    ]
+    return StepTable.from_dicts(rows)
+
+
+def test_collapse_falls_back_to_exact_states_by_name() -> None:
+    table = rollout(["hall", "hall", "yard", "yard"])
+    vectors = np.ones((4, 3))
+    fallen = recipe("bigpo")(table, fingerprints=vectors)
+    assert fallen.numbers["collapsed_groups"] == 1
+    assert fallen.terms["step"].labels.tolist() == [0, 0, 1, 1]
+    kept = recipe("bigpo", on_collapse="keep")(table, fingerprints=vectors)
+    assert kept.terms["step"].labels.tolist() == [0, 0, 0, 0]
+
+
+def test_rows_without_a_fingerprint_say_so() -> None:
+    vectors = np.array([[1.0, 0], [1, 0], [0, 0], [0, 1]])
+    credit = recipe("bigpo")(rollout(["a", "b", "c", "d"]), fingerprints=vectors)
+    assert credit.terms["step"].reason[2] == Reason.MISSING_STATE
+    assert credit.terms["step"].labels.tolist() == [0, 0, -1, 1]
+
+
+def test_what_is_missing_is_said() -> None:
+    table = rollout(["a", "b"])
+    with pytest.raises(ValueError, match="pass fingerprints"):
+        recipe("bipace_q")(table)
+    with pytest.raises(ValueError, match="2 rows, but 3 fingerprints"):
+        recipe("bipace_q")(table, fingerprints=np.ones((3, 2)))
+    with pytest.raises(TypeError, match="takes no input 'fingerprints'"):
+        recipe("gigpo")(table, fingerprints=np.ones((2, 2)))
+
+
+def test_radius_can_be_searched_or_passed_in() -> None:
+    table = rollout(["hall"] * 6 + ["hall."] * 6)
+    searched = recipe("bigpo", fingerprint="ngram", radius_rule="search")(table)
+    assert 0.02 <= searched.numbers["radius"] <= 0.40
+    passed = recipe("bigpo", fingerprint="ngram")(table, radius=0.3)
+    assert passed.numbers["radius"] == 0.3
+    assert recipe("bipace_q", preset="qwen2.5-1.5b").radius == 0.05

@@ -1,0 +1,486 @@
+"""Slow, obvious versions of every estimator: what the fast ones must equal.
+
+Loops over the plain rows of ``StepTable.to_dicts()``. Rewards, returns, means and squares are exact
+fractions; a number is rounded only when it is divided by a standard deviation or handed back. So
+two values are equal here if and only if they are equal on paper. Nothing of Ascribe is imported:
+reasons are their labels, groups are tuples that say what their members share.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+Row = Mapping[str, Any]
+Parameters = Mapping[str, Any]
+
+
+@dataclass
+class Part:
+    """One term, per row: its value, its reason and what names the group it was compared in."""
+
+    values: list[float]
+    reasons: list[str]
+    keys: list[Hashable]
+
+
+@dataclass
+class Answer:
+    """A credit, per row, and the comparisons that it rests on."""
+
+    values: list[float]
+    reasons: list[str]
+    terms: dict[str, Part]
+    comparisons: list["Comparison"]
+
+    @property
+    def narrowest(self) -> float:
+        """Smallest spread of a group that has one, for values of size 1 or less.
+
+        Where it is tiny, what a standard deviation divides is mostly the rounding of the inputs.
+        """
+        return min((each.narrowest for each in self.comparisons), default=math.inf)
+
+
+# Rows and trajectories.
+
+
+def is_padding(row: Row) -> bool:
+    return bool(row.get("padding") or False)
+
+
+def is_valid(row: Row) -> bool:
+    return bool(row.get("valid", True))
+
+
+def real_rows(rows: list[Row]) -> list[int]:
+    """Numbers of the rows that are not padding, by group name, trajectory name and step."""
+    real = [i for i, row in enumerate(rows) if not is_padding(row)]
+    return sorted(real, key=lambda i: (rows[i]["group"], rows[i]["trajectory"], rows[i]["step"]))
+
+
+def trajectories(rows: list[Row]) -> dict[str, list[int]]:
+    """Row numbers of each trajectory, first step first."""
+    found: dict[str, list[int]] = {}
+    for i in real_rows(rows):
+        found.setdefault(rows[i]["trajectory"], []).append(i)
+    return found
+
+
+def left_out(rows: list[Row], parameters: Parameters) -> set[str]:
+    """Trajectories that were cut by a limit, if the recipe leaves those out."""
+    if parameters["truncation"] == "end":
+        return set()
+    return {rows[i]["trajectory"] for i in real_rows(rows) if rows[i].get("truncated")}
+
+
+def counted_rows(rows: list[Row], parameters: Parameters) -> list[int]:
+    """The real rows whose trajectory counts."""
+    out = left_out(rows, parameters)
+    return [i for i in real_rows(rows) if rows[i]["trajectory"] not in out]
+
+
+# Rewards and returns.
+
+
+def penalty(row: Row, parameters: Parameters, timing: str) -> Fraction:
+    """What is taken off this row at this time."""
+    if is_valid(row) or parameters["penalty_timing"] != timing:
+        return Fraction(0)
+    return Fraction(parameters["invalid_penalty"])
+
+
+def episode_returns(rows: list[Row], parameters: Parameters) -> dict[str, Fraction]:
+    """Sum of the rewards of each trajectory, early penalties taken off."""
+    out = {}
+    for name, members in trajectories(rows).items():
+        out[name] = Fraction(0)
+        for i in members:
+            out[name] += Fraction(rows[i]["reward"]) - penalty(rows[i], parameters, "before")
+    return out
+
+
+def rewards_to_go(rows: list[Row], parameters: Parameters) -> dict[int, Fraction]:
+    """Discounted return from each row on, from the last step to the first; late penalties off."""
+    gamma = Fraction(parameters["gamma"])
+    out = {}
+    for members in trajectories(rows).values():
+        following = Fraction(0)
+        for i in reversed(members):
+            reward = Fraction(rows[i]["reward"]) - penalty(rows[i], parameters, "before")
+            following = reward + gamma * following
+            out[i] = following - penalty(rows[i], parameters, "after")
+    return out
+
+
+# Groups: what rows share.
+
+
+def same_state(rows: list[Row], counted: list[int], *, scope: str) -> dict[int, Hashable]:
+    """Task and state of each row that has a state; the state alone over a whole batch."""
+    return {
+        i: (rows[i]["group"] if scope == "group" else "batch", rows[i]["state"])
+        for i in counted
+        if rows[i]["state"] is not None
+    }
+
+
+def longest_common_subsequence(first: str, second: str) -> int:
+    """Length, by dynamic programming over all pairs of prefixes."""
+    length = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for i in range(len(first)):
+        for j in range(len(second)):
+            if first[i] == second[j]:
+                length[i + 1][j + 1] = length[i][j] + 1
+            else:
+                length[i + 1][j + 1] = max(length[i][j + 1], length[i + 1][j])
+    return length[-1][-1]
+
+
+def ratio(first: str, second: str) -> float:
+    """Twice the longest common subsequence over the summed lengths; 1 for two empty texts."""
+    total = len(first) + len(second)
+    return 2 * longest_common_subsequence(first, second) / total if total else 1.0
+
+
+def similar_state(
+    rows: list[Row],
+    counted: list[int],
+    *,
+    scope: str,
+    threshold: float,
+    measure: Callable[[str, str], float] = ratio,
+) -> dict[int, Hashable]:
+    """Task and founder of each row: the first state of the task that the row's is similar to."""
+    founders: dict[str, list[str]] = {}
+    went: dict[Hashable, Hashable] = {}
+    out: dict[int, Hashable] = {}
+    for i in counted:
+        state = rows[i]["state"]
+        if state is None:
+            continue
+        task = rows[i]["group"] if scope == "group" else "batch"
+        if (task, state) not in went:
+            known = founders.setdefault(task, [])
+            for founder in known:
+                if measure(state, founder) >= threshold:
+                    went[task, state] = (task, founder)
+                    break
+            else:
+                known.append(state)
+                went[task, state] = (task, state)
+        out[i] = went[task, state]
+    return out
+
+
+def same_history(rows: list[Row], counted: list[int], length: int) -> dict[int, Hashable]:
+    """Task and last ``length`` states of each row that has that many, none of them missing."""
+    out = {}
+    wanted = set(counted)
+    for members in trajectories(rows).values():
+        for t, i in enumerate(members):
+            context = [rows[j]["state"] for j in members[max(0, t - length + 1) : t + 1]]
+            if i in wanted and len(context) == length and None not in context:
+                out[i] = (rows[i]["group"], *context)
+    return out
+
+
+# A value against those of its peers.
+
+
+@dataclass
+class Comparison:
+    """What came of comparing members inside groups."""
+
+    members: dict[Hashable, list[Hashable]] = field(default_factory=dict)
+    values: dict[Hashable, float] = field(default_factory=dict)
+    reasons: dict[Hashable, str] = field(default_factory=dict)
+    narrowest: float = math.inf
+
+
+def relative(
+    values: Mapping[Hashable, Fraction],
+    group_of: Mapping[Hashable, Hashable],
+    *,
+    by: str,
+    std: str = "sample",
+    epsilon: float = 0.0,
+    floor: float = 0.0,
+    alone: str = "singleton",
+) -> Comparison:
+    """Each value against its group; members that ``group_of`` does not name take no part."""
+    out = Comparison()
+    for member, group in group_of.items():
+        out.members.setdefault(group, []).append(member)
+    for members in out.members.values():
+        earned = [values[member] for member in members]
+        spread = max(earned) - min(earned)
+        if len(members) == 1 or spread == 0:
+            for member in members:
+                out.values[member] = 0.0
+                out.reasons[member] = alone if len(members) == 1 else "zero_variance"
+            continue
+        size = max(Fraction(1), *(abs(value) for value in earned))
+        out.narrowest = min(out.narrowest, float(spread / size))
+        mean = sum(earned) / len(earned)
+        squares = sum((value - mean) ** 2 for value in earned)
+        freedom = len(earned) - 1 if std == "sample" else len(earned)
+        scale = max(math.sqrt(squares / freedom), floor) + epsilon
+        for member in members:
+            out.reasons[member] = "credited"
+            if by == "leave_one_out":
+                others = [values[other] for other in members if other != member]
+                out.values[member] = float(values[member] - sum(others) / len(others))
+            else:
+                out.values[member] = float(values[member] - mean) / (scale if by == "std" else 1.0)
+    return out
+
+
+def standardised(
+    values: Mapping[Hashable, Fraction],
+    group_of: Mapping[Hashable, Hashable],
+    parameters: Parameters,
+    by: str,
+    alone: str,
+) -> Comparison:
+    """``relative`` with the recipe's own standard deviation."""
+    return relative(
+        values,
+        group_of,
+        by=by,
+        std=parameters["std"],
+        epsilon=parameters["std_epsilon"],
+        floor=parameters["std_floor"],
+        alone=alone,
+    )
+
+
+def step_relative(
+    returns: Mapping[int, Fraction],
+    keys: Mapping[int, Hashable],
+    trajectory_of: Mapping[int, str],
+    revisits: str,
+    compare: Callable[[Mapping[Any, Fraction], Mapping[Any, Hashable]], Comparison],
+) -> Comparison:
+    """Returns compared inside state groups; rows in canonical order, -- see ``Revisits``."""
+    if revisits == "each":
+        return compare(returns, keys)
+    visits: dict[tuple[Hashable, str], list[int]] = {}
+    for i, key in keys.items():
+        visits.setdefault((key, trajectory_of[i]), []).append(i)
+    if revisits == "first":
+        out = compare(returns, {rows[0]: keys[rows[0]] for rows in visits.values()})
+        for rows in visits.values():
+            for later in rows[1:]:
+                out.values[later], out.reasons[later] = 0.0, "revisit"
+        return out
+    average = {visit: sum(returns[i] for i in rows) / len(rows) for visit, rows in visits.items()}
+    shared = compare(average, {visit: visit[0] for visit in visits})
+    for visit, rows in visits.items():
+        for i in rows:
+            shared.values[i], shared.reasons[i] = shared.values[visit], shared.reasons[visit]
+    return shared
+
+
+# The recipes.
+
+
+def credit(name: str, rows: list[Row], parameters: Parameters) -> Answer:
+    """The credit of every row by the recipe of that name, with all its parameters given."""
+    return RECIPES[name](rows, parameters)
+
+
+def grpo(rows: list[Row], parameters: Parameters) -> Answer:
+    """Returns of trajectories, standardised inside the task group."""
+    returns, group_of = _counted_returns(rows, parameters)
+    found = standardised(returns, group_of, parameters, "std", "group_of_one")
+    return _whole_trajectories(rows, parameters, found, found.values, found.reasons)
+
+
+def rloo(rows: list[Row], parameters: Parameters) -> Answer:
+    """Returns of trajectories against the mean of the others."""
+    returns, group_of = _counted_returns(rows, parameters)
+    found = relative(returns, group_of, by="leave_one_out", alone="group_of_one")
+    return _whole_trajectories(rows, parameters, found, found.values, found.reasons)
+
+
+def dr_grpo(rows: list[Row], parameters: Parameters) -> Answer:
+    """Returns of trajectories against the mean of the task group."""
+    returns, group_of = _counted_returns(rows, parameters)
+    found = relative(returns, group_of, by="mean", alone="group_of_one")
+    return _whole_trajectories(rows, parameters, found, found.values, found.reasons)
+
+
+def reinforce_pp(rows: list[Row], parameters: Parameters) -> Answer:
+    """Returns of trajectories, standardised over the batch; the group's mean off first, or not."""
+    returns, group_of = _counted_returns(rows, parameters)
+    silent: dict[Hashable, str] = {}
+    if parameters["baseline"] == "group":
+        found = relative(returns, group_of, by="mean", alone="group_of_one")
+        silent = {name: why for name, why in found.reasons.items() if why != "credited"}
+        centred = {}
+        for name, group in group_of.items():
+            peers = [returns[other] for other, its in group_of.items() if its == group]
+            if len(peers) > 1:
+                centred[name] = returns[name] - sum(peers) / len(peers)
+        returns = centred
+    found = standardised(
+        returns, dict.fromkeys(returns, "batch"), parameters, "std", "group_of_one"
+    )
+    values = {name: 0.0 if name in silent else found.values[name] for name in group_of}
+    reasons = {name: silent.get(name) or found.reasons[name] for name in group_of}
+    return _whole_trajectories(rows, parameters, found, values, reasons)
+
+
+def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
+    """An episode term and a step term."""
+    counted = counted_rows(rows, parameters)
+    returns, group_of = _counted_returns(rows, parameters)
+    by = parameters["normalise"]
+
+    scores = {
+        i: returns[rows[i]["trajectory"]] - penalty(rows[i], parameters, "after") for i in counted
+    }
+    if parameters["baseline_unit"] == "trajectory":
+        whole = standardised(returns, group_of, parameters, by, "group_of_one")
+        values = {i: whole.values[rows[i]["trajectory"]] for i in counted}
+        reasons = {i: whole.reasons[rows[i]["trajectory"]] for i in counted}
+    else:
+        task = {i: rows[i]["group"] for i in counted}
+        whole = standardised(scores, task, parameters, by, "group_of_one")
+        values, reasons = whole.values, whole.reasons
+    if parameters["group_of_one"] == "raw":
+        for i in counted:
+            if reasons[i] == "group_of_one":
+                values[i], reasons[i] = float(scores[i]), "credited"
+    episode = _part(rows, parameters, values, reasons, {i: rows[i]["group"] for i in counted})
+
+    if parameters["grouping"] == "exact":
+        keys = same_state(rows, counted, scope=parameters["scope"])
+    else:
+        threshold = parameters["similarity"]
+        keys = similar_state(rows, counted, scope=parameters["scope"], threshold=threshold)
+    to_go = rewards_to_go(rows, parameters)
+    stepwise = step_relative(
+        {i: to_go[i] for i in keys},
+        keys,
+        {i: rows[i]["trajectory"] for i in keys},
+        parameters["revisits"],
+        lambda values, groups: standardised(values, groups, parameters, by, "singleton"),
+    )
+    for i in counted:
+        if rows[i]["state"] is None:
+            stepwise.values[i], stepwise.reasons[i] = 0.0, "missing_state"
+    step = _part(rows, parameters, stepwise.values, stepwise.reasons, keys)
+
+    total = [a + parameters["weight"] * b for a, b in zip(episode.values, step.values, strict=True)]
+    reasons_of_both = [
+        "credited" if "credited" in (a, b) else b
+        for a, b in zip(episode.reasons, step.reasons, strict=True)
+    ]
+    return Answer(total, reasons_of_both, {"episode": episode, "step": step}, [whole, stepwise])
+
+
+def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
+    """Step terms in contexts of one state, two states ..., averaged over those with peers."""
+    counted = counted_rows(rows, parameters)
+    to_go = rewards_to_go(rows, parameters)
+    by = parameters["normalise"]
+    contexts: list[tuple[float, Comparison]] = []
+    if parameters["episode"]:
+        returns = episode_returns(rows, parameters)
+        scores = {
+            i: returns[rows[i]["trajectory"]] - penalty(rows[i], parameters, "after")
+            for i in counted
+        }
+        task = {i: rows[i]["group"] for i in counted}
+        contexts.append((1.0, standardised(scores, task, parameters, by, "singleton")))
+    for k in range(1, parameters["history_length"] + 2):
+        keys = same_history(rows, counted, k)
+        found = standardised({i: to_go[i] for i in keys}, keys, parameters, by, "singleton")
+        contexts.append(((k + 1.0) ** parameters["alpha"], found))
+
+    values, reasons = {}, {}
+    for i in counted:
+        with_peers = [
+            (weight, found.values[i], found.reasons[i])
+            for weight, found in contexts
+            if found.reasons.get(i, "singleton") != "singleton"
+        ]
+        entries = [(weight, value) for weight, value, _ in with_peers]
+        if parameters["drop_zeros"]:
+            entries = [(weight, value) for weight, value in entries if value != 0]
+        bottom = sum(weight for weight, _ in entries)
+        values[i] = sum(weight * value for weight, value in entries) / bottom if entries else 0.0
+        if any(why == "credited" for _, _, why in with_peers):
+            reasons[i] = "credited"
+        elif with_peers:
+            reasons[i] = "zero_variance"
+        else:
+            reasons[i] = "singleton" if rows[i]["state"] is not None else "missing_state"
+    step = _part(rows, parameters, values, reasons, same_history(rows, counted, 1))
+    return Answer(step.values, step.reasons, {"step": step}, [found for _, found in contexts])
+
+
+def _counted_returns(
+    rows: list[Row], parameters: Parameters
+) -> tuple[dict[Hashable, Fraction], dict[Hashable, Hashable]]:
+    """Return and task of each trajectory that counts."""
+    out = left_out(rows, parameters)
+    returns = {
+        name: value for name, value in episode_returns(rows, parameters).items() if name not in out
+    }
+    task = {name: rows[members[0]]["group"] for name, members in trajectories(rows).items()}
+    return returns, {name: task[name] for name in returns}
+
+
+def _whole_trajectories(
+    rows: list[Row],
+    parameters: Parameters,
+    found: Comparison,
+    values: Mapping[Hashable, float],
+    reasons: Mapping[Hashable, str],
+) -> Answer:
+    """The same credit for every row of a trajectory."""
+    counted = counted_rows(rows, parameters)
+    part = _part(
+        rows,
+        parameters,
+        {i: values[rows[i]["trajectory"]] for i in counted},
+        {i: reasons[rows[i]["trajectory"]] for i in counted},
+        {i: rows[i]["group"] for i in counted},
+    )
+    return Answer(part.values, part.reasons, {"episode": part}, [found])
+
+
+def _part(
+    rows: list[Row],
+    parameters: Parameters,
+    values: Mapping[Any, float],
+    reasons: Mapping[Any, str],
+    keys: Mapping[Any, Hashable],
+) -> Part:
+    """A term for all rows; padding and trajectories left out say so."""
+    out = left_out(rows, parameters)
+    part = Part([], [], [])
+    for i, row in enumerate(rows):
+        if is_padding(row):
+            entry = (0.0, "padding", None)
+        elif row["trajectory"] in out:
+            entry = (0.0, "truncated", None)
+        else:
+            entry = (values[i], reasons[i], keys.get(i))
+        for column, value in zip((part.values, part.reasons, part.keys), entry, strict=True):
+            column.append(value)
+    return part
+
+
+RECIPES: dict[str, Callable[[list[Row], Parameters], Answer]] = {
+    "grpo": grpo,
+    "rloo": rloo,
+    "dr_grpo": dr_grpo,
+    "reinforce_pp": reinforce_pp,
+    "gigpo": gigpo,
+    "hgpo": hgpo,
+}

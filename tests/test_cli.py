@@ -1,0 +1,689 @@
+"""The commands: what they print, how they end, and that hostile text never reaches a terminal."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import Row, good_rows, write_jsonl
+from typer.testing import CliRunner, Result
+
+from ascribe import RECIPES, StepTable, __version__, assign, recipe
+from ascribe.cli import app, screen
+from ascribe.files import SUFFIXES, read
+
+pytestmark = pytest.mark.unit
+
+
+def run(*arguments: object) -> Result:
+    """The command in this process; no exception but the one that carries the exit code."""
+    screen.out.width = screen.err.width = 300  # so that no cell is broken into lines
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def spoilt_file(folder: Path, **values: Any) -> Path:
+    """A file whose fifth row, in its first group, holds other values."""
+    rows = good_rows()
+    rows[4].update(values)
+    return write_jsonl(folder / "spoilt.jsonl", rows)
+
+
+def strict_json(text: str) -> Any:
+    """The document; NaN and infinity, which Python would let pass, are refused."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def flat(text: str) -> str:
+    """Printed text without the frame and the line ends that a table puts in."""
+    return re.sub(r"[\s│┃|]+", " ", text)
+
+
+# check
+
+
+def test_check_clean_file(good_file: Path):
+    result = run("check", good_file)
+    assert result.exit_code == 0
+    assert "50 rows, no problems." in flat(result.stdout)
+    assert result.stderr == ""
+    said = strict_json(run("check", good_file, "--json", "--group-size", 4).stdout)
+    assert said == {
+        "file": str(good_file),
+        "refused": False,
+        "rows": 50,
+        "worst": None,
+        "problems": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "strict_code"),
+    [
+        ({"note": "x"}, 0, 0),
+        ({"action": ""}, 0, 1),
+        ({"reward": None}, 1, 1),
+        ({"step": "1"}, 1, 1),
+    ],
+)
+def test_check_exit_codes(tmp_path: Path, values: Row, code: int, strict_code: int):
+    path = spoilt_file(tmp_path, **values)
+    assert run("check", path).exit_code == run("check", path, "--json").exit_code == code
+    assert run("check", path, "--strict").exit_code == strict_code
+    assert run("check", path, "--strict", "--json").exit_code == strict_code
+
+
+def test_check_says_what_and_where_and_what_to_do(tmp_path: Path):
+    result = run("check", spoilt_file(tmp_path, reward=None, action=""))
+    assert result.exit_code == 1
+    said = flat(result.stdout)
+    assert "non_finite_reward" in said
+    assert "1 rewards are not finite numbers" in said
+    assert "mend the reward function" in said
+    assert "2 kinds of problems, the worst a fatal." in said
+
+
+def test_check_group_size(good_file: Path):
+    result = run("check", good_file, "--group-size", 5, "--json")
+    assert result.exit_code == 1
+    assert [p["kind"] for p in strict_json(result.stdout)["problems"]] == ["partial_group"]
+
+
+def test_refused_file(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"not Parquet")
+    result = run("check", path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "unreadable_file" in result.stderr
+    assert "refused; nothing was computed" in flat(result.stderr)
+    said = strict_json(run("check", path, "--json").stdout)
+    assert said["refused"] is True
+    assert said["worst"] == "fatal"
+    assert [problem["kind"] for problem in said["problems"]] == ["unreadable_file"]
+
+
+@pytest.mark.parametrize("command", ["check", "show", "credit"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_file_that_cannot_be_opened(tmp_path: Path, command: str, suffix: str):
+    more = ["--out", tmp_path / "out.parquet"] if command == "credit" else []
+    result = run(command, tmp_path / f"nowhere{suffix}", *more)
+    assert result.exit_code == 2
+    assert "cannot open" in result.stderr
+    assert "No such file or directory" in flat(result.stderr)
+    (tmp_path / f"folder{suffix}").mkdir()
+    assert run(command, tmp_path / f"folder{suffix}", *more).exit_code == 2
+
+
+# credit
+
+
+@pytest.mark.parametrize("before", SUFFIXES)
+@pytest.mark.parametrize("after", SUFFIXES)
+def test_credit(tmp_path: Path, before: str, after: str):
+    table = StepTable.from_dicts(good_rows())
+    table.write(tmp_path / f"in{before}")
+    out = tmp_path / f"out{after}"
+    result = run("credit", tmp_path / f"in{before}", "--out", out)
+    assert result.exit_code == 0
+    assert "Wrote" in result.stdout
+    assert "gigpo" in result.stdout.lower()
+    written = read(out)
+    assert written.table.to_dicts() == good_rows()
+    credit = recipe("gigpo")(table)
+    due = [
+        float(value) if reason == 0 else None
+        for value, reason in zip(credit.advantage, credit.reason, strict=True)
+    ]
+    columns = written.credit.to_pydict()
+    assert list(columns) == [
+        "advantage",
+        "reason",
+        "advantage_episode",
+        "reason_episode",
+        "advantage_step",
+        "reason_step",
+    ]
+    assert columns["advantage"] == due
+    assert columns["reason"][-2:] == ["padding", "padding"]
+    for name in ("advantage", "advantage_episode", "advantage_step"):
+        reasons = columns[name.replace("advantage", "reason")]
+        assert [v is not None for v in columns[name]] == [r == "credited" for r in reasons]
+
+
+def test_credit_json(good_file: Path, tmp_path: Path):
+    out = tmp_path / "out.parquet"
+    result = run("credit", good_file, "--out", out, "--recipe", "grpo", "--json")
+    assert result.exit_code == 0
+    said = strict_json(result.stdout)
+    assert said["file"] == str(good_file)
+    assert said["out"] == str(out)
+    assert said["recipe"].startswith("GRPO(")
+    assert said["dropped"] == {"groups": 0, "rows": 0, "because": {}}
+    assert said["problems"] == {}
+    assert said["diagnosis"]["rows"] == 48
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_credit_by_every_recipe(tmp_path: Path, name: str):
+    """With fingerprints in the file and without: credit, or a word about what is missing."""
+    rows = good_rows()
+    path, out = write_jsonl(tmp_path / "full.jsonl", rows), tmp_path / "out.parquet"
+    result = run("credit", path, "--out", out, "--recipe", name)
+    assert result.exit_code == 0, result.stderr
+    for row in rows:
+        del row["fingerprint"], row["agent"], row["family"], row["valid"]
+    path = write_jsonl(tmp_path / "bare.jsonl", rows)
+    for command in (["credit", path, "--out", out], ["show", path]):
+        result = run(*command, "--recipe", name)
+        assert result.exit_code in (0, 2)
+        assert result.exit_code == 0 or "needs" in flat(result.stderr)
+
+
+def test_credit_passes_parameters_on(good_file: Path, tmp_path: Path):
+    out = tmp_path / "out.parquet"
+    given = ["--preset", "verl-agent", "--set", "gamma=0.5", "--set", "normalise=mean"]
+    assert run("credit", good_file, "--out", out, *given).exit_code == 0
+    due = recipe("gigpo", preset="verl-agent", gamma=0.5, normalise="mean")
+    credit = due(StepTable.read(good_file))
+    written = pq.read_table(out).column("advantage").fill_null(0).to_pylist()
+    assert written == credit.advantage.tolist()
+
+
+def test_credit_carries_unknown_columns_and_replaces_old_credit(tmp_path: Path):
+    rows = [
+        row | {"seed": i, "advantage": 99.0, "reason": "old", "advantage_old": 1.0}
+        for i, row in enumerate(good_rows())
+    ]
+    path = write_jsonl(tmp_path / "in.jsonl", rows)
+    for suffix in SUFFIXES:
+        out = tmp_path / f"out{suffix}"
+        assert run("credit", path, "--out", out).exit_code == 0
+        written = read(out)
+        assert written.carried.to_pydict() == {"seed": list(range(50))}
+        assert "advantage_old" not in written.credit.column_names
+        assert "old" not in written.credit.column("reason").to_pylist()
+        # And once more, with a recipe of one term: no column of the first run is left.
+        again = tmp_path / f"again{suffix}"
+        assert run("credit", out, "--out", again, "--recipe", "grpo").exit_code == 0
+        twice = read(again)
+        assert twice.table.to_dicts() == good_rows()
+        assert twice.carried.to_pydict() == {"seed": list(range(50))}
+        assert twice.credit.column_names == [
+            "advantage",
+            "reason",
+            "advantage_episode",
+            "reason_episode",
+        ]
+
+
+def test_credit_over_its_own_input(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    StepTable.from_dicts(good_rows()).write(path)
+    assert run("credit", path, "--out", path).exit_code == 0
+    assert run("credit", path, "--out", path).exit_code == 0
+    assert read(path).table.to_dicts() == good_rows()
+
+
+def test_credit_of_nested_and_empty_objects(tmp_path: Path):
+    rows = [row | {"info": {}, "meta": {f"k{i % 2}": i}} for i, row in enumerate(good_rows())]
+    path = write_jsonl(tmp_path / "in.jsonl", rows)
+    for suffix in SUFFIXES:
+        assert run("credit", path, "--out", tmp_path / f"out{suffix}").exit_code == 0
+        carried = read(tmp_path / f"out{suffix}").carried.to_pydict()
+        assert [json.loads(text) for text in carried["info"]] == [{}] * 50
+        assert [json.loads(text) for text in carried["meta"]] == [row["meta"] for row in rows]
+
+
+def test_credit_of_columns_that_json_lacks(tmp_path: Path):
+    arrow = StepTable.from_dicts(good_rows()).to_arrow()
+    arrow = arrow.append_column("when", pa.array([0] * 50, pa.timestamp("s")))
+    pq.write_table(arrow, tmp_path / "in.parquet")
+    result = run("credit", tmp_path / "in.parquet", "--out", tmp_path / "out.jsonl")
+    assert result.exit_code == 2
+    assert "'when' is timestamp" in flat(result.stderr)
+    assert "write .parquet instead" in flat(result.stderr)
+    assert not (tmp_path / "out.jsonl").exists()
+    assert run("credit", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet").exit_code == 0
+
+
+def test_credit_policies(tmp_path: Path):
+    path, out = spoilt_file(tmp_path, reward=None), tmp_path / "out.jsonl"
+    for policy in ([], ["--policy", "raise"], ["--policy", "keep"]):
+        result = run("credit", path, "--out", out, *policy)
+        assert result.exit_code == 1
+        assert "non_finite_reward" in result.stderr
+        assert not out.exists()
+        assert strict_json(run("credit", path, "--out", out, *policy, "--json").stdout)["refused"]
+    result = run("credit", path, "--out", out, "--policy", "drop")
+    assert result.exit_code == 0
+    assert "Dropped 1 groups, 15 rows." in flat(result.stdout)
+    said = strict_json(run("credit", path, "--out", out, "--policy", "drop", "--json").stdout)
+    assert said["dropped"] == {"groups": 1, "rows": 15, "because": {"non_finite_reward": 15}}
+    assert said["problems"] == {"non_finite_reward": 1}
+    reasons = read(out).credit.column("reason").to_pylist()
+    assert reasons[:15] == ["dropped"] * 15
+    assert "dropped" not in reasons[15:]
+
+
+def test_credit_group_size(good_file: Path, tmp_path: Path):
+    arguments = ["credit", good_file, "--out", tmp_path / "out.parquet", "--group-size", 5]
+    assert run(*arguments).exit_code == 1
+    assert run(*arguments, "--policy", "drop").exit_code == 1
+    kept = run(*arguments, "--policy", "keep")
+    assert kept.exit_code == 0
+    assert "partial_group 3" in flat(kept.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--recipe", "gigpoo"], "no recipe 'gigpoo'; there are: grpo, rloo"),
+        (["--preset", "nobody"], "gigpo has no preset 'nobody'; it has: roll, trinity, verl-agent"),
+        (["--set", "gama=1"], "gigpo has no parameter 'gama'; it has:"),
+        (["--set", "gamma"], "--set takes name=value, not 'gamma'"),
+        (["--set", "gamma=2"], "gamma is 2, but must lie between 0.0 and 1.0"),
+        (["--set", "gamma=NaN"], "must be a finite float"),
+        (["--set", "gamma=high"], "gamma is 'high', but must be"),
+        (["--set", "gamma=" + "9" * 400], "too large"),
+        (["--set", "normalise=max"], "must be one of std, mean"),
+        (["--set", "name=x"], "name"),
+        (["--policy", "ignore"], "no policy 'ignore'; there are: raise, drop, keep"),
+        (["--out", "out.csv"], "cannot tell the format of out.csv"),
+        (["--group-size", "0"], "group-size"),
+        (["--group-size", "four"], "group-size"),
+        (["--no-such-option"], "no-such-option"),
+    ],
+)
+def test_wrong_calls_say_what_would_be_right(
+    good_file: Path, tmp_path: Path, arguments: list[str], said: str
+):
+    out = [] if "--out" in arguments else ["--out", tmp_path / "out.parquet"]
+    result = run("credit", good_file, *out, *arguments)
+    assert result.exit_code == 2
+    assert said in flat(result.stderr)
+    assert result.stdout == ""
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_credit_cannot_write(good_file: Path, tmp_path: Path):
+    for suffix in SUFFIXES:
+        result = run("credit", good_file, "--out", tmp_path / "no" / "folder" / f"out{suffix}")
+        assert result.exit_code == 2
+        assert "cannot write" in result.stderr
+        assert "No such file or directory" in flat(result.stderr)
+
+
+def test_numbers_beyond_json_are_null(good_file: Path, tmp_path: Path):
+    """A weight so large that squares overflow must not break the document."""
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        result = run(
+            "credit", good_file, "--out", tmp_path / "o.parquet", "--set", "weight=1e300", "--json"
+        )
+    assert result.exit_code == 0
+    assert strict_json(result.stdout)["diagnosis"]["term_rms"]["step"] is None
+
+
+# recipes
+
+
+def test_recipes():
+    result = run("recipes")
+    assert result.exit_code == 0
+    for name in RECIPES:
+        assert name in result.stdout
+    said = strict_json(run("recipes", "--json").stdout)
+    assert [entry["name"] for entry in said] == list(RECIPES)
+    for entry in said:
+        kind = RECIPES[entry["name"]]
+        assert set(entry) == {"name", "paper", "summary", "parameters", "presets"}
+        assert entry["summary"]
+        # What is printed is enough to build the recipe with its defaults and its presets.
+        assert kind(**entry["parameters"]) == kind()
+        for preset, changes in entry["presets"].items():
+            assert kind.preset(preset) == kind(**changes)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_recipe(name: str):
+    result = run("recipes", name)
+    assert result.exit_code == 0
+    assert "parameter" in result.stdout
+    [entry] = strict_json(run("recipes", name, "--json").stdout)
+    assert entry["name"] == name
+
+
+def test_no_such_recipe():
+    result = run("recipes", "nothing")
+    assert result.exit_code == 2
+    assert "no recipe 'nothing'; there are: grpo" in flat(result.stderr)
+
+
+# show
+
+
+def test_show(good_file: Path):
+    result = run("show", good_file)
+    assert result.exit_code == 0
+    said = flat(result.stdout)
+    assert "group tâche 0, trajectory tâche 0/0" in said, "the first that is not padding"
+    assert "12 more trajectories" in said
+    named = run("show", good_file, "--trajectory", "tâche 1/2")
+    assert named.exit_code == 0
+    assert "group tâche 1, trajectory tâche 1/2" in flat(named.stdout)
+    assert "hall 1" in named.stdout
+    assert run("show", good_file, "--trajectory", "filler").exit_code == 0
+
+
+def test_show_json(good_file: Path):
+    result = run("show", good_file, "--trajectory", "tâche 1/2", "--json")
+    assert result.exit_code == 0
+    steps = strict_json(result.stdout)
+    rows = good_rows()
+    numbers = [i for i, row in enumerate(rows) if row["trajectory"] == "tâche 1/2"]
+    assert [{name: step[name] for name in rows[0]} for step in steps] == [
+        rows[number] for number in numbers
+    ]
+    credit = assign(StepTable.from_dicts(rows), recipe("gigpo")).credit
+    assert credit.credited[numbers].all()
+    assert [step["advantage"] for step in steps] == credit.advantage[numbers].tolist()
+
+
+def test_show_takes_the_credit_of_the_file_unless_told_otherwise(tmp_path: Path):
+    rows = [row | {"advantage": 0.25, "reason": "credited"} for row in good_rows()]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    assert {s["advantage"] for s in strict_json(run("show", path, "--json").stdout)} == {0.25}
+    fresh = strict_json(run("show", path, "--recipe", "grpo", "--json").stdout)
+    assert {step["advantage"] for step in fresh} != {0.25}
+    assert "advantage_episode" in fresh[0]
+
+
+def test_show_wrong_calls(good_file: Path, tmp_path: Path):
+    result = run("show", good_file, "--trajectory", "nobody")
+    assert result.exit_code == 2
+    assert "no trajectory 'nobody'; there are 13:" in flat(result.stderr)
+    assert run("show", good_file, "--recipe", "nothing").exit_code == 2
+    assert run("show", spoilt_file(tmp_path, reward=None)).exit_code == 1
+    assert strict_json(run("show", spoilt_file(tmp_path, reward=None), "--json").stdout)["refused"]
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert run("show", empty).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [None, None, None],
+        [math.nan, math.inf, -math.inf],
+        [0.0, 0.0, 0.0],
+        ["text", "[red]", "\x1b[31m"],
+        [[1.0], [2.0], []],
+        [1e308, -1e308, 5e-324],
+    ],
+)
+def test_show_any_credit_of_a_file(tmp_path: Path, values: list[Any]):
+    """Anyone may have written the credit in a file: whatever it holds breaks nothing."""
+    rows = good_rows()[:3]
+    for row, value in zip(rows, values, strict=True):
+        row |= {"advantage": value, "reason": None, "reward": math.nan}
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    assert run("show", path).exit_code == 0
+    result = run("show", path, "--json")
+    assert result.exit_code == 0
+    assert [step["reward"] for step in strict_json(result.stdout)] == [None] * 3
+
+
+def test_show_credited_file_without_trajectories(tmp_path: Path):
+    rows = [row | {"trajectory": None, "advantage": 1.0} for row in good_rows()]
+    result = run("show", write_jsonl(tmp_path / "a.jsonl", rows))
+    assert result.exit_code == 2
+    assert "no row names its trajectory" in flat(result.stderr)
+
+
+def test_show_part_of_a_larger_table(tmp_path: Path):
+    """The first trajectory that is there, not the first that ever was."""
+    table = StepTable.from_dicts(good_rows())
+    part = table.arranged.rows[-4:]
+    arrow = table.to_arrow().take(part)  # Arrow keeps the whole dictionary
+    pq.write_table(arrow, tmp_path / "a.parquet")
+    result = run("show", tmp_path / "a.parquet", "--recipe", "grpo", "--json")
+    assert len(strict_json(result.stdout)) == 4
+
+
+def test_show_marks_invalid_actions_and_missing_text(tmp_path: Path):
+    rows = good_rows()
+    rows[1] |= {"state": None, "action": None}
+    assert run("show", write_jsonl(tmp_path / "a.jsonl", rows)).exit_code == 0
+
+
+# Hostile text.
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07 [red]x[/red] [/nope] \u202eevil\u2066 \r\n\x00\x9b2J"
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+"""What must not reach a terminal; newlines between lines must."""
+
+
+def assert_harmless(result: Result) -> None:
+    for text in (result.stdout, result.stderr):
+        assert not RAW.search(text), repr(text)
+
+
+def hostile_file(folder: Path, name: str = "a") -> Path:
+    rows = good_rows()
+    for row in rows:
+        for column in ("group", "trajectory", "state", "action", "agent"):
+            if row[column]:
+                row[column] = HOSTILE + row[column] + HOSTILE
+        row[f"column {HOSTILE}"] = HOSTILE
+        row[f"advantage_{HOSTILE}"] = 1.0
+        row[f"reason_{HOSTILE}"] = HOSTILE
+    rows[5]["step"] = 0  # a problem that names its trajectory
+    return write_jsonl(folder / f"{name}.jsonl", rows)
+
+
+def test_hostile_text_is_shown_by_its_numbers(tmp_path: Path):
+    path = hostile_file(tmp_path)
+    results = [
+        run("check", path),
+        run("credit", path, "--out", tmp_path / "out.parquet"),
+        run("credit", path, "--out", tmp_path / "out.parquet", "--policy", "drop"),
+        run("show", path),
+        run("show", path, "--recipe", "gigpo"),
+        run("show", path, "--trajectory", HOSTILE),
+        run("show", path, "--trajectory", f"{HOSTILE}tâche 2/1{HOSTILE}"),
+        run("credit", path, "--out", tmp_path / f"{HOSTILE.replace(chr(0), '')}.csv"),
+        run("credit", path, "--out", "out.parquet", "--recipe", HOSTILE),
+        run("credit", path, "--out", "out.parquet", "--preset", HOSTILE),
+        run("credit", path, "--out", "out.parquet", "--policy", HOSTILE),
+        run("credit", path, "--out", "out.parquet", "--set", HOSTILE),
+        run("credit", path, "--out", "out.parquet", "--set", f"grouping={HOSTILE}"),
+        run("recipes", HOSTILE),
+    ]
+    assert [result.exit_code for result in results] == [1, 1, 0, 0, 1, 2, 0, 2, 2, 2, 2, 2, 2, 2]
+    for result in results:
+        assert_harmless(result)
+    shown = results[3].stdout + results[6].stdout
+    assert "\\x1b[31m" in shown
+    assert "[red]" in shown
+
+
+def test_hostile_text_as_json_is_ascii(tmp_path: Path):
+    path = hostile_file(tmp_path)
+    for arguments in (
+        ["check", path],
+        ["show", path],
+        ["credit", path, "--out", tmp_path / "out.jsonl", "--policy", "drop"],
+    ):
+        result = run(*arguments, "--json")
+        assert result.stdout.isascii()
+        assert_harmless(result)
+        strict_json(result.stdout)
+    steps = strict_json(run("show", path, "--json").stdout)
+    assert steps[0]["state"].startswith(HOSTILE)
+
+
+def test_hostile_names_of_files(tmp_path: Path):
+    name = HOSTILE.replace("\x00", "").replace("/", "") + os.fsdecode(b"\xff")
+    results = [
+        run("check", tmp_path / f"{name}.jsonl"),
+        run("check", hostile_file(tmp_path, name)),
+        run("check", hostile_file(tmp_path, name), "--json"),
+    ]
+    (tmp_path / f"{name}.parquet").write_bytes(b"")
+    results += [
+        run("check", tmp_path / f"{name}.parquet"),
+        run("check", tmp_path / f"{name}.parquet", "--json"),
+        run(
+            "credit",
+            hostile_file(tmp_path),
+            "--policy",
+            "drop",
+            "--out",
+            tmp_path / f"{name}.jsonl",
+        ),
+    ]
+    assert [result.exit_code for result in results] == [2, 1, 1, 1, 1, 0]
+    for result in results:
+        assert_harmless(result)
+
+
+def test_half_surrogates_are_refused_and_named_safely(tmp_path: Path):
+    for key, value in (("state", "\ud800"), ("action", "x\udfff"), ("\ud83d", 1)):
+        path = spoilt_file(tmp_path, **{key: value})
+        for more in ([], ["--json"]):
+            result = run("check", path, *more)
+            assert result.exit_code == 1
+            assert "malformed_text" in result.stdout + result.stderr
+            assert_harmless(result)
+
+
+def test_hostile_types_of_arrow(tmp_path: Path):
+    """Names of fields inside a type are text of others, too."""
+    arrow = pa.Table.from_pylist(good_rows())
+    strange = pa.array([{HOSTILE.replace("\x00", ""): 1}] * len(arrow))
+    pq.write_table(arrow.set_column(3, "state", strange), tmp_path / "a.parquet")
+    result = run("check", tmp_path / "a.parquet")
+    assert result.exit_code == 1
+    assert "wrong_type" in result.stderr
+    assert_harmless(result)
+
+
+def test_safe_text():
+    assert screen.safe("plain ünïcode 漢字 🧭") == "plain ünïcode 漢字 🧭"
+    assert screen.safe("a\nb\x1b[0m\u202e\ud800") == "a\\nb\\x1b[0m\\u202e\\ud800"
+    assert screen.safe("x" * 100) == "x" * 79 + "…"
+    assert len(screen.safe("\x1b" * 10**6, 40)) == 40
+    assert screen.safe(None) == "None"
+
+
+def test_output_of_any_encoding(tmp_path: Path):
+    """A terminal that lacks a character gets its number, not a traceback."""
+    path = write_jsonl(tmp_path / "a.jsonl", good_rows())
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from ascribe.cli import main; main()", "show", str(path)],
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"t\\xe2che 0" in done.stdout
+    assert done.stdout.isascii()
+
+
+# Progress.
+
+
+def test_progress_bar_appears_when_patience_is_spent(monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    monkeypatch.setattr(screen, "err", screen.Console(stderr=True, force_terminal=True))
+    with screen.progress("reading") as report:
+        report(0.5)
+    assert capsys.readouterr().err == ""
+    with screen.progress("reading a\\[red]b[/red] [/nope]", patience=0) as report:
+        report(0.25)
+        report(1.0)
+    shown = capsys.readouterr().err
+    assert "reading a\\[red]b[/red] [/nope]" in shown
+    assert "100%" in shown
+
+
+def test_reading_with_a_progress_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path = hostile_file(tmp_path, "[red]x [bold")
+    patient = screen.progress
+    monkeypatch.setattr(screen, "progress", lambda what: patient(what, patience=0))
+    result = run("check", path, "--json")
+    assert result.exit_code == 1
+    strict_json(result.stdout)
+
+
+# The program.
+
+
+def test_program_version_and_help():
+    assert run("--version").stdout.strip() == __version__
+    for arguments in (["--help"], ["-h"], ["check", "-h"], ["credit", "-h"], ["show", "-h"]):
+        result = run(*arguments)
+        assert result.exit_code == 0
+        assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["check", "good.jsonl"], 0),
+        (["check", "bad.jsonl"], 1),
+        (["check", "nowhere.jsonl"], 2),
+        (["frobnicate"], 2),
+        (["credit", "good.jsonl"], 2),
+        (["credit", "good.jsonl", "--out", "out.parquet"], 0),
+        (["credit", "bad.jsonl", "--out", "out.parquet"], 1),
+        (["show", "good.jsonl"], 0),
+        (["recipes"], 0),
+    ],
+)
+def test_exit_codes_of_the_program(tmp_path: Path, arguments: list[str], code: int):
+    write_jsonl(tmp_path / "good.jsonl", good_rows())
+    write_jsonl(tmp_path / "bad.jsonl", [row | {"reward": None} for row in good_rows()])
+    done = subprocess.run(
+        [sys.executable, "-c", "from ascribe.cli import main; main()", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def python(program: str) -> str:
+    """What a new Python prints."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_import_is_light():
+    """Neither torch nor pyarrow nor the command line comes with ``import ascribe``."""
+    loaded = set(python("import sys, ascribe; print(*sys.modules)").split())
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "pyarrow", "transformers", "rapidfuzz", "pandas", "rich", "typer"}
+
+
+@pytest.mark.slow
+def test_import_is_quick():
+    """By processor time, which a busy machine stretches less than the clock."""
+    measure = "import time; start = time.process_time(); import ascribe; "
+    measure += "print(time.process_time() - start)"
+    assert min(float(python(measure)) for _ in range(5)) < 0.25
