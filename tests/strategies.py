@@ -165,6 +165,8 @@ def recipes(name: str, **fixed: Any) -> st.SearchStrategy[Recipe]:
             for number, (key, values) in zip(numbers, free.items(), strict=True)
         }
         timing, amount = picked.pop("penalty")
+        if not kind.credits_steps and timing == "after":
+            timing, amount = "before", 0.0
         return kind(penalty_timing=timing, invalid_penalty=amount, **picked, **fixed)
 
     return st.binary(min_size=len(free), max_size=len(free)).map(build)

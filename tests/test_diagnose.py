@@ -230,10 +230,6 @@ def test_as_dict_is_json():
 
 
 @pytest.mark.unit
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="the reason of a row covers the episode context as well as its state",
-)
 def test_states_of_one_row_are_not_groups_of_equal_returns():
     # Both trajectories earn 1, each in a state of its own: no state group has two rows.
     table = StepTable.from_dicts(rows_of([("a", 1.0)], [("b", 1.0)]))

@@ -116,10 +116,11 @@ def _states(steps: Arranged, term: Term) -> StateGroups:
     labels = term.labels[steps.rows]
     count = int(labels.max(initial=-1)) + 1
     size = segments.size(labels, count)
+    crowded = np.append(size > 1, False)[labels]
     size = size[size > 0]
     taking_part = int(size.sum())
     visits = segments.pairs(labels, steps.trajectory, steps.trajectory_count)[1]
-    quiet = (term.reason[steps.rows] == Reason.ZERO_VARIANCE) & (labels >= 0)
+    quiet = (term.reason[steps.rows] == Reason.ZERO_VARIANCE) & crowded
     return StateGroups(
         count=int(size.size),
         mean_size=taking_part / max(size.size, 1),

@@ -54,7 +54,7 @@ def reward_to_go(
     """
     out = reward.copy()
     if tail is not None:
-        last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True))
+        last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True)[: out.size])
         out[last] += gamma * tail[trajectory[last]]
     reach, factor, later = 1, gamma, np.empty_like(out)
     while reach < out.size and factor != 0.0:

@@ -10,6 +10,9 @@ import numpy as np
 
 from ascribe.arrays import Bools, Floats, Ints
 
+ROUNDING = 1e-12
+"""Values that differ by less, relative to their size, differ by rounding alone."""
+
 
 def size(labels: Ints, count: int) -> Ints:
     """Number of rows of each segment."""
@@ -43,15 +46,18 @@ def variance(values: Floats, labels: Ints, count: int, *, ddof: int) -> Floats:
 
 
 def constant(values: Floats, labels: Ints, count: int) -> Bools:
-    """Whether all rows of a segment hold exactly the same value (true without rows).
+    """Whether all rows of a segment hold the same value but for rounding (true without rows).
 
-    Compares every row with one row of its segment, so rounding in a mean cannot hide equality.
+    Compares every row with one row of its segment: rounding in a mean cannot hide equality, and
+    rewards that were summed in another order do not pass for a difference.
     """
     # One slot more than segments: rows that take no part (label -1) meet in the last one.
     example = np.zeros(count + 1)
     example[labels] = values
     out = np.ones(count + 1, dtype=np.bool_)
-    out[labels[values != example[labels]]] = False
+    other = example[labels]
+    apart = np.abs(values - other) > ROUNDING * np.maximum(np.abs(values), np.abs(other))
+    out[labels[apart]] = False
     return out[:count]
 
 

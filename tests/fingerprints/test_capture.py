@@ -1,7 +1,9 @@
 """What is captured is what a pass over the prompt alone gives, however it was batched."""
 
 import copy
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -356,6 +358,28 @@ def test_a_pass_that_failed_can_be_tried_again(model: Any) -> None:
 
 def fail(*_: Any) -> None:
     raise MemoryError
+
+
+def test_the_trainer_of_the_page(model: Any) -> None:
+    import torch
+
+    page = Path(__file__).parents[2] / "docs" / "fingerprints.md"
+    code = next(
+        block
+        for block in re.findall(r"^```py\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        if "capture(model" in block
+    )
+    batch = Batch("right", 97)
+    names = {
+        "torch": torch,
+        "model": model,
+        "batches": [batch.inputs | {"prompt_lengths": PROMPTS}] * 2,
+    }
+    exec(compile(code.replace("layer=-8", "layer=-2"), "page", "exec"), names)
+    expected = captured(model, batch)
+    torch.testing.assert_close(
+        names["fingerprints"], torch.cat([expected, expected]), atol=1e-6, rtol=0
+    )
 
 
 # Wrapped models.

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.fingerprints.actor import actor
+from ascribe.fingerprints import normalised
+from ascribe.fingerprints.actor import actor, actor_layers
 from ascribe.fingerprints.capture import capture
 from ascribe.fingerprints.models import load_causal_lm, save_model
 
@@ -57,17 +58,59 @@ def test_a_saved_model_gives_the_same_fingerprints(smollm2: Any, tmp_path: Path)
     assert np.array_equal(before, actor(TEXTS, again, spelling, -8))
 
 
-def test_a_real_policy_finds_states_alike_that_are(smollm2: Any) -> None:
+STATES = [
+    "You are an agent in a house. Your task: put a clean mug on the desk.\n"
+    f"You are in the {room}. You see {thing}. The exits lead north and east.\n"
+    "What do you do next?"
+    for room in ("hall", "kitchen", "garden", "cellar")
+    for thing in ("a key", "a mug", "two apples", "an old map")
+]
+
+
+def distances(vectors: Any) -> Any:
+    """Cosine distance of every pair of rows."""
+    wide = vectors.astype(np.float64)
+    return (1 - wide @ wide.T)[np.triu_indices(len(wide), 1)]
+
+
+# What docs/fingerprints.md says of its limits.
+
+
+@pytest.fixture(scope="module")
+def states(smollm2: Any) -> Any:
+    """Fingerprints of the states by middle and late layers, with every pooling."""
+    return actor_layers(STATES, *smollm2, [-18, -12, -8], ["last", "mean", "attention"])
+
+
+def test_different_states_lie_within_the_papers_radius(states: Any) -> None:
+    found = distances(states[-8, "last"])
+    assert 1e-4 < found.min()
+    assert found.max() < 0.02
+
+
+@pytest.mark.parametrize("layer", [-18, -12, -8])
+@pytest.mark.parametrize("pooling", ["mean", "attention"])
+def test_one_number_drowns_the_others(states: Any, layer: int, pooling: str) -> None:
+    assert (states[layer, pooling] ** 2).max(axis=1).min() > 0.9
+    assert (states[layer, "last"] ** 2).max() < 0.5
+    assert distances(states[layer, pooling]).max() < distances(states[layer, "last"]).max() / 5
+
+
+def test_half_precision_storage_must_be_put_back_to_unit_length(states: Any) -> None:
+    exact = states[-8, "last"]
+    stored = exact.astype(np.float16)
+    length = np.linalg.norm(stored.astype(np.float64), axis=1)
+    assert 2e-5 < np.abs(length - 1).max() < 4e-4
+    error = np.abs(distances(normalised(stored)) - distances(exact)).max()
+    assert error < 4e-5
+
+
+def test_batches_change_little_in_single_precision_and_more_in_half(smollm2: Any) -> None:
+    import torch
+
     model, tokenizer = smollm2
-    frame = "You are an agent in a house. Task: put a mug on the desk. {} What do you do next?"
-    hall, again, kitchen = (
-        frame.format(state)
-        for state in (
-            "You are in the hall. You see a door.",
-            "You are in the hall. You see one door.",
-            "You are in the kitchen and hold a mug.",
-        )
-    )
-    a, b, c = actor([hall, again, kitchen], model, tokenizer, -8)
-    np.testing.assert_allclose(np.linalg.norm([a, b, c], axis=1), 1.0, atol=1e-6)
-    assert 1 - a @ b < 1 - a @ c
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    for policy, bound in ((model, 1e-6), (half, 1e-3)):
+        together = actor(STATES, policy, tokenizer, -8).astype(np.float64)
+        alone = actor(STATES, policy, tokenizer, -8, batch_size=1)
+        assert np.abs(1 - (together * alone).sum(axis=1)).max() < bound

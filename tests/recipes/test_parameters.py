@@ -103,15 +103,17 @@ def test_unknown_presets_are_told_the_known_ones(name):
         assert preset in str(caught.value)
 
 
-@pytest.mark.xfail(
-    raises=pytest.fail.Exception, reason="an empty preset name is taken for no preset"
-)
 def test_an_empty_preset_name_is_unknown():
     with pytest.raises(ValueError, match="no preset ''"):
         recipe("gigpo", preset="")
 
 
-@pytest.mark.xfail(raises=OverflowError, reason="an integer beyond floating point is not refused")
+@pytest.mark.parametrize("name", ["grpo", "rloo", "dr_grpo", "reinforce_pp"])
+def test_a_penalty_that_would_be_lost_is_refused(name):
+    with pytest.raises(ValueError, match="would lose the penalty"):
+        recipe(name, penalty_timing="after", invalid_penalty=0.1)
+
+
 def test_an_integer_beyond_floating_point_is_refused():
     with pytest.raises(ValueError, match="gigpo: weight is"):
         recipe("gigpo", weight=10**400)

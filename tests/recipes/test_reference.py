@@ -59,8 +59,6 @@ def assert_close(got, wanted) -> None:
 @given(data=st.data())
 def test_random_parameters(name, data):
     recipe = data.draw(recipes(name))
-    # See test_properties.test_excluded_trajectories_found_no_similar_groups.
-    assume((getattr(recipe, "grouping", ""), recipe.truncation) != ("similar", "exclude"))
     assert_equals_reference(data.draw(TABLES), recipe)
 
 

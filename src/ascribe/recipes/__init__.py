@@ -48,4 +48,4 @@ def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> Recipe
     for parameter in parameters:
         if parameter not in known:
             raise ValueError(f"{name} has no parameter {parameter!r}; it has: {', '.join(known)}")
-    return kind.preset(preset, **parameters) if preset else kind(**parameters)
+    return kind(**parameters) if preset is None else kind.preset(preset, **parameters)

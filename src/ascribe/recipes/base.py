@@ -1,6 +1,7 @@
 """What every recipe is, and the parameters that all of them share."""
 
 import math
+import sys
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -34,6 +35,8 @@ class Recipe:
     name: ClassVar[str]
     paper: ClassVar[str]
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    credits_steps: ClassVar[bool] = True
+    """Whether steps of one trajectory may get different advantages."""
     inputs: ClassVar[tuple[str, ...]] = ()
     """Names of what a call takes besides the table."""
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
@@ -43,6 +46,8 @@ class Recipe:
         "std_floor": (0.0, math.inf),
         "history_length": (0, math.inf),
         "radius": (0.0, 2.0),
+        "weight": (0.0, math.inf),
+        "invalid_penalty": (0.0, math.inf),
     }
     """Smallest and largest value of each parameter that has them."""
 
@@ -54,6 +59,11 @@ class Recipe:
         hints = get_type_hints(type(self))
         for parameter in fields(self):
             self._validate(parameter.name, hints[parameter.name])
+        if not self.credits_steps and self.penalty_timing == "after":
+            raise ValueError(
+                f"{self.name} discounts nothing, so penalty_timing 'after' would lose the penalty; "
+                "leave it at 'before'"
+            )
 
     def __call__(self, table: StepTable, **inputs: Any) -> Credit:
         """Credit every row of ``table``.
@@ -92,7 +102,7 @@ class Recipe:
             return
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = {bool: isinstance(value, bool), int: number and isinstance(value, int)}
-        if not fits.get(hint, number and math.isfinite(value)):
+        if not fits.get(hint, number and abs(value) <= sys.float_info.max):
             raise ValueError(f"{said}, but must be a finite {hint.__name__}")
         low, high = self.ranges.get(name, (-math.inf, math.inf))
         if not low <= value <= high:

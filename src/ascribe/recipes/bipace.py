@@ -61,7 +61,7 @@ class BiGPO(TwoLevel):
     ) -> tuple[Groups, dict[str, float]]:
         steps = table.arranged
         vectors = self._fingerprints(table, inputs.get("fingerprints"))
-        taking_part = present(vectors)
+        taking_part = present(vectors) & ~self._out(steps)
         radius = float(inputs.get("radius", self.radius))
         if self.radius_rule == "search" and "radius" not in inputs:
             radius = self._searched(vectors, steps.group, taking_part)

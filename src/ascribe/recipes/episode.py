@@ -38,6 +38,7 @@ class GRPO(Standardising):
 
     name: ClassVar[str] = "grpo"
     paper: ClassVar[str] = "DeepSeekMath, arXiv 2402.03300"
+    credits_steps: ClassVar[bool] = False
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         return _group_relative(self, table, self._norm("std"))
@@ -52,6 +53,7 @@ class RLOO(Recipe):
 
     name: ClassVar[str] = "rloo"
     paper: ClassVar[str] = "Back to basics, arXiv 2402.14740"
+    credits_steps: ClassVar[bool] = False
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         return _group_relative(self, table, Norm("leave_one_out"))
@@ -66,6 +68,7 @@ class DrGRPO(Recipe):
 
     name: ClassVar[str] = "dr_grpo"
     paper: ClassVar[str] = "Understanding R1-Zero-like training, arXiv 2503.20783"
+    credits_steps: ClassVar[bool] = False
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         return _group_relative(self, table, Norm("mean"))
@@ -85,6 +88,7 @@ class ReinforcePP(Standardising):
 
     name: ClassVar[str] = "reinforce_pp"
     paper: ClassVar[str] = "REINFORCE++, arXiv 2501.03262"
+    credits_steps: ClassVar[bool] = False
 
     baseline: Literal["batch", "group"] = "batch"
 

@@ -55,5 +55,7 @@ class GiGPO(TwoLevel):
         steps = table.arranged
         task = np.zeros_like(steps.group) if self.scope == "batch" else steps.group
         if self.grouping == "similar":
-            return similar(task, steps.state, table.state.values, self.similarity), {}
+            # A trajectory that is left out must not be the link between two states.
+            state = np.where(self._out(steps), -1, steps.state)
+            return similar(task, state, table.state.values, self.similarity), {}
         return exact(task, steps.state, table.state.values.size), {}

@@ -28,8 +28,8 @@ class HGPO(Standardising):
         alpha: how much more a longer context weighs; 0 weighs all alike.
         normalise: ``std`` or ``mean``, as for GiGPO.
         episode: whether the task group takes part as the context of no states (weight 1).
-        drop_zeros: leave out contexts whose advantage is zero before weighting, as verl-agent
-            does; the weights then depend on the data.
+        drop_zeros: leave out contexts whose advantage is zero (to 1e-9) before weighting, as
+            verl-agent does; the weights then depend on the data.
         std: ``population`` (n), as the authors' code computes it.
     """
 
