@@ -6,11 +6,12 @@ their time grows with the square of the rows. Both get the same columns of Pytho
 one line counts Ascribe's time from there, one from a table that has been read already.
 
 Grouping by similarity, 400 rows of one group, texts of 300 characters: first fit with
-``difflib.SequenceMatcher``, row by row, beside ``ascribe.groups.similar``. The two measures are
-not the same (difflib takes the longest common block and goes on left and right of it; Ascribe takes
-the longest common subsequence, which is never shorter), so the share of pairs that both put on the
-same side of the threshold is printed too. With autojunk, difflib's default, characters that are
-frequent in a text of 200 or more characters are not compared.
+``difflib.SequenceMatcher``, row by row, beside ``ascribe.groups.similar``, which compares a text
+that occurs in several rows once. The two measures are not the same (difflib takes the longest
+common block and goes on left and right of it; Ascribe takes the longest common subsequence, which
+is never shorter), so the share of pairs that both put on the same side of the threshold is printed
+too. With autojunk, difflib's default, characters that are frequent in a text of 200 or more
+characters are not compared.
 """
 
 import statistics
@@ -148,8 +149,8 @@ def similarity(figures: Figures) -> None:
     works = {"ours": Work(lambda: None, ours)}
     for autojunk in (False, True):
         works[_said(autojunk)] = Work(lambda given=autojunk: given, theirs)
-    # difflib takes minutes: no repetition to warm up, and few of them.
-    seconds = interleaved(works, rounds=1 if figures.quick else 2, warm_up=False)
+    # difflib takes long, so no repetition is spent on warming up.
+    seconds = interleaved(works, rounds=1 if figures.quick else 3, warm_up=False)
     case = f"similar, {len(texts):,} rows"
     figures.emit(f"{case}, ascribe", "cpu_seconds", seconds["ours"].cpu, "s", "lower")
     for autojunk, (labels, compared) in fitted.items():

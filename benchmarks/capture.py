@@ -20,7 +20,7 @@ from typing import Any
 import common
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ascribe.fingerprints.capture import Capture, capture, decoder_blocks, padded
 from ascribe.fingerprints.models import load_smollm2
@@ -104,7 +104,7 @@ def load(*, quick: bool) -> Any:
     """SmolLM2-135M in bfloat16; where time is short, its shape with random weights."""
     if quick:
         config = LlamaConfig(**SMOLLM2_SHAPE)
-        return LlamaForCausalLM(config).to(torch.bfloat16).eval()
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     return load_smollm2(torch.bfloat16)[0]
 
 

@@ -33,6 +33,8 @@ def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
     for file in sorted(RESULTS.glob("*.jsonl")):
+        if file.stem == "audit":  # it has a page of its own
+            continue
         header, *figures = map(json.loads, file.read_text().splitlines())
         parts.append(section(header, figures))
     return "\n".join(parts)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ascribe.cli.audit import audit
 from ascribe.cli.check import check
 from ascribe.cli.credit import credit
 from ascribe.cli.recipes import recipes
@@ -27,6 +28,7 @@ app.command()(check)
 app.command()(credit)
 app.command()(recipes)
 app.command()(show)
+app.command()(audit)
 
 
 @app.callback(invoke_without_command=True)

@@ -12,12 +12,14 @@ from ascribe.recipes.bipace import BiGPO, BiPACEDiff, BiPACEQ
 from ascribe.recipes.episode import GRPO, RLOO, DrGRPO, ReinforcePP
 from ascribe.recipes.gigpo import GiGPO
 from ascribe.recipes.hgpo import HGPO
+from ascribe.recipes.sbc import SBC
 
 __all__ = [
     "GRPO",
     "HGPO",
     "RECIPES",
     "RLOO",
+    "SBC",
     "BiGPO",
     "BiPACEDiff",
     "BiPACEQ",
@@ -30,7 +32,7 @@ __all__ = [
 
 RECIPES: dict[str, type[Recipe]] = {
     kind.name: kind
-    for kind in (GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO, BiGPO, BiPACEDiff, BiPACEQ)
+    for kind in (GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO, BiGPO, BiPACEDiff, BiPACEQ, SBC)
 }
 """Every recipe by name."""
 

@@ -1,0 +1,204 @@
+"""What an audit found: JSON lines, and from those the tables, the page and the figure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ascribe.audit.run import Audit, Estimate
+
+BETTER = {
+    "cosine": "higher",
+    "mse": "lower",
+    "bias": "lower",
+    "variance": "lower",
+    "sign": "higher",
+    "rank": "higher",
+    "gradient_cosine": "higher",
+    "action_gradient_cosine": "higher",
+    "gradient_direction": "higher",
+    "gradient_variance": "lower",
+    "learning_auc": "higher",
+}
+"""Every metric, and which way is better."""
+
+HEADLINES = (
+    "cosine",
+    "gradient_cosine",
+    "action_gradient_cosine",
+    "gradient_direction",
+    "sign",
+    "mse",
+    "learning_auc",
+)
+"""What tables show."""
+
+PAIRED = ("cosine", "gradient_cosine", "action_gradient_cosine", "learning_auc")
+"""Metrics in which recipes are compared pair by pair."""
+
+MINUS = " minus "
+"""Between the two recipes of a paired difference, in the name of a case."""
+
+Line = Mapping[str, Any]
+Cells = tuple[list[str], list[list[str]]]
+"""Head and rows of a table."""
+
+
+def json_lines(audit: Audit, leader: str | None = None) -> Iterator[dict[str, Any]]:
+    """One object for every figure: ``bench, case, metric, value, unit, goal, better``.
+
+    ``low`` and ``high`` besides are the 95 % interval over blocks. A case is ``world/recipe/size``,
+    with the world ``mean`` for the mean over worlds. With a ``leader``, its paired differences with
+    every other recipe follow, as ``world/leader minus recipe/size``.
+    """
+    sizes = dict.fromkeys(size for _, _, size in audit.scores)
+    cases = [
+        (world, recipe, size)
+        for size in sizes
+        for world in (*audit.settings.worlds, "mean")
+        for recipe in audit.recipes
+    ]
+    for world, recipe, size in cases:
+        for metric in audit.metrics(size):
+            found = audit.estimate(world, recipe, size, metric)
+            yield _line(f"{world}/{recipe}/{size}", metric, found, None)
+    for world, recipe, size in cases:
+        if leader in (None, recipe):
+            continue
+        for metric in audit.metrics(size):
+            if metric in PAIRED:
+                found = audit.difference(world, str(leader), recipe, size, metric)
+                yield _line(f"{world}/{leader}{MINUS}{recipe}/{size}", metric, found, 0.0)
+
+
+def _line(case: str, metric: str, found: Estimate, goal: float | None) -> dict[str, Any]:
+    return {
+        "bench": "audit",
+        "case": case,
+        "metric": metric,
+        "value": round(found.value, 4),
+        "unit": "1",
+        "goal": goal,
+        "better": BETTER[metric],
+        "low": round(found.low, 4),
+        "high": round(found.high, 4),
+    }
+
+
+class Tables:
+    """The lines of an audit, by case and metric, as tables."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.lines: dict[tuple[str, str, int, str], Line] = {}
+        for line in lines:
+            world, rest = line["case"].split("/", 1)
+            recipe, size = rest.rsplit("/", 1)
+            self.lines[world, recipe, int(size), line["metric"]] = line
+        names = dict.fromkeys(recipe for _, recipe, _, _ in self.lines)
+        self.recipes = [name for name in names if MINUS not in name]
+        self.pairs = [name for name in names if MINUS in name]
+        self.worlds = list(dict.fromkeys(key[0] for key in self.lines))
+        self.sizes = list(dict.fromkeys(key[2] for key in self.lines))
+
+    def has(self, size: int, metric: str) -> bool:
+        """Whether a metric was measured at a size."""
+        return (self.worlds[0], self.recipes[0], size, metric) in self.lines
+
+    def learning_size(self) -> int:
+        """The size at which policies learned, or else the middle one."""
+        learned = [size for size in self.sizes if self.has(size, "learning_auc")]
+        return learned[0] if learned else self.sizes[len(self.sizes) // 2]
+
+    def means(self, size: int) -> Cells:
+        """Every headline metric, as a mean over worlds."""
+        metrics = [metric for metric in HEADLINES if self.has(size, metric)]
+        rows = [
+            [recipe, *(_plain(self.lines["mean", recipe, size, metric]) for metric in metrics)]
+            for recipe in self.recipes
+        ]
+        return ["recipe", *metrics], rows
+
+    def by_world(self, size: int, metric: str) -> Cells:
+        """One metric in every world."""
+        rows = [
+            [recipe, *(_plain(self.lines[world, recipe, size, metric]) for world in self.worlds)]
+            for recipe in self.recipes
+        ]
+        return ["recipe", *self.worlds], rows
+
+    def differences(self, size: int, metric: str) -> Cells:
+        """The paired differences of one metric in every world."""
+        rows = [
+            [pair, *(_signed(self.lines[world, pair, size, metric]) for world in self.worlds)]
+            for pair in self.pairs
+        ]
+        return ["difference", *self.worlds], rows
+
+
+def _plain(line: Line) -> str:
+    return f"{line['value']:.3f} ±{(line['high'] - line['low']) / 2:.3f}"
+
+
+def _signed(line: Line) -> str:
+    """A star marks an interval that leaves out zero."""
+    clear = " *" if line["low"] > 0 or line["high"] < 0 else ""
+    return f"{line['value']:+.3f} ±{(line['high'] - line['low']) / 2:.3f}{clear}"
+
+
+def page(lines: Iterable[Line]) -> str:
+    """The tables as Markdown: means over worlds, each world, and paired differences."""
+    tables = Tables(lines)
+    parts = []
+    for size in tables.sizes:
+        parts += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
+    size = tables.learning_size()
+    for metric in PAIRED:
+        if not tables.has(size, metric):
+            continue
+        parts += [f"### {metric}, group size {size}", markdown(*tables.by_world(size, metric))]
+        if tables.pairs:
+            parts.append(markdown(*tables.differences(size, metric)))
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def figure(lines: Iterable[Line], path: Path) -> list[Path]:
+    """Draw means over worlds with intervals, and every world, as PNG and SVG.
+
+    Raises:
+        ImportError: without matplotlib (the extra ``figures``).
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    tables = Tables(lines)
+    size = tables.learning_size()
+    metrics = [metric for metric in PAIRED if tables.has(size, metric)]
+    drawing = Figure(figsize=(3.0 * len(metrics), 1.2 + 0.28 * len(tables.recipes)))
+    drawing.set_layout_engine("constrained")
+    axes = drawing.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    names = tables.recipes[::-1]
+    for axis, metric in zip(axes, metrics, strict=True):
+        for place, recipe in enumerate(names):
+            each = [tables.lines[w, recipe, size, metric]["value"] for w in tables.worlds[:-1]]
+            axis.plot(each, [place] * len(each), "o", color="0.75", markersize=3)
+            mean = tables.lines["mean", recipe, size, metric]
+            axis.plot([mean["low"], mean["high"]], [place, place], color="C0", linewidth=2)
+            axis.plot(mean["value"], place, "o", color="C0", markersize=6)
+        axis.set_title(metric.replace("_", " "), fontsize=10)
+        axis.set_yticks(range(len(names)), names)
+        axis.grid(axis="x", color="0.9")
+        axis.set_axisbelow(True)
+    said = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
+    drawing.supxlabel(f"{said} {size}", fontsize=9)
+    written = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    FigureCanvasAgg(drawing).print_png(str(written[0]))
+    with rc_context({"svg.hashsalt": "ascribe"}):
+        FigureCanvasSVG(drawing).print_svg(str(written[1]), metadata={"Date": None})
+    return written

@@ -1,0 +1,144 @@
+"""How close a credit comes to the exact advantage, and its gradient to the exact gradient."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ascribe.arrays import Floats
+from ascribe.audit.rollouts import Batch
+from ascribe.audit.tasks import Exact, Tasks
+
+Estimator = Callable[[Batch], Floats]
+"""The total advantage of every row of a batch, as the policy update would use it."""
+
+CLEAR = 0.02
+"""A true advantage of at least this size has a sign worth getting right."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of one recipe on one block of tasks.
+
+    The scale of an advantage belongs to the learning rate, so bias, variance and error are those
+    of the advantage times the one factor, over the block, that brings it closest to the truth.
+    They are shares of the mean square of the true advantage.
+
+    Attributes:
+        cosine: of estimated and true advantages over the rows of a batch.
+        mse: mean squared error; 1 is no better than crediting nothing.
+        bias: squared difference between mean estimate and truth, for equal task, step, state and
+            action.
+        variance: of the estimate for equal task, step, state and action.
+        sign: share of rows with a clear true advantage whose sign is right; 0 counts half.
+        rank: rank correlation of estimated and true advantages over the rows of a batch.
+        gradient_cosine: of a batch's policy gradient and the exact one, on response logits.
+        action_gradient_cosine: the same on action logits, where differences between responses with
+            the same action cancel: a lower bound on what noise between them costs.
+        gradient_direction: cosine of the mean of all batches' gradients (action logits) and the
+            exact one: what stays wrong however many rollouts there are.
+        gradient_variance: variance of a batch's gradient on response logits over the squared
+            length of its mean along the exact gradient.
+    """
+
+    cosine: float
+    mse: float
+    bias: float
+    variance: float
+    sign: float
+    rank: float
+    gradient_cosine: float
+    action_gradient_cosine: float
+    gradient_direction: float
+    gradient_variance: float
+
+
+class Tally:
+    """Sums over the batches of one block, from which ``Scores`` follow."""
+
+    def __init__(self, tasks: Tasks, exact: Exact) -> None:
+        self.tasks = tasks
+        self.truth = exact.advantage.ravel()
+        self.exact_gradient = tasks.gradient(exact)
+        cells = self.truth.size
+        self.rows, self.first, self.second = np.zeros(cells), np.zeros(cells), np.zeros(cells)
+        self.cross = self.own = self.true = 0.0
+        self.right = self.clear = 0.0
+        self.cosines: list[float] = []
+        self.ranks: list[float] = []
+        self.gradients: list[Floats] = []
+
+    def add(self, batch: Batch, estimate: Floats) -> None:
+        """Count a batch."""
+        truth = batch.advantage
+        shape = (self.tasks.horizon, *self.tasks.logits.shape[:3])
+        action = batch.response // self.tasks.forms
+        cell = np.ravel_multi_index((batch.step, batch.task, batch.state, action), shape)
+        self.rows += np.bincount(cell, minlength=self.truth.size)
+        self.first += np.bincount(cell, estimate, self.truth.size)
+        self.second += np.bincount(cell, estimate * estimate, self.truth.size)
+        self.cross += float(estimate @ truth)
+        self.own += float(estimate @ estimate)
+        self.true += float(truth @ truth)
+        clear = np.abs(truth) > CLEAR
+        agrees = np.sign(estimate[clear]) * np.sign(truth[clear])
+        self.right += float((agrees + 1.0).sum()) / 2.0
+        self.clear += float(clear.sum())
+        self.cosines.append(cosine(estimate, truth))
+        self.ranks.append(cosine(_centred_ranks(estimate), _centred_ranks(truth)))
+        self.gradients.append(policy_gradient(self.tasks, batch, estimate))
+
+    def scores(self) -> Scores:
+        """The scores over all batches so far."""
+        scale = self.cross / self.own if self.own else 0.0
+        often = self.rows > 1
+        rows = self.rows[often]
+        mean = scale * self.first[often] / rows
+        spread = scale**2 * self.second[often] / rows - mean * mean
+        spread = np.maximum(spread, 0.0) * rows / (rows - 1)
+        away = (mean - self.truth[often]) ** 2 - spread / rows
+        by_response = np.array([gradient.ravel() for gradient in self.gradients])
+        by_action = np.array([gradient.sum(axis=-1).ravel() for gradient in self.gradients])
+        exact, exact_action = self.exact_gradient.ravel(), self.exact_gradient.sum(axis=-1).ravel()
+        average = by_response.mean(axis=0)
+        along = float(average @ exact) / float(np.linalg.norm(exact))
+        noise = float(by_response.var(axis=0, ddof=1).sum()) if len(by_response) > 1 else np.nan
+        return Scores(
+            cosine=float(np.mean(self.cosines)),
+            mse=1.0 - scale * self.cross / self.true,
+            bias=float(rows @ away) / self.true,
+            variance=float(rows @ spread) / self.true,
+            sign=self.right / max(self.clear, 1.0),
+            rank=float(np.mean(self.ranks)),
+            gradient_cosine=float(np.mean([cosine(g, exact) for g in by_response])),
+            action_gradient_cosine=float(np.mean([cosine(g, exact_action) for g in by_action])),
+            gradient_direction=cosine(by_action.sum(axis=0), exact_action),
+            gradient_variance=noise / max(along**2, 1e-12),
+        )
+
+
+def policy_gradient(tasks: Tasks, batch: Batch, advantage: Floats) -> Floats:
+    r"""``1/G Σ over rows of A ∇ log π`` on the response logits, [n, S, A, M].
+
+    For a softmax policy ``∂ log π(y | s) / ∂ logit(z | s) = 1[y = z] - π(z | s)``.
+    """
+    n, states, actions, forms = tasks.logits.shape
+    place = batch.task * states + batch.state
+    total = np.bincount(place, advantage, n * states).reshape(n, states, 1, 1)
+    spot = place * actions * forms + batch.response
+    chosen = np.bincount(spot, advantage, n * states * actions * forms)
+    gradient = chosen.reshape(tasks.logits.shape) - total * tasks.response_policy
+    return np.asarray(gradient / batch.group_size)
+
+
+def cosine(x: Floats, y: Floats) -> float:
+    """Cosine of the angle between two vectors; 0 if either is zero."""
+    lengths = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / lengths if lengths > 0 else 0.0
+
+
+def _centred_ranks(values: Floats) -> Floats:
+    """Rank of each value, equal values sharing the mean of theirs, minus the mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    rank = np.cumsum(counts) - (counts + 1) / 2.0
+    return np.asarray(rank[inverse] - (values.size - 1) / 2.0)

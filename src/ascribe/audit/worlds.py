@@ -1,0 +1,447 @@
+"""Eight small worlds, each with one thing that makes step-level credit hard."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ascribe.arrays import Floats, Ints
+from ascribe.audit.tasks import Tasks, unit
+
+DIMENSIONS = 16
+"""Numbers of a fingerprint."""
+
+ITEMS: dict[str, tuple[str, ...]] = {
+    "oak log": (),
+    "oak planks": ("oak log",),
+    "stick": ("oak planks",),
+    "crafting table": ("oak planks",),
+    "wooden pickaxe": ("oak planks", "stick", "crafting table"),
+    "wooden sword": ("oak planks", "stick", "crafting table"),
+    "wooden axe": ("oak planks", "stick", "crafting table"),
+    "ladder": ("stick", "crafting table"),
+    "cobblestone": ("wooden pickaxe",),
+    "string": (),
+    "wool": (),
+    "leather": (),
+    "bow": ("stick", "string", "crafting table"),
+    "fishing rod": ("stick", "string", "crafting table"),
+    "painting": ("stick", "wool", "crafting table"),
+    "item frame": ("stick", "leather", "crafting table"),
+}
+"""Minecraft items and what each is made with. Held is held: amounts do not count here."""
+
+LONG_GOALS = ("cobblestone", "bow", "fishing rod", "painting", "item frame")
+"""Goals that take six items."""
+
+SHORT_GOALS = ("wooden pickaxe", "wooden sword", "wooden axe", "ladder")
+"""Goals that take five items."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """One task before its policy gets surface forms and its states get fingerprints of wordings."""
+
+    outcome: Ints
+    chance: Floats
+    reward: Floats
+    logits: Floats
+    start: int
+    observation: Ints
+    centre: Floats
+    verb: Ints
+
+
+@dataclass(frozen=True)
+class World:
+    """A family of tasks.
+
+    Attributes:
+        name: what it is called on the command line.
+        about: what makes credit hard in it.
+        build: a random task.
+        horizon: most steps of an episode.
+        texts: the text of each observation.
+        actions: the texts of actions.
+        paraphrase: chance that an observation is worded otherwise than usual.
+        wordings: how many wordings an observation has.
+        missed: see ``Tasks``.
+        reward_noise: see ``Tasks``.
+        pays_once: whether the return is a success between 0 and 1.
+    """
+
+    name: str
+    about: str
+    build: Callable[[np.random.Generator], Draft]
+    horizon: int
+    texts: Sequence[str]
+    actions: Sequence[str]
+    paraphrase: float
+    wordings: int = 2
+    missed: float = 0.0
+    reward_noise: float = 0.0
+    pays_once: bool = True
+
+    def tasks(
+        self,
+        count: int,
+        random: np.random.Generator,
+        *,
+        forms: int = 4,
+        wordings: int | None = None,
+        success: tuple[float, float] = (0.1, 0.9),
+    ) -> Tasks:
+        """Random tasks, in which the policy's success lies between the two bounds.
+
+        Args:
+            count: how many.
+            random: where randomness comes from.
+            forms: surface forms of each action.
+            wordings: wordings of each observation, if not the world's own number.
+            success: bounds on the exact success; a task that always or never succeeds says nothing.
+        """
+        found: list[Tasks] = []
+        while sum(part.count for part in found) < count:
+            drafts = [self.build(random) for _ in range(count)]
+            part = self._assemble(drafts, random, wordings or self.wordings)
+            rate = part.success()
+            good = (rate > success[0]) & (rate < success[1])
+            if not self.pays_once:
+                good[:] = True
+            found.append(_take(part, np.flatnonzero(good)))
+        tasks = _take(_join(found), np.arange(count))
+        spread = np.repeat(tasks.logits, forms, axis=-1) - np.log(forms)
+        return tasks.with_logits(spread)
+
+    def _assemble(self, drafts: list[Draft], random: np.random.Generator, wordings: int) -> Tasks:
+        def stack(name: str) -> Any:
+            return np.stack([getattr(draft, name) for draft in drafts])
+
+        logits = stack("logits")
+        shift = random.normal(size=(*logits.shape[:2], wordings, DIMENSIONS)) / DIMENSIONS**0.5
+        shift[:, :, 0] = 0.0
+        return Tasks(
+            horizon=self.horizon,
+            outcome=stack("outcome"),
+            chance=stack("chance"),
+            reward=stack("reward"),
+            start=stack("start"),
+            logits=logits[..., None],
+            observation=stack("observation"),
+            centre=stack("centre"),
+            shift=shift,
+            verb=stack("verb"),
+            texts=self.texts,
+            actions=self.actions,
+            missed=self.missed,
+            reward_noise=self.reward_noise,
+        )
+
+
+PER_TASK = (
+    "outcome", "chance", "reward", "start", "logits", "observation", "centre", "shift", "verb",
+)  # fmt: skip
+"""Arrays of ``Tasks`` whose first axis is the task."""
+
+
+def _take(tasks: Tasks, which: Ints) -> Tasks:
+    taken: dict[str, Any] = {name: getattr(tasks, name)[which] for name in PER_TASK}
+    return replace(tasks, **taken)
+
+
+def _join(parts: list[Tasks]) -> Tasks:
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_TASK
+    }
+    return replace(parts[0], **joined)
+
+
+def _graph(
+    random: np.random.Generator, *, states: int, slip: float, pull: float, dense: bool = False
+) -> Draft:
+    """Rooms joined at random: some doors lead nowhere, a walk may slip.
+
+    Three doors lead to the goal, which pays 1 and ends the episode; or every door pays something
+    (``dense``) and nothing ends. ``pull`` is how much the policy prefers doors towards the goal.
+    """
+    actions = 4
+    here = np.broadcast_to(np.arange(states)[:, None], (states, actions))
+    leads = random.integers(0, states, (states, actions))
+    leads = np.where(random.random((states, actions)) < 0.15, here, leads)
+    reward = np.zeros((states, actions, 3))
+    logits = 0.8 * random.normal(size=(states, actions))
+    if dense:
+        paid = random.normal(size=(states, actions))
+        reward += 0.3 * paid[..., None]
+        logits += 0.4 * paid
+    else:
+        leads.ravel()[random.choice(states * actions, 3, replace=False)] = states
+        away = _steps_to_goal(leads)[leads]
+        logits -= pull * (away - away.min(axis=1, keepdims=True)).clip(0, 3)
+        reward[..., 0] = leads == states
+    elsewhere = random.integers(0, states, (states, actions))
+    return Draft(
+        outcome=np.stack([leads, here, elsewhere], axis=-1),
+        chance=np.broadcast_to([1 - slip, slip / 2, slip / 2], reward.shape),
+        reward=reward,
+        logits=logits,
+        start=0,
+        observation=np.arange(states),
+        centre=unit(random.normal(size=(states, DIMENSIONS))),
+        verb=np.arange(actions),
+    )
+
+
+def _steps_to_goal(leads: Ints) -> Floats:
+    """Fewest actions from each state to the goal (the last entry), if no walk slips."""
+    states = leads.shape[0]
+    away = np.append(np.full(states, 99.0), 0.0)
+    for _ in range(states):
+        away[:states] = np.minimum(away[:states], 1 + away[leads].min(axis=1))
+    return away
+
+
+def _closure(goal: str) -> list[str]:
+    """The goal and everything it takes, in the order in which it can be made."""
+    needed = {goal}
+    for name in reversed(ITEMS):
+        if name in needed:
+            needed |= set(ITEMS[name])
+    return [name for name in ITEMS if name in needed]
+
+
+def _craft(random: np.random.Generator, *, goals: Sequence[str], blind: bool = False) -> Draft:
+    """A goal item and what it takes: an item can be made once everything it needs is held.
+
+    The last action drops an item by mistake. Making the goal pays 1 and ends the episode. After an
+    action that fails, a ``blind`` agent sees "Nothing happens." instead of what it holds.
+    """
+    goal = int(random.integers(len(goals)))
+    items = _closure(goals[goal])
+    size, held = len(items), np.arange(1 << len(items))
+    needs = [sum(1 << items.index(part) for part in ITEMS[name]) for name in items]
+    dropped = 1 << int(random.integers(0, size - 1))
+    outcome = np.zeros((held.size, size + 1), dtype=np.int64)
+    fails = np.zeros(outcome.shape, dtype=np.bool_)
+    for a, need in enumerate(needs):
+        makes = ((held >> a) & 1 == 0) & (held & need == need)
+        outcome[:, a] = np.where(makes, held | (1 << a), held)
+        fails[:, a] = ~makes
+    outcome[:, size] = held & ~dropped
+    fails[:, size] = held & dropped == 0
+    end = 2 * held.size if blind else held.size
+    outcome[:, size - 1] = np.where(fails[:, size - 1], held, end)
+    logits = 0.7 * random.normal(size=outcome.shape) - 1.1 * fails
+    logits[:, size] -= 0.3
+    observation, centre = held, unit(random.normal(size=(held.size, DIMENSIONS)))
+    if blind:
+        seeing = np.where(fails & (outcome != end), outcome + held.size, outcome)
+        outcome = np.concatenate([seeing, seeing])
+        logits = np.concatenate([logits, logits + 0.3 * random.normal(size=logits.shape)])
+        observation = np.append(held, np.full(held.size, held.size))
+        # What the agent holds is in its memory, but hardly in the fingerprint of what it sees.
+        nothing = unit(random.normal(size=DIMENSIONS))
+        centre = np.concatenate([centre, unit(nothing + 0.38 * centre)])
+    kinds = list(ITEMS)
+    here = np.broadcast_to(np.arange(outcome.shape[0])[:, None], outcome.shape)
+    reward = np.zeros((*outcome.shape, 2))
+    reward[..., 0] = outcome == end
+    return Draft(
+        outcome=np.stack([outcome, here], axis=-1),
+        chance=np.broadcast_to([0.95, 0.05], reward.shape),
+        reward=reward,
+        logits=logits,
+        start=0,
+        observation=observation + goal * (held.size + blind),
+        centre=centre,
+        verb=np.array([*(kinds.index(name) for name in items), len(kinds)]),
+    )
+
+
+def _stop(random: np.random.Generator) -> Draft:
+    """Work on one of three drafts of an answer, and hand it in when it seems good enough.
+
+    Handing in ends the episode and pays 1 with a chance that grows with the draft's quality. Each
+    other turn costs 0.01. Careful work improves the draft by one, hasty work by two or spoils it.
+    """
+    levels, drafts, actions = 6, 3, 4
+    states = levels * drafts
+    draft, quality = np.divmod(np.arange(states), levels)
+    accepted = np.sort(random.beta(0.8, 0.8, levels))
+    accepted[0] = 0.02
+    best = np.append(levels - 1, random.integers(1, levels, drafts - 1))[draft]
+    care = random.uniform(0.35, 0.8, drafts)[draft]
+    base = draft * levels
+    outcome = np.repeat(np.arange(states)[:, None, None], 2, axis=2)
+    outcome = np.repeat(outcome, actions, axis=1)
+    outcome[:, 0, :] = states
+    outcome[:, 1, 0] = base + np.minimum(quality + 1, best)
+    outcome[:, 2, 0] = base + np.minimum(quality + 2, best)
+    outcome[:, 2, 1] = base + np.maximum(quality - 2, 0)
+    outcome[:, 3, 0] = (draft + 1) % drafts * levels + quality // 2
+    first = np.stack([accepted[quality], care, np.full(states, 0.45), np.full(states, 0.9)], axis=1)
+    reward = np.full((states, actions, 2), -0.01)
+    reward[:, 0] = 1.0, 0.0
+    logits = 0.6 * random.normal(size=(states, actions))
+    logits[:, 0] += 0.4 * quality - 1.2
+    return Draft(
+        outcome=outcome,
+        chance=np.stack([first, 1 - first], axis=-1),
+        reward=reward,
+        logits=logits,
+        start=int(random.integers(0, drafts)) * levels,
+        observation=np.arange(states),
+        centre=unit(random.normal(size=(states, DIMENSIONS))),
+        verb=np.arange(actions),
+    )
+
+
+def _keydoor(random: np.random.Generator) -> Draft:
+    """A corridor with a locked door at its end; a key lies buried at one place.
+
+    Whether the agent has the key decides what the door pays, and nothing that is seen shows it.
+    """
+    places, actions = 6, 4
+    states = 2 * places
+    key, place = np.divmod(np.arange(states), places)
+    buried = int(random.integers(1, 3))
+    here = np.arange(states)
+    outcome = np.repeat(np.repeat(here[:, None, None], 2, axis=2), actions, axis=1)
+    chance = np.zeros((states, actions, 2))
+    chance[...] = 0.95, 0.05
+    reward = np.zeros((states, actions, 2))
+    at_door = place == places - 1
+    outcome[:, 0, 0] = np.where(at_door, states, here + 1)
+    outcome[at_door, 0, 1] = states
+    chance[at_door, 0, 0] = np.where(key[at_door] == 1, 0.9, 0.15)
+    chance[at_door, 0, 1] = 1 - chance[at_door, 0, 0]
+    reward[at_door, 0, 0] = 1.0
+    outcome[:, 1, 0] = key * places + np.maximum(place - 1, 0)
+    outcome[:, 2, 0] = places + place
+    chance[:, 2, 0] = np.where((key == 0) & (place == buried), 0.6, 0.0)
+    chance[:, 2, 1] = 1 - chance[:, 2, 0]
+    taste = 0.4 * random.normal(size=(places, actions))
+    logits = np.concatenate([taste, taste + 0.2 * random.normal(size=taste.shape)])
+    logits[:, 0] += 1.0
+    logits[place == buried, 2] += 0.4
+    seen = unit(random.normal(size=(places, DIMENSIONS)))[place]
+    trace = 0.12 * (2 * key - 1)[:, None] * unit(random.normal(size=DIMENSIONS))
+    return Draft(
+        outcome=outcome,
+        chance=chance,
+        reward=reward,
+        logits=logits,
+        start=0,
+        observation=place,
+        centre=unit(seen + trace),
+        verb=np.arange(actions),
+    )
+
+
+def _rooms(count: int) -> list[str]:
+    return [f"You are in room {number} of {count}." for number in range(count)]
+
+
+DOORS = ("go north", "go east", "go south", "go west")
+
+
+def _inventories(goals: Sequence[str], *, blind: bool = False) -> list[str]:
+    """What the agent may hold on the way to each goal, in the order of ``_craft``'s states."""
+    texts = []
+    for goal in goals:
+        items = _closure(goal)
+        for code in range(1 << len(items)):
+            held = [name for bit, name in enumerate(items) if code >> bit & 1]
+            texts.append(f"Make: {goal}. You hold: {', '.join(held) or 'nothing'}.")
+        texts += ["Nothing happens."] * blind
+    return texts
+
+
+MAKING = (*(f"make {name}" for name in ITEMS), "tidy up")
+
+WORLDS: dict[str, World] = {
+    world.name: world
+    for world in (
+        World(
+            name="graph",
+            about="paraphrased states of a random graph",
+            build=lambda random: _graph(random, states=16, slip=0.1, pull=0.6),
+            horizon=14,
+            texts=_rooms(16),
+            actions=DOORS,
+            paraphrase=0.25,
+        ),
+        World(
+            name="craft",
+            about="prerequisites: recipes of Minecraft",
+            build=lambda random: _craft(random, goals=LONG_GOALS),
+            horizon=18,
+            texts=_inventories(LONG_GOALS),
+            actions=MAKING,
+            paraphrase=0.45,
+            wordings=3,
+        ),
+        World(
+            name="alias",
+            about='one observation, "Nothing happens.", for many states',
+            build=lambda random: _craft(random, goals=SHORT_GOALS, blind=True),
+            horizon=18,
+            texts=_inventories(SHORT_GOALS, blind=True),
+            actions=MAKING,
+            paraphrase=0.45,
+            wordings=3,
+        ),
+        World(
+            name="stop",
+            about="the policy decides when the episode ends",
+            build=_stop,
+            horizon=20,
+            texts=[f"Draft {d + 1} has quality {q}." for d in range(3) for q in range(6)],
+            actions=("hand in", "work with care", "work in haste", "take up another draft"),
+            paraphrase=0.3,
+        ),
+        World(
+            name="chance",
+            about="stochastic transitions and a verifier that misses successes",
+            build=lambda random: _graph(random, states=16, slip=0.4, pull=0.8),
+            horizon=14,
+            texts=_rooms(16),
+            actions=DOORS,
+            paraphrase=0.25,
+            missed=0.3,
+        ),
+        World(
+            name="dense",
+            about="a noisy reward at every step",
+            build=lambda random: _graph(random, states=16, slip=0.1, pull=0.0, dense=True),
+            horizon=12,
+            texts=_rooms(16),
+            actions=DOORS,
+            paraphrase=0.3,
+            reward_noise=0.3,
+            pays_once=False,
+        ),
+        World(
+            name="keydoor",
+            about="a hidden variable decides the reward",
+            build=_keydoor,
+            horizon=18,
+            texts=[f"You stand at place {number} of the corridor." for number in range(6)],
+            actions=("go on", "go back", "dig", "wait"),
+            paraphrase=0.45,
+            wordings=3,
+        ),
+        World(
+            name="long",
+            about="horizon 50, with loops",
+            build=lambda random: _graph(random, states=36, slip=0.1, pull=0.15),
+            horizon=50,
+            texts=_rooms(36),
+            actions=DOORS,
+            paraphrase=0.4,
+            wordings=3,
+        ),
+    )
+}
+"""Every world by name."""

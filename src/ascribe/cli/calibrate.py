@@ -1,0 +1,251 @@
+"""``ascribe calibrate``: layer, pooling and radius for a model."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, get_args
+
+import numpy as np
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.calibrate import FINER, Calibration
+from ascribe.calibrate import calibrate as calibrate_features
+from ascribe.calibrate.figure import draw, matplotlib_parts
+from ascribe.calibrate.rollouts import Audit, audit, chat_texts, features_of, layers_of
+from ascribe.calibrate.setting import Setting, record, write_setting
+from ascribe.cli import screen
+from ascribe.cli.check import FileArgument, JsonFlag
+from ascribe.fingerprints.actor import Pooling
+from ascribe.fingerprints.capture import block_index, decoder_blocks
+from ascribe.fingerprints.models import load_causal_lm, load_smollm2, packages
+from ascribe.problems import TableError
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def calibrate(
+    file: FileArgument,
+    model: Annotated[
+        str, typer.Option(help="Folder of a Hugging Face model (safetensors), or: smollm2.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the setting and the figure.")],
+    layers: Annotated[
+        str | None, typer.Option(help="Decoder blocks, from 0: 4,8,12. Ten of them by default.")
+    ] = None,
+    poolings: Annotated[
+        str, typer.Option(help="How tokens become one vector.")
+    ] = "last,mean,attention",
+    radii: Annotated[
+        str, typer.Option(help="Radii at which layers are compared.")
+    ] = "0.05,0.10,0.15,0.20",
+    text_column: Annotated[
+        str | None,
+        typer.Option(help="What the model reads; by default prompt, or state if there is none."),
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Wrap each text in the model's chat template.")
+    ] = False,
+    max_rows: Annotated[
+        int, typer.Option(help="About how many rows to look at; 0 for all of them.", min=0)
+    ] = 800,
+    max_tokens: Annotated[
+        int, typer.Option(help="Of longer texts only the end is read.", min=1)
+    ] = 1024,
+    dtype: Annotated[
+        str, typer.Option(help=f"What the model computes in: {', '.join(DTYPES)}.")
+    ] = "float32",
+    seed: Annotated[int, typer.Option(help="Deals tasks to the folds of the probe.", min=0)] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Choose the layer, the pooling and the radius of a model's fingerprints for BiPACE.
+
+    Reads rollouts with the column family, and writes calibration.yaml, which training reads, and
+    a figure, calibration.png and calibration.svg.
+    """
+    wanted = _numbers(layers, "--layers", int) if layers else None
+    asked = _numbers(radii, "--radii", float)
+    if min(asked) <= 0 or max(asked) > 2:
+        screen.wrong_call("--radii takes cosine distances above 0 and up to 2")
+    pools = _poolings(poolings)
+    if dtype not in DTYPES:
+        screen.wrong_call(f"no type {dtype!r}; there are: {', '.join(DTYPES)}")
+    _prepare(out)
+    rollouts = screen.open_rollouts(file, as_json=as_json)
+    columns = ["state", *rollouts.carried.column_names]
+    column = text_column or ("prompt" if "prompt" in columns else "state")
+    if column not in columns:
+        known = ", ".join(screen.safe(name, 30) for name in columns)
+        screen.wrong_call(f"no column {column!r} to read; there are: {known}")
+    try:
+        seen = audit(rollouts, column, max_rows or None)
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=file)
+    except ValueError as error:
+        _refuse(str(error), file, as_json=as_json)
+    actor, tokenizer = _load(model, dtype)
+    blocks = len(decoder_blocks(actor)[1])
+    try:
+        chosen = layers_of(actor) if wanted is None else [block_index(n, blocks) for n in wanted]
+        texts = chat_texts(seen.texts, tokenizer) if chat else seen.texts
+    except (IndexError, ValueError) as error:
+        screen.wrong_call(str(error))
+    with screen.progress("reading prompts") as report:
+        features = features_of(
+            texts, actor, tokenizer, chosen, pools, most_tokens=max_tokens, report=report
+        )
+    try:
+        with screen.progress("scanning layers") as report:
+            found = calibrate_features(
+                features,
+                seen.task,
+                seen.family,
+                np.random.default_rng(seed),
+                clustered=seen.sample.clustered,
+                probed=seen.sample.probed,
+                radii=asked,
+                report=report,
+            )
+    except ValueError as error:
+        _refuse(str(error), file, as_json=as_json)
+    setting = Setting(
+        model=model,
+        blocks=blocks,
+        layer=found.layer,
+        pooling=found.pooling,
+        radius=found.radius,
+        text_column=column,
+        chat=chat,
+        most_tokens=max_tokens,
+        dtype=dtype,
+    )
+    looked_at = _looked_at(file, seen, found)
+    write_setting(out / "calibration.yaml", setting, found, rollouts=looked_at, seed=seed)
+    title = f"{Path(model).name}: layer {found.layer} of {blocks}, {found.pooling} pooling, "
+    draw(found, out, f"{screen.safe(title)}radius {found.radius:.3g}")
+    if as_json:
+        document = {"setting": asdict(setting), "rollouts": looked_at, **record(found)}
+        screen.print_json({"file": str(file), "out": str(out), "refused": False, **document})
+        return
+    _print(found, seen, blocks, out)
+
+
+def _numbers(text: str, option: str, kind: Any) -> list[Any]:
+    try:
+        return sorted({kind(part) for part in text.split(",")})
+    except ValueError:
+        screen.wrong_call(f"{option} takes numbers with commas between, not {screen.safe(text)!r}")
+
+
+def _poolings(text: str) -> list[Pooling]:
+    known: tuple[Pooling, ...] = get_args(Pooling)
+    asked = [part.strip() for part in text.split(",")]
+    unknown = [part for part in asked if part not in known]
+    if unknown:
+        screen.wrong_call(f"no pooling {unknown[0]!r}; there are: {', '.join(known)}")
+    return [each for each in known if each in asked]
+
+
+def _prepare(out: Path) -> None:
+    """Fail before the long part: packages that are missing, a folder that cannot be made."""
+    try:
+        packages("actor")
+        matplotlib_parts()
+    except ImportError as error:
+        screen.wrong_call(f"{error} (all that it needs: pip install 'ascribe[actor,figures]')")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        screen.wrong_call(f"cannot make the folder {screen.safe(out)}: {error.strerror or error}")
+
+
+def _load(name: str, dtype: str) -> tuple[Any, Any]:
+    torch, transformers = packages("actor")
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        if name == "smollm2":
+            return load_smollm2(getattr(torch, dtype))
+        return load_causal_lm(name, getattr(torch, dtype))
+    except ImportError as error:
+        screen.wrong_call(str(error))
+    except (OSError, ValueError) as error:
+        screen.wrong_call(f"cannot load the model: {screen.safe(error, 300)}")
+
+
+def _refuse(reason: str, file: Path, *, as_json: bool) -> NoReturn:
+    """Say why these rollouts give no calibration, and stop with exit code 1."""
+    if as_json:
+        screen.print_json({"file": str(file), "refused": True, "detail": reason})
+    else:
+        screen.err.print(Text(f"{screen.safe(file)}: {screen.safe(reason, 400)}", style="bold red"))
+    raise typer.Exit(1)
+
+
+def _looked_at(file: Path, seen: Audit, found: Calibration) -> dict[str, Any]:
+    return {
+        "file": file.name,
+        "rows": seen.all_rows,
+        "rows_read": int(seen.texts.size),
+        "trajectories_read": seen.trajectories,
+        "rows_clustered": found.rows,
+        "groups_clustered": found.groups,
+        "rows_probed": found.probed,
+        "families": list(seen.families),
+    }
+
+
+def _print(found: Calibration, seen: Audit, blocks: int, out: Path) -> None:
+    if seen.texts.size < seen.all_rows:
+        note = (
+            f"Looked at {seen.texts.size:,} of {seen.all_rows:,} rows, of {seen.trajectories:,} "
+            f"trajectories: {found.groups} whole groups to cluster, {found.probed:,} rows of all "
+            "groups to probe. More with --max-rows."
+        )
+        screen.out.print(Text(note, style="dim"))
+    screen.out.print(_table(found))
+    if len(found.decided_at) == 1 and found.decided_at[0] in FINER:
+        note = f"No layer is healthy at a larger radius than {found.decided_at[0]:g}."
+        screen.out.print(Text(note, style="yellow"))
+    clusters = found.clusters
+    chosen = Table(show_header=False)
+    chosen.add_row("layer", f"{found.layer} of {blocks} ({found.layer - blocks} from the end)")
+    chosen.add_row("pooling", found.pooling)
+    chosen.add_row("radius", f"{found.radius:.4g}")
+    chosen.add_row("median rows of a cluster", f"{found.found.median:g}")
+    chosen.add_row("clusters with one row", f"{clusters.singleton_share:.1%}")
+    chosen.add_row("rows that are alone", f"{clusters.singleton_share_of_rows:.1%}")
+    screen.out.print(chosen)
+    if not found.found.in_range:
+        target = found.target
+        note = (
+            f"No radius gives a median cluster of {target.smallest:g} to {target.largest:g} rows; "
+            "this one came closest."
+        )
+        screen.out.print(Text(note, style="yellow"))
+    written = "calibration.yaml, calibration.png and calibration.svg"
+    screen.out.print(Text(f"Wrote {written} to {screen.safe(out)}.", style="green"))
+
+
+def _table(found: Calibration) -> Table:
+    """The scan: for each layer and pooling the probe, and the clusters at the chosen radius."""
+    table = Table(box=box.SIMPLE_HEAD, title=Text(f"Clusters at radius {found.radius:.4g}"))
+    for heading in ("layer", "pooling"):
+        table.add_column(heading)
+    for heading in ("probe", "clusters", "one row", "median"):
+        table.add_column(heading, justify="right")
+    table.add_column(f"at radius {found.decided_at[0]:g}")
+    for number, (each, at) in enumerate(zip(found.slices, found.at_radius, strict=True)):
+        qualified = found.rule.healthy(each, found.decided_at)
+        compared = next(p for p in each.partitions if p.radius == found.decided_at[0])
+        table.add_row(
+            str(each.layer),
+            each.pooling,
+            f"{each.probe.accuracy:.3f} ± {each.probe.deviation:.3f}",
+            f"{at.clusters:,}",
+            f"{at.singleton_share:.1%}",
+            f"{at.median_size:g}",
+            "healthy" if qualified else found.rule.objection(compared),
+            style="bold green" if number == found.place else "" if qualified else "dim",
+        )
+    return table

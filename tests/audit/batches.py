@@ -1,0 +1,9 @@
+"""Batches of rollouts for tests."""
+
+import numpy as np
+
+from ascribe.audit import Batch, Conditions, Exact, Tasks, rollouts
+
+
+def batch_of(tasks: Tasks, exact: Exact, random: np.random.Generator, **conditions: float) -> Batch:
+    return rollouts(tasks, exact, random, Conditions(**conditions))  # type: ignore[arg-type]
