@@ -76,7 +76,7 @@ def half_precision_product(
     tensors = torch.cat([torch.from_numpy(part).to(torch.bfloat16) for part in some])
     task = np.repeat(np.arange(len(some)), len(groups[0]))
     started = time.process_time()
-    labels = cluster(tensors, task, invented.RADIUS).labels
+    labels = cluster(tensors, task, invented.RADIUS, half_product=True).labels
     spent = (time.process_time() - started) * GROUPS / len(some)
     found = per_group(labels, len(groups[0]))
     figures.emit(case, "seconds", spent, "s", "lower")

@@ -1,26 +1,26 @@
 """Invented fingerprints for the benchmarks of clustering: what hidden states of a group look like.
 
 States of a task share most of their direction (a policy's hidden states lie in a narrow cone), come
-in a few dozen situations, and are seen with some noise; a quarter of the records are alone.
+in a few dozen situations, and are seen with more or less noise; about a quarter of the records are
+so noisy that they are alone.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 RADIUS = 0.10
-SINGLETONS = 0.25
 
 Matrix = npt.NDArray[np.float32]
 
 
-def group(rows: int, width: int, random: np.random.Generator, noise: float = 0.2) -> Matrix:
+def group(rows: int, width: int, random: np.random.Generator, noise: float = 0.4) -> Matrix:
     """Unit fingerprints of one group of ``rows`` records, in single precision."""
     common = random.standard_normal(width)
     situations = common + random.standard_normal((max(rows // 8, 1), width))
     vectors = situations[random.integers(0, len(situations), rows)]
-    vectors = vectors + noise * random.standard_normal((rows, width))
-    alone = random.choice(rows, int(SINGLETONS * rows), replace=False)
-    vectors[alone] = common + random.standard_normal((alone.size, width))
+    # In many dimensions noise of one size puts all records at one distance; this spreads them.
+    sizes = noise * random.uniform(0.2, 2.0, (rows, 1))
+    vectors = vectors + sizes * random.standard_normal((rows, width))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 

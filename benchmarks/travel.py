@@ -2,7 +2,7 @@
 
 ``agreement`` is the adjusted Rand index with the labels of single-precision fingerprints, the mean
 over 32 groups of 400 records; ``identical_groups`` is the share of groups whose labels are the same
-to the last record. Records are noisy on purpose, so that many lie near the radius.
+to the last record. Records lie at all distances from their situation, some of them near the radius.
 """
 
 import common
@@ -18,7 +18,7 @@ def main() -> None:
     with common.Figures("travel") as figures:
         count, rows, width = (8, 200, 1536) if figures.quick else (32, 400, 3584)
         random = np.random.default_rng(0)
-        groups = [invented.group(rows, width, random, noise=0.4) for _ in range(count)]
+        groups = [invented.group(rows, width, random) for _ in range(count)]
         expected = [labels_of(part) for part in groups]
         ways = {
             "float32": (labels_of, 4 * width),

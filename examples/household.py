@@ -53,6 +53,9 @@ PLACES = {
 FIXED = 4
 """The first places are in every house: tasks need them."""
 
+OTHERS = 3
+"""How many of the other places a house has."""
+
 APPLIANCES = {"clean": "sinkbasin 1", "heat": "microwave 1", "cool": "fridge 1"}
 RESULTS = {"clean": "clean", "heat": "hot", "cool": "cold"}
 LAMP = "desk 1"
@@ -79,7 +82,7 @@ LIMIT = 20
 STYLES = (0.80, 0.12, 0.08)
 """How often the house is described in the usual words, in others, and in yet others."""
 
-ADDITION = 0.02
+ADDITION = 0.01
 """How often a sentence that does not matter is added."""
 
 WANDERING = 0.85
@@ -222,7 +225,7 @@ def preposition(place: str) -> str:
 def new_house(task_family: str, random: np.random.Generator) -> tuple[House, Task]:
     """A house with things in it, and a task of the family that is not done yet."""
     others = list(PLACES)[FIXED:]
-    chosen = set(random.choice(len(others), 3, replace=False).tolist())
+    chosen = set(random.choice(len(others), OTHERS, replace=False).tolist())
     places = tuple(place for n, place in enumerate(PLACES) if n < FIXED or n - FIXED in chosen)
     kind = pick(random, KINDS[task_family])
     targets = [place for place in places if place not in APPLIANCES.values()]
@@ -412,12 +415,11 @@ class Agent:
         """The next step to do something with what is held at a place."""
         if house.at != place:
             return f"go to {place}"
-        if verb == "put":
-            reachable = house.reachable(place)
-            return (
-                f"put {house.held} {preposition(place)} {place}" if reachable else f"open {place}"
-            )
-        return f"{verb} {house.held} with {place}"
+        if verb != "put":
+            return f"{verb} {house.held} with {place}"
+        if not house.reachable(place):
+            return f"open {place}"
+        return f"put {house.held} {preposition(place)} {place}"
 
 
 def search_order(house: House, task: Task, random: np.random.Generator) -> list[str]:
@@ -485,6 +487,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=8, help="trajectories of each")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.groups < 1 or options.size < 1:
+        parser.error("there must be a group and a trajectory at least")
     table = rollouts(options.groups, options.size, options.seed)
     write(table, options.out)
     print(f"{options.out}: {table.num_rows:,} rows, {options.groups * options.size:,} trajectories")

@@ -30,6 +30,7 @@ METRICS = {
         "partition_agreement",
         "partitions_equal",
     },
+    "travel": {"bytes_per_row", "agreement", "identical_groups"},
 }
 
 

@@ -373,7 +373,8 @@ def _not_utf8(texts: "pa.Array") -> list[int]:
 
 def _tidy(codes: Any, values: Any) -> Coded:
     """A dictionary may hold a value twice, a null, or what no row has: one code per text, used."""
-    if len(set(values)) < len(values) or None in set(values):
+    distinct = set(values)
+    if len(distinct) < len(values) or None in distinct:
         again = Coded.encode(list(values))
         codes, values = np.append(again.codes, -1)[codes], again.values
     return Coded(codes, values).used()

@@ -56,8 +56,10 @@ def constant(values: Floats, labels: Ints, count: int) -> Bools:
     example[labels] = values
     out = np.ones(count + 1, dtype=np.bool_)
     other = example[labels]
-    apart = np.abs(values - other) > ROUNDING * np.maximum(np.abs(values), np.abs(other))
-    out[labels[apart]] = False
+    rows = np.flatnonzero(values != other)  # the test below costs several passes
+    one, other = values[rows], other[rows]
+    apart = np.abs(one - other) > ROUNDING * np.maximum(np.abs(one), np.abs(other))
+    out[labels[rows[apart]]] = False
     return out[:count]
 
 

@@ -84,9 +84,10 @@ def test_several_layers_and_poolings_in_one_pass(model: Any) -> None:
 
 def test_the_model_is_left_as_it_was(model: Any) -> None:
     model.train()
+    model.model.layers[0].eval()
+    modes = [module.training for module in model.modules()]
     actor(TEXTS, model, Letters(), -2, pooling="attention")
-    assert model.training
-    assert model.model.training
+    assert [module.training for module in model.modules()] == modes
     assert model.config._attn_implementation == "sdpa"
     assert all(not module._forward_hooks for module in model.modules())
 
@@ -99,6 +100,15 @@ def test_nothing_to_read(model: Any, texts: Any) -> None:
 def test_an_unknown_pooling_is_an_error(model: Any) -> None:
     with pytest.raises(ValueError, match="median"):
         actor_layers(TEXTS, model, Letters(), [0], ["median"])  # type: ignore[list-item]
+
+
+def test_a_block_without_attention_is_an_error(model: Any) -> None:
+    import torch
+
+    model.model.layers[-2].self_attn = torch.nn.Identity()
+    with pytest.raises(ValueError, match="no attention to weight by"):
+        actor(TEXTS, model, Letters(), -2, pooling="attention")
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_the_papers_values() -> None:

@@ -468,6 +468,7 @@ def test_blocks_are_found_inside_adapters(model: Any) -> None:
             super().__init__()
             self.base_model = torch.nn.Module()
             self.base_model.model = base
+            self.alias = base
             # A list of another length is not the blocks, nor is one inside of them.
             self.heads = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(3)])
 

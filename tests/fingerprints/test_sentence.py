@@ -1,12 +1,13 @@
 """Fingerprints by a frozen sentence encoder."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ascribe.fingerprints.sentence import PACKAGE, sentence
+from ascribe.fingerprints.sentence import PACKAGE, _encoder, sentence
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +62,11 @@ def test_a_missing_package_names_the_extra(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"ascribe\[sentence\]"):
         sentence(TEXTS)
+
+
+def test_other_weights_are_refused(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr("ascribe.fingerprints.sentence.package_folder", lambda *_: tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"other weights")
+    with pytest.raises(ValueError, match="does not hold the weights"):
+        _encoder.__wrapped__()

@@ -65,7 +65,12 @@ def test_a_torch_tensor_gives_the_same_labels() -> None:
     vectors = states(np.random.default_rng(0), 60, 32, 5).astype(np.float32)
     task = np.repeat([0, 1], [25, 35])
     expected = cluster(vectors, task, 0.1).labels
-    assert np.array_equal(cluster(torch.from_numpy(vectors), task, 0.1).labels, expected)
+    tensor = torch.from_numpy(vectors)
+    assert np.array_equal(cluster(tensor, task, 0.1).labels, expected)
+    half = tensor.to(torch.bfloat16)
+    exact = cluster(half, task, 0.1).labels
+    assert np.array_equal(exact, cluster(half.float(), task, 0.1).labels)
+    assert cluster(half, task, 0.1, half_product=True).labels.shape == exact.shape
 
 
 def test_collapse_is_seen() -> None:

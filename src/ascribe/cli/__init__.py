@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ascribe.cli.audit import audit
+from ascribe.cli.calibrate import calibrate
 from ascribe.cli.check import check
 from ascribe.cli.credit import credit
 from ascribe.cli.recipes import recipes
@@ -29,6 +30,7 @@ app.command()(credit)
 app.command()(recipes)
 app.command()(show)
 app.command()(audit)
+app.command()(calibrate)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_args
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
@@ -11,14 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.calibrate import FINER, Calibration
-from ascribe.calibrate import calibrate as calibrate_features
-from ascribe.calibrate.figure import draw, matplotlib_parts
-from ascribe.calibrate.rollouts import Audit, audit, chat_texts, features_of, layers_of
+from ascribe.calibrate.figure import draw, matplotlib_module
+from ascribe.calibrate.rollouts import POOLINGS, Audit, audit, calibrate_model
 from ascribe.calibrate.setting import Setting, record, write_setting
 from ascribe.cli import screen
 from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.fingerprints.actor import Pooling
-from ascribe.fingerprints.capture import block_index, decoder_blocks
+from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.fingerprints.models import load_causal_lm, load_smollm2, packages
 from ascribe.problems import TableError
 
@@ -49,7 +48,7 @@ def calibrate(
     ] = False,
     max_rows: Annotated[
         int, typer.Option(help="About how many rows to look at; 0 for all of them.", min=0)
-    ] = 800,
+    ] = 600,
     max_tokens: Annotated[
         int, typer.Option(help="Of longer texts only the end is read.", min=1)
     ] = 1024,
@@ -86,25 +85,22 @@ def calibrate(
         _refuse(str(error), file, as_json=as_json)
     actor, tokenizer = _load(model, dtype)
     blocks = len(decoder_blocks(actor)[1])
+    if strange := [layer for layer in wanted or [] if not -blocks <= layer < blocks]:
+        screen.wrong_call(f"no layer {strange[0]} in a model with {blocks} decoder blocks")
+    if chat and not tokenizer.chat_template:
+        screen.wrong_call("the tokenizer has no chat template; leave out --chat")
     try:
-        chosen = layers_of(actor) if wanted is None else [block_index(n, blocks) for n in wanted]
-        texts = chat_texts(seen.texts, tokenizer) if chat else seen.texts
-    except (IndexError, ValueError) as error:
-        screen.wrong_call(str(error))
-    with screen.progress("reading prompts") as report:
-        features = features_of(
-            texts, actor, tokenizer, chosen, pools, most_tokens=max_tokens, report=report
-        )
-    try:
-        with screen.progress("scanning layers") as report:
-            found = calibrate_features(
-                features,
-                seen.task,
-                seen.family,
+        with screen.progress("calibrating") as report:
+            found = calibrate_model(
+                seen,
+                actor,
+                tokenizer,
                 np.random.default_rng(seed),
-                clustered=seen.sample.clustered,
-                probed=seen.sample.probed,
+                layers=wanted,
+                poolings=pools,
                 radii=asked,
+                chat=chat,
+                most_tokens=max_tokens,
                 report=report,
             )
     except ValueError as error:
@@ -139,19 +135,17 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
 
 
 def _poolings(text: str) -> list[Pooling]:
-    known: tuple[Pooling, ...] = get_args(Pooling)
     asked = [part.strip() for part in text.split(",")]
-    unknown = [part for part in asked if part not in known]
-    if unknown:
-        screen.wrong_call(f"no pooling {unknown[0]!r}; there are: {', '.join(known)}")
-    return [each for each in known if each in asked]
+    if unknown := [part for part in asked if part not in POOLINGS]:
+        screen.wrong_call(f"no pooling {unknown[0]!r}; there are: {', '.join(POOLINGS)}")
+    return [pooling for pooling in POOLINGS if pooling in asked]
 
 
 def _prepare(out: Path) -> None:
     """Fail before the long part: packages that are missing, a folder that cannot be made."""
     try:
         packages("actor")
-        matplotlib_parts()
+        matplotlib_module()
     except ImportError as error:
         screen.wrong_call(f"{error} (all that it needs: pip install 'ascribe[actor,figures]')")
     try:
@@ -229,7 +223,8 @@ def _print(found: Calibration, seen: Audit, blocks: int, out: Path) -> None:
 
 def _table(found: Calibration) -> Table:
     """The scan: for each layer and pooling the probe, and the clusters at the chosen radius."""
-    table = Table(box=box.SIMPLE_HEAD, title=Text(f"Clusters at radius {found.radius:.4g}"))
+    title = Text(f"Clusters at radius {found.radius:.4g}")
+    table = Table(box=box.SIMPLE_HEAD, title=title, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("layer", "pooling"):
         table.add_column(heading)
     for heading in ("probe", "clusters", "one row", "median"):
@@ -241,7 +236,7 @@ def _table(found: Calibration) -> Table:
         table.add_row(
             str(each.layer),
             each.pooling,
-            f"{each.probe.accuracy:.3f} ± {each.probe.deviation:.3f}",
+            f"{each.probe.accuracy:.2f} ± {each.probe.deviation:.2f}",
             f"{at.clusters:,}",
             f"{at.singleton_share:.1%}",
             f"{at.median_size:g}",

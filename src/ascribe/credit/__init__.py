@@ -20,7 +20,7 @@ class Reason(IntEnum):
     GROUP_OF_ONE = 2
     """Its task has one trajectory: nothing to be compared with."""
     ZERO_VARIANCE = 3
-    """Every peer earned exactly the same."""
+    """Every peer earned the same, but for rounding."""
     MISSING_STATE = 4
     """No state was written for the row, or no fingerprint of it."""
     REVISIT = 5

@@ -43,7 +43,8 @@ def relative(
     - ``std``: ``A = (x - μ) / (max(σ, floor) + epsilon)``
     - ``leave_one_out``: ``A = x - (n μ - x) / (n - 1) = n / (n - 1) (x - μ)``
 
-    A group of one, and a group whose values are all exactly equal, give no credit: 0 and a reason.
+    A group of one, and a group whose values are all equal but for rounding, give no credit: 0 and a
+    reason.
 
     Args:
         values: what is compared, one per member.

@@ -174,14 +174,16 @@ def _attention(model: Module, layer: int, found: list[Tensor]) -> Iterator[None]
     """
     owner, blocks = decoder_blocks(model)
     block = blocks[block_index(layer, len(blocks))]
-    before = owner.config._attn_implementation
-    owner.set_attn_implementation("eager")
-    module = next(part for part in block.children() if type(part).__name__.endswith("Attention"))
+    parts = [part for part in block.children() if type(part).__name__.endswith("Attention")]
+    if len(parts) != 1:
+        raise ValueError(f"layer {layer} ({type(block).__name__}) has no attention to weight by")
 
     def keep(_module: Module, _inputs: Any, output: Any) -> None:
         found.append(output[1].detach())
 
-    handle = module.register_forward_hook(keep)
+    before = owner.config._attn_implementation
+    owner.set_attn_implementation("eager")
+    handle = parts[0].register_forward_hook(keep)
     try:
         yield
     finally:
@@ -192,12 +194,13 @@ def _attention(model: Module, layer: int, found: list[Tensor]) -> Iterator[None]
 @contextmanager
 def _evaluating(module: Module) -> Iterator[None]:
     """Without dropout, and as it was afterwards."""
-    training = module.training
+    before = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        for part, training in before:
+            part.training = training
 
 
 def _right_padded(tokens: list[list[int]], device: Any) -> tuple[Tensor, Tensor]:

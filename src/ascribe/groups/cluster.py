@@ -36,7 +36,12 @@ GramBlock = Callable[[int, int], npt.NDArray[Any]]
 
 
 def cluster(
-    fingerprints: Any, task: Ints, radius: float, taking_part: Bools | None = None
+    fingerprints: Any,
+    task: Ints,
+    radius: float,
+    taking_part: Bools | None = None,
+    *,
+    half_product: bool = False,
 ) -> Groups:
     """Clusters of rows inside each task, by Algorithm 1 of BiPACE.
 
@@ -50,6 +55,8 @@ def cluster(
         task: label of each row's task group, contiguous.
         radius: largest cosine distance ε of a record to its cluster's centroid, from 0 to 2.
         taking_part: rows to cluster; by default all of them.
+        half_product: multiply tensors of half precision as they are, which is faster and moves
+            records near the radius to other clusters. By default products are single precision.
     """
     rows = np.arange(task.size) if taking_part is None else np.flatnonzero(taking_part)
     bounds = np.append(np.flatnonzero(np.diff(task[rows], prepend=-1)), rows.size)
@@ -58,7 +65,8 @@ def cluster(
     def block_of(number: int) -> GramBlock:
         part = rows[bounds[number] : bounds[number + 1]]
         whole = part.size == part[-1] - part[0] + 1
-        return gram_block(fingerprints[part[0] : part[-1] + 1] if whole else fingerprints[part])
+        vectors = fingerprints[part[0] : part[-1] + 1] if whole else fingerprints[part]
+        return gram_block(vectors, half_product=half_product)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0
     found: list[Ints] = [np.empty(0, dtype=np.int64)] * sizes.size
@@ -87,10 +95,11 @@ def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints
     return labels
 
 
-def gram_block(vectors: Any) -> GramBlock:
+def gram_block(vectors: Any, *, half_product: bool = False) -> GramBlock:
     """Blocks of ``vectors @ vectors.T``, in numpy or on the device where a tensor is."""
-    if isinstance(vectors, np.ndarray):
-        vectors = vectors.astype(np.float32, copy=False) if vectors.dtype.itemsize < 4 else vectors
+    if vectors.dtype.itemsize < 4 and not half_product:
+        wide = isinstance(vectors, np.ndarray)
+        vectors = vectors.astype(np.float32) if wide else vectors.float()
 
     def block(start: int, stop: int) -> npt.NDArray[Any]:
         product = vectors[start:stop] @ vectors[:stop].T
