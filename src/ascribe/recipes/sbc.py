@@ -61,8 +61,8 @@ class SBC(Recipe):
 
     Attributes:
         gamma: discount γ of a return.
-        states: rows are in the same state if their fingerprints lie in one ``cluster``, or if
-            their texts are ``exact``ly equal.
+        states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
+            texts are equal (``exact``).
         fingerprint: where fingerprints come from, as for ``bigpo``.
         radius: largest cosine distance inside a cluster, as for ``bigpo``.
         radius_rule: ``fixed`` or ``search``, as for ``bigpo``.
