@@ -686,4 +686,4 @@ def test_import_is_quick():
     """By processor time, which a busy machine stretches less than the clock."""
     measure = "import time; start = time.process_time(); import ascribe; "
     measure += "print(time.process_time() - start)"
-    assert min(float(python(measure)) for _ in range(5)) < 0.25
+    assert min(float(python(measure)) for _ in range(12)) < 0.25

@@ -98,7 +98,7 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
     for name in advantages:
         heading = screen.safe(name.removeprefix("advantage_"), 30)
         table.add_column(Text(heading), justify="right")
-    table.add_column("reason")
+    table.add_column("reason", no_wrap=True)
     numbers = (_number(step[name]) for step in steps for name in advantages)
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     for step in steps:
