@@ -1,6 +1,7 @@
 """What several tests start from: a clean file of rollouts."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 # A machine that is busy with other things is no reason for a test to fail.
-settings.register_profile("ascribe", deadline=None)
+settings.register_profile("ascribe", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("ascribe")
 
 Row = dict[str, Any]

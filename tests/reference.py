@@ -410,7 +410,8 @@ def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
         ]
         entries = [(weight, value) for weight, value, _ in with_peers]
         if parameters["drop_zeros"]:
-            entries = [(weight, value) for weight, value in entries if value != 0]
+            # The documented meaning of zero: rounding must not decide what is averaged.
+            entries = [(weight, value) for weight, value in entries if abs(value) > 1e-9]
         bottom = sum(weight for weight, _ in entries)
         values[i] = sum(weight * value for weight, value in entries) / bottom if entries else 0.0
         if any(why == "credited" for _, _, why in with_peers):
