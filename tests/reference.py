@@ -283,6 +283,28 @@ def step_relative(
     return shared
 
 
+# The size of a term against that of the episode term.
+
+
+def size_of(values: list[float], reasons: list[str]) -> float:
+    """Root mean square over the credited rows."""
+    said = [value for value, why in zip(values, reasons, strict=True) if why == "credited"]
+    return math.sqrt(math.fsum(value * value for value in said) / len(said)) if said else 0.0
+
+
+def factor_to_equal(part: Part, episode: Part) -> float:
+    """What ``part`` is multiplied by to be of the size of ``episode``; 1 if either has none."""
+    size = size_of(part.values, part.reasons)
+    wanted = size_of(episode.values, episode.reasons)
+    return wanted / size if size > 1e-9 and wanted > 1e-9 else 1.0
+
+
+def in_scale(part: Part, episode: Part, parameters: Parameters) -> Part:
+    """The part as the parameter ``scale`` wants it."""
+    factor = factor_to_equal(part, episode) if parameters["scale"] == "equal" else 1.0
+    return Part([factor * value for value in part.values], part.reasons, part.keys)
+
+
 # The recipes.
 
 
@@ -373,6 +395,7 @@ def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
         if rows[i]["state"] is None:
             stepwise.values[i], stepwise.reasons[i] = 0.0, "missing_state"
     step = _part(rows, parameters, stepwise.values, stepwise.reasons, keys)
+    step = in_scale(step, episode, parameters)
 
     total = [a + parameters["weight"] * b for a, b in zip(episode.values, step.values, strict=True)]
     reasons_of_both = [
@@ -421,6 +444,9 @@ def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
         else:
             reasons[i] = "singleton" if rows[i]["state"] is not None else "missing_state"
     step = _part(rows, parameters, values, reasons, same_history(rows, counted, 1))
+    whole = standardised(*_counted_returns(rows, parameters), parameters, by, "group_of_one")
+    answer = _whole_trajectories(rows, parameters, whole, whole.values, whole.reasons)
+    step = in_scale(step, answer.terms["episode"], parameters)
     return Answer(step.values, step.reasons, {"step": step}, [found for _, found in contexts])
 
 

@@ -153,6 +153,7 @@ def test_defaults_are_the_papers():
     assert asdict(GiGPO()) == asdict(GRPO()) | {
         "gamma": 0.95,
         "weight": 1.0,
+        "scale": "paper",
         "normalise": "std",
         "grouping": "exact",
         "similarity": 0.9,
@@ -169,6 +170,7 @@ def test_defaults_are_the_papers():
         "normalise": "std",
         "episode": False,
         "drop_zeros": False,
+        "scale": "paper",
     }
 
 

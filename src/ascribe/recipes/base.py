@@ -9,7 +9,7 @@ import numpy as np
 
 from ascribe.arrays import Bools, Codes8, Floats, Ints
 from ascribe.credit import Credit, Reason, Term
-from ascribe.credit.relative import Norm, Std
+from ascribe.credit.relative import Norm, Std, relative
 from ascribe.returns import PenaltyTiming, episode_return, penalties
 from ascribe.table import Arranged, StepTable
 
@@ -134,6 +134,21 @@ class Recipe:
     def _trajectory_groups(self, steps: Arranged) -> Ints:
         """Group of each trajectory; -1 for those left out."""
         return np.where(self._out(steps)[steps.starts], -1, steps.group_of_trajectory)
+
+    def _against_group(self, steps: Arranged, norm: Norm) -> tuple[Floats, Codes8]:
+        """Return of each trajectory against its task group, each counted once; and the reasons."""
+        return relative(
+            self._episode_returns(steps),
+            self._trajectory_groups(steps),
+            steps.group_count,
+            norm,
+            Reason.GROUP_OF_ONE,
+        )
+
+    def _broadcast(self, table: StepTable, values: Floats, reason: Codes8) -> Term:
+        """A term that gives every step the value and the reason of its trajectory."""
+        steps = table.arranged
+        return self._term(table, values[steps.trajectory], reason[steps.trajectory], steps.group)
 
     def _term(
         self, table: StepTable, values: Floats, reason: Codes8, labels: Ints, weight: float = 1.0

@@ -110,19 +110,20 @@ class _BiPACE(BiGPO):
     Attributes:
         action_key: when two actions are the same: by the body of the ``<action>`` ``tag``, the
             ``first_tokens`` (8), the ``tool_call`` (name and arguments) or the ``whole`` text.
-        scale: ``raw``, as the equations are written, or divided by the cluster's ``std``.
+        step_normalise: the step term ``raw``, as the equations are written, or divided by the
+            cluster's ``std``.
     """
 
     form: ClassVar[Form]
 
     action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
-    scale: Scale = "raw"
+    step_normalise: Scale = "raw"
 
     def _step_values(
         self, table: StepTable, returns: Floats, groups: Groups, numbers: dict[str, float]
     ) -> tuple[Floats, Codes8]:
         keys = action_keys(table.action.take(table.arranged.rows), KEY_FUNCTIONS[self.action_key])
-        norm = self._norm("std") if self.scale == "std" else None
+        norm = self._norm("std") if self.step_normalise == "std" else None
         given = (groups.labels, groups.count, keys.labels, keys.count)
         found = pace(returns, *given, form=self.form, norm=norm)
         numbers |= {"parse_rate": keys.parse_rate}

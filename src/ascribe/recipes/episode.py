@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.arrays import Codes8, Floats
 from ascribe.credit import Credit, Reason
 from ascribe.credit.relative import Norm, relative
 from ascribe.recipes.base import Recipe, Standardising
@@ -14,17 +13,7 @@ from ascribe.table import StepTable
 
 def _group_relative(recipe: Recipe, table: StepTable, norm: Norm) -> Credit:
     """Returns of trajectories, each counted once, against their task group."""
-    steps = table.arranged
-    groups = recipe._trajectory_groups(steps)
-    values, reason = relative(
-        recipe._episode_returns(steps), groups, steps.group_count, norm, Reason.GROUP_OF_ONE
-    )
-    return _broadcast(recipe, table, values, reason)
-
-
-def _broadcast(recipe: Recipe, table: StepTable, values: Floats, reason: Codes8) -> Credit:
-    steps = table.arranged
-    term = recipe._term(table, values[steps.trajectory], reason[steps.trajectory], steps.group)
+    term = recipe._broadcast(table, *recipe._against_group(table.arranged, norm))
     return Credit.of({"episode": term}, repr(recipe))
 
 
@@ -80,7 +69,7 @@ class ReinforcePP(Standardising):
 
     ``A(τ_i) = (R(τ_i) - mean_batch R) / (std_batch R + std_epsilon)``. With ``baseline="group"``
     the group's mean is taken off first, and the batch's standard deviation divides the rest. The
-    batch's statistics make it the one recipe here that needs all groups in one place.
+    batch's statistics make it the one recipe that always needs all groups in one place.
 
     Attributes:
         baseline: ``batch`` as in the paper, or ``group`` (its REINFORCE++-baseline).
@@ -107,4 +96,4 @@ class ReinforcePP(Standardising):
         batch = np.where(group < 0, -1, 0)
         values, reason = relative(returns, batch, 1, self._norm("std"), Reason.GROUP_OF_ONE)
         values, reason = np.where(silent, 0.0, values), np.where(silent, why, reason)
-        return _broadcast(self, table, values, reason)
+        return Credit.of({"episode": self._broadcast(table, values, reason)}, repr(self))

@@ -10,6 +10,7 @@ from ascribe.credit import Credit, Reason
 from ascribe.credit.relative import Std, relative
 from ascribe.groups.history import history
 from ascribe.recipes.base import Standardising
+from ascribe.recipes.scale import TermScale, equalised
 from ascribe.returns import reward_to_go
 from ascribe.table import StepTable
 
@@ -31,6 +32,9 @@ class HGPO(Standardising):
         drop_zeros: leave out contexts whose advantage is zero (to 1e-9) before weighting, as
             verl-agent does; the weights then depend on the data.
         std: ``population`` (n), as the authors' code computes it.
+        scale: as in the ``paper``, or rescaled so that the root mean square over the rows of the
+            batch that it credits is ``equal`` to that of the episode term that ``gigpo`` would
+            have there, with the same ``normalise`` and ``std``.
     """
 
     name: ClassVar[str] = "hgpo"
@@ -46,6 +50,7 @@ class HGPO(Standardising):
     episode: bool = False
     drop_zeros: bool = False
     std: Std = "population"
+    scale: TermScale = "paper"
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = table.arranged
@@ -65,8 +70,12 @@ class HGPO(Standardising):
             weights.insert(0, 1.0)
         values, reason = self._average(parts, weights)
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
-        term = self._term(table, values, reason, levels[0].labels)
-        return Credit.of({"step": term}, repr(self))
+        terms = {"step": self._term(table, values, reason, levels[0].labels)}
+        numbers = {}
+        if self.scale == "equal":
+            episode = self._broadcast(table, *self._against_group(steps, norm))
+            terms, numbers["scale_factor"] = equalised(terms, ["step"], episode, steps.rows)
+        return Credit.of(terms, repr(self), numbers)
 
     def _average(
         self, parts: list[tuple[Floats, Codes8]], weights: list[float]

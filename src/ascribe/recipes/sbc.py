@@ -9,10 +9,12 @@ from ascribe import segments
 from ascribe.actions import KEY_FUNCTIONS, action_keys
 from ascribe.arrays import Bools, Codes8, Floats, Ints
 from ascribe.credit import Credit, Reason
+from ascribe.credit.relative import Norm
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.recipes.base import Recipe
 from ascribe.recipes.bipace import BiGPO
+from ascribe.recipes.scale import TermScale, equalised
 from ascribe.returns import reward_to_go
 from ascribe.table import Arranged, StepTable
 
@@ -68,6 +70,9 @@ class SBC(Recipe):
         radius_rule: ``fixed`` or ``search``, as for ``bigpo``.
         on_collapse: what to do with a task whose states fall into one cluster, as for ``bigpo``.
         action_key: when two actions are the same, as for ``bipace_q``.
+        scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
+            rescaled by one factor, so that the root mean square of the advantage over the rows of
+            the batch that it credits is ``equal`` to that of the advantage of ``grpo``.
     """
 
     name: ClassVar[str] = "sbc"
@@ -85,6 +90,7 @@ class SBC(Recipe):
     radius_rule: Literal["fixed", "search"] = "fixed"
     on_collapse: Literal["exact", "keep"] = "exact"
     action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
+    scale: TermScale = "paper"
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = table.arranged
@@ -116,6 +122,9 @@ class SBC(Recipe):
             "own": self._term(table, own, reason, steps.group),
             "step": self._term(table, peers, reason.copy(), groups.labels),
         }
+        if self.scale == "equal":
+            episode = self._broadcast(table, *self._against_group(steps, Norm("std")))
+            terms, numbers["scale_factor"] = equalised(terms, list(terms), episode, steps.rows)
         return Credit.of(terms, repr(self), numbers)
 
     def _ladder(self) -> Ladder:

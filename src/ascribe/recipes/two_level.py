@@ -11,6 +11,7 @@ from ascribe.credit.relative import relative
 from ascribe.credit.step import Revisits, step_relative
 from ascribe.groups import Groups
 from ascribe.recipes.base import Standardising
+from ascribe.recipes.scale import TermScale, equalised
 from ascribe.returns import reward_to_go
 from ascribe.table import StepTable
 
@@ -25,6 +26,9 @@ class TwoLevel(Standardising):
     Attributes:
         gamma: discount γ of the return of a step (paper: 0.95).
         weight: ω, weight of the step term (paper: 1).
+        scale: the step term as in the ``paper``, or rescaled so that its root mean square over the
+            rows of the batch that it credits is ``equal`` to that of the episode term over the
+            rows that that one credits; ω comes on top.
         normalise: ``std`` (F_norm = std) or ``mean`` (F_norm = 1), the paper's two forms.
         baseline_unit: the episode baseline counts each ``trajectory`` once (paper) or each
             ``step``, so that long trajectories weigh more.
@@ -34,6 +38,7 @@ class TwoLevel(Standardising):
 
     gamma: float = 0.95
     weight: float = 1.0
+    scale: TermScale = "paper"
     normalise: Literal["std", "mean"] = "std"
     baseline_unit: Literal["trajectory", "step"] = "trajectory"
     group_of_one: Literal["no_credit", "raw"] = "no_credit"
@@ -45,6 +50,10 @@ class TwoLevel(Standardising):
             "episode": self._episode_term(table),
             "step": self._step_term(table, groups, numbers),
         }
+        if self.scale == "equal":
+            terms, numbers["scale_factor"] = equalised(
+                terms, ["step"], terms["episode"], table.arranged.rows
+            )
         return Credit.of(terms, repr(self), numbers)
 
     def _state_groups(
@@ -59,8 +68,7 @@ class TwoLevel(Standardising):
         returns = self._episode_returns(steps)
         scores = returns[steps.trajectory] - self._late_penalties(steps)
         if self.baseline_unit == "trajectory":
-            group = self._trajectory_groups(steps)
-            values, reason = relative(returns, group, steps.group_count, norm, alone)
+            values, reason = self._against_group(steps, norm)
             values, reason = values[steps.trajectory], reason[steps.trajectory]
         else:
             group = np.where(self._out(steps), -1, steps.group)
