@@ -1,0 +1,144 @@
+"""``ascribe env``: which environments there are, and whether one keeps the contract."""
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.cli import screen
+from ascribe.cli.check import JsonFlag
+from ascribe.envs import Environment, make
+from ascribe.envs.catalogue import Entry, catalogue
+from ascribe.envs.contract import check_environment
+from ascribe.envs.faults import Finding, Report
+
+env = typer.Typer(
+    name="env",
+    help="Environments: which there are, and whether one keeps the contract.",
+    no_args_is_help=True,
+)
+
+
+@env.command("list")
+def list_environments(as_json: JsonFlag = False) -> None:
+    """List the environments and adapters, and whether what each needs is installed."""
+    entries = catalogue()
+    if as_json:
+        screen.print_json([entry.as_dict() for entry in entries])
+    else:
+        screen.out.print(_overview(entries))
+        screen.out.print("Check one, or your own: ascribe env check NAME")
+
+
+@env.command()
+def check(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An environment of `ascribe env list`, or package.module:factory.",
+            show_default=False,
+        ),
+    ],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="key=value, given to the environment; JSON, or else text. Repeatable."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds are played.", min=1)] = 5,
+    max_steps: Annotated[
+        int, typer.Option(help="An episode is left after so many steps.", min=1)
+    ] = 200,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play an environment and list every breach of the contract, and what to do about it.
+
+    Ends with exit code 0 if the contract is kept, 1 if a finding is an error or worse, 2 if there
+    is no such environment, it is not installed, or it does not take the options.
+    """
+    options = _options(option or [])
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # so that a module of the user's folder is found
+    factory = partial(make, name, **options)
+    _try(factory, name)
+    report = check_environment(factory, seeds=seeds, max_steps=max_steps, another_process=True)
+    if as_json:
+        screen.print_json({"environment": name, "options": options, **report.as_dict()})
+    else:
+        if report.findings:
+            screen.out.print(_finding_table(report.findings))
+        screen.out.print(_verdict(name, report))
+    if not report.kept:
+        raise typer.Exit(1)
+
+
+def _try(factory: Callable[[], Environment], name: str) -> None:
+    """Make one, to tell a wrong call from a broken environment, which the check reports."""
+    try:
+        made = factory()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
+    except Exception:
+        return
+    with suppress(Exception):
+        made.close()
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """What ``--option`` said: JSON where it is JSON, else text."""
+    options: dict[str, Any] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals or not key.isidentifier():
+            screen.wrong_call(f"--option takes key=value, not {screen.safe(one)}")
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            options[key] = value
+    return options
+
+
+def _overview(entries: list[Entry]) -> Table:
+    table = Table()
+    for column in ("name", "kind", "extra", "installed"):
+        table.add_column(column, overflow="fold")
+    for entry in entries:
+        installed = "yes" if entry.installed else f"no: {', '.join(entry.missing)}"
+        style = "green" if entry.installed else "dim"
+        extra = entry.extra or "none needed"
+        table.add_row(Text(entry.name, style="bold"), entry.kind, extra, Text(installed, style))
+    return table
+
+
+def _finding_table(findings: Any) -> Table:
+    table = Table(expand=False)
+    table.add_column("finding", no_wrap=True)
+    for column in ("first found", "times", "what to do"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        table.add_row(*_row(finding))
+    return table
+
+
+def _row(finding: Finding) -> tuple[Text, ...]:
+    style = screen.STYLES[finding.severity]
+    return (
+        Text(f"{finding.fault.label}\n{finding.severity.name.lower()}", style=style),
+        Text(screen.safe(finding.detail, 300)),
+        Text(f"{finding.count:,}"),
+        Text(finding.fault.advice),
+    )
+
+
+def _verdict(name: str, report: Report) -> Text:
+    played = f"{report.episodes:,} episodes, {report.steps:,} steps"
+    speed = f"{report.steps_per_second:,.0f} steps a second"
+    kept = "the contract is kept" if report.kept else "the contract is broken"
+    back = f"; goes back by {report.goes_back}" if report.goes_back is not None else ""
+    style = "green" if report.kept else "red"
+    return Text(f"{screen.safe(name)}: {kept}{back}. {played}, {speed}.", style=style)

@@ -1,0 +1,133 @@
+"""Environments on an OpenEnv server, over its WebSocket.
+
+OpenEnv leaves the fields of observations and actions to each environment, so somebody must say how
+they read: ``render`` puts an observation into words, ``act`` makes an action of text. Both see
+plain JSON values; no code of the server's author runs here.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from ascribe.envs.adapters.remote import RemoteError
+from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
+from ascribe.envs.protocol import MissingExtra
+
+Fields = Mapping[str, Any]
+
+
+class OpenEnvEnvironment(WrappedEnvironment):
+    """An OpenEnv environment as text.
+
+    The seed goes to the server's ``reset``. One seed is one episode if the environment there reads
+    it, which is up to its author: check it.
+
+    Args:
+        server: its address, such as ``http://127.0.0.1:8000``.
+        render: from the fields of an observation to text.
+        act: from text to the fields of an action; None if the text is no action.
+        actions: from the fields of an observation to the actions that can be taken now; None where
+            they are not known.
+        state: a key of the situation, from the fields of an observation; by default all fields.
+        task: the task in words.
+        family: the kind of task.
+        horizon: an episode is truncated after so many actions.
+        won_at: an episode is won if its last reward is at least this.
+        example_actions: a few well-formed actions.
+        timeout: seconds to wait for an answer.
+        limit: the largest answer in bytes.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        render: Callable[[Fields], str],
+        act: Callable[[str], dict[str, Any] | None],
+        actions: Callable[[Fields], list[str]] | None = None,
+        state: Callable[[Fields], str] | None = None,
+        task: str,
+        family: str = "openenv",
+        horizon: int,
+        won_at: float = 1.0,
+        example_actions: Sequence[str] | None = None,
+        timeout: float = 60.0,
+        limit: int = 4_000_000,
+    ) -> None:
+        super().__init__(
+            task=task,
+            family=family,
+            horizon=horizon,
+            won_at=won_at,
+            example_actions=example_actions,
+        )
+        self.server = server
+        self.render = render
+        self.act = act
+        self.actions = actions
+        self.state = state
+        self.timeout = timeout
+        self.limit = limit
+        self._client: Any = None
+        self._fields: Fields = {}
+
+    def _connect(self) -> Any:
+        try:
+            from openenv.core import GenericEnvClient
+        except ImportError as error:
+            raise MissingExtra("OpenEnv", "openenv") from error
+        client = GenericEnvClient(
+            base_url=self.server,
+            connect_timeout_s=self.timeout,
+            message_timeout_s=self.timeout,
+            max_message_size_mb=self.limit / 2**20,
+        )
+        return client.sync()
+
+    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+        if self._client is None:
+            self._client = self._connect()
+        self._ask(lambda: self._client.reset(seed=seed, **options))
+        return Told(self.render(self._fields))
+
+    def _act(self, action: str) -> Told:
+        fields = self.act(action)
+        if fields is None:
+            return Told(self.render(self._fields), valid=False)
+        valid = self.actions is None or action in self.actions(self._fields)
+        result = self._ask(lambda: self._client.step(fields))
+        reward = result.reward if result.reward is not None else 0.0
+        if not isinstance(reward, (int, float)) or not isfinite(reward):
+            raise RemoteError(f"the server's reward is no number: {str(reward)[:50]}")
+        return Told(self.render(self._fields), float(reward), result.done is True, valid=valid)
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """One exchange; if anything goes wrong in it, the connection is given up."""
+        try:
+            result = call()
+        except Exception as error:
+            self.close()
+            raise RemoteError(
+                f"{self.server}: {type(error).__name__}: {str(error)[:300]}"
+            ) from error
+        if not isinstance(result.observation, dict):
+            raise RemoteError("the server's observation is no object")
+        self._fields = result.observation
+        return result
+
+    def _admissible(self) -> list[str] | None:
+        if self.actions is None:
+            return None
+        return [clean(action) for action in self.actions(self._fields)]
+
+    def _state(self, observation: str) -> str:  # noqa: ARG002 (the fields say more)
+        if self.state is not None:
+            return self.state(self._fields)
+        return json.dumps(self._fields, sort_keys=True)
+
+    def close(self) -> None:
+        """Close the connection."""
+        client, self._client, self._over = self._client, None, True
+        if client is not None:
+            client.close()

@@ -1,0 +1,157 @@
+"""EZPoints: write a formula with two cards that equals 12, one symbol at a time.
+
+Protocol (``EZPoints-v0`` of gym_cards, from RL4VLM, Zhai et al. 2024). Two cards are dealt such
+that their sum or their product is 12; jacks, queens and kings count as 10. An action is one symbol:
+a number from 1 to 10, ``+``, ``*`` or ``=``.
+
+- A number whose card was not dealt, or is used up, is illegal: reward -1, and a blank ``_`` is
+  written instead. Operators may stand anywhere.
+- ``=`` ends the episode: reward 10 if the formula is well formed, uses both cards and equals 12,
+  else -1.
+- After six symbols only the end of the episode is left: the seventh action, whatever it is, gets -1
+  and the episode is truncated.
+
+The original shows a picture; here cards and formula are text. Text that is no symbol is illegal, as
+a number without a card is. Formulas are read by a small parser and never evaluated as code. RL4VLM
+is MIT; no code and no card image of it is used.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ascribe.envs.base import Outcome, Start, TextEnvironment
+
+TARGET = 12
+SYMBOLS = 6
+BLANK = "_"
+NUMBERS = tuple(str(number) for number in range(1, 11))
+OPERATORS = ("+", "*")
+RANKS = {11: "jack", 12: "queen", 13: "king"}
+SUITS = ("hearts", "spades", "diamonds", "clubs")
+
+TASK = (
+    "Write a formula that equals 12, one symbol at a time. Use each of the two cards once, with + "
+    "or *, and end with =. Jacks, queens and kings count as 10."
+)
+
+
+@dataclass
+class Deal:
+    """An episode: the cards, what they count, and the formula so far."""
+
+    cards: tuple[str, str]
+    numbers: tuple[str, str]
+    formula: list[str] = field(default_factory=list)
+
+    def unused(self) -> list[str]:
+        """The numbers that may still be written, in the order of the cards."""
+        left = Counter(self.numbers) - Counter(self.formula)
+        return sorted(left.elements(), key=self.numbers.index)
+
+
+class EZPoints(TextEnvironment[Deal]):
+    """EZPoints. See the module for the protocol.
+
+    Args:
+        horizon: an episode is truncated after so many symbols.
+        expert: whether info carries ``expert_action``.
+    """
+
+    def __init__(self, *, horizon: int = SYMBOLS + 1, expert: bool = False) -> None:
+        super().__init__(horizon=horizon, expert=expert)
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[Deal]:  # noqa: ARG002
+        # The deal is the task: the same number deals the same cards, whatever the seed.
+        deal, family = _deal(np.random.default_rng(task))
+        return Start(deal, _shown(deal), TASK, family)
+
+    def _act(self, episode: Deal, action: str) -> Outcome:
+        symbol = action.strip()
+        legal = symbol in OPERATORS or symbol == "=" or symbol in episode.unused()
+        if len(episode.formula) >= SYMBOLS:
+            return Outcome(_shown(episode), reward=-1.0, valid=legal)
+        if symbol == "=":
+            won = not episode.unused() and value(episode.formula) == TARGET
+            reward = 10.0 if won else -1.0
+            return Outcome(_shown(episode), reward, terminated=True, won=won)
+        episode.formula.append(symbol if legal else BLANK)
+        return Outcome(_shown(episode), reward=0.0 if legal else -1.0, valid=legal)
+
+    def _admissible(self, episode: Deal) -> list[str]:
+        return [*dict.fromkeys(episode.unused()), *OPERATORS, "="]
+
+    def _state(self, episode: Deal, observation: str) -> str:  # noqa: ARG002
+        return _shown(episode)
+
+    def _expert(self, episode: Deal) -> str | None:
+        for length in range(SYMBOLS - len(episode.formula)):
+            ending = _ending(episode.formula, episode.unused(), length)
+            if ending is not None:
+                return [*ending, "="][0]
+        return None
+
+
+def value(formula: Sequence[str]) -> int | None:
+    """What a formula of numbers, ``+`` and ``*`` equals; None if it is not well formed.
+
+    ::
+
+        formula = product ("+" product)*
+        product = factor ("*" factor)*
+        factor  = "+"* number
+
+    Blanks count for nothing.
+    """
+    symbols = [symbol for symbol in formula if symbol != BLANK]
+    total, product, expects_factor = 0, 1, True
+    for symbol in symbols:
+        if symbol in NUMBERS and expects_factor:
+            product *= int(symbol)
+            expects_factor = False
+        elif symbol == "*" and not expects_factor:
+            expects_factor = True
+        elif symbol == "+":
+            if not expects_factor:
+                total, product, expects_factor = total + product, 1, True
+        else:
+            return None
+    return None if expects_factor else total + product
+
+
+def _ending(formula: list[str], unused: list[str], length: int) -> list[str] | None:
+    """So many symbols that complete the formula, or None."""
+    if length == 0:
+        return [] if not unused and value(formula) == TARGET else None
+    for symbol in (*dict.fromkeys(unused), *OPERATORS):
+        left = list(unused)
+        if symbol in left:
+            left.remove(symbol)
+        rest = _ending([*formula, symbol], left, length - 1)
+        if rest is not None:
+            return [symbol, *rest]
+    return None
+
+
+def _deal(generator: np.random.Generator) -> tuple[Deal, str]:
+    """One card at random, another that makes 12 with it, and how: by sum or product."""
+    first = int(generator.integers(2, 14))
+    number = min(first, 10)
+    by_product = TARGET % number == 0 and bool(generator.random() < 0.5)
+    second = TARGET // number if by_product else TARGET - number
+    pair = [(_card(rank, generator), str(min(rank, 10))) for rank in (first, second)]
+    if generator.random() < 0.5:
+        pair.reverse()
+    (card, count), (other_card, other_count) = pair
+    deal = Deal((card, other_card), (count, other_count))
+    return deal, "product" if by_product else "sum"
+
+
+def _card(rank: int, generator: np.random.Generator) -> str:
+    return f"{RANKS.get(rank, rank)} of {SUITS[generator.integers(len(SUITS))]}"
+
+
+def _shown(deal: Deal) -> str:
+    return f"Cards: {', '.join(deal.cards)}\nFormula: {' '.join(deal.formula)}".rstrip()

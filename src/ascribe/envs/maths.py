@@ -1,0 +1,194 @@
+r"""Maths: one question, one answer.
+
+Protocol: the observation is the question, the action is the answer, and the episode ends with it.
+Reward 1 if the answer equals the gold answer, as ``math-verify`` judges it, else 0.
+
+Questions come from a file of JSON lines that you bring, in either of two forms:
+
+- GSM8K: ``question`` and ``answer``, whose last line is ``#### 18``;
+- MATH: ``problem`` (or ``question``) and ``answer``; or ``solution``, whose last ``\boxed{...}`` is
+  the answer. An ``answer`` that holds a whole solution is read in the same way.
+
+Of the agent's answer, the last ``\boxed{...}`` counts; without one, what follows the last ``####``;
+else the whole text: as a formula, or as a sentence in which ``math-verify`` looks for the answer.
+
+Limits: answers of more than 10,000 characters are refused, and judging one may take three seconds
+of processor time. Both count as not valid. ``math-verify`` (Apache-2.0; extra ``maths``) runs in
+another process, see ``ascribe.envs.maths_judge``. GSM8K and MATH (both MIT) are not part of
+Ascribe.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.maths_judge import judge
+from ascribe.envs.protocol import MissingExtra
+
+LONGEST_ANSWER = 10_000
+
+SENTENCE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s|\s[A-Za-z]{2,}|(?<!\\)\$|\\\(|\\\[")
+"""What a sentence has and a formula has not: words beside spaces, and marks around formulas."""
+
+TEXT = re.compile(r"\\text\{[^{}]*\}")
+"""Words that belong to a formula."""
+
+OBSERVATIONS = {
+    "right": "The answer is right.",
+    "wrong": "The answer is wrong.",
+    "unreadable": "There is no answer that can be read.",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A question and its answer."""
+
+    question: str
+    gold: str
+    family: str
+
+
+@dataclass
+class Asked:
+    """An episode: the problem, and whether it has been answered."""
+
+    problem: Problem
+    answered: bool = False
+
+
+class Maths(TextEnvironment[Asked]):
+    """Maths. See the module for the protocol.
+
+    Args:
+        file: JSON lines of GSM8K's or MATH's form.
+        seconds: how much processor time judging one answer may take.
+        expert: whether info carries ``expert_action``.
+
+    Raises:
+        MissingExtra: without the package ``math-verify``.
+        ValueError: if a line of the file has no question or no answer.
+    """
+
+    example_actions = (r"\boxed{42}", "The answer is 7.", r"\frac{1}{2}")
+
+    def __init__(self, *, file: str | Path, seconds: float = 3.0, expert: bool = False) -> None:
+        super().__init__(horizon=1, expert=expert)
+        if find_spec("math_verify") is None:
+            raise MissingExtra("math-verify", "maths")
+        if seconds <= 0:
+            raise ValueError(f"seconds must be more than 0, not {seconds}")
+        self.seconds = seconds
+        self.problems = read_problems(file)
+        self.tasks = len(self.problems)
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[Asked]:  # noqa: ARG002
+        problem = self.problems[task]
+        return Start(Asked(problem), problem.question, problem.question, problem.family)
+
+    def _act(self, episode: Asked, action: str) -> Outcome:
+        episode.answered = True
+        verdict = "unreadable"
+        if action.strip() and len(action) <= LONGEST_ANSWER:
+            verdict = judge()(_boxed(episode.problem.gold), _legible(action), self.seconds)
+        right = verdict == "right"
+        return Outcome(
+            OBSERVATIONS[verdict],
+            reward=float(right),
+            terminated=True,
+            won=right,
+            valid=verdict != "unreadable",
+        )
+
+    def _admissible(self, episode: Asked) -> None:  # noqa: ARG002
+        return None
+
+    def _state(self, episode: Asked, observation: str) -> str:
+        return f"{episode.problem.question}\n{observation}" if episode.answered else observation
+
+    def _expert(self, episode: Asked) -> str:
+        return _boxed(episode.problem.gold)
+
+
+def read_problems(file: str | Path) -> tuple[Problem, ...]:
+    """The problems of a file; it is read again only if it has changed."""
+    path = Path(file).resolve()
+    status = path.stat()
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, changed: int, size: int) -> tuple[Problem, ...]:  # noqa: ARG001
+    problems = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                problems.append(_problem(json.loads(line)))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ValueError(f"line {number} of {path.name}: {error}") from error
+    if not problems:
+        raise ValueError(f"{path.name} holds no problems")
+    return tuple(problems)
+
+
+def _problem(row: Mapping[str, Any]) -> Problem:
+    if not isinstance(row, dict):
+        raise TypeError("not a JSON object")
+    question = _text(row, "question") or _text(row, "problem")
+    if question is None:
+        raise ValueError("neither question nor problem")
+    answer, solution = _text(row, "answer"), _text(row, "solution")
+    gold = None
+    if answer is not None:
+        gold = final_answer(answer) or answer.strip()
+    elif solution is not None:
+        gold = final_answer(solution)
+    if not gold:
+        raise ValueError("no answer")
+    plain = "gsm8k" if answer is not None and "####" in answer else "maths"
+    return Problem(question, gold, _text(row, "subject") or _text(row, "type") or plain)
+
+
+def _text(row: Mapping[str, Any], key: str) -> str | None:
+    value = row.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not text")
+    value.encode("utf-8")  # half a surrogate pair is a ValueError
+    return value
+
+
+def final_answer(text: str) -> str | None:
+    r"""What stands in the last ``\boxed{...}``, else what follows the last ``####``, else None."""
+    start = text.rfind(r"\boxed{")
+    if start >= 0:
+        depth = 0
+        for place in range(start + len(r"\boxed"), len(text)):
+            depth += (text[place] == "{") - (text[place] == "}")
+            if depth == 0:
+                return text[start + len(r"\boxed{") : place].strip()
+    _, mark, after = text.rpartition("####")
+    return after.strip().partition("\n")[0] if mark else None
+
+
+def _legible(answer: str) -> str:
+    """The answer as math-verify finds it: formulas boxed, sentences as they are."""
+    found = final_answer(answer)
+    if found is not None:
+        return _boxed(found)
+    return answer if SENTENCE.search(TEXT.sub("", answer)) else _boxed(answer.strip())
+
+
+def _boxed(formula: str) -> str:
+    return rf"\boxed{{{formula}}}"

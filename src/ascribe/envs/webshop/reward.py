@@ -1,0 +1,142 @@
+"""WebShop's score of a purchase.
+
+    score = type · (attribute hits + option hits + [price <= bound]) / (attributes + options + 1)
+
+``type`` says whether the right kind of thing was bought: 1, or 0.5 when neither the query, nor two
+categories, nor more than a fifth of the title's nouns agree; 0.1 when less than a tenth of the
+nouns agree, and 0 when none does.
+
+The original finds nouns with a language model. Here every word of the title that begins with a
+letter counts, except function words: ``docs/environments/webshop.md`` says what this changes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ascribe.envs.bm25 import STOP_WORDS, WORD
+from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.webshop.catalogue import Product
+from ascribe.envs.webshop.goals import Goal
+
+ALIKE = 85
+"""Two texts count as the same above this token set ratio."""
+
+EXACT_OPTIONS = frozenset({"size"})
+"""Options that must agree letter by letter."""
+
+_COLOURS = (
+    "beige black blue bronze brown burgundy charcoal copper coral cream gold gray green grey ivory "
+    "khaki lavender lilac lime magenta maroon mint mustard navy olive orange peach pink plum "
+    "purple red rose rust silver tan teal turquoise violet white yellow"
+)
+COLOURS = tuple(_COLOURS.split())
+"""An option is reduced to the first of these that it holds: ``navy blue`` to blue."""
+
+_FUNCTION = (
+    "above after all any both can each every from has have her his its more most my off only our "
+    "out over per so than too under up upon very via we when which while who without you your"
+)
+FUNCTION_WORDS = STOP_WORDS | frozenset(_FUNCTION.split())
+LATIN_1 = dict.fromkeys(range(128, 256))
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score and its parts."""
+
+    total: float
+    type: float
+    attributes: int
+    options: int
+    price: bool
+
+
+def score(bought: Product, choices: Mapping[str, str], goal: Goal, wanted: Product) -> Score:
+    """What a purchase is worth.
+
+    Args:
+        bought: the product.
+        choices: the chosen value of each option that was clicked.
+        goal: the task.
+        wanted: the product that the goal was written about.
+    """
+    kind = type_score(bought, wanted)
+    attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
+    options = option_hits(bought, choices, goal.options)
+    price = bought.price <= goal.price_bound
+    asked = len(goal.attributes) + len(goal.options) + 1
+    total = kind * ((attributes + options + price) / asked)
+    return Score(total, kind, attributes, options, price)
+
+
+def type_score(bought: Product, wanted: Product) -> float:
+    """Whether the right kind of thing was bought: 1, 0.5, 0.1 or 0."""
+    same_query = bought.query == wanted.query
+    same_path = len(_path(bought) & _path(wanted)) >= 2
+    agreement = title_agreement(bought.title, wanted.title)
+    if agreement == 0:
+        return 0.0
+    if agreement < 0.1:
+        return 0.1
+    return 1.0 if same_query or same_path or agreement > 0.2 else 0.5
+
+
+def title_agreement(bought: str, wanted: str) -> float:
+    """Share of the wanted title's words that the other has: distinct ones over all. 0.2 if none."""
+    words = title_words(wanted)
+    return len(set(words) & set(title_words(bought))) / len(words) if words else 0.2
+
+
+def title_words(title: str) -> list[str]:
+    """The words of a title that may say what the thing is."""
+    found = WORD.findall(title.lower())
+    return [word for word in found if word[0].isalpha() and word not in FUNCTION_WORDS]
+
+
+def option_hits(bought: Product, choices: Mapping[str, str], asked: tuple[str, ...]) -> int:
+    """How many of the chosen options were asked for, or are told by the product's own text."""
+    wanted = [colour(value) for value in asked]
+    hits = 0
+    for name, chosen in choices.items():
+        value = colour(chosen)
+        if name in EXACT_OPTIONS:
+            hit = value in wanted
+        else:
+            hit = any(alike(value, other) for other in wanted)
+        hits += hit or _told(bought, value)
+    return hits
+
+
+def colour(option: str) -> str:
+    """The first colour that an option holds, else the option."""
+    return next((name for name in COLOURS if name in option), option)
+
+
+def alike(first: str, second: str) -> bool:
+    """Whether two texts have nearly the same words, in any order.
+
+    Raises:
+        MissingExtra: without rapidfuzz (the extra ``webshop``).
+    """
+    try:
+        from rapidfuzz.fuzz import token_set_ratio
+        from rapidfuzz.utils import default_process
+    except ImportError as error:
+        raise MissingExtra("rapidfuzz", "webshop") from error
+    # As the library of the original prepares and rounds them.
+    texts = (default_process(text.translate(LATIN_1)) for text in (first, second))
+    return round(token_set_ratio(*texts)) > ALIKE
+
+
+def _has_attribute(bought: Product, attribute: str) -> bool:
+    return any(alike(own, attribute) for own in bought.attributes) or _told(bought, attribute)
+
+
+def _told(product: Product, text: str) -> bool:
+    """Whether the title, the features or the description hold a text."""
+    parts = (product.title, " ".join(product.features), product.description)
+    return any(text in part.lower() for part in parts)
+
+
+def _path(product: Product) -> set[str]:
+    return {part.strip() for part in product.path.split("›")}
