@@ -1,0 +1,111 @@
+"""What the agents of the environments read, in two styles.
+
+``PAPER`` has the parts of GiGPO's prompts (Appendix E.2), in other words: the task, the number of
+steps, the last observations and actions, the present observation, the admissible actions, and the
+instruction to think in ``<think>`` tags and to act in ``<action>`` tags. ``PLAIN`` has less of each
+and asks for no thought: for models that are too small to profit from one.
+
+In TextCraft and search the task is told by the first observation, and later ones are answers to
+what the agent did: so the first one is shown at every step. TextCraft's admissible actions are not
+shown, as in the original: to find them is the task. Maths has one step.
+"""
+
+from dataclasses import replace
+
+from ascribe.agents.parsers import as_tag
+from ascribe.agents.prompts import TextPrompt
+
+OTHER = "other"
+"""The name of the wording for environments that have none of their own."""
+
+_THINK = (
+    "Think about the situation first, inside <think></think> tags. "
+    "Then give the one action of this step inside <action></action> tags."
+)
+_PAST = (
+    "You have taken {taken} step(s) so far. "
+    "These are the last {shown}, what you saw and what you did, oldest first:\n{history}\n\n"
+)
+_TURN = "Saw: {observation}\nDid: {action}"
+
+
+def any_words(action: str) -> str:
+    """WebShop's search without the words of the environment: to find good ones is the task."""
+    return "search[any words]" if action.startswith("search[") else action
+
+
+def _paper(game: str) -> TextPrompt:
+    return TextPrompt(
+        game + "\n\n{past}This is step {step}. You see:\n{observation}\n\n{choices}" + _THINK,
+        past=_PAST,
+        turn=_TURN,
+        choices="These actions are possible now:\n{admissible}\n\n",
+    )
+
+
+PAPER: dict[str, TextPrompt] = {
+    "alfworld": _paper("You act in a household, told in words (ALFWorld). Your task: {task}"),
+    "webshop": replace(
+        _paper("You shop on a web site that is shown as text (WebShop). Your task: {task}"),
+        show_choice=any_words,
+    ),
+    "sokoban": _paper(
+        "You play Sokoban. Your task: {task}\n"
+        "You move one field up, down, left or right. You push the box before you if the field "
+        "behind it is free; you cannot pull."
+    ),
+    "ezpoints": _paper(
+        "You play with cards, and write one symbol of a formula at each step. Your task: {task}"
+    ),
+    OTHER: _paper("You act in an environment that is told in words. Your task: {task}"),
+    "textcraft": TextPrompt(
+        "You craft items by recipes (TextCraft).\n{start}\n\n"
+        "Your commands: get [count] [item]; inventory; craft [count] [item] using [count] [item], "
+        "[count] [item]. Counts must be those of the recipe. What has a recipe must be crafted, "
+        "the rest can be got.\n\n"
+        "{past}This is step {step}. " + _THINK,
+        past=_PAST + "The answer to your last command: {observation}\n\n",
+        turn=_TURN,
+    ),
+    "search_qa": TextPrompt(
+        "You answer a question, and may ask a search engine. The question: {start}\n\n"
+        "{past}Think first, inside <think></think> tags. Then do one of two things, never both:\n"
+        "- If you need to know more, write a query inside <search></search> tags.\n"
+        "- If you know enough, write the answer inside <answer></answer> tags, in as few words as "
+        "you can, such as <answer>Lisbon</answer>.",
+        past="You have taken {taken} step(s) so far. Your queries are in <search></search> tags, "
+        "what was found is in <information></information> tags, oldest first:\n"
+        "{history}\n{observation}\n\n",
+        show_action=as_tag,
+    ),
+    "maths": TextPrompt(
+        "{observation}\n\nReason step by step. End with the final answer inside \\boxed{{}}."
+    ),
+}
+"""The prompts of the style ``paper``, by environment."""
+
+_ACT = "Answer with one action and nothing else: <action>...</action>"
+_PLAIN = TextPrompt(
+    "Task: {task}\n{past}Now: {observation}\n{choices}" + _ACT,
+    past="Before:\n{history}\n",
+    turn="{observation}\n> {action}",
+    choices="Possible actions:\n{admissible}\n",
+)
+
+PLAIN: dict[str, TextPrompt] = {
+    **dict.fromkeys(("alfworld", "sokoban", "ezpoints", OTHER), _PLAIN),
+    "webshop": replace(_PLAIN, show_choice=any_words),
+    "textcraft": TextPrompt(
+        "{start}\n{past}Other commands: get [count] [item]; inventory.\n" + _ACT,
+        past="Before:\n{history}\n{observation}\n",
+        turn="{observation}\n> {action}",
+    ),
+    "search_qa": TextPrompt(
+        "Question: {start}\n{past}"
+        "Answer with one of these and nothing else: <search>query</search> or <answer>...</answer>",
+        past="{history}\n{observation}\n",
+        show_action=as_tag,
+    ),
+    "maths": TextPrompt("{observation}\nGive the final answer inside \\boxed{{}}."),
+}
+"""The prompts of the style ``plain``, by environment."""
