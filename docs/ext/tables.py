@@ -88,10 +88,13 @@ def _attributes(docstring: str) -> dict[str, str]:
     return {match[1]: re.sub(r"\s+", " ", match[2]).strip() for match in found if match}
 
 
-def options(command: str) -> str:
+def options(*command: str) -> str:
     """The arguments and options of a command, as the command itself knows them."""
     rows = []
-    for parameter in typer.main.get_command(app).commands[command].params:
+    found = typer.main.get_command(app)
+    for name in command:
+        found = found.commands[name]
+    for parameter in found.params:
         positional = parameter.param_type_name == "argument"
         name = parameter.name.upper() if positional else ", ".join(parameter.opts)
         plain = parameter.default in (None, False, []) or callable(parameter.default)

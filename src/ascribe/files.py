@@ -45,6 +45,19 @@ CREDIT_COLUMNS = ("advantage", "reason")
 A reader of rollouts keeps them apart: crediting a file again replaces them.
 """
 
+TRANSCRIPT_COLUMNS = (
+    "observation",
+    "prompt",
+    "response",
+    "prompt_ids",
+    "response_ids",
+    "logprobs",
+    "finish",
+    "problem",
+    "won",
+)
+"""What ``ascribe rollout`` adds: what was seen, said and sampled. No recipe reads these columns."""
+
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 
 SEAL_MARK = b"ascribe sealed 1"
@@ -544,10 +557,11 @@ def _unknown(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
-    if not names:
+    strange = [name for name in names if name not in TRANSCRIPT_COLUMNS]
+    if not strange:
         return ()
-    detail = f"not part of the format: {', '.join(map(repr, names))}"
-    return (Problem(Kind.UNKNOWN_COLUMN, detail, count=len(names)),)
+    detail = f"not part of the format: {', '.join(map(repr, strange))}"
+    return (Problem(Kind.UNKNOWN_COLUMN, detail, count=len(strange)),)
 
 
 def _is_jsonl(path: Path) -> bool:

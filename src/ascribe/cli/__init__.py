@@ -14,7 +14,9 @@ from ascribe.cli.audit import audit
 from ascribe.cli.calibrate import calibrate
 from ascribe.cli.check import check
 from ascribe.cli.credit import credit
+from ascribe.cli.env import env
 from ascribe.cli.recipes import recipes
+from ascribe.cli.rollout import evaluate, rollout
 from ascribe.cli.show import show
 
 app = typer.Typer(
@@ -31,6 +33,9 @@ app.command()(recipes)
 app.command()(show)
 app.command()(audit)
 app.command()(calibrate)
+app.command()(rollout)
+app.command("eval")(evaluate)
+app.add_typer(env, name="env")
 
 
 @app.callback(invoke_without_command=True)

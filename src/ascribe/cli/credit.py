@@ -1,6 +1,5 @@
 """``ascribe credit``: advantages for a file of rollouts."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,15 +81,7 @@ def credit(
 
 def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
     """The recipe that the options name, or a wrong call."""
-    changes: dict[str, Any] = {}
-    for text in parameters:
-        key, found, value = text.partition("=")
-        if not found:
-            screen.wrong_call(f"--set takes name=value, not {screen.safe(text)!r}")
-        try:
-            changes[key] = json.loads(value)
-        except ValueError:
-            changes[key] = value
+    changes = screen.settings(parameters)
     try:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:

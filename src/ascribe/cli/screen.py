@@ -53,6 +53,20 @@ def wrong_call(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
+def settings(texts: list[str]) -> dict[str, Any]:
+    """What ``--set name=value`` gave; a value is JSON where it can be read so, else text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            wrong_call(f"--set takes name=value, not {safe(text)!r}")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
 def refuse(error: TableError, *, as_json: bool, file: Path) -> NoReturn:
     """Say why the rollouts were refused, and stop with exit code 1."""
     if as_json:

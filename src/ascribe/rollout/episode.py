@@ -1,0 +1,117 @@
+"""One episode while it runs, and what is kept of each of its steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ascribe.agents.agent import Decision, Message, Turn, View
+from ascribe.rollout.policy import Sample
+from ascribe.rollout.pools.pool import Begin, Told
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision: what was seen, said and done, and what came of it."""
+
+    state: str
+    observation: str
+    messages: Sequence[Message]
+    sample: Sample
+    action: str
+    """What was carried out; empty if nothing was."""
+    valid: bool
+    problem: str | None
+    """What is wrong with the answer, if something is."""
+    reward: float
+    terminated: bool
+    truncated: bool
+    won: bool
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A decision that the environment has not answered yet."""
+
+    messages: Sequence[Message]
+    sample: Sample
+    decision: Decision
+
+
+@dataclass
+class Episode:
+    """An episode that runs: its steps so far, and how to get back to where it is."""
+
+    group: int
+    member: int
+    begin: Begin
+    steps: list[Step] = field(default_factory=list)
+    answers: list[Told] = field(default_factory=list)
+    """What the environment said: to the reset first, then to each action that was carried out."""
+    failures: int = 0
+    seconds: float = 0.0
+    """Time in the environment."""
+    pending: Pending | None = None
+
+    @property
+    def now(self) -> Told:
+        """The latest answer of the environment."""
+        return self.answers[-1]
+
+    @property
+    def actions(self) -> list[str]:
+        """The actions that were carried out."""
+        return [step.action for step in self.steps if step.action]
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step ended the episode."""
+        return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
+
+    def view(self) -> View:
+        """What the agent may look at now."""
+        turns = [Turn(step.observation, step.sample.text, step.action) for step in self.steps]
+        info = self.now.info
+        return View(info["task"], self.now.observation, turns, info["admissible_actions"])
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.steps, self.answers, self.seconds = [], [], 0.0
+        self.pending = None
+
+    def carried_out(self, told: Told, *, last: bool) -> None:
+        """Keep the step that the environment has answered."""
+        assert self.pending is not None
+        before, decision = self.now, self.pending.decision
+        valid = decision.valid and bool(told.info["valid"])
+        self._keep(before, told, valid=valid, cut=last or decision.end)
+        self.answers.append(told)
+        self.seconds += told.seconds
+
+    def passed(self, *, last: bool) -> None:
+        """Keep a step at which nothing was carried out."""
+        assert self.pending is not None
+        before = self.now
+        still = Told(before.observation, 0.0, False, False, before.info, 0.0)
+        self._keep(before, still, valid=False, cut=last or self.pending.decision.end)
+
+    def cut(self) -> None:
+        """End the episode with the step that was last."""
+        self.steps[-1] = replace(self.steps[-1], truncated=True)
+
+    def _keep(self, before: Told, after: Told, *, valid: bool, cut: bool) -> None:
+        assert self.pending is not None
+        self.steps.append(
+            Step(
+                state=before.info["state"],
+                observation=before.observation,
+                messages=self.pending.messages,
+                sample=self.pending.sample,
+                action=self.pending.decision.action or "",
+                valid=valid,
+                problem=self.pending.decision.problem,
+                reward=after.reward,
+                terminated=after.terminated,
+                truncated=not after.terminated and (after.truncated or cut),
+                won=bool(after.info["won"]),
+            )
+        )
+        self.pending = None

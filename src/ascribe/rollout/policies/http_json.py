@@ -1,0 +1,156 @@
+"""JSON over HTTP to a server that may be slow, broken or hostile.
+
+Every answer has a limit of size and of time. Redirects are not followed, for they could carry the
+key to another server. Nothing that is raised or logged holds the key.
+"""
+
+import http.client
+import json
+import os
+import time
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+"""Answers that may be another one the next time."""
+LONGEST_PAUSE = 30.0
+CHUNK = 1 << 16
+QUOTED = 300
+"""How much of a server's own words an error repeats."""
+
+
+class ServerError(RuntimeError):
+    """The server did not answer as it should."""
+
+
+class _Busy(ServerError):  # noqa: N818 (named for what is wrong)
+    """The server may answer the next time."""
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How patient and how generous to be with a server."""
+
+    seconds: float = 600.0
+    """For one answer, from the connection to the last byte."""
+    retries: int = 4
+    """How often a request is sent again, after pauses of 0.5, 1, 2, ... seconds."""
+    bytes: int = 64 << 20
+    """Of one answer."""
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0 or self.retries < 0 or self.bytes < 1:
+            raise ValueError(f"these limits let nothing through: {self}")
+
+
+class Server:
+    """The address of a server, and how to ask it.
+
+    Args:
+        url: begins with ``http://`` or ``https://``; a path at the end is kept.
+        key_variable: environment variable with the key; without the variable no key is sent.
+        limits: of each answer.
+
+    Raises:
+        ValueError: for an address that cannot be, that holds a password, or to which the key would
+            travel in the clear.
+    """
+
+    def __init__(self, url: str, key_variable: str, limits: Limits) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("the address of a server looks like http://host:port")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError(
+                f"the address must hold no name, password or query; keys go into {key_variable}"
+            )
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path.rstrip("/")
+        self._limits, self._key_variable = limits, key_variable
+        if key_variable in os.environ and not self._secure and not _is_loopback(parts.hostname):
+            raise ValueError(
+                f"{key_variable} is set and would travel in the clear: use https, or unset it"
+            )
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The answer to a POST of ``body``, or to a GET without one, tried again within limits.
+
+        Raises:
+            ServerError: if there is no good answer.
+        """
+        for attempt in range(self._limits.retries + 1):
+            try:
+                return self._once(path, body)
+            except _Busy as busy:
+                if attempt == self._limits.retries:
+                    raise ServerError(f"{busy} (asked {attempt + 1} times)") from busy
+                time.sleep(min(max(busy.pause, 0.5 * 2**attempt), LONGEST_PAUSE))
+        raise AssertionError("unreachable")
+
+    def _once(self, path: str, body: dict[str, Any] | None) -> Any:
+        deadline = time.monotonic() + self._limits.seconds
+        key = os.environ.get(self._key_variable)
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._limits.seconds)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request("GET" if body is None else "POST", self._path + path, data, headers)
+            with connection.getresponse() as answer:
+                content = self._read(answer, deadline)
+        except (OSError, http.client.HTTPException) as error:
+            raise _Busy(f"{self._where(path)}: {type(error).__name__}") from error
+        finally:
+            connection.close()
+        said = f"{self._where(path)} answered {answer.status}: {_quoted(content, key)}"
+        if answer.status in TRY_AGAIN:
+            raise _Busy(said, _seconds(answer.headers.get("Retry-After")))
+        if answer.status != http.client.OK:
+            raise ServerError(said)
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise ServerError(f"{self._where(path)} answered with no JSON") from error
+
+    def _read(self, answer: http.client.HTTPResponse, deadline: float) -> bytes:
+        """The whole answer, unless it is too long or takes too long."""
+        content = bytearray()
+        while chunk := answer.read1(CHUNK):
+            content += chunk
+            if len(content) > self._limits.bytes:
+                raise ServerError(f"an answer of more than {self._limits.bytes} bytes")
+            if time.monotonic() > deadline:
+                raise _Busy(f"an answer that takes more than {self._limits.seconds:g} s")
+        return bytes(content)
+
+    def _where(self, path: str) -> str:
+        return f"{self._host}:{self._port or ''}{self._path}{path}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _quoted(content: bytes, key: str | None) -> str:
+    """A piece of a server's own words: without the key, and with control characters escaped."""
+    text = content.decode(errors="replace")
+    return ascii((text.replace(key, "...") if key else text)[:QUOTED])
+
+
+def _seconds(retry_after: str | None) -> float:
+    return (
+        float(retry_after)
+        if retry_after and retry_after.isascii() and retry_after.isdigit()
+        else 0.0
+    )

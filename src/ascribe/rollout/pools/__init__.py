@@ -1,0 +1,54 @@
+"""Pools: many environments side by side."""
+
+from typing import Literal
+
+from ascribe.rollout.pools.pool import (
+    Begin,
+    EnvironmentSpec,
+    Failure,
+    FailureKind,
+    Pool,
+    PoolBroken,
+    Told,
+)
+from ascribe.rollout.pools.processes import ProcessPool
+from ascribe.rollout.pools.ray_pool import RayPool
+from ascribe.rollout.pools.serial import SerialPool
+
+
+def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
+    kind: Literal["serial", "processes", "ray"],
+    spec: EnvironmentSpec,
+    workers: int,
+    slots: int,
+    step_limit: float,
+    reset_limit: float,
+) -> Pool:
+    """A pool by name; ``serial`` has neither workers nor limits.
+
+    Raises:
+        ValueError: if there is no such pool.
+        MissingExtra: if it needs a package that is not installed.
+    """
+    if kind == "serial":
+        return SerialPool(spec, slots)
+    if kind == "processes":
+        return ProcessPool(spec, workers, slots, step_limit, reset_limit)
+    if kind == "ray":
+        return RayPool(spec, workers, slots, step_limit, reset_limit)
+    raise ValueError(f"there is no pool {kind!r}; there are: serial, processes, ray")
+
+
+__all__ = [
+    "Begin",
+    "EnvironmentSpec",
+    "Failure",
+    "FailureKind",
+    "Pool",
+    "PoolBroken",
+    "ProcessPool",
+    "RayPool",
+    "SerialPool",
+    "Told",
+    "make_pool",
+]

@@ -1,0 +1,108 @@
+"""``Setup`` and ``Model``: what is played and by whom, in plain values that a config can hold."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from ascribe.agents import Agent, Writer, agent_for
+from ascribe.envs import make
+from ascribe.rollout.failures import FailurePolicy
+from ascribe.rollout.policies import make_policy
+from ascribe.rollout.policy import Policy
+from ascribe.rollout.pools import EnvironmentSpec, Pool, make_pool
+from ascribe.rollout.run import Plan, Progress, Rollout, rollout
+
+PoolName = Literal["serial", "processes", "ray"]
+MOST_SLOTS = 256
+"""Environments that are open at once, at most."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is played, and where."""
+
+    environment: str
+    """A key of ``ascribe.envs.ENVIRONMENTS``, or ``package.module:factory``."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment takes when it is made."""
+    style: str = "paper"
+    """Of the prompts: ``paper`` or ``plain``."""
+    pool: PoolName = "processes"
+    workers: int = 2
+    step_limit: float = 60.0
+    """Seconds that one step may take."""
+    reset_limit: float = 300.0
+    """Seconds that the begin of an episode may take."""
+
+    @cached_property
+    def agent(self) -> Agent:
+        """What the policy is shown, and how its answers are read."""
+        return agent_for(self.environment, self.style)
+
+    @cached_property
+    def facts(self) -> tuple[int | None, int | None]:
+        """The number of tasks and the limit of steps, from one environment made for the purpose."""
+        with closing(make(self.environment, **self.options)) as environment:
+            return environment.tasks, getattr(environment, "horizon", None)
+
+    def with_expert(self) -> "Setup":
+        """The same, with the expert's next action in info."""
+        return replace(self, options={**self.options, "expert": True})
+
+    @contextmanager
+    def open_pool(self, episodes: int) -> Iterator[Pool]:
+        """A pool for so many episodes."""
+        spec = EnvironmentSpec(self.environment, dict(self.options))
+        slots = min(episodes, MOST_SLOTS)
+        workers = min(self.workers, slots)
+        limits = (self.step_limit, self.reset_limit)
+        with make_pool(self.pool, spec, workers, slots, *limits) as pool:
+            yield pool
+
+
+@dataclass(frozen=True)
+class Model:
+    """Who answers."""
+
+    name: str
+    """A model folder, ``smollm2``, the address of a server, ``random`` or ``expert``."""
+    backend: str = "transformers"
+    """Who runs a model folder: ``transformers`` or ``vllm``."""
+    dtype: str | None = None
+    """Type to compute in; None: the backend's choice."""
+    context: int | None = None
+    """Tokens that prompt and answer may have together; None: what the model can."""
+    tokenizer: str | None = None
+    """The folder of the tokenizer, for a server."""
+
+    def open(self, agent: Agent) -> Policy:
+        """The policy; close it after use. Scripted ones speak as the agent's parser reads."""
+        parser = agent.parser
+        return make_policy(
+            self.name,
+            backend=self.backend,
+            dtype=self.dtype,
+            context=self.context,
+            tokenizer=self.tokenizer,
+            say=parser.render if isinstance(parser, Writer) else str,
+        )
+
+
+def play(
+    setup: Setup,
+    model: Model,
+    plan: Plan,
+    *,
+    failures: FailurePolicy | None = None,
+    progress: Progress = lambda _: None,
+) -> Rollout:
+    """Open the policy and the pool, play the plan, and close both."""
+    if model.name == "expert":
+        setup = setup.with_expert()
+    with (
+        closing(model.open(setup.agent)) as policy,
+        setup.open_pool(plan.groups * plan.size) as pool,
+    ):
+        return rollout(plan, pool, setup.agent, policy, failures=failures, progress=progress)

@@ -1,0 +1,77 @@
+"""What a rollout amounts to: success by family with an interval, length, and what was invalid."""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ascribe.rollout.run import Rollout, Trajectory
+
+NINETY_FIVE = 1.959964
+"""How many standard errors the 95 % interval reaches to each side."""
+
+
+@dataclass(frozen=True)
+class Success:
+    """How often the tasks of a family were done.
+
+    Episodes of one task resemble each other, so a task counts once: the rate is the mean over tasks
+    of the share of its episodes that were won, and the interval is Wilson's, for as many trials as
+    there are tasks. With one episode per task this is the plain Wilson interval; with more it is
+    wider than it need be, never narrower than it should be.
+    """
+
+    family: str
+    tasks: int
+    episodes: int
+    rate: float
+    low: float
+    high: float
+    reward: float
+    """Mean reward of an episode."""
+    turns: float
+    """Mean decisions of an episode."""
+    valid: float
+    """Share of decisions that were valid."""
+
+
+def success(rollout: Rollout) -> list[Success]:
+    """Success of each family, in the order of their names; of all together last, as ``all``."""
+    families: dict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in rollout.trajectories:
+        families[trajectory.family].append(trajectory)
+    rows = [_success(family, families[family]) for family in sorted(families)]
+    if rollout.trajectories:
+        rows.append(_success("all", list(rollout.trajectories)))
+    return rows
+
+
+def _success(family: str, trajectories: list[Trajectory]) -> Success:
+    tasks: dict[str, list[bool]] = defaultdict(list)
+    for trajectory in trajectories:
+        tasks[trajectory.group].append(trajectory.won)
+    rate = sum(sum(won) / len(won) for won in tasks.values()) / len(tasks)
+    low, high = wilson(rate, len(tasks))
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    count = len(trajectories)
+    return Success(
+        family=family,
+        tasks=len(tasks),
+        episodes=count,
+        rate=rate,
+        low=low,
+        high=high,
+        reward=sum(trajectory.reward for trajectory in trajectories) / count,
+        turns=len(steps) / count,
+        valid=sum(step.valid for step in steps) / len(steps),
+    )
+
+
+def wilson(rate: float, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
+    if trials < 1:
+        raise ValueError("an interval needs at least one trial")
+    square = NINETY_FIVE**2 / trials
+    middle = rate + square / 2
+    reach = NINETY_FIVE * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
+    low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
+    return max(0.0, low), min(1.0, high)
