@@ -94,12 +94,13 @@ def with_faults(folder: Path, seed: int, *, always: bool = False, **policy: int)
     spec = EnvironmentSpec(
         "tests.rollout.test_faults:Accidents", {"folder": str(folder), "always": always}
     )
-    limits = {"step_limit": 1.0, "reset_limit": 60.0}
+    limits = {"step_limit": 3.0, "reset_limit": 60.0}
     with ProcessPool(spec, workers=WORKERS, slots=64, **limits) as pool:
         killer = Killer(pool, seed, kills=10)
         played = rollout(PLAN, pool, AGENT, killer, failures=FailurePolicy(**policy))
-    assert not killer.moments  # all blows have fallen
-    assert not list(folder.iterdir())  # both accidents have happened
+    if policy["retries"]:  # else the run may be over before all of it has happened
+        assert not killer.moments
+        assert not list(folder.iterdir())
     return played
 
 

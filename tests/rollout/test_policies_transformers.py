@@ -70,11 +70,9 @@ def test_a_smaller_limit_gives_the_beginning_of_the_same_sample(policy: Transfor
 
 def test_another_seed_gives_another_sample(policy: TransformersPolicy) -> None:
     messages = [{"role": "user", "content": TASKS[0]}]
-    seeds = [0, 1, 2, 2**40, 2**63, -1]
+    seeds = [0, 1, 2, 2**32, 2**40, 2**63, 2**64 + 1, -1]
     samples = policy([Request(messages, seed) for seed in seeds], SHORT)
-    # 2^63 is one seed too many for some engines, and taken for 0 by all.
-    assert len(set(ids(samples))) == len(seeds) - 1
-    assert samples[4] == samples[0]
+    assert len(set(ids(samples))) == len(seeds)
 
 
 def test_greedy_is_what_transformers_does(
@@ -165,15 +163,15 @@ def test_a_batch_has_at_least_one_row(tiny: Any, tokenizer: Any) -> None:
 
 
 def shares(logits: list[float], sampling: Sampling) -> list[float]:
-    """How often each token is drawn for numbers that are spread evenly over [0, 1)."""
+    """How often each token is drawn: a share of 200,000, with a standard error below 0.0012."""
     import torch
 
     from ascribe.rollout.policies.transformers_policy import draw
 
-    numbers = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
-    logprobs = torch.log_softmax(torch.tensor(logits), dim=0).expand(len(numbers), -1)
-    counts = torch.bincount(draw(logprobs, numbers, sampling), minlength=len(logits))
-    return [count / 10_000 for count in counts.tolist()]
+    uniform = torch.rand(200_000, len(logits), generator=torch.Generator().manual_seed(0))
+    logprobs = torch.log_softmax(torch.tensor(logits), dim=0).expand_as(uniform)
+    counts = torch.bincount(draw(logprobs, -uniform.log(), sampling), minlength=len(logits))
+    return [count / 200_000 for count in counts.tolist()]
 
 
 def test_draw_follows_the_distribution() -> None:
@@ -182,20 +180,21 @@ def test_draw_follows_the_distribution() -> None:
     for temperature in (0.5, 1.0, 2.0):
         wanted = torch.softmax(torch.tensor(logits) / temperature, dim=0).tolist()
         found = shares(logits, Sampling(temperature=temperature))
-        assert found == pytest.approx(wanted, abs=2e-4)
+        assert found == pytest.approx(wanted, abs=0.005)
         assert found[3] == 0
-    assert shares(logits, Sampling(temperature=0)) == [0, 0, 1, 0, 0]
 
 
 def test_draw_keeps_the_fewest_tokens_that_make_top_p() -> None:
     torch = pytest.importorskip("torch", reason="needs the extra actor")
     logits = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3])).tolist()
     assert shares(logits, Sampling(top_p=0.05)) == [0, 1, 0, 0]
-    assert shares(logits, Sampling(top_p=0.65)) == pytest.approx([0, 4 / 7, 0, 3 / 7], abs=2e-4)
-    assert shares(logits, Sampling(top_p=0.75)) == pytest.approx([0, 4 / 9, 2 / 9, 3 / 9], abs=2e-4)
+    assert shares(logits, Sampling(top_p=0.65)) == pytest.approx([0, 4 / 7, 0, 3 / 7], abs=0.005)
+    assert shares(logits, Sampling(top_p=0.75)) == pytest.approx(
+        [0, 4 / 9, 2 / 9, 3 / 9], abs=0.005
+    )
     # The temperature comes first: at 0.5 the shares are as 1 : 16 : 4 : 9.
     cold = Sampling(top_p=0.8, temperature=0.5)
-    assert shares(logits, cold) == pytest.approx([0, 16 / 25, 0, 9 / 25], abs=2e-4)
+    assert shares(logits, cold) == pytest.approx([0, 16 / 25, 0, 9 / 25], abs=0.005)
 
 
 @pytest.mark.slow

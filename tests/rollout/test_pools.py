@@ -248,6 +248,16 @@ def test_an_unknown_environment(kind: str) -> None:
     assert "Nothing" in failure.detail
 
 
+def test_an_environment_from_a_folder_that_only_the_program_knows(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"folder_of_{kind}.py").write_text("from tests.rollout.toys import Toy\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = EnvironmentSpec(f"folder_of_{kind}:Toy")
+    with make_pool(kind, spec, 1, 1, 60.0, 60.0) as pool:  # type: ignore[arg-type]
+        assert isinstance(pool.reset({0: Begin(0)})[0], Told)
+
+
 @pytest.mark.parametrize("slots", [0, -1])
 def test_a_pool_has_slots(slots: int) -> None:
     with pytest.raises(ValueError, match="slots must be at least 1"):

@@ -61,7 +61,7 @@ def begin(pool: Pool) -> None:
 
 def kinds(answers: dict[int, Any]) -> dict[int, str]:
     return {
-        slot: answer.kind.label if isinstance(answer, Failure) else "told"
+        slot: answer.kind.value if isinstance(answer, Failure) else "told"
         for slot, answer in answers.items()
     }
 

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ascribe.rollout.policies.tokens import Chat
 from ascribe.rollout.policy import PromptTooLong, Request, Sample, Sampling
 
@@ -14,7 +16,7 @@ class Prompt:
 
     ids: tuple[int, ...]
     seed: int
-    """From 0 to 2^63 - 1, which every engine takes."""
+    """Of 32 bits: generators of torch on the CPU look at no more."""
     limit: int
     """How many tokens it may write, at least 1."""
 
@@ -48,7 +50,7 @@ class ModelPolicy(ABC):
             except PromptTooLong:
                 continue
             room = self.chat.room(ids, sampling.max_tokens)
-            prompts[number] = Prompt(ids, request.seed % 2**63, room)
+            prompts[number] = Prompt(ids, _mixed(request.seed), room)
         drawn = self._draw(list(prompts.values()), sampling) if prompts else []
         samples = {
             number: Sample(
@@ -65,3 +67,8 @@ class ModelPolicy(ABC):
 
     def close(self) -> None:  # noqa: B027 (not every policy holds something)
         """Give back what the policy holds."""
+
+
+def _mixed(seed: int) -> int:
+    """Any whole number as one of 32 bits, so that close ones give far ones."""
+    return int(np.random.SeedSequence(seed % 2**128).generate_state(1, np.uint32)[0])

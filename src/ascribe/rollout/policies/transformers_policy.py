@@ -1,16 +1,15 @@
 """``TransformersPolicy``: a model of ``transformers`` in this process, on the device it lies on.
 
-Every request has random numbers of its own, drawn from its seed: token t of a response uses number
-t, whatever else is in the batch. So the same request gives the same sample, up to rounding: another
-batch can mean another order of sums, and a number may fall just on the other side of a border.
+Every request has random numbers of its own, drawn from its seed, whatever else is in the batch. So
+the same request gives the same sample, up to rounding: another batch can mean another order of
+sums. In float32 that changes next to nothing. In bfloat16, which has three digits, many samples
+part from each other after some tokens.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ascribe.fingerprints.models import load_causal_lm, packages
 from ascribe.rollout.policies.model_policy import Drawn, ModelPolicy, Prompt
@@ -81,18 +80,20 @@ class TransformersPolicy(ModelPolicy):
     def _batch(self, prompts: list[Prompt], sampling: Sampling) -> list[Drawn]:
         """Write all responses of a batch."""
         torch, _ = packages("actor")
-        device = self.model.device
         ends_with = _StopTexts(self.chat, sampling.stop)
         reader = _Reader(self.model)
         logits = reader.read([prompt.ids for prompt in prompts])
-        numbers = torch.tensor(_numbers(prompts), device=device)
+        noise = _Noise((prompt.seed for prompt in prompts), self.model.device)
         ids: list[list[int]] = [[] for _ in prompts]
         logprobs: list[list[float]] = [[] for _ in prompts]
         ended = [False] * len(prompts)
         rows = list(range(len(prompts)))
-        for step in range(numbers.shape[1]):
+        while rows:
             known = torch.log_softmax(logits.float(), dim=-1)
-            tokens = draw(known, numbers[rows, step], sampling)
+            if sampling.temperature == 0:
+                tokens = known.argmax(dim=-1)
+            else:
+                tokens = draw(known, noise(rows, known), sampling)
             chosen = known.gather(1, tokens[:, None])[:, 0]
             for row, token, logprob in zip(rows, tokens.tolist(), chosen.tolist(), strict=True):
                 ids[row].append(token)
@@ -103,12 +104,10 @@ class TransformersPolicy(ModelPolicy):
                 for place, row in enumerate(rows)
                 if not ended[row] and len(ids[row]) < prompts[row].limit
             ]
-            if not going:
-                break
-            if len(going) < len(rows):
-                rows, tokens = [rows[place] for place in going], tokens[going]
+            if 0 < len(going) < len(rows):
                 reader.keep(going)
-            logits = reader.step(tokens)
+            rows, tokens = [rows[place] for place in going], tokens[going]
+            logits = reader.step(tokens) if rows else None
         return [Drawn(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))]
 
 
@@ -189,38 +188,46 @@ class _StopTexts:
         return any(text in tail for text in self.stop)
 
 
-def draw(logprobs: Tensor, numbers: Tensor, sampling: Sampling) -> Tensor:
-    """One token for each row, by inversion of the distribution function.
+class _Noise:
+    """Numbers from the exponential distribution, for each row from its own seed.
 
-    With probabilities p_k ∝ exp(logprob_k / temperature) and a number u in [0, 1), the token is the
-    first k with p_1 + ... + p_k > u. With top_p < 1 only the likeliest tokens count: the fewest
-    whose probabilities add up to top_p.
+    A row takes as many at each step as there are tokens, whatever becomes of the other rows.
+    """
+
+    def __init__(self, seeds: Iterable[int], device: Any) -> None:
+        torch, _ = packages("actor")
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+    def __call__(self, rows: Sequence[int], like: Tensor) -> Tensor:
+        torch, _ = packages("actor")
+        uniform = torch.empty_like(like)
+        for place, row in enumerate(rows):
+            uniform[place].uniform_(generator=self.generators[row])
+        return -uniform.log()
+
+
+def draw(logprobs: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
+    """One token for each row: the first to arrive in a race of exponential clocks.
+
+    With probabilities p_k ∝ exp(logprob_k / temperature) and independent e_k from the exponential
+    distribution, e_k / p_k is the smallest of all with probability p_k. Where rounding changes p a
+    little, another token seldom wins. With top_p < 1 only the likeliest tokens take part: the
+    fewest whose probabilities add up to top_p.
 
     Args:
         logprobs: (rows, vocabulary).
-        numbers: (rows,), in [0, 1).
-        sampling: temperature and top_p; with temperature 0 the numbers are not used.
+        noise: the e_k, of the same shape.
+        sampling: temperature, above 0, and top_p.
     """
     torch, _ = packages("actor")
-    if sampling.temperature == 0:
-        return logprobs.argmax(dim=-1)
-    share = torch.softmax(logprobs.double() / sampling.temperature, dim=-1)
-    order = None
+    share = torch.softmax(logprobs / sampling.temperature, dim=-1)
     if sampling.top_p < 1:
-        share, order = share.sort(dim=-1, descending=True, stable=True)
-        before = share.cumsum(dim=-1) - share
-        share = share.masked_fill(before >= sampling.top_p, 0.0)
-    total = share.cumsum(dim=-1)
-    # The first sum above u: tokens of probability 0 add nothing and are never the first.
-    places = torch.searchsorted(total, numbers[:, None] * total[:, -1:], right=True)
-    places = places.clamp(max=logprobs.shape[1] - 1)
-    return (places if order is None else order.gather(1, places))[:, 0]
-
-
-def _numbers(prompts: Sequence[Prompt]) -> Any:
-    """For each prompt a row of numbers in [0, 1) from its seed alone; a shorter limit cuts it."""
-    longest = max(prompt.limit for prompt in prompts)
-    return np.stack([np.random.default_rng(prompt.seed).random(longest) for prompt in prompts])
+        ranked, order = share.sort(dim=-1, descending=True, stable=True)
+        before = ranked.cumsum(dim=-1) - ranked
+        share = torch.zeros_like(share).scatter(
+            1, order, ranked.masked_fill(before >= sampling.top_p, 0.0)
+        )
+    return (share / noise).argmax(dim=-1)
 
 
 def _shared(prompts: Sequence[tuple[int, ...]]) -> int:

@@ -79,7 +79,7 @@ class Sheet:
         What was told at the end of an episode stays, for nothing of that episode is lost.
         """
         culprit = self.orders[self._at].slot
-        because = f"slot {culprit} on the same worker {kind.label}"
+        because = f"slot {culprit} on the same worker {kind.value}"
         for order in self.orders:
             if order.slot == culprit:
                 order.failure = Failure(kind, detail)

@@ -56,7 +56,7 @@ class Told:
 
 
 class FailureKind(StrEnum):
-    """Why there is no answer. The last three are not given by pools but by those who use them."""
+    """Why there is no answer."""
 
     CRASHED = "crashed"
     """The worker process died during this slot's step."""
@@ -71,17 +71,6 @@ class FailureKind(StrEnum):
     LOST = "lost"
     """The slot has no episode: it never began, an earlier failure ended it, or the worker that held
     it died through no fault of this slot."""
-    NOT_REPRODUCIBLE = "not_reproducible"
-    """The same actions from the same seed led to another observation."""
-    TOO_LONG = "too_long"
-    """The episode took longer than its limit."""
-    PROMPT_TOO_LONG = "prompt_too_long"
-    """The prompt leaves no room for an answer."""
-
-    @property
-    def label(self) -> str:
-        """The name in files and on the screen."""
-        return self.value
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -69,7 +70,7 @@ class ActorLife(Life):
     def __init__(self, ray: Any, actor: Any, spec: bytes) -> None:
         super().__init__()
         self._ray = ray
-        self._actor = actor.remote(spec)
+        self._actor = actor.remote(spec, sys.path)
         self._greeting = self._actor.greet.remote()
         self._farewell: Any = None
         self._problem = "the actor was ended"
@@ -117,8 +118,10 @@ class ActorLife(Life):
 class Actor:
     """A worker as Ray runs it."""
 
-    def __init__(self, spec: bytes) -> None:
+    def __init__(self, spec: bytes, path: list[str]) -> None:
         os.dup2(2, 1)  # Ray shows what actors print; it must not mix with what the program prints
+        # What the program can import, the actor can, if it is where the actor runs.
+        sys.path.extend(folder for folder in path if folder not in sys.path)
         self._worker = Worker(pickle.loads(spec))
 
     def greet(self) -> None:
