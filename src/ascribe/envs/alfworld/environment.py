@@ -1,0 +1,169 @@
+"""The environment: games from a folder, one in each episode."""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ascribe.envs.alfworld.games import NOTHING, BadGame, find_games
+from ascribe.envs.alfworld.generate import generate_games
+from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.branch import NotReproducible
+from ascribe.envs.protocol import Info, MissingExtra
+
+if TYPE_CHECKING:
+    from ascribe.envs.alfworld.engine import Engine
+    from ascribe.envs.alfworld.expert import Expert
+
+REWARD = 10.0
+"""For success, as in GiGPO. A penalty for invalid actions is the recipe's business."""
+
+TASK = re.compile(r"Your task is to: (.*?)\.?\s*$", re.DOTALL)
+
+
+@dataclass
+class Play:
+    """An episode: the way so far, and what follows from it."""
+
+    task: int
+    generated: bool
+    commands: list[str]
+    """What was carried out."""
+    admissible: list[str]
+    view: str
+    expert: "Expert | None" = None
+    advice: str | None = None
+
+
+class AlfWorld(TextEnvironment[Play]):
+    """ALFWorld in text, on TextWorld's engine. See ``ascribe.envs.alfworld``.
+
+    Args:
+        games: a folder that is searched for ``game.tw-pddl``; None for generated games, which are
+            **not ALFRED games**.
+        families: only games of these families (``FAMILIES``).
+        count: how many games are generated, the families in turn.
+        games_seed: the seed of the generated games.
+        cache: the folder that generated games are kept in; by default ``ascribe/alfworld`` in the
+            user's folder for caches.
+        horizon: an episode is truncated after so many actions.
+        expert: whether info carries ``expert_action``, from ALFWorld's hand-coded expert.
+
+    Raises:
+        MissingExtra: without the packages ``alfworld``, ``textworld`` and
+            ``fast_downward_textworld``.
+        ValueError: if there is no game of these families in the folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        games: str | Path | None = None,
+        families: Iterable[str] | None = None,
+        count: int = 60,
+        games_seed: int = 0,
+        cache: str | Path | None = None,
+        horizon: int = 50,
+        expert: bool = False,
+    ) -> None:
+        super().__init__(horizon=horizon, expert=expert)
+        try:
+            from ascribe.envs.alfworld.engine import Engine
+        except ImportError as error:
+            raise MissingExtra(error.name or "alfworld", "alfworld") from error
+        wanted = None if families is None else sorted(set(families))
+        if games is None:
+            folder = generate_games(Path(cache or cache_folder()), count, games_seed, wanted)
+        else:
+            folder = Path(games)
+        self.games = find_games(folder, wanted)
+        if not self.games:
+            of = f" of {', '.join(wanted)}" if wanted is not None else ""
+            raise ValueError(f"there is no game{of} in {folder}")
+        self.tasks = len(self.games)
+        self._engine: Engine | None = Engine()
+        self._played: Play | None = None
+
+    def close(self) -> None:
+        """Give the engine back. Nothing can be played after that."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine, self.episode = None, None
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[Play]:
+        engine, game = self._running(), self.games[task]
+        # If this game cannot be loaded, the episode before goes on where it was.
+        self._played = None
+        rules = game.read()
+        try:
+            observation = engine.start(rules)
+        except BadGame as error:
+            raise BadGame(f"{game.path}: {error}") from error
+        found = TASK.search(observation)
+        if found is None:
+            raise BadGame(f"{game.path}: the first observation names no task")
+        play = Play(task, rules.generated, [], engine.commands, engine.view())
+        if self.expert:
+            from ascribe.envs.alfworld.expert import Expert
+
+            play.expert = Expert(game.path, int(generator.integers(2**32)))
+            play.advice = play.expert.begin(observation)
+        self._played = play
+        return Start(play, observation, task=found[1], family=game.family)
+
+    def _act(self, episode: Play, action: str) -> Outcome:
+        engine, command = self._running(), action.strip()
+        if self._played is not episode:
+            self._go_back(episode)
+        valid = command in episode.admissible
+        observation = engine.do(command) if valid else NOTHING
+        if valid:
+            episode.commands.append(command)
+            episode.admissible, episode.view = engine.commands, engine.view()
+        if episode.expert is not None:
+            episode.advice = episode.expert.advise(engine, observation, command)
+        won = engine.won
+        return Outcome(observation, REWARD * won, terminated=won, won=won, valid=valid)
+
+    def _admissible(self, episode: Play) -> list[str]:
+        return list(episode.admissible)
+
+    def _state(self, episode: Play, observation: str) -> str:  # noqa: ARG002
+        # What the last command said is left out: "examine" and "look" change nothing but that.
+        return episode.view
+
+    def _expert(self, episode: Play) -> str | None:
+        return episode.advice
+
+    def _tell(self, outcome: Outcome) -> tuple[str, Info]:
+        observation, info = super()._tell(outcome)
+        assert self.episode is not None
+        self._info["generated"] = info["generated"] = self.episode.generated
+        return observation, info
+
+    def _running(self) -> "Engine":
+        if self._engine is None:
+            raise RuntimeError("the environment is closed")
+        return self._engine
+
+    def _go_back(self, episode: Play) -> None:
+        """Bring the engine to where a restored episode is: play its commands, without the words."""
+        engine = self._running()
+        engine.start(self.games[episode.task].read())
+        for command in episode.commands:
+            if command not in engine.commands:
+                break
+            engine.do(command, tell=False)
+        if (engine.commands, engine.view()) != (episode.admissible, episode.view):
+            raise NotReproducible(f"the way to this moment of task {episode.task} leads elsewhere")
+        self._played = episode
+
+
+def cache_folder() -> Path:
+    """Where generated games are kept unless another folder is named."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "ascribe" / "alfworld"
