@@ -27,7 +27,20 @@ class Severity(IntEnum):
 
 
 @unique
-class Kind(Enum):
+class Advised(Enum):
+    """Something that can be wrong: how bad it is, and what to do about it."""
+
+    def __init__(self, severity: Severity, advice: str) -> None:
+        self.severity = severity
+        self.advice = advice
+
+    @property
+    def label(self) -> str:
+        """The name in files and on the screen."""
+        return self.name.lower()
+
+
+class Kind(Advised):
     """Every problem that Ascribe reports, with its severity and what to do about it."""
 
     # The file or the columns.
@@ -205,15 +218,6 @@ class Kind(Enum):
         Severity.NOTE,
         "the same state text occurs in several tasks; keep grouping inside a task",
     )
-
-    def __init__(self, severity: Severity, advice: str) -> None:
-        self.severity = severity
-        self.advice = advice
-
-    @property
-    def label(self) -> str:
-        """The name in files and on the screen."""
-        return self.name.lower()
 
 
 def _no_rows() -> Ints:

@@ -290,5 +290,5 @@ def test_options_must_go_together(jsonl):
         SearchQA(retriever="http://127.0.0.1:1/retrieve", corpus=file)
     with pytest.raises(ValueError, match="topk"):
         SearchQA(topk=0)
-    with pytest.raises(ValueError, match="http or https"):
+    with pytest.raises(ValueError, match="looks like http"):
         SearchQA(retriever="file:///etc/passwd")

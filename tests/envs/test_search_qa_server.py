@@ -223,7 +223,7 @@ def test_an_answer_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(client, "LARGEST_ANSWER", 1_000)
     with (
         answering(http_answer(b"x" * 100_000)) as (url, _),
-        pytest.raises(RetrieverError, match="more than 1000 bytes"),
+        pytest.raises(RetrieverError, match="more than 1,000 bytes"),
     ):
         Remote(url)("river", 1)
 
@@ -241,7 +241,7 @@ def test_an_answer_that_drips_is_not_waited_for():
     drops = [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b"x"] * 20]
     with (
         answering(drops) as (url, _),
-        pytest.raises(RetrieverError, match=r"took more than 1\.0 seconds"),
+        pytest.raises(RetrieverError, match=r"more than 1 s"),
     ):
         Remote(url, timeout=1.0)("river", 1)
 
@@ -265,7 +265,7 @@ def test_a_failed_search_leaves_the_episode_as_it_was():
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "file:///etc/passwd", "http://", "ftp://x/"])
 def test_addresses_of_other_kinds_are_refused(url):
-    with pytest.raises(ValueError, match="http or https"):
+    with pytest.raises(ValueError, match="looks like http://host:port"):
         Remote(url)
 
 

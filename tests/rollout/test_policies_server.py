@@ -150,7 +150,7 @@ def test_redirects_are_not_followed(bad: Bad) -> None:
 def test_an_answer_may_not_be_too_large(bad: Bad) -> None:
     bad.rules = [says(b'"' + b"x" * 100_000 + b'"')]
     assert len(server(bad).ask("/x")) == 100_000
-    with pytest.raises(ServerError, match="more than 50000 bytes"):
+    with pytest.raises(ServerError, match="more than 50,000 bytes"):
         server(bad, bytes=50_000).ask("/x")
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, unique
+from enum import unique
 
-from ascribe.problems import Severity, printable
+from ascribe.problems import Advised, Severity, printable
 
 
 @unique
-class Fault(Enum):
+class Fault(Advised):
     """Every breach of the contract that ``ascribe env check`` knows, and what to do about it."""
 
     # What it is.
@@ -187,15 +187,6 @@ class Fault(Enum):
         Severity.ERROR,
         "a snapshot must survive pickle, to travel between processes",
     )
-
-    def __init__(self, severity: Severity, advice: str) -> None:
-        self.severity = severity
-        self.advice = advice
-
-    @property
-    def label(self) -> str:
-        """The name in files and on the screen."""
-        return self.name.lower()
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """JSON over HTTP with a server that nobody vouches for: limits of time and size, no redirects."""
 
 import json
-import time
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlsplit
+
+from ascribe.web import Address, TooLarge, TooSlow
 
 
 class RemoteError(RuntimeError):
@@ -23,30 +24,18 @@ def post(url: str, body: dict[str, Any], *, timeout: float, limit: int) -> Any:
     Raises:
         RemoteError: whatever went wrong.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"not an address of a server: {url!r}")
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    deadline = time.monotonic() + timeout
-    connection = kind(parts.hostname, parts.port, timeout=timeout)
+    address = Address.parse(url)
     try:
-        headers = {"Content-Type": "application/json", "Connection": "close"}
-        connection.request("POST", parts.path or "/", json.dumps(body).encode(), headers)
-        response = connection.getresponse()
-        if response.status != 200:
-            raise RemoteError(f"{url} answered with status {response.status}")
-        raw = bytearray()
-        while chunk := response.read1(65_536):
-            raw += chunk
-            if len(raw) > limit:
-                raise RemoteError(f"{url} answered with more than {limit:,} bytes")
-            if time.monotonic() > deadline:
-                raise RemoteError(f"{url} took longer than {timeout:g} seconds")
+        answer = address.exchange(json.dumps(body).encode(), seconds=timeout, limit=limit)
+    except TooLarge as error:
+        raise RemoteError(f"{url} answered with {error}") from error
+    except TooSlow as error:
+        raise RemoteError(f"{url} took {error}") from error
     except (OSError, HTTPException) as error:
         raise RemoteError(f"{url}: {type(error).__name__}: {str(error)[:200]}") from error
-    finally:
-        connection.close()
-    return decode(bytes(raw), url)
+    if answer.status != HTTPStatus.OK:
+        raise RemoteError(f"{url} answered with status {answer.status}")
+    return decode(answer.content, url)
 
 
 def decode(raw: bytes, source: str) -> Any:

@@ -4,18 +4,16 @@
 ``{"result": [[{"document": {"id": ..., "contents": ...}, "score": ...}, ...]]}``.
 """
 
-import http.client
 import json
 import time
-from typing import Any
-from urllib.parse import urlsplit
+from http import HTTPStatus
+from http.client import HTTPException
 
 from ascribe.envs.search_qa.questions import clean
+from ascribe.web import Address
 
 LARGEST_ANSWER = 4_000_000
 """Bytes of an answer; a larger one is refused."""
-
-CHUNK = 1 << 16
 
 
 class RetrieverError(RuntimeError):
@@ -41,16 +39,11 @@ class Remote:
     def __init__(
         self, url: str, *, timeout: float = 30.0, attempts: int = 3, pause: float = 0.5
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the retriever must be an address of http or https, not {url!r}")
+        self._address = Address.parse(url)
         self.url = url
         self.timeout = timeout
         self.attempts = attempts
         self.pause = pause
-        self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
     def __call__(self, query: str, limit: int) -> list[str]:
         """The contents of the best documents, best first.
@@ -76,33 +69,14 @@ class Remote:
                 return self._post(body)
             except ConnectionError as error:
                 failure: Exception = error
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, HTTPException) as error:
                 raise RetrieverError(f"{self.url} cannot be asked: {error!r}") from error
         raise RetrieverError(
             f"{self.url} cannot be reached after {self.attempts} attempts: {failure!r}"
         ) from failure
 
     def _post(self, body: bytes) -> bytes:
-        deadline = time.monotonic() + self.timeout
-        connection = self._connection()
-        try:
-            connection.request("POST", self._path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            if response.status != http.client.OK:
-                raise RetrieverError(f"{self.url} answered with status {response.status}")
-            answer = bytearray()
-            while chunk := response.read1(CHUNK):
-                answer += chunk
-                if len(answer) > LARGEST_ANSWER:
-                    raise RetrieverError(f"{self.url} answered more than {LARGEST_ANSWER} bytes")
-                # The timeout of a socket starts anew with every byte that drips in.
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the answer took more than {self.timeout} seconds")
-            return bytes(answer)
-        finally:
-            connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        kind: Any = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection: http.client.HTTPConnection = kind(self._host, self._port, timeout=self.timeout)
-        return connection
+        answer = self._address.exchange(body, seconds=self.timeout, limit=LARGEST_ANSWER)
+        if answer.status != HTTPStatus.OK:
+            raise RetrieverError(f"{self.url} answered with status {answer.status}")
+        return answer.content

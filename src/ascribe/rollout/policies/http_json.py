@@ -4,19 +4,21 @@ Every answer has a limit of size and of time. Redirects are not followed, for th
 key to another server. Nothing that is raised or logged holds the key.
 """
 
-import http.client
 import json
 import os
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from ascribe.web import JSON_HEADERS, Address, TooLarge, TooSlow
+
 TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 """Answers that may be another one the next time."""
 LONGEST_PAUSE = 30.0
-CHUNK = 1 << 16
 QUOTED = 300
 """How much of a server's own words an error repeats."""
 
@@ -63,17 +65,15 @@ class Server:
     """
 
     def __init__(self, url: str, key_variable: str, limits: Limits) -> None:
+        self._address = Address.parse(url.rstrip("/"))
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("the address of a server looks like http://host:port")
         if parts.username is not None or parts.query or parts.fragment:
             raise ValueError(
                 f"the address must hold no name, password or query; keys go into {key_variable}"
             )
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._path = parts.path.rstrip("/")
         self._limits, self._key_variable = limits, key_variable
-        if key_variable in os.environ and not self._secure and not _is_loopback(parts.hostname):
+        clear = not self._address.secure and not _is_loopback(self._address.host)
+        if key_variable in os.environ and clear:
             raise ValueError(
                 f"{key_variable} is set and would travel in the clear: use https, or unset it"
             )
@@ -94,45 +94,36 @@ class Server:
         raise AssertionError("unreachable")
 
     def _once(self, path: str, body: dict[str, Any] | None) -> Any:
-        deadline = time.monotonic() + self._limits.seconds
         key = os.environ.get(self._key_variable)
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._limits.seconds)
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
+        headers = JSON_HEADERS | ({"Authorization": f"Bearer {key}"} if key else {})
+        data = None if body is None else json.dumps(body).encode()
         try:
-            data = None if body is None else json.dumps(body).encode()
-            connection.request("GET" if body is None else "POST", self._path + path, data, headers)
-            with connection.getresponse() as answer:
-                content = self._read(answer, deadline)
-        except (OSError, http.client.HTTPException) as error:
+            answer = self._address.exchange(
+                data,
+                path=path,
+                headers=headers,
+                seconds=self._limits.seconds,
+                limit=self._limits.bytes,
+            )
+        except TooLarge as error:
+            raise ServerError(f"{self._where(path)}: an answer of {error}") from error
+        except TooSlow as error:
+            raise _Busy(f"{self._where(path)}: an answer that takes {error}") from error
+        except (OSError, HTTPException) as error:
             raise _Busy(f"{self._where(path)}: {type(error).__name__}") from error
-        finally:
-            connection.close()
-        said = f"{self._where(path)} answered {answer.status}: {_quoted(content, key)}"
+        said = f"{self._where(path)} answered {answer.status}: {_quoted(answer.content, key)}"
         if answer.status in TRY_AGAIN:
             raise _Busy(said, _seconds(answer.headers.get("Retry-After")))
-        if answer.status != http.client.OK:
+        if answer.status != HTTPStatus.OK:
             raise ServerError(said)
         try:
-            return json.loads(content)
+            return json.loads(answer.content)
         except (ValueError, RecursionError) as error:
             raise ServerError(f"{self._where(path)} answered with no JSON") from error
 
-    def _read(self, answer: http.client.HTTPResponse, deadline: float) -> bytes:
-        """The whole answer, unless it is too long or takes too long."""
-        content = bytearray()
-        while chunk := answer.read1(CHUNK):
-            content += chunk
-            if len(content) > self._limits.bytes:
-                raise ServerError(f"an answer of more than {self._limits.bytes} bytes")
-            if time.monotonic() > deadline:
-                raise _Busy(f"an answer that takes more than {self._limits.seconds:g} s")
-        return bytes(content)
-
     def _where(self, path: str) -> str:
-        return f"{self._host}:{self._port or ''}{self._path}{path}"
+        at = self._address
+        return f"{at.host}:{at.port or ''}{at.path}{path}"
 
 
 def _is_loopback(host: str) -> bool:
