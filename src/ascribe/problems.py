@@ -26,7 +26,6 @@ class Severity(IntEnum):
     """These rows leave no right answer: recipes refuse them."""
 
 
-@unique
 class Advised(Enum):
     """Something that can be wrong: how bad it is, and what to do about it."""
 
@@ -40,6 +39,7 @@ class Advised(Enum):
         return self.name.lower()
 
 
+@unique
 class Kind(Advised):
     """Every problem that Ascribe reports, with its severity and what to do about it."""
 
