@@ -1,6 +1,9 @@
 """The commands ``rollout`` and ``eval``, on environments that need nothing installed."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from typer.testing import CliRunner
 
 from ascribe.cli import app
 from ascribe.files import read
+from tests.envs.toys import Corridor
 
 CORRIDOR = ["--env", "tests.envs.toys:Corridor", "--pool", "serial"]
 
@@ -123,3 +127,23 @@ def test_a_run_without_a_single_episode_fails(tmp_path: Path) -> None:
     assert "raised" in said
     assert "\x1b[31mplay" not in said
     assert not file.exists()
+
+
+class Chatty(Corridor):
+    """An environment that prints, also past Python."""
+
+    def reset(self, **options):
+        print("{broken json")
+        os.write(1, b"and more\n")
+        return super().reset(**options)
+
+
+def test_what_others_print_stays_out_of_the_answer(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from ascribe.cli import main; main()", "rollout"]
+    command += ["--env", "tests.rollout.test_cli_rollout:Chatty", "--pool", "serial", "--json"]
+    command += ["--model", "random", "--groups", "1", "--out", str(tmp_path / "r.parquet")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert json.loads(run.stdout)["dropped"] == []
+    assert "{broken json" in run.stderr
+    assert "and more" in run.stderr

@@ -14,7 +14,11 @@ from typer.testing import CliRunner
 from ascribe.cli import app
 from ascribe.files import read
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.engine,
+    pytest.mark.filterwarnings("ignore"),  # those of the engines
+]
 
 NEEDED = {
     "transformers": ("torch", "transformers", "gguf", "accelerate"),

@@ -213,7 +213,8 @@ def _plan(setup: Setup, name: str, **options: Any) -> Plan:
 
 
 def _play(setup: Setup, model: Model, plan: Plan, failures: FailurePolicy) -> Rollout:
-    with screen.progress(f"{plan.groups * plan.size} episodes") as report:
+    what = f"{plan.groups * plan.size} episodes"
+    with screen.progress(what) as report, screen.stdout_to_stderr():
         return _or_wrong_call(lambda: play(setup, model, plan, failures=failures, progress=report))
 
 

@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -134,6 +136,23 @@ def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
     finally:
         if task is not None:
             bar.stop()
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """What other packages and their processes print meanwhile goes to standard error.
+
+    Engines log to standard output, which belongs to what a command has to say.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _rows(problem: Problem) -> str:
