@@ -1,0 +1,96 @@
+"""What comes out of ``examples/bipace_in_one_file.py``, by recipe.
+
+Runs of one seed are paired: all recipes start from the same cloned policy and play the same games
+under the same seeds. ``start_success`` and ``end_success`` are shares of held-out episodes that
+reach the goal, before and after the iterations, as means over seeds: episodes that are not trained
+on, of the eight games that are. ``low`` and ``high`` bound the 95 % interval of such a mean
+(Student's t over the seeds, cut at 0 and 1). The goal of the end is twice the start. Three seeds
+cannot tell recipes apart, and are not meant to. ``iteration_seconds`` is a median. In the quick
+case nothing is learned: it is too short. With ``--out NAME.jsonl`` the learning curves go to
+``NAME/curve.jsonl``.
+"""
+
+import copy
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import common
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+import bipace_in_one_file as one_file
+
+common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
+
+RECIPES = ("grpo", "gigpo")
+STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""97.5 % quantile of Student's t, by number of values (one more than degrees of freedom)."""
+
+Line = dict[str, float]
+
+
+def main() -> None:
+    """Clone once for each seed, train every recipe from there, and print."""
+    with common.Figures("one_file") as figures:
+        torch.set_num_threads(1)
+        seeds, updates, iterations, held_out = range(3), 120, 10, 16
+        if figures.quick:
+            seeds, updates, iterations, held_out = range(2), 2, 1, 1
+            one_file.HORIZON = 3
+        curves: dict[str, list[list[Line]]] = {recipe: [] for recipe in RECIPES}
+        for seed in seeds:
+            start = one_file.clone(seed, updates=updates)
+            for recipe in RECIPES:
+                policy = copy.deepcopy(start)
+                settings = {"iterations": iterations, "held_out": held_out}
+                curves[recipe].append(run(policy, recipe, seed, settings))
+                save(figures.out, curves)
+        for recipe, runs in curves.items():
+            case = f"{recipe}, {len(runs)} seeds, {iterations} iterations of 64 episodes"
+            report(figures, case, runs)
+
+
+def run(policy: torch.nn.Module, recipe: str, seed: int, settings: dict[str, int]) -> list[Line]:
+    """One learning curve, with the CPU time of every iteration, evaluation included."""
+    lines, began = [], time.process_time()
+    for line in one_file.train(policy, recipe, seed, **settings):
+        lines.append(line | {"cpu_seconds": round(time.process_time() - began, 2)})
+        began = time.process_time()
+    return lines
+
+
+def save(out: Path | None, curves: dict[str, list[list[Line]]]) -> None:
+    """Write the curves so far."""
+    if out is not None:
+        file = out.with_suffix("") / "curve.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = (line for runs in curves.values() for run in runs for line in run)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def report(figures: common.Figures, case: str, runs: list[list[Line]]) -> None:
+    """All figures of one recipe."""
+    start = [lines[0]["held_out_success"] for lines in runs]
+    end = [lines[-1]["held_out_success"] for lines in runs]
+    for name, shares in (("start", start), ("end", end)):
+        mean, half = interval(shares)
+        goal = 2 * statistics.mean(start) if name == "end" else None
+        figures.emit(case, f"{name}_success", mean, "share", "higher", goal=goal)
+        figures.emit(case, f"{name}_low", max(mean - half, 0.0), "share", "higher")
+        figures.emit(case, f"{name}_high", min(mean + half, 1.0), "share", "higher")
+    seconds = statistics.median(line["cpu_seconds"] for lines in runs for line in lines[:-1])
+    figures.emit(case, "iteration_seconds", seconds, "s of CPU", "lower")
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95 % interval."""
+    spread = statistics.stdev(values) / len(values) ** 0.5
+    return statistics.mean(values), STUDENT[len(values)] * spread
+
+
+if __name__ == "__main__":
+    main()
