@@ -14,6 +14,7 @@ from ascribe.agents.agent import (
     Writer,
 )
 from ascribe.agents.clean import CHAT_TOKENS, mend, neutralise, shorten
+from ascribe.agents.correction import CorrectionPrompt
 from ascribe.agents.invalid import EndEpisode, SendText, Skip, Substitute
 from ascribe.agents.memory import FullHistory, LastTurns
 from ascribe.agents.parsers import (
@@ -35,6 +36,7 @@ __all__ = [
     "PROBLEMS",
     "Agent",
     "AnswerParser",
+    "CorrectionPrompt",
     "Decision",
     "EndEpisode",
     "FullHistory",
