@@ -21,7 +21,7 @@ pytestmark = pytest.mark.engine
 torch = pytest.importorskip("torch", reason="needs the extra actor")
 pytest.importorskip("transformers", reason="needs the extra actor")
 
-FILE = Path(__file__).parents[2] / "examples" / "bipace_in_one_file.py"
+FILE = Path(__file__).parents[1] / "examples" / "bipace_in_one_file.py"
 sys.path.insert(0, str(FILE.parent))
 
 import bipace_in_one_file as one_file  # noqa: E402
