@@ -1,0 +1,78 @@
+"""Draw what a thinker and a solver are paid: shared against counterfactual reward.
+
+Simulates a training run in which the thinker starts out harmful and ends up helpful, and writes
+docs/figures/team.png and .svg, after Figure 4 of CCPO. Needs the extra figures.
+"""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from ascribe.arrays import Floats
+from ascribe.credit.team.statistics import Statistics
+from ascribe.credit.team.think_solve import SOLVER, STREAMS, THINKER, think_solve
+
+ROOT = Path(__file__).parents[1]
+STEPS, PROMPTS, ROLLOUTS = 300, 64, 4
+SOLO = 0.45
+JOINT = (0.25, 0.75)
+"""How often the two are right together, at the start and at the end."""
+OUTCOMES = ((1, 1), (1, 0), (0, 1), (0, 0))
+COLOURS = ("#0072b2", "#d55e00")
+"""Told apart by readers who do not see all colours."""
+
+
+def main() -> None:
+    """Simulate and draw."""
+    draw(*simulate(np.random.default_rng(0)))
+
+
+def simulate(random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Outcomes (together, alone) of every rollout, and what thinker and solver are paid."""
+    history, outcomes, paid = Statistics.start(STREAMS), [], []
+    prompt = np.arange(PROMPTS * ROLLOUTS) // ROLLOUTS
+    for right in np.linspace(*JOINT, STEPS):
+        drawn = random.random((2, prompt.size)) < [[right], [SOLO]]
+        joint, solo = drawn.astype(np.float64)
+        credit, history = think_solve(joint, solo, prompt, PROMPTS, history=history)
+        outcomes.append(np.stack([joint, solo], axis=1))
+        paid.append(credit.reward)
+    return np.concatenate(outcomes), np.concatenate(paid)
+
+
+def draw(outcomes: Floats, paid: Floats) -> None:
+    """A row for each agent: shared reward on the left, counterfactual on the right."""
+    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True)
+    cases = [(outcomes == case).all(axis=1) for case in OUTCOMES]
+    for agent, name, colour in ((THINKER, "thinker", COLOURS[0]), (SOLVER, "solver", COLOURS[1])):
+        rewards = {"shared": outcomes[:, 0], "counterfactual": paid[:, agent]}
+        for panel, (kind, values) in zip(panels[agent], rewards.items(), strict=True):
+            boxes = panel.boxplot(
+                [values[case] for case in cases], whis=(1, 99), showfliers=False, patch_artist=True
+            )
+            for box in boxes["boxes"]:
+                box.set(facecolor=colour, alpha=0.35)
+            for median in boxes["medians"]:
+                median.set(color=colour, lw=2)
+            panel.axhline(0, color="#999999", lw=0.8, zorder=0)
+            panel.set_title(f"{name}, {kind} reward")
+            panel.grid(axis="y", alpha=0.3)
+            panel.set_ylim(-2.2, 2.2)
+    said = {1: "right", 0: "wrong"}
+    labels = [f"team {said[joint]},\nsolo {said[solo]}" for joint, solo in OUTCOMES]
+    for panel in panels[-1]:
+        panel.set_xticks(range(1, len(labels) + 1), labels)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("reward")
+    for ending in ("png", "svg"):
+        metadata = {"Date": None} if ending == "svg" else {}
+        path = ROOT / "docs" / "figures" / f"team.{ending}"
+        figure.savefig(path, dpi=150, metadata=metadata)
+
+
+if __name__ == "__main__":
+    main()
