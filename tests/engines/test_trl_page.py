@@ -1,0 +1,69 @@
+"""The page about TRL: its example runs, and every name that is logged is explained."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra trl")
+pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
+
+from tests.engines import trl_toys as toys
+
+pytestmark = [pytest.mark.engine, toys.QUIET]
+
+PAGE = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text(encoding="utf-8")
+SMALLER = {
+    "models/Qwen2.5-1.5B-Instruct": "model",
+    "max_steps=100": "max_steps=1, use_cpu=True, bf16=False, report_to='none'",
+    "generation_batch_size=64": "generation_batch_size=8",
+    "num_generations=8": "num_generations=4",
+    "max_completion_length=256": "max_completion_length=4",
+    "learning_rate=1e-6": "learning_rate=1e-3, disable_tqdm=True, logging_steps=1",
+    "layer=-12": "layer=-1",
+    "workers=4": "workers=1",
+    "max_turns=15": "max_turns=2",
+}
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The example of the page, after its run, with a tiny model and few episodes."""
+    folder = tmp_path_factory.mktemp("page")
+    model = toys.tiny()
+    model.config.max_position_embeddings = 4096  # its tokens are hardly more than bytes
+    model.save_pretrained(folder / "model")
+    toys.tokenizer().save_pretrained(folder / "model")
+    (code,) = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(code.splitlines()) <= 30
+    for large, small in SMALLER.items():
+        assert large in code
+        code = code.replace(large, small)
+    namespace: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(compile(code, "page", "exec"), namespace)
+    return namespace["trainer"]
+
+
+def test_the_example_runs(trainer: Any) -> None:
+    folder = Path(trainer.args.output_dir)
+    assert trainer.state.global_step == 1
+    assert toys.logged(trainer, "ascribe/episodes") == [8]
+    assert not folder.is_absolute()
+
+
+def test_every_name_is_explained(trainer: Any) -> None:
+    told = {name for entry in trainer.state.log_history for name in entry}
+    ours = {name for name in told if name.startswith("ascribe/")}
+    assert len(ours) > 20
+    plain = set(re.findall(r"`(ascribe/[a-z_]+)`", PAGE))
+    open_ended = set(re.findall(r"`(ascribe/[a-z_]+/)[A-Z]+`", PAGE))
+    unexplained = {
+        name
+        for name in ours
+        if name not in plain and f"{name.rpartition('/')[0]}/" not in open_ended
+    }
+    assert unexplained == set()
+    assert plain <= told

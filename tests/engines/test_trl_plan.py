@@ -1,0 +1,71 @@
+"""Which episodes a run plays: the same whatever the number of processes, and after a resume."""
+
+import numpy as np
+import pytest
+
+from ascribe.engines.trl.plan import Seat, SeatPlan, mixed, seats, task_rows
+
+
+def test_more_groups_begin_with_the_same_groups() -> None:
+    assert task_rows(50, 7, "train")[:20] == task_rows(20, 7, "train")
+    assert task_rows(50, 7, "train", [4, 8, 15])[:20] == task_rows(20, 7, "train", [4, 8, 15])
+
+
+def test_another_seed_is_another_run() -> None:
+    ours, theirs = task_rows(20, 7, "train"), task_rows(20, 8, "train")
+    assert not {row["seed"] for row in ours} & {row["seed"] for row in theirs}
+
+
+def test_all_tasks_are_played_before_one_is_played_again() -> None:
+    tasks = [3, 5, 7, 11]
+    played = [row["task"] for row in task_rows(12, 0, "train", tasks)]
+    rounds = np.array(played).reshape(3, 4)
+    assert [sorted(turn) for turn in rounds.tolist()] == [tasks] * 3
+    assert len({tuple(turn) for turn in rounds.tolist()}) > 1
+
+
+def test_without_tasks_the_seed_draws() -> None:
+    assert {row["task"] for row in task_rows(3, 0, "train")} == {None}
+
+
+def test_members_are_counted_over_processes() -> None:
+    rows = [row for row in task_rows(2, 0, "train") for _ in range(4)]
+    whole = seats(rows)
+    assert [seat.member for seat in whole] == [0, 1, 2, 3, 0, 1, 2, 3]
+    first, second = rows[:3], rows[3:]
+    parts = seats(first) + seats(second, before=[row["group"] for row in first])
+    assert parts == whole
+
+
+def make(seats: list[Seat]) -> SeatPlan:
+    return SeatPlan(groups=len({s.group for s in seats}), size=4, max_turns=2, seats=tuple(seats))
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 6])
+def test_an_episode_is_the_same_on_any_process(cut: int) -> None:
+    every = seats([row for row in task_rows(2, 0, "train", [5, 6]) for _ in range(4)])
+
+    def told(plan: SeatPlan) -> list[tuple[object, ...]]:
+        return [
+            (
+                plan.trajectory_name(episode.group, episode.member),
+                plan.group_name(episode.group),
+                episode.begin,
+                plan.sample_seed(episode),
+            )
+            for episode in plan.episodes()
+        ]
+
+    assert told(make(every[:cut])) + told(make(every[cut:])) == told(make(every))
+
+
+def test_members_of_a_group_begin_alike_and_sample_apart() -> None:
+    plan = make(seats([task_rows(1, 0, "train", [5])[0]] * 4))
+    episodes = plan.episodes()
+    assert len({episode.begin.seed for episode in episodes}) == 1
+    assert len({plan.sample_seed(episode) for episode in episodes}) == 4
+    assert episodes[0].begin.options == {"task": 5}
+
+
+def test_mixed_seeds_are_the_same_on_every_machine() -> None:
+    assert mixed(1, 2, 3) == 3822189696

@@ -1,0 +1,166 @@
+"""What the tests of the TRL engine train: a tiny model, in a game where any text is a move."""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from ascribe.envs import Outcome, Start, TextEnvironment
+from ascribe.rollout import Setup
+
+EPISODES = count()
+
+HALL = f"{__name__}:Hall"
+
+QUIET = pytest.mark.filterwarnings("default")
+"""The packages under the trainer warn of their own plans; that is no fault of ours."""
+
+
+@dataclass
+class Visit:
+    """Where the visitor is."""
+
+    task: int
+    number: int
+    """Of the episodes in this process."""
+    room: int = 0
+
+
+class Hall(TextEnvironment[Visit]):
+    """Three rooms. Every text leads to one of them, and one text in four leads out and wins.
+
+    Args:
+        horizon: an episode is cut after so many moves.
+        fault: what moves do in the task ``faulty``: ``raise``; ``nan`` as reward; or ``unlucky``,
+            where three of four episodes raise.
+        faulty: the task with the fault, or -1 for all tasks.
+        wish: if it is given, a move is paid 1 if its text holds this letter, and nothing else is.
+    """
+
+    tasks = 64
+
+    def __init__(
+        self, *, horizon: int = 3, fault: str = "", faulty: int | None = None, wish: str = ""
+    ) -> None:
+        super().__init__(horizon=horizon)
+        self.fault, self.faulty, self.wish = fault, faulty, wish
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:
+        family = "even" if task % 2 == 0 else "odd"
+        return Start(
+            Visit(task, next(EPISODES)), "You are in room 0.", f"leave hall {task}", family
+        )
+
+    def _act(self, episode: Visit, action: str) -> Outcome:
+        number = crc32(action.encode())
+        reward = (number % 5) / 8
+        if self.faulty in (episode.task, -1):
+            if self.fault == "raise" or (self.fault == "unlucky" and episode.number % 4):
+                raise RuntimeError("the roof came down")
+            reward = float("nan") if self.fault == "nan" else reward
+        episode.room = number % 3
+        if self.wish:
+            return Outcome(f"You are in room {episode.room}.", float(self.wish in action))
+        won = number % 4 == 0
+        return Outcome(f"You are in room {episode.room}.", reward + won, terminated=won, won=won)
+
+    def _admissible(self, episode: Visit) -> None:
+        return None
+
+    def _state(self, episode: Visit, observation: str) -> str:
+        return f"hall {episode.task}, room {episode.room}"
+
+
+def hall(**options: Any) -> Setup:
+    """The hall, in this process."""
+    return Setup(HALL, options, style="plain", pool="serial")
+
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@cache
+def tokenizer() -> Any:
+    """Bytes, some pairs of them, and ChatML; the padding is the end of a turn, as SmolLM2's is."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.train_from_iterator(
+        ["You are in room 0. leave hall task step action think now possible"] * 4,
+        trainers.BpeTrainer(
+            vocab_size=320,
+            special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+        additional_special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        chat_template=TEMPLATE,
+    )
+
+
+def tiny() -> Any:
+    """A tiny random model, always the same."""
+    from tests.rollout.conftest import random_llama
+
+    return random_llama(len(tokenizer()))
+
+
+def config(folder: Path, **changes: Any) -> Any:
+    """Two groups of four, one update for each iteration; small, quick and quiet."""
+    from trl import GRPOConfig
+
+    given: dict[str, Any] = {
+        "output_dir": str(folder),
+        "max_steps": 1,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_completion_length": 5,
+        "learning_rate": 1e-3,
+        "lr_scheduler_type": "constant",
+        "bf16": False,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "seed": 3,
+    }
+    return GRPOConfig(**(given | changes))
+
+
+def trainer(folder: Path, *, model: Any = None, setup: Setup | None = None, **options: Any) -> Any:
+    """A trainer in the hall; ``args`` changes its configuration."""
+    from ascribe.engines.trl import AscribeTrainer
+
+    args = config(folder, **options.pop("args", {}))
+    return AscribeTrainer(
+        tiny() if model is None else model,
+        args,
+        setup=setup or hall(),
+        processing_class=tokenizer(),
+        # So that responses differ in length.
+        **({"stop": tuple("aeiou")} | options),
+    )
+
+
+def logged(made: Any, name: str) -> list[float]:
+    """What was logged under a name, in order."""
+    return [entry[name] for entry in made.state.log_history if name in entry]
