@@ -18,6 +18,8 @@ from ascribe.cli.env import env
 from ascribe.cli.recipes import recipes
 from ascribe.cli.rollout import evaluate, rollout
 from ascribe.cli.show import show
+from ascribe.cli.train import train
+from ascribe.cli.warmup import warmup
 
 app = typer.Typer(
     name="ascribe",
@@ -35,6 +37,8 @@ app.command()(audit)
 app.command()(calibrate)
 app.command()(rollout)
 app.command("eval")(evaluate)
+app.command()(warmup)
+app.command()(train)
 app.add_typer(env, name="env")
 
 

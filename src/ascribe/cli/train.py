@@ -1,0 +1,87 @@
+"""``ascribe train``: reinforcement learning by a config."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.cli import screen
+from ascribe.cli.check import JsonFlag
+from ascribe.engines.config import Keys, known_keys, leaves
+from ascribe.engines.load import ConfigError, Loaded, load_config
+from ascribe.engines.train import ENGINES, MODEL, is_first_process, verify
+from ascribe.engines.train import train as run
+
+STYLES = {"default": "dim", "file": "", "command line": "bold"}
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="A YAML file; docs/train.md tells its keys.")],
+    engine: Annotated[str, typer.Option(help=f"Who trains: {', '.join(ENGINES)}.")] = "trl",
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable."),
+    ] = [],  # noqa: B006 (typer copies it)
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and print the config, and stop.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train by a config; print every value and who set it."""
+    if engine not in ENGINES:
+        screen.wrong_call(f"no engine {screen.safe(engine)!r}; there are: {', '.join(ENGINES)}")
+    try:
+        loaded = load_config(config, screen.settings(settings))
+        if is_first_process():
+            _print(loaded, as_json=as_json)
+        if dry_run:
+            verify(loaded.config, engine)
+        else:
+            run(loaded.config, engine, resume=resume)
+    except ConfigError as error:
+        screen.wrong_call("\n".join(screen.safe(line, 400) for line in error.problems))
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+    if not dry_run:
+        folder = Path(loaded.config.output.folder)
+        screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
+
+
+def _print(loaded: Loaded, *, as_json: bool) -> None:
+    rows = [
+        (".".join(keys), value, loaded.origins[keys], _origin_of_default(keys))
+        for keys, value in leaves(loaded.config)
+    ]
+    if as_json:
+        screen.print_json(
+            {name: {"value": value, "set_by": origin} for name, value, origin, _ in rows}
+        )
+        return
+    table = Table()
+    for name in ("key", "value", "set by"):
+        table.add_column(name, overflow="fold")
+    section = rows[0][0].partition(".")[0]
+    for name, value, origin, source in rows:
+        if section != name.partition(".")[0]:
+            table.add_section()
+            section = name.partition(".")[0]
+        said = f"default: {source}" if origin == "default" else origin
+        table.add_row(
+            Text(screen.safe(name)), Text(_shown(value)), Text(said, style=STYLES[origin])
+        )
+    screen.out.print(table)
+
+
+def _origin_of_default(keys: Keys) -> str:
+    known = known_keys().get(keys)
+    return "" if known is None else known.origin
+
+
+def _shown(value: Any) -> str:
+    return screen.safe(json.dumps(value), 200)

@@ -1,0 +1,119 @@
+"""From a config to the arguments of TRL's ``GRPOConfig``.
+
+What TRL counts in steps, batches and accumulations follows from four numbers: E episodes of an
+iteration, P processes, r rows in one pass and m minibatches. TRL splits the rows of an iteration
+into E / (P r) parts and makes an update after every E / (P r m) of them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ascribe.engines.config import Config, ModelSection, Refused
+
+SAID_ELSEWHERE = {
+    "beta": "update.kl",
+    "epsilon": "update.clip_low",
+    "epsilon_high": "update.clip_high",
+    "generation_batch_size": "rollout.groups and rollout.size",
+    "gradient_accumulation_steps": "update.minibatches",
+    "learning_rate": "update.learning_rate",
+    "logging_steps": "nothing: there is one line for each iteration",
+    "lr_scheduler_type": "update.schedule",
+    "max_completion_length": "rollout.max_tokens",
+    "max_grad_norm": "update.max_grad_norm",
+    "max_steps": "update.iterations",
+    "model_init_kwargs": "model",
+    "num_generations": "rollout.size",
+    "num_iterations": "update.epochs",
+    "num_train_epochs": "update.iterations",
+    "output_dir": "output.folder",
+    "per_device_train_batch_size": "update.rows_per_pass",
+    "report_to": "output.log_to",
+    "save_steps": "output.save_every",
+    "save_strategy": "output.save_every",
+    "save_total_limit": "output.keep",
+    "seed": "update.seed",
+    "steps_per_generation": "update.minibatches",
+    "temperature": "rollout.temperature",
+    "top_p": "rollout.top_p",
+}
+"""Fields of ``GRPOConfig`` that follow from the config, and the keys that say them."""
+
+
+def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
+    """The arguments of ``GRPOConfig``.
+
+    Args:
+        config: the run.
+        processes: how many train together.
+
+    Raises:
+        Refused: if the episodes cannot be split evenly, or ``engine.trl`` says what a key says.
+    """
+    update, rollout, output = config.update, config.rollout, config.output
+    parts = _parts(config, processes)
+    arguments = {
+        "output_dir": output.folder,
+        "model_init_kwargs": model_arguments(config.model),
+        "bf16": config.model.dtype == "bfloat16",
+        "fp16": config.model.dtype == "float16",
+        # What an iteration plays.
+        "num_generations": rollout.size,
+        "generation_batch_size": config.episodes,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "max_completion_length": rollout.max_tokens,
+        # What it learns.
+        "max_steps": update.iterations * config.updates_per_iteration,
+        "per_device_train_batch_size": update.rows_per_pass,
+        "gradient_accumulation_steps": parts // update.minibatches,
+        "num_iterations": update.epochs,
+        "learning_rate": update.learning_rate,
+        "lr_scheduler_type": update.schedule,
+        "epsilon": update.clip_low,
+        "epsilon_high": update.clip_high,
+        "beta": update.kl,
+        "max_grad_norm": update.max_grad_norm,
+        "seed": update.seed,
+        # What it writes.
+        "logging_steps": config.updates_per_iteration,
+        "report_to": list(output.log_to) or "none",
+        "disable_tqdm": True,
+        "save_strategy": "steps" if output.save_every else "no",
+        "save_steps": max(1, output.save_every) * config.updates_per_iteration,
+        "save_total_limit": output.keep,
+    }
+    return arguments | _overrides(config.engine.trl)
+
+
+def model_arguments(model: ModelSection) -> dict[str, Any]:
+    """How the model and its reference are loaded: from a folder, without code of the model's."""
+    arguments: dict[str, Any] = {
+        "dtype": model.dtype,
+        "use_safetensors": True,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }
+    if model.attention is not None:
+        arguments["attn_implementation"] = model.attention
+    return arguments
+
+
+def _parts(config: Config, processes: int) -> int:
+    """E / (P r): the parts of an iteration's rows."""
+    at_once = processes * config.update.rows_per_pass
+    if config.episodes % (at_once * config.update.minibatches):
+        each = "" if processes == 1 else f" × {processes} processes"
+        raise Refused(
+            "update.rows_per_pass",
+            f"rows_per_pass × minibatches{each} must divide the {config.episodes} episodes of an "
+            f"iteration, and {at_once * config.update.minibatches} does not",
+        )
+    return config.episodes // at_once
+
+
+def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    for name in given:
+        if name in SAID_ELSEWHERE:
+            raise Refused(f"engine.trl.{name}", f"is said by {SAID_ELSEWHERE[name]}")
+    return dict(given)

@@ -1,0 +1,456 @@
+"""Configs: what is read, what is refused and in which words, and what the pages say of the keys."""
+
+import json
+import re
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe.engines.config import (
+    Config,
+    EnvironmentSection,
+    FailureSection,
+    Keys,
+    LoraSection,
+    ModelSection,
+    OutputSection,
+    RolloutSection,
+    UpdateSection,
+    known_keys,
+    leaves,
+)
+from ascribe.engines.load import ConfigError, allowed, load_config
+from ascribe.engines.metrics import Metrics, read_metrics
+from ascribe.engines.train import choose, train, verify, write_config
+from ascribe.engines.trl_arguments import SAID_ELSEWHERE, grpo_arguments
+from ascribe.rollout import FailurePolicy
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "train").glob("*.yaml"))
+SMALLEST = {
+    "model.path": "smollm2",
+    "environment.name": "tests.envs.toys:Corridor",
+    "output.folder": "out",
+}
+
+
+def config(**changes: Any) -> Config:
+    """The smallest config, with dotted keys changed (written with two underscores)."""
+    dotted = {name.replace("__", "."): value for name, value in changes.items()}
+    return load_config(None, SMALLEST | dotted).config
+
+
+@pytest.fixture
+def yaml() -> Any:
+    return pytest.importorskip("yaml", reason="needs the extra trl")
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def problems(*arguments: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(*arguments)
+    return list(caught.value.problems)
+
+
+# Reading.
+
+
+def test_a_file_and_changes_make_a_config_and_each_value_has_its_origin(
+    tmp_path: Path, yaml: Any
+) -> None:
+    file = written(
+        tmp_path,
+        "model: {path: here}\n"
+        "environment: {name: textcraft, options: {depth: 1, split: train}}\n"
+        "output: {folder: out}\n"
+        "update:\n  learning_rate: 1e-5\n  seed: 1\n",
+    )
+    changes = {"update.seed": 7, "environment.options.depth": 2, "rollout.failures.retries": 0}
+    loaded = load_config(file, changes)
+    assert loaded.config.update == UpdateSection(learning_rate=1e-5, seed=7)
+    assert loaded.config.environment.options == {"depth": 2, "split": "train"}
+    assert loaded.config.rollout.failures == FailureSection(retries=0)
+    said = {".".join(keys): origin for keys, origin in loaded.origins.items()}
+    assert {name: said[name] for name in said if said[name] != "default"} == {
+        "model.path": "file",
+        "environment.name": "file",
+        "environment.options.depth": "command line",
+        "environment.options.split": "file",
+        "rollout.failures.retries": "command line",
+        "update.learning_rate": "file",
+        "update.seed": "command line",
+        "output.folder": "file",
+    }
+    assert set(loaded.origins) == {keys for keys, _ in leaves(loaded.config)}
+
+
+@pytest.mark.parametrize("text", ["1e-6", "1.0e-6", "+1E-6", "0.000001", "1_0e-7"])
+def test_numbers_are_read_as_everybody_writes_them(tmp_path: Path, text: str, yaml: Any) -> None:
+    file = written(tmp_path, f"update: {{learning_rate: {text}}}")
+    assert load_config(file, SMALLEST).config.update.learning_rate == pytest.approx(1e-6)
+
+
+def test_a_whole_number_will_do_for_a_number_and_nothing_else_will() -> None:
+    assert config(update__kl=0).update.kl == 0.0
+    assert type(config(update__kl=0).update.kl) is float
+    for wrong in ("0.1", True, None, [0.1], float("nan"), float("inf")):
+        assert problems(None, SMALLEST | {"update.kl": wrong})[0].startswith(
+            "update.kl: must be a number"
+        )
+
+
+def test_sections_may_be_empty_and_lora_is_one_that_may_be_null(tmp_path: Path, yaml: Any) -> None:
+    file = written(tmp_path, "update:\nrollout:\n")
+    assert load_config(file, SMALLEST).config == config()
+    assert config().model.lora is None
+    assert config(model__lora={}).model.lora == LoraSection()
+    assert config(model__lora__rank=4).model.lora == LoraSection(rank=4)
+
+
+def test_a_change_of_a_whole_mapping_replaces_it(tmp_path: Path, yaml: Any) -> None:
+    file = written(tmp_path, "environment: {name: textcraft, options: {depth: 1}}")
+    changes = {"environment.options": {"split": "eval"}, "model.path": "m", "output.folder": "o"}
+    loaded = load_config(file, changes)
+    assert loaded.config.environment.options == {"split": "eval"}
+    assert loaded.origins["environment", "options", "split"] == "command line"
+
+
+def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
+    made = config(**{"engine.verl.actor.optim.lr": 1e-5})
+    assert made.engine.verl == {"actor.optim.lr": 1e-5}
+
+
+# Refusing.
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"update.sede": 1}, "update.sede: there is no such key (did you mean seed?); update has"),
+        ({"optimiser.seed": 1}, "optimiser: there is no such key; a config has: model,"),
+        ({"update.seed.more": 1}, "update.seed.more: update.seed holds one value, and no keys"),
+        ({"update.seed": "one"}, "update.seed: must be a whole number, not 'one'"),
+        ({"update.seed": 1.0}, "update.seed: must be a whole number, not 1.0"),
+        ({"update.seed": True}, "update.seed: must be a whole number, not True"),
+        ({"update.seed": -1}, "update.seed: must be at least 0, not -1"),
+        ({"update.layout": "token"}, "update.layout: must be one of step, trajectory, not 'token'"),
+        ({"update.learning_rate": 0}, "update.learning_rate: must be above 0, not 0.0"),
+        ({"update": 3}, "update: must hold the keys iterations,"),
+        ({"rollout.size": 1}, "rollout.size: must be at least 2, not 1"),
+        ({"rollout.top_p": 0}, "rollout.top_p: must lie in (0, 1], not 0.0"),
+        ({"rollout.stop": "</action>"}, "rollout.stop: must be a list, each entry text, not"),
+        ({"rollout.tasks": []}, "rollout.tasks: must be numbers from 0, at least one"),
+        ({"rollout.tasks": [1, "2"]}, "rollout.tasks: must be a list, each entry a whole number"),
+        ({"rollout.max_turns": 0}, "rollout.max_turns: must be at least 1, not 0"),
+        ({"rollout.failures.retries": -1}, "rollout.failures.retries: must be at least 0, not -1"),
+        ({"recipe.name": "gipgo"}, "recipe: no recipe 'gipgo'; there are: grpo,"),
+        ({"recipe.preset": "mine"}, "recipe: gigpo has no preset 'mine'"),
+        ({"recipe.parameters": {"gama": 1.0}}, "recipe: gigpo has no parameter 'gama'"),
+        ({"recipe.parameters": {"gamma": 2.0}}, "recipe: gigpo: gamma is 2.0, but must lie"),
+        ({"environment.options": {"a": {1, 2}}}, "environment.options: must be keys with plain"),
+        ({"environment.options": {1: 2}}, "environment.options: must be keys with plain"),
+        ({"environment.pool": "threads"}, "environment.pool: must be one of serial, processes"),
+        ({"model.lora.rank": 0}, "model.lora.rank: must be at least 1, not 0"),
+        ({"output.log_to": ["screen"]}, "output.log_to: must be a list, each entry one of"),
+        ({"output.rollouts": 1}, "output.rollouts: must be true or false, not 1"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
+    changes: dict[str, Any], said: str
+) -> None:
+    found = problems(None, SMALLEST | changes)
+    assert len(found) == 1
+    assert found[0].startswith(said)
+
+
+def test_missing_keys_are_told_with_their_meaning() -> None:
+    assert problems() == [
+        "model.path: is missing; it takes text (a model folder with safetensors, or smollm2)",
+        "environment.name: is missing; it takes text "
+        "(an environment (ascribe env list), or package.module:factory)",
+        "output.folder: is missing; it takes text "
+        "(gets metrics.jsonl, config.yaml, checkpoints, and at the end the model)",
+    ]
+
+
+def test_everything_wrong_is_told_at_once(tmp_path: Path, yaml: Any) -> None:
+    file = written(tmp_path, "update: {seed: x, epochs: 0}\nrollout: {size: many}\n")
+    starts = [line.partition(":")[0] for line in problems(file, SMALLEST)]
+    assert starts == ["rollout.size", "update.seed"]
+    file = written(tmp_path, "update: {seed: 1, epochs: 0}\nrollout: {size: many}\n")
+    starts = [line.partition(":")[0] for line in problems(file, SMALLEST)]
+    assert starts == ["rollout.size", "update.epochs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("update: {seed: 1, seed: 2}", "the key 'seed' is there twice"),
+        ("a: 1\na: 2", "the key 'a' is there twice"),
+        ("update: [", "is no YAML file"),
+        ("a: !!python/object/apply:os.system [ls]", "is no YAML file"),
+        ("- 1", "must hold keys and values, not [1]"),
+        ("[" * 5000, "is no YAML file"),
+    ],
+)
+def test_a_file_that_is_no_config(tmp_path: Path, text: str, said: str, yaml: Any) -> None:
+    found = problems(written(tmp_path, text))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_a_file_that_is_not_text(tmp_path: Path, yaml: Any) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert "is not UTF-8" in problems(file)[0]
+
+
+def test_a_mapping_that_holds_itself_is_refused(tmp_path: Path, yaml: Any) -> None:
+    file = written(tmp_path, "environment: {options: &a {again: *a}}")
+    assert problems(file, SMALLEST)[0].startswith("environment.options: must be keys with plain")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, yaml: Any) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+# Writing.
+
+
+def test_a_written_config_is_read_again_as_it_was(tmp_path: Path, yaml: Any) -> None:
+    made = config(
+        model__lora__targets=["q_proj"],
+        rollout__tasks=[1, 2],
+        rollout__stop=["</action>"],
+        environment__options={"horizon": 9},
+        update__learning_rate=1e-6,
+    )
+    file = tmp_path / "config.yaml"
+    write_config(made, file)
+    again = load_config(file)
+    assert again.config == made
+    assert set(again.origins.values()) == {"file"}
+
+
+# What the keys come to.
+
+
+def test_sections_become_what_rollouts_take() -> None:
+    made = config(environment__workers=3, rollout__failures__smallest_group=2)
+    setup = made.environment.setup()
+    assert (setup.environment, setup.workers, setup.style) == (
+        "tests.envs.toys:Corridor",
+        3,
+        "paper",
+    )
+    assert made.rollout.failures.policy() == FailurePolicy(2, 2)
+    assert FailureSection().policy() == FailurePolicy()
+
+
+def test_defaults_are_those_of_the_gigpo_paper() -> None:
+    rollout, update = RolloutSection(), UpdateSection()
+    assert (rollout.groups, rollout.size, rollout.temperature, rollout.max_tokens) == (
+        16,
+        8,
+        1,
+        512,
+    )
+    assert (update.learning_rate, update.kl, update.clip_low, update.clip_high) == (
+        1e-6,
+        0.01,
+        0.2,
+        0.2,
+    )
+
+
+def test_fingerprints_reach_the_recipe() -> None:
+    made = config(recipe__name="bipace_q", fingerprints__layer=-12, fingerprints__radius=0.05)
+    chosen = choose(made)
+    assert chosen.layer == -12
+    assert chosen.recipe.radius == 0.05  # type: ignore[attr-defined]
+    twice = {"recipe.name": "bipace_q", "recipe.parameters.radius": 0.1, "fingerprints.radius": 0.1}
+    with pytest.raises(ValueError, match=r"fingerprints.radius: is given, and recipe.parameters"):
+        choose(load_config(None, SMALLEST | twice).config)
+
+
+SETTING = """setting:
+  model: m
+  blocks: 30
+  layer: 22
+  pooling: {pooling}
+  radius: 0.003
+  text_column: prompt
+  chat: false
+  most_tokens: 1024
+  dtype: float32
+"""
+
+
+def test_a_calibration_gives_what_the_config_leaves_open(tmp_path: Path, yaml: Any) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(SETTING.format(pooling="last"))
+    made = config(recipe__name="bipace_q", fingerprints__calibration=str(file))
+    assert choose(made).layer == 22
+    assert choose(made).recipe.radius == 0.003  # type: ignore[attr-defined]
+    other = replace(made, fingerprints=replace(made.fingerprints, layer=3))
+    assert choose(other).layer == 3
+    file.write_text(SETTING.format(pooling="mean"))
+    with pytest.raises(ValueError, match=r"fingerprints.calibration: .* says pooling mean"):
+        choose(made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model__path": "nowhere"}, "model.path: there is no folder nowhere"),
+        ({"model__path": "src"}, "model.path: src holds no *.safetensors"),
+        ({"environment__name": "tetris"}, "environment: there is no environment 'tetris'"),
+        ({"environment__name": "no.such:Thing"}, "environment: No module named 'no'"),
+        ({"environment__options": {"depth": 1}}, "environment: "),
+        ({"update__rows_per_pass": 3}, "update.rows_per_pass: rows_per_pass × minibatches must"),
+        ({"rollout__tasks": [8]}, "rollout.tasks: there are 8 tasks, counted from 0"),
+    ],
+)
+def test_what_is_not_there_is_told_by_the_key_that_names_it(
+    changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ValueError, match=re.escape(said)):
+        verify(config(**({"model__path": str(tmp_path)} | changes)))
+
+
+def test_an_unknown_engine(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no engine 'magic'; there are: trl"):
+        train(config(), "magic")
+
+
+# TRL's arguments.
+
+
+def test_trl_counts_in_its_own_way() -> None:
+    made = config(
+        rollout__groups=4,
+        rollout__size=8,
+        update__iterations=10,
+        update__minibatches=2,
+        update__epochs=3,
+        update__rows_per_pass=4,
+        output__save_every=5,
+    )
+    found = grpo_arguments(made, processes=2)
+    assert found["generation_batch_size"] == 32
+    parts = 32 // (2 * 4)  # of the rows of an iteration
+    assert found["gradient_accumulation_steps"] == parts // 2
+    assert found["max_steps"] == 10 * 2 * 3
+    assert found["logging_steps"] == 6
+    assert found["save_steps"] == 30
+    assert found["num_iterations"] == 3
+
+
+def test_episodes_that_cannot_be_split_evenly_are_refused() -> None:
+    made = config(rollout__groups=3, rollout__size=4, update__rows_per_pass=8)
+    with pytest.raises(ValueError, match=r"must divide the 12 episodes .* and 8 does not"):
+        grpo_arguments(made)
+    grpo_arguments(replace(made, update=replace(made.update, rows_per_pass=2, minibatches=3)))
+    with pytest.raises(ValueError, match=r"× 5 processes must divide"):
+        grpo_arguments(replace(made, update=replace(made.update, rows_per_pass=2)), processes=5)
+
+
+def test_overrides_pass_through_unless_a_key_says_the_same() -> None:
+    assert grpo_arguments(config(engine__trl={"loss_type": "grpo"}))["loss_type"] == "grpo"
+    with pytest.raises(ValueError, match=r"engine.trl.beta: is said by update.kl"):
+        grpo_arguments(config(engine__trl={"beta": 0.1}))
+
+
+def test_every_argument_that_the_config_sets_is_either_refused_or_meant_to_be_changed() -> None:
+    changeable = {"bf16", "fp16", "disable_tqdm"}
+    assert set(grpo_arguments(config())) - set(SAID_ELSEWHERE) == changeable
+
+
+@pytest.mark.engine
+def test_trl_knows_every_argument(tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl", reason="needs the extra trl")
+    arguments = grpo_arguments(config(output__folder=str(tmp_path)))
+    known = {each.name for each in fields(trl.GRPOConfig)}
+    assert arguments.keys() | SAID_ELSEWHERE.keys() <= known
+    made = trl.GRPOConfig(**arguments)
+    assert made.steps_per_generation == 128 // 8
+
+
+# Metrics.
+
+
+def test_metrics_are_lines_of_json_and_those_after_a_checkpoint_are_written_anew(
+    tmp_path: Path,
+) -> None:
+    metrics = Metrics(tmp_path)
+    for iteration in (1, 2, 3):
+        metrics.add(iteration, {"reward": float("nan") if iteration == 2 else 0.5})
+    with metrics.path.open("a") as file:
+        file.write('{"iteration": 4, "rew')  # a run that was killed
+    assert [line["reward"] for line in read_metrics(tmp_path)] == [0.5, None, 0.5]
+    Metrics(tmp_path, done=2).add(3, {"reward": 1.0})
+    lines = metrics.path.read_text().splitlines()
+    assert [json.loads(line)["iteration"] for line in lines] == [1, 2, 3]
+    assert json.loads(lines[-1])["reward"] == 1.0
+
+
+# The pages and the examples.
+
+
+def key_table() -> str:
+    """The table of ``docs/train.md``, made from the dataclasses."""
+    lines = ["| key | takes | default | from | meaning |", "| --- | --- | --- | --- | --- |"]
+    for keys, known in known_keys().items():
+        default = "" if known.default is MISSING else f"`{_yaml(known.default)}`"
+        origin = "" if known.default is MISSING else known.origin
+        takes = "keys" if _is_section(keys) else allowed(known.hint)
+        cells = [f"`{'.'.join(keys)}`", takes, default, origin, known.meaning]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _is_section(keys: Keys) -> bool:
+    return keys == ("model", "lora")
+
+
+def _yaml(value: Any) -> str:
+    return json.dumps(value)
+
+
+def test_the_page_tells_every_key() -> None:
+    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    assert key_table() in page
+
+
+def test_every_key_has_a_meaning_and_every_section_its_own() -> None:
+    found = known_keys()
+    assert all(known.meaning and known.origin for known in found.values())
+    sections = {keys[0] for keys in found}
+    assert sections == {each.name for each in fields(Config)}
+    assert sum(known.default is MISSING for known in found.values()) == 3
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_examples_are_configs_that_trl_can_take(file: Path, yaml: Any) -> None:
+    made = load_config(file).config
+    choose(made)
+    assert grpo_arguments(made)["max_steps"] >= 1
+
+
+def test_sections_need_no_file() -> None:
+    made = Config(
+        model=ModelSection("smollm2"),
+        environment=EnvironmentSection("textcraft"),
+        output=OutputSection("out"),
+    )
+    assert (made.episodes, made.updates_per_iteration) == (128, 1)

@@ -1,0 +1,191 @@
+"""The commands ``train`` and ``warmup``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ascribe.cli.train import train
+from ascribe.cli.warmup import warmup
+from ascribe.engines.metrics import read_metrics
+
+CORRIDOR = "tests.envs.toys:Corridor"
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(train)
+app.command()(warmup)
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A config that is fine, but for the model: an empty file of weights."""
+    pytest.importorskip("yaml", reason="needs the extra trl")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "model.safetensors").touch()
+    found = tmp_path / "run.yaml"
+    found.write_text(
+        f"model: {{path: {tmp_path / 'base'}}}\n"
+        f"environment: {{name: '{CORRIDOR}', pool: serial, style: plain}}\n"
+        f"output: {{folder: {tmp_path / 'out'}}}\n"
+    )
+    return found
+
+
+def test_a_dry_run_prints_every_value_and_who_set_it(file: Path) -> None:
+    code, said = run("train", file, "--set", "update.seed=7", "--dry-run", "--json")
+    assert code == 0, said
+    found = json.loads(said)
+    assert found["update.seed"] == {"value": 7, "set_by": "command line"}
+    assert found["environment.name"] == {"value": CORRIDOR, "set_by": "file"}
+    assert found["update.kl"] == {"value": 0.01, "set_by": "default"}
+    assert not (file.parent / "out").exists()
+
+
+def test_the_table_says_whose_a_default_is(file: Path) -> None:
+    code, said = run("train", file, "--set", "update.seed=7", "--dry-run")
+    assert code == 0, said
+    assert "GiGPO" in said
+    assert "command line" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "update.sede=1"), "update.sede: there is no such key"),
+        (("--set", "update.seed"), "--set takes name=value"),
+        (("--set", "model.path=nowhere"), "model.path: there is no folder nowhere"),
+        (("--set", "environment.name=tetris"), "environment: there is no environment"),
+        (("--set", "recipe.name=magic"), "recipe: no recipe 'magic'"),
+        (("--engine", "magic"), "no engine 'magic'; there are: trl"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(file: Path, arguments: tuple[str, ...], said: str) -> None:
+    code, output = run("train", file, "--dry-run", *arguments)
+    assert code == 2
+    assert said in one_line(output)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs the extra trl")
+    code, output = run("train", tmp_path / "none.yaml")
+    assert code == 2
+    assert "No such file" in one_line(output)
+
+
+def test_control_characters_in_a_file_do_not_reach_the_terminal(file: Path) -> None:
+    file.write_text('"\\e[31m": 1\n')
+    code, output = run("train", file)
+    assert code == 2
+    assert "\x1b[31m" not in output
+
+
+def test_a_folder_with_a_run_is_taken_up_or_left_alone(file: Path) -> None:
+    out = file.parent / "out"
+    out.mkdir()
+    (out / "config.yaml").write_text(file.read_text() + "update: {seed: 3}\n")
+    code, output = run("train", file)
+    assert code == 2
+    assert "holds a run: resume it, or name another" in one_line(output)
+    code, output = run("train", file, "--resume")
+    assert code == 2
+    assert "update.seed: was 3 in the run to resume" in one_line(output)
+
+
+def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:
+    options = ("--env", CORRIDOR, "--model", "smollm2", "--out", tmp_path / "new")
+    for arguments, said in (
+        (("--policy", "oracle"), "there is no teacher 'oracle'"),
+        (("--noise", "1.5"), "noise must lie in [0, 1)"),
+        (("--learning-rate", "0"), "learning_rate must be above 0"),
+        (("--style", "loud"), "there is no style 'loud'"),
+        (("--pool", "threads"), "no pool 'threads'; there are: serial, processes, ray"),
+    ):
+        code, output = run("warmup", *options, *arguments)
+        assert code == 2, output
+        assert said in one_line(output)
+    assert not (tmp_path / "new").exists()
+
+
+# With models.
+
+
+@pytest.fixture
+def tiny_folder(tmp_path: Path) -> Path:
+    from ascribe.fingerprints.models import save_model
+    from tests.rollout.conftest import load_tokenizer, random_llama
+
+    tokenizer = load_tokenizer()
+    return save_model(random_llama(len(tokenizer)), tokenizer, tmp_path / "tiny")
+
+
+@pytest.mark.engine
+def test_a_warm_up_writes_a_model_and_says_how_it_went(tiny_folder: Path) -> None:
+    out = tiny_folder.parent / "warm"
+    code, said = run(
+        "warmup", "--env", CORRIDOR, "--model", tiny_folder, "--out", out, "--pool", "serial",
+        "--episodes", 5, "--noise", 0.1, "--steps", 3, "--batch", 2, "--learning-rate", 1e-3,
+        "--trial", 2, "--max-tokens", 4, "--json",
+    )  # fmt: skip
+    assert code == 0, said
+    found = json.loads(said[said.index("{") :])
+    assert len(found["losses"]) == 3
+    assert found["before"]["tasks"] == found["after"]["tasks"] == 2
+    assert list(out.glob("*.safetensors"))
+
+
+TRAINING = {
+    "rollout": {"groups": 2, "size": 4, "max_turns": 2, "max_tokens": 4},
+    "update": {"iterations": 2, "rows_per_pass": 4, "minibatches": 2, "learning_rate": 1e-3},
+    "engine": {"trl": {"use_cpu": True, "gradient_checkpointing": False}},
+}
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_run_learns_writes_and_is_taken_up_again(tiny_folder: Path) -> None:
+    yaml = pytest.importorskip("yaml", reason="needs the extra trl")
+    pytest.importorskip("trl", reason="needs the extra trl")
+    from ascribe.fingerprints.models import load_causal_lm
+
+    out = tiny_folder.parent / "out"
+    document: dict[str, Any] = TRAINING | {
+        "model": {"path": str(tiny_folder)},
+        "environment": {"name": CORRIDOR, "pool": "serial", "style": "plain"},
+        "output": {"folder": str(out), "save_every": 1, "rollouts": True},
+    }
+    file = tiny_folder.parent / "run.yaml"
+    file.write_text(yaml.safe_dump(document))
+    code, said = run("train", file)
+    assert code == 0, said
+    lines = read_metrics(out)
+    assert [line["iteration"] for line in lines] == [1, 2]
+    assert {"seconds", "loss", "ascribe/success"} <= lines[0].keys()
+    assert (out / "checkpoint-4" / "trainer_state.json").exists()
+    load_causal_lm(out / "model")
+    assert len(list((out / "rollouts").glob("*.parquet"))) == 2
+    code, said = run("train", file, "--resume", "--set", "update.iterations=3")
+    assert code == 0, said
+    again = read_metrics(out)
+    assert again[:2] == lines
+    assert [line["iteration"] for line in again] == [1, 2, 3]
+    other = tiny_folder.parent / "other"
+    changes = ("model.lora.rank=2", f"output.folder={other}", "update.iterations=1")
+    code, said = run("train", file, *(word for each in changes for word in ("--set", each)))
+    assert code == 0, said
+    assert (other / "model" / "adapter_config.json").exists()
+    code, said = run("train", file, "--set", f"output.folder={other}2", "--set", "engine.trl.los=1")
+    assert code == 2
+    assert "engine.trl.los: GRPOConfig has no such field" in one_line(said)
