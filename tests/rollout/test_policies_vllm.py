@@ -171,4 +171,4 @@ def test_the_server_refuses_what_it_does_not_know(served: ServerPolicy) -> None:
     from ascribe.rollout.policies import ServerError
 
     with pytest.raises(ServerError, match="name one of the server's models: 'tiny'"):
-        ServerPolicy(f"http://127.0.0.1:{served._server._port}", served.chat, "huge")
+        ServerPolicy(f"http://127.0.0.1:{served._server._address.port}", served.chat, "huge")
