@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ascribe.engines.trl.plan import Seat, SeatPlan, mixed, seats, task_rows
+from ascribe.engines.trl.plan import Seat, SeatPlan, seats, task_rows
+from ascribe.rollout.seeds import mixed
 
 
 def test_more_groups_begin_with_the_same_groups() -> None:

@@ -20,12 +20,10 @@ from ascribe.rollout.pools import (
     EnvironmentSpec,
     Failure,
     FailureKind,
-    Pool,
     PoolBroken,
     ProcessPool,
-    Told,
 )
-from tests.rollout.toys import TOY
+from tests.rollout.toys import TOY, begin, kinds
 
 ROOT = Path(__file__).parents[2]
 AGES = 30.0
@@ -52,18 +50,6 @@ def pool() -> Iterator[ProcessPool]:
     with open_pool() as pool:
         begin(pool)
         yield pool
-
-
-def begin(pool: Pool) -> None:
-    answers = pool.reset({slot: Begin(slot) for slot in range(pool.slots)})
-    assert {type(answer) for answer in answers.values()} == {Told}
-
-
-def kinds(answers: dict[int, Any]) -> dict[int, str]:
-    return {
-        slot: answer.kind.value if isinstance(answer, Failure) else "told"
-        for slot, answer in answers.items()
-    }
 
 
 def is_gone(pid: int) -> bool:

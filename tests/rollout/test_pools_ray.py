@@ -16,9 +16,8 @@ from ascribe.rollout.pools import (
     FailureKind,
     PoolBroken,
     RayPool,
-    Told,
 )
-from tests.rollout.toys import TOY
+from tests.rollout.toys import TOY, begin, kinds
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -34,18 +33,6 @@ def pool() -> Iterator[RayPool]:
     with open_pool() as pool:
         begin(pool)
         yield pool
-
-
-def begin(pool: RayPool) -> None:
-    answers = pool.reset({slot: Begin(slot) for slot in range(pool.slots)})
-    assert {type(answer) for answer in answers.values()} == {Told}
-
-
-def kinds(answers: dict[int, Any]) -> dict[int, str]:
-    return {
-        slot: answer.kind.value if isinstance(answer, Failure) else "told"
-        for slot, answer in answers.items()
-    }
 
 
 @pytest.mark.parametrize("action", ["crash", "kill"])

@@ -14,6 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from ascribe.envs import EpisodeOver
+from ascribe.rollout.pools import Begin, Failure, Pool, Told
 
 HERE = __name__
 TOY = f"{HERE}:Toy"
@@ -224,3 +225,17 @@ RETURNS: dict[str, Any] = {
     ),
 }
 MALFORMED = [kind for kind in RETURNS if kind != "odd"]
+
+
+def begin(pool: Pool) -> None:
+    """An episode in every slot."""
+    answers = pool.reset({slot: Begin(slot) for slot in range(pool.slots)})
+    assert {type(answer) for answer in answers.values()} == {Told}
+
+
+def kinds(answers: Mapping[int, Any]) -> dict[int, str]:
+    """The kind of each failure; ``told`` where there is none."""
+    return {
+        slot: answer.kind.value if isinstance(answer, Failure) else "told"
+        for slot, answer in answers.items()
+    }

@@ -1,6 +1,5 @@
 """``ascribe env``: which environments there are, and whether one keeps the contract."""
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -91,16 +90,11 @@ def _try(factory: Callable[[], Environment], name: str) -> None:
 
 def _options(given: list[str]) -> dict[str, Any]:
     """What ``--option`` said: JSON where it is JSON, else text."""
-    options: dict[str, Any] = {}
+    form = "--option takes key=value"
     for one in given:
-        key, equals, value = one.partition("=")
-        if not equals or not key.isidentifier():
-            screen.wrong_call(f"--option takes key=value, not {screen.safe(one)}")
-        try:
-            options[key] = json.loads(value)
-        except ValueError:
-            options[key] = value
-    return options
+        if not one.partition("=")[0].isidentifier():
+            screen.wrong_call(f"{form}, not {screen.safe(one)!r}")
+    return screen.settings(given, form)
 
 
 def _overview(entries: list[Entry]) -> Table:

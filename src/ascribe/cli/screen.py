@@ -55,13 +55,13 @@ def wrong_call(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def settings(texts: list[str]) -> dict[str, Any]:
-    """What ``--set name=value`` gave; a value is JSON where it can be read so, else text."""
+def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
+    """What options such as ``--set name=value`` gave; a value is JSON if it can be, else text."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            wrong_call(f"--set takes name=value, not {safe(text)!r}")
+            wrong_call(f"{form}, not {safe(text)!r}")
         try:
             found[name] = json.loads(value)
         except ValueError:

@@ -15,7 +15,7 @@ Form = Literal["q", "diff"]
 """``q``: mean of the same-action peers minus mean of the cluster (Eq. 5-7). ``diff``: the row's own
 return minus the mean of the peers that did something else (Eq. 4)."""
 
-Scale = Literal["raw", "std"]
+StepNormalise = Literal["raw", "std"]
 """``raw``: in units of the return, as the equations are written. ``std``: divided by the standard
 deviation of the cluster, so that the step term has the scale of a standardised episode term."""
 

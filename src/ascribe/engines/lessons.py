@@ -104,7 +104,7 @@ def lessons(
     """
     if demonstration.teacher == "expert":
         setup = setup.with_expert()
-    turns = turn_limit(setup, demonstration.max_turns)
+    turns = setup.turns(demonstration.max_turns)
     parser = setup.agent.parser
     say = parser.render if isinstance(parser, Writer) else str
     wanders = RandomPolicy(say)
@@ -118,14 +118,6 @@ def lessons(
     if not found:
         raise ValueError("no episode gave a lesson that fits the model's context")
     return sorted(found, key=lambda lesson: (lesson.prompt, lesson.response))
-
-
-def turn_limit(setup: Setup, wanted: int | None) -> int:
-    """After how many decisions an episode is cut; ``ValueError`` if nobody says."""
-    turns = setup.facts[1] if wanted is None else wanted
-    if turns is None:
-        raise ValueError("the environment names no limit of its own: give max_turns")
-    return turns
 
 
 def _lesson(chat: Chat, messages: Sequence[Message], answer: str) -> Lesson | None:

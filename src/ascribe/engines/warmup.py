@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.lessons import Demonstration, lessons, turn_limit
+from ascribe.engines.lessons import Demonstration, lessons
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.fingerprints.models import load_causal_lm, load_smollm2, save_model
 from ascribe.rollout import Plan, Sampling, Setup, Success, rollout, success
@@ -125,7 +125,7 @@ def _try(
     setup = replace(setup, options={**setup.options, **trial.options})
     count = setup.facts[0]
     tasks = range(trial.tasks if count is None else min(trial.tasks, count))
-    turns = turn_limit(setup, trial.max_turns)
+    turns = setup.turns(trial.max_turns)
     plan = Plan(len(tasks), 1, turns, trial.seed, tasks=tasks, sampling=trial.sampling)
     with setup.open_pool(len(tasks)) as pool:
         found = success(rollout(plan, pool, setup.agent, policy, progress=progress))

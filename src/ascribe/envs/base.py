@@ -98,7 +98,7 @@ class TextEnvironment(ABC, Generic[Episode]):
     ) -> tuple[str, Info]:
         """Begin an episode; see ``ascribe.envs.protocol`` for what seed and options mean."""
         generator = np.random.default_rng(seed)
-        task = self._pick(dict(options or {}), generator)
+        task = pick_task(dict(options or {}), self.tasks, generator)
         start = self._begin(task, generator)
         self.episode = start.episode
         self._steps, self._over = 0, False
@@ -134,16 +134,6 @@ class TextEnvironment(ABC, Generic[Episode]):
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _pick(self, options: dict[str, Any], generator: np.random.Generator) -> int:
-        task = options.pop("task", None)
-        if options:
-            raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
-        if task is None:
-            return int(generator.integers(self.tasks if self.tasks is not None else 2**62))
-        if self.tasks is not None and not 0 <= task < self.tasks:
-            raise ValueError(f"there is no task {task}; there are {self.tasks}, counted from 0")
-        return int(task)
-
     def _tell(self, outcome: Outcome) -> tuple[str, Info]:
         episode = self.episode
         assert episode is not None
@@ -163,3 +153,24 @@ class TextEnvironment(ABC, Generic[Episode]):
         if self.expert:
             self._info["expert_action"] = None if self._over else self._expert(episode)
         return self._observation, dict(self._info)
+
+
+def pick_task(options: dict[str, Any], tasks: int | None, generator: np.random.Generator) -> int:
+    """The number of the task that ``reset`` was asked for: by the option, else drawn.
+
+    Args:
+        options: of ``reset``; ``task`` is taken out, and nothing else may be there.
+        tasks: how many there are, or None if they are without end.
+        generator: draws where no task is named.
+
+    Raises:
+        ValueError: if there is no such task or option.
+    """
+    task = options.pop("task", None)
+    if options:
+        raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
+    if task is None:
+        return int(generator.integers(tasks if tasks is not None else 2**62))
+    if tasks is not None and not 0 <= task < tasks:
+        raise ValueError(f"there is no task {task}; there are {tasks}, counted from 0")
+    return int(task)

@@ -8,7 +8,7 @@ import numpy as np
 from ascribe import segments
 from ascribe.actions import KEY_FUNCTIONS, action_keys
 from ascribe.arrays import Bools, Codes8, Floats, Ints
-from ascribe.credit.peers import Form, Scale, pace, row_mix
+from ascribe.credit.peers import Form, StepNormalise, pace, row_mix
 from ascribe.fingerprints import FloatMatrix, normalised, present
 from ascribe.fingerprints.identity import identity
 from ascribe.fingerprints.ngram import ngram
@@ -117,7 +117,7 @@ class _BiPACE(BiGPO):
     form: ClassVar[Form]
 
     action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
-    step_normalise: Scale = "raw"
+    step_normalise: StepNormalise = "raw"
 
     def _step_values(
         self, table: StepTable, returns: Floats, groups: Groups, numbers: dict[str, float]

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import numpy as np
-
 from ascribe.agents.agent import Agent
 from ascribe.columns import encodable
 from ascribe.rollout.episode import Episode, Pending, Step
@@ -24,6 +22,7 @@ from ascribe.rollout.failures import (
 )
 from ascribe.rollout.policy import Policy, Request, Sampling
 from ascribe.rollout.pools.pool import Begin, Failure, FailureKind, Pool, Told
+from ascribe.rollout.seeds import mixed
 
 LOST_TOO_OFTEN = 20
 """An episode that loses its place to its neighbours' crashes so often is given up as well."""
@@ -75,11 +74,11 @@ class Plan:
 
     def sample_seed(self, episode: Episode) -> int:
         """The seed of an episode's next sample: the same in every run of the plan."""
-        return _mixed(self.seed, episode.group, episode.member, len(episode.steps), 1)
+        return mixed(self.seed, episode.group, episode.member, len(episode.steps), 1)
 
     def _begin(self, group: int) -> Begin:
         options = None if self.tasks is None else {"task": self.tasks[group]}
-        return Begin(_mixed(self.seed, group), options)
+        return Begin(mixed(self.seed, group), options)
 
 
 @dataclass(frozen=True)
@@ -397,8 +396,3 @@ def _unwritable(answers: Sequence[Told]) -> Failure | None:
         if not (encodable(told.observation) and encodable(told.info["state"])):
             return Failure(FailureKind.MALFORMED, "the environment sent text that is not Unicode")
     return None
-
-
-def _mixed(*numbers: int) -> int:
-    """One seed from several numbers, the same on every machine."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

@@ -47,6 +47,17 @@ class Setup:
         with closing(make(self.environment, **self.options)) as environment:
             return environment.tasks, getattr(environment, "horizon", None)
 
+    def turns(self, wanted: int | None) -> int:
+        """After how many decisions an episode is cut: as wanted, else the environment's own limit.
+
+        Raises:
+            ValueError: if neither says.
+        """
+        limit = self.facts[1] if wanted is None else wanted
+        if limit is None:
+            raise ValueError(f"{self.environment} names no limit of its own: give max_turns")
+        return limit
+
     def with_expert(self) -> "Setup":
         """The same, with the expert's next action in info."""
         return replace(self, options={**self.options, "expert": True})

@@ -11,6 +11,7 @@ import numpy as np
 from ascribe.rollout.episode import Episode
 from ascribe.rollout.pools.pool import Begin
 from ascribe.rollout.run import Plan
+from ascribe.rollout.seeds import mixed
 
 
 def task_rows(
@@ -106,8 +107,3 @@ class SeatPlan(Plan):
 
 def _begin(seat: Seat) -> Begin:
     return Begin(seat.seed, None if seat.task is None else {"task": seat.task})
-
-
-def mixed(*numbers: int) -> int:
-    """One seed from several numbers, the same on every machine."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

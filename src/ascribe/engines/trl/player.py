@@ -49,15 +49,3 @@ class Player:
         """Close the pool; the next episodes open another."""
         self._pool = None
         self._open.close()
-
-
-def turns(setup: Setup, wanted: int | None) -> int:
-    """After how many decisions an episode is cut.
-
-    Raises:
-        ValueError: if neither the caller nor the environment says.
-    """
-    limit = setup.facts[1] if wanted is None else wanted
-    if limit is None:
-        raise ValueError(f"{setup.environment} has no limit of steps: pass max_turns")
-    return limit

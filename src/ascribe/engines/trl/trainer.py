@@ -42,7 +42,7 @@ from ascribe.engines.trl.crediting import Iteration, Played, credit_iteration, l
 from ascribe.engines.trl.dump import dump
 from ascribe.engines.trl.numbers import episode_numbers, iteration_numbers
 from ascribe.engines.trl.plan import seats, task_rows
-from ascribe.engines.trl.player import Player, turns
+from ascribe.engines.trl.player import Player
 from ascribe.engines.trl.refusals import fingerprint_layer, refuse
 from ascribe.engines.trl.rows import Layout, Row, rows_of
 from ascribe.engines.trl.stopwatch import Stopwatch
@@ -143,7 +143,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             setup,
             agent or (setup.agent if layout == "step" else whole_chat(setup.agent)),
             Sampling(args.temperature, args.top_p, args.max_completion_length, tuple(stop)),
-            turns(setup, max_turns),
+            setup.turns(max_turns),
             failures,
             slots=max(
                 args.per_device_train_batch_size * args.steps_per_generation,

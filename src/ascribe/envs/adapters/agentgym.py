@@ -29,6 +29,7 @@ import numpy as np
 
 from ascribe.envs.adapters.remote import RemoteError, decode, post
 from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
+from ascribe.envs.base import pick_task
 from ascribe.envs.protocol import Environment, Info
 
 
@@ -93,7 +94,7 @@ class AgentGymEnvironment(WrappedEnvironment):
         return answer
 
     def _begin(self, seed: int, options: dict[str, Any]) -> Told:
-        number = self._pick(seed, options)
+        number = pick_task(options, self.tasks, np.random.default_rng(seed))
         if self._session is None:
             made = self._post("create", self.create)
             self._session = _whole(made.get(self.id_key) if isinstance(made, dict) else made)
@@ -102,17 +103,6 @@ class AgentGymEnvironment(WrappedEnvironment):
         if self._own_task:
             self.task = observation
         return Told(observation)
-
-    def _pick(self, seed: int, options: dict[str, Any]) -> int:
-        assert self.tasks is not None
-        number = options.pop("task", None)
-        if options:
-            raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
-        if number is None:
-            return int(np.random.default_rng(seed).integers(self.tasks))
-        if not 0 <= number < self.tasks:
-            raise ValueError(f"there is no task {number}; there are {self.tasks}, counted from 0")
-        return int(number)
 
     def _act(self, action: str) -> Told:
         valid = self._listed is None or action in self._listed

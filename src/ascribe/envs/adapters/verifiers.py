@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
+from ascribe.envs.base import pick_task
 from ascribe.envs.protocol import MissingExtra
 
 LIMITS = frozenset({"max_turns_reached", "timeout_reached", "prompt_too_long"})
@@ -84,21 +85,10 @@ class VerifiersEnvironment(WrappedEnvironment):
         return self._loop.run(work(), self.timeout)
 
     def _begin(self, seed: int, options: dict[str, Any]) -> Told:
-        row = self.rows[self._pick(seed, options)]
+        row = self.rows[pick_task(options, self.tasks, np.random.default_rng(seed))]
         self._wait(lambda: self._start(dict(row)))
         self.task = _text(self._messages)
         return Told(self.task)
-
-    def _pick(self, seed: int, options: dict[str, Any]) -> int:
-        assert self.tasks is not None
-        number = options.pop("task", None)
-        if options:
-            raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
-        if number is None:
-            return int(np.random.default_rng(seed).integers(self.tasks))
-        if not 0 <= number < self.tasks:
-            raise ValueError(f"there is no task {number}; there are {self.tasks}, counted from 0")
-        return int(number)
 
     async def _start(self, row: dict[str, Any]) -> None:
         await self._give_up()

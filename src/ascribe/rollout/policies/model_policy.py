@@ -4,10 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ascribe.rollout.policies.tokens import Chat
 from ascribe.rollout.policy import PromptTooLong, Request, Sample, Sampling
+from ascribe.rollout.seeds import mixed
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ModelPolicy(ABC):
             except PromptTooLong:
                 continue
             room = self.chat.room(ids, sampling.max_tokens)
-            prompts[number] = Prompt(ids, _mixed(request.seed), room)
+            prompts[number] = Prompt(ids, mixed(request.seed % 2**128), room)
         drawn = self._draw(list(prompts.values()), sampling) if prompts else []
         samples = {
             number: Sample(
@@ -67,8 +66,3 @@ class ModelPolicy(ABC):
 
     def close(self) -> None:  # noqa: B027 (not every policy holds something)
         """Give back what the policy holds."""
-
-
-def _mixed(seed: int) -> int:
-    """Any whole number as one of 32 bits, so that close ones give far ones."""
-    return int(np.random.SeedSequence(seed % 2**128).generate_state(1, np.uint32)[0])

@@ -1,5 +1,6 @@
 """Policies without a model: they choose among the actions that the environment names."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,61 +17,53 @@ def tagged(action: str) -> str:
     return f"<action>{action}</action>"
 
 
-class RandomPolicy:
+class ScriptedPolicy(ABC):
+    """Answers by a rule.
+
+    Args:
+        say: how an action is put.
+    """
+
+    def __init__(self, say: Say = tagged) -> None:
+        self.say = say
+
+    @abstractmethod
+    def _answer(self, request: Request) -> str:
+        """What to say; ``ValueError`` if the environment does not tell what the rule needs."""
+
+    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:  # noqa: ARG002
+        """One sample for each request, in the same order.
+
+        Raises:
+            ValueError: if the environment names no action, or has no expert.
+        """
+        return [Sample(self._answer(request)) for request in requests]
+
+    def close(self) -> None:  # noqa: B027 (there is nothing to close)
+        """Nothing to give back."""
+
+
+class RandomPolicy(ScriptedPolicy):
     """Any action of ``info["admissible_actions"]``, or else of ``info["example_actions"]``.
 
     All are equally likely. The choice follows from the request's seed alone.
-
-    Args:
-        say: how an action is put.
     """
 
-    def __init__(self, say: Say = tagged) -> None:
-        self.say = say
-
-    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:  # noqa: ARG002
-        """One sample for each request, in the same order.
-
-        Raises:
-            ValueError: if the environment names no action.
-        """
-        return [Sample(self.say(self._choice(request))) for request in requests]
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def _choice(self, request: Request) -> str:
+    def _answer(self, request: Request) -> str:
         actions = _named_actions(request.info)
-        return actions[int(np.random.default_rng(request.seed).integers(len(actions)))]
+        return self.say(actions[int(np.random.default_rng(request.seed).integers(len(actions)))])
 
 
-class ExpertPolicy:
+class ExpertPolicy(ScriptedPolicy):
     """The action of ``info["expert_action"]``, from environments made with ``expert=True``.
 
     Where the expert knows no way on, the answer is empty: it holds no action.
-
-    Args:
-        say: how an action is put.
     """
 
-    def __init__(self, say: Say = tagged) -> None:
-        self.say = say
-
-    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:  # noqa: ARG002
-        """One sample for each request, in the same order.
-
-        Raises:
-            ValueError: if the environment has no expert.
-        """
-        return [Sample(self._answer(request.info)) for request in requests]
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def _answer(self, info: Mapping[str, Any]) -> str:
-        if "expert_action" not in info:
+    def _answer(self, request: Request) -> str:
+        if "expert_action" not in request.info:
             raise ValueError("the environment has no expert: make it with expert=True")
-        action = info["expert_action"]
+        action = request.info["expert_action"]
         return "" if action is None else self.say(action)
 
 
