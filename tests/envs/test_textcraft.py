@@ -178,6 +178,7 @@ def test_depth_narrows_a_split() -> None:
     environment = make("textcraft", split="adapt", depth=4)
     assert environment.tasks == 11
     assert environment.reset(seed=1)[1]["task_family"] == "depth 4"
+    assert make("textcraft", depth=[1, 4]).tasks == 124 + 11
     with pytest.raises(ValueError, match="no goals of depth 9"):
         make("textcraft", depth=9)
     with pytest.raises(ValueError, match="no split 'dev'"):

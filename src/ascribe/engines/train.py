@@ -10,11 +10,12 @@ from ascribe.calibrate.setting import read_setting
 from ascribe.engines.config import Config, Keys, Refused, leaves
 from ascribe.engines.load import ConfigError, load_config
 from ascribe.engines.trl_arguments import grpo_arguments
+from ascribe.engines.verl_arguments import verl_overrides
 from ascribe.envs import MissingExtra
 from ascribe.fingerprints.models import SMOLLM2, package_folder
 from ascribe.recipes import Recipe
 
-ENGINES = {"trl": "ascribe.engines.run_trl"}
+ENGINES = {"trl": "ascribe.engines.run_trl", "verl": "ascribe.engines.run_verl"}
 """Every engine by name, and the module whose ``run`` runs a config."""
 
 MODEL = "model"
@@ -49,7 +50,10 @@ def verify(config: Config, engine: str = "trl") -> Chosen:
     """
     if engine not in ENGINES:
         raise ValueError(f"there is no engine {engine!r}; there are: {', '.join(ENGINES)}")
-    grpo_arguments(config, int(os.environ.get("WORLD_SIZE", "1")))
+    if engine == "trl":
+        grpo_arguments(config, int(os.environ.get("WORLD_SIZE", "1")))
+    else:
+        verl_overrides(config, Path("config.yaml"), Path("model"), cpu=True)
     _model(config)
     setup = config.environment.setup()
     try:

@@ -34,16 +34,18 @@ from trl.trainer.utils import use_adapter
 from ascribe.agents import Agent
 from ascribe.check import DropGroup
 from ascribe.check import Policy as Check
+from ascribe.engines.crediting import Iteration, Played, credit_iteration, light, together
+from ascribe.engines.dump import dump
+from ascribe.engines.layer import fingerprint_layer
+from ascribe.engines.numbers import episode_numbers, iteration_numbers
+from ascribe.engines.plan import seats, task_rows
+from ascribe.engines.player import Player
 from ascribe.engines.trl import batch as batches
 from ascribe.engines.trl.batch import Tensor, Tensors
 from ascribe.engines.trl.checkpoints import last_checkpoint
 from ascribe.engines.trl.conversation import Conversing, whole_chat
-from ascribe.engines.trl.crediting import Iteration, Played, credit_iteration, light, together
-from ascribe.engines.trl.dump import dump
-from ascribe.engines.trl.numbers import episode_numbers, iteration_numbers
-from ascribe.engines.trl.plan import seats, task_rows
-from ascribe.engines.trl.player import Player
-from ascribe.engines.trl.refusals import fingerprint_layer, refuse
+from ascribe.engines.trl.familiar import familiar_numbers
+from ascribe.engines.trl.refusals import refuse
 from ascribe.engines.trl.rows import Layout, Row, rows_of
 from ascribe.engines.trl.stopwatch import Stopwatch
 from ascribe.fingerprints import FloatMatrix
@@ -223,7 +225,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def _evaluated(self, groups: tuple[str, ...], local: Rollout) -> Tensors:
         """Log how the episodes went; there is nothing to learn, so the loss is 0."""
         played = gather_object([self._played(groups, local, None)])
-        self._log("eval", episode_numbers(together(played)))
+        episodes = together(played)
+        self._log("eval", episode_numbers(episodes) | familiar_numbers(episodes))
         batch = self._tensors([], 1)
         nothing = {"advantages": torch.zeros(1), "num_items_in_batch": torch.tensor(0)}
         nothing["rows_in_batch"] = torch.tensor(0)
@@ -445,7 +448,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """Log the iteration, and write it down."""
         padded = size * self.accelerator.num_processes - chosen
         rows = {"rows": chosen, "rows_skipped": counted - chosen, "rows_padded": padded}
-        self._log("train", iteration_numbers(iteration))
+        self._log("train", iteration_numbers(iteration) | familiar_numbers(iteration.counted))
         self._log("train", {f"ascribe/{name}": number for name, number in rows.items()})
         self.state.num_input_tokens_seen += iteration.rollout.clock.tokens
         self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]

@@ -1,6 +1,7 @@
 """The game: what commands do."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,7 +34,7 @@ class TextCraft(TextEnvironment[Crafting]):
     Args:
         split: ``all`` goals; ``adapt``, 200 of depth 2 or more, deepest first; ``train`` and
             ``eval``, 374 and 100 goals that do not overlap.
-        depth: only goals of this depth.
+        depth: only goals of this depth, or of one of these.
         inventory: whether every answer ends with what is carried, as ``inventory`` would tell it.
             In the original the player has to ask.
         horizon: an episode is truncated after so many commands.
@@ -47,7 +48,7 @@ class TextCraft(TextEnvironment[Crafting]):
         self,
         *,
         split: Split = "all",
-        depth: int | None = None,
+        depth: int | Sequence[int] | None = None,
         inventory: bool = False,
         horizon: int = 40,
         expert: bool = False,

@@ -1,7 +1,7 @@
 """Which goals there are, what the player of a goal is shown, and what that suggests to do."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -20,8 +20,8 @@ LONGEST_PLAN = 40
 """ADaPT's limit. A goal for which the planner needs more commands is none: nobody could win it."""
 
 
-def goals(split: Split = "all", depth: int | None = None) -> tuple[str, ...]:
-    """The goals of a split, in an order that never changes.
+def goals(split: Split = "all", depth: int | Sequence[int] | None = None) -> tuple[str, ...]:
+    """The goals of a split that have this depth or one of these, in an order that never changes.
 
     - ``all``: every item that can be crafted in 40 commands, shallow ones first, then by name.
     - ``adapt``: the first 200 of those of depth 2 or more, deepest first, then by name.
@@ -44,7 +44,8 @@ def goals(split: Split = "all", depth: int | None = None) -> tuple[str, ...]:
         found = sorted(drawn[EVAL_GOALS : EVAL_GOALS + TRAIN_GOALS], key=every.index)
     else:
         raise ValueError(f"there is no split {split!r}; there are: {', '.join(get_args(Split))}")
-    return tuple(goal for goal in found if depth is None or depths[goal] == depth)
+    wanted = {depth} if isinstance(depth, int) else depth
+    return tuple(goal for goal in found if wanted is None or depths[goal] in wanted)
 
 
 def show(goal: str, generator: np.random.Generator) -> tuple[int, ...]:

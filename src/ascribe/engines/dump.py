@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ascribe.engines.trl.crediting import Iteration
+from ascribe.engines.crediting import Iteration
 from ascribe.files import write
 from ascribe.rollout.record import States, arrow
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from ascribe.agents import Agent
-from ascribe.engines.trl.plan import Seat, SeatPlan
+from ascribe.engines.plan import Seat, SeatPlan
 from ascribe.rollout import FailurePolicy, Policy, Rollout, Sampling, Setup, rollout
 from ascribe.rollout.pools import Pool
 

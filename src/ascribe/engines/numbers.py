@@ -2,10 +2,8 @@
 
 from collections import Counter
 
-import numpy as np
-
 from ascribe.diagnose import diagnose
-from ascribe.engines.trl.crediting import Iteration
+from ascribe.engines.crediting import Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
 
@@ -23,7 +21,7 @@ def iteration_numbers(iteration: Iteration) -> Numbers:
 
 
 def episode_numbers(rollout: Rollout) -> Numbers:
-    """How the episodes went: by names of our own, and by those that TRL gives."""
+    """How the episodes went."""
     found: Numbers = {
         "episodes": len(rollout.trajectories),
         "given_up": len(rollout.given_up),
@@ -38,7 +36,7 @@ def episode_numbers(rollout: Rollout) -> Numbers:
         found["invalid_share"] = 1 - everything.valid
     if len(families) > 1:
         found |= {f"success/{one.family}": one.rate for one in families}
-    return {f"ascribe/{name}": float(value) for name, value in found.items()} | _familiar(rollout)
+    return {f"ascribe/{name}": float(value) for name, value in found.items()}
 
 
 def _credit_numbers(iteration: Iteration) -> Numbers:
@@ -50,20 +48,3 @@ def _credit_numbers(iteration: Iteration) -> Numbers:
     if seen.states is not None:
         found["singleton_share"] = seen.states.singleton_share_of_rows
     return found | {f"credit/{name}": value for name, value in iteration.credit.numbers.items()}
-
-
-def _familiar(rollout: Rollout) -> Numbers:
-    """What dashboards made for TRL show."""
-    groups: dict[str, list[float]] = {}
-    for trajectory in rollout.trajectories:
-        groups.setdefault(trajectory.group, []).append(trajectory.reward)
-    if not groups:
-        return {}
-    returns = np.concatenate(list(groups.values()))
-    cut = [step.sample.finish == "length" for t in rollout.trajectories for step in t.steps]
-    return {
-        "reward": float(returns.mean()),
-        "reward_std": float(returns.std(ddof=1)) if returns.size > 1 else 0.0,
-        "frac_reward_zero_std": float(np.mean([np.ptp(values) == 0 for values in groups.values()])),
-        "completions/clipped_ratio": float(np.mean(cut)),
-    }

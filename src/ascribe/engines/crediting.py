@@ -167,7 +167,7 @@ def _lost(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str
     kinds: dict[str, str] = {}
     for lost in rollout.given_up:
         kinds.setdefault(lost.group, lost.kind.value)
-    return {name: kinds[name] for name in groups if left[name] < needed}
+    return {name: kinds.get(name, "lost") for name in groups if left[name] < needed}
 
 
 def _touched(steps: StepTable, problems: Sequence[Problem]) -> dict[str, str]:

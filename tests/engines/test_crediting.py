@@ -8,8 +8,9 @@ import pytest
 
 from ascribe.assign import assign
 from ascribe.check import DropGroup, Raise
-from ascribe.engines.trl.crediting import Iteration, Played, credit_iteration, light
-from ascribe.engines.trl.numbers import iteration_numbers
+from ascribe.engines.crediting import Iteration, Played, credit_iteration, light
+from ascribe.engines.numbers import iteration_numbers
+from ascribe.engines.trl.familiar import familiar_numbers
 from ascribe.problems import TableError
 from ascribe.recipes import recipe
 from ascribe.rollout import FailurePolicy, GivenUp, Sample, Trajectory
@@ -176,7 +177,8 @@ def test_light_trajectories_are_credited_alike() -> None:
 
 
 def test_numbers() -> None:
-    told = iteration_numbers(credited([part(groups("a", "b"))]))
+    found = credited([part(groups("a", "b"))])
+    told = iteration_numbers(found) | familiar_numbers(found.counted)
     assert told["ascribe/episodes"] == 8
     assert told["ascribe/success"] == 0.75
     assert told["ascribe/return"] == 0.5625

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ascribe.engines.trl.plan import Seat, SeatPlan, seats, task_rows
+from ascribe.engines.plan import Seat, SeatPlan, seats, task_rows
 from ascribe.rollout.seeds import mixed
 
 

@@ -26,15 +26,17 @@ def task_rows(
         tasks: numbers of tasks; all are played, in an order drawn anew, before one is played again.
             None: the group's seed draws the task.
     """
-    return [
-        {
-            "prompt": "",  # the engine asks for it; prompts come from the environment
-            "group": f"{name}/{number}",
-            "seed": mixed(seed, number),
-            "task": None if tasks is None else _task(tasks, seed, number),
-        }
-        for number in range(count)
-    ]
+    return [task_row(number, seed, name, tasks) for number in range(count)]
+
+
+def task_row(number: int, seed: int, name: str, tasks: Sequence[int] | None) -> dict[str, Any]:
+    """Row ``number`` of ``task_rows``."""
+    return {
+        "prompt": "",  # engines ask for it; prompts come from the environment
+        "group": f"{name}/{number}",
+        "seed": mixed(seed, number),
+        "task": None if tasks is None else _task(tasks, seed, number),
+    }
 
 
 def _task(tasks: Sequence[int], seed: int, number: int) -> int:

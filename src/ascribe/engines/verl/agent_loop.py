@@ -1,0 +1,158 @@
+"""``EpisodeLoop``: verl's agent loop, which plays one episode and returns a row for each step.
+
+The episode is played by ``ascribe.rollout``, in a thread of its own: prompts, memory, parsers,
+retries and replays are those of every other rollout. An episode that fails for good becomes one row
+without a token to learn from, which carries the reason; the step goes on without it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopBase,
+    AgentLoopMetrics,
+    AgentLoopOutput,
+)
+
+from ascribe.engines.player import Player
+from ascribe.engines.verl.policy import ServedPolicy
+from ascribe.engines.verl.run_file import Run, run_of
+from ascribe.engines.verl.tasks import seat_of
+from ascribe.engines.verl.travel import FIELD, pack, pack_lost
+from ascribe.rollout import Rollout, Sampling
+from ascribe.rollout.policies import Chat, load_chat
+from ascribe.rollout.policy import Sample
+
+MOST_EPISODES = 1024
+"""Episodes that one process plays at once, at most; each waits in a thread."""
+
+
+class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
+    """Plays an episode of the run that ``data.train_files`` names."""
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """The rows of one episode, in the order of its steps.
+
+        Args:
+            sampling_params: how verl samples.
+            row: of ``Tasks``, with the number of the group's member as ``session_id``.
+        """
+        run = run_of(self.config)
+        path = str(self.config.actor_rollout_ref.model.path)
+        chat = _chat(path, int(self.rollout_config.max_model_len))
+        loop = asyncio.get_running_loop()
+        policy = ServedPolicy(chat, self.server_manager, loop, sampling_params)
+        seat = seat_of(row["seat"], int(row["session_id"]))
+
+        def play() -> Rollout:
+            with _PLAYERS.borrow(run, sampling_params) as player:
+                return player.play([seat], run.config.rollout.size, policy)
+
+        played = await loop.run_in_executor(_THREADS, play)
+        return rows(played, policy.versions, chat, whole=run.config.output.rollouts)
+
+
+def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> list[AgentLoopOutput]:
+    """Verl's rows of one episode.
+
+    Args:
+        played: the episode.
+        versions: of the weights that answered in it.
+        chat: whose end-of-turn token stands in the row of an episode that was given up.
+        whole: whether texts travel with the steps.
+    """
+    common = {
+        "min_global_steps": min(versions, default=0),
+        "max_global_steps": max(versions, default=0),
+        "turn_scores": [],
+        "tool_rewards": [],
+    }
+    if not played.trajectories:
+        end = min(chat.ends)
+        told = pack_lost(played.given_up[0])
+        extra = {**common, FIELD: told, "reward_extra_info": {"won": 0.0}}
+        return [_row(Sample("", (end,), (end,), (0.0,)), 0, 0.0, extra)]
+    trajectory = played.trajectories[0]
+    texts = pack(trajectory, whole=whole)
+    found = []
+    for step, told in zip(trajectory.steps, texts, strict=True):
+        extra = {**common, FIELD: told, "reward_extra_info": {"won": float(trajectory.won)}}
+        # verl takes the last row's reward as the episode's, and copies it to the others.
+        found.append(_row(step.sample, 1, trajectory.reward, extra))
+    return found
+
+
+def _row(sample: Sample, mask: int, reward: float, extra: Mapping[str, Any]) -> AgentLoopOutput:
+    """A row of tokens; ``mask`` is 1 if they are to be learned from."""
+    return AgentLoopOutput(
+        prompt_ids=list(sample.prompt_ids),
+        response_ids=list(sample.response_ids),
+        response_mask=[mask] * len(sample.response_ids),
+        response_logprobs=list(sample.logprobs) or None,
+        reward_score=reward,
+        num_turns=2,
+        metrics=AgentLoopMetrics(),
+        extra_fields=dict(extra),
+    )
+
+
+@dataclass
+class _Players:
+    """Players that rest between episodes, with their environments open."""
+
+    resting: list[Player] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def borrow(self, run: Run, parameters: Mapping[str, Any]) -> "_Borrowed":
+        with self.lock:
+            player = self.resting.pop() if self.resting else _player(run, parameters)
+        return _Borrowed(self, player)
+
+
+@dataclass
+class _Borrowed:
+    owner: _Players
+    player: Player
+
+    def __enter__(self) -> Player:
+        return self.player
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:  # who knows what state its pool is in
+            self.player.close()
+            return
+        with self.owner.lock:
+            self.owner.resting.append(self.player)
+
+
+_PLAYERS = _Players()
+_THREADS = ThreadPoolExecutor(MOST_EPISODES, thread_name_prefix="episode")
+
+
+def _player(run: Run, parameters: Mapping[str, Any]) -> Player:
+    config = run.config
+    setup = config.environment.setup()
+    rollout = config.rollout
+    return Player(
+        setup,
+        setup.agent,
+        Sampling(
+            float(parameters["temperature"]),
+            float(parameters["top_p"]),
+            rollout.max_tokens,
+            rollout.stop,
+        ),
+        setup.turns(rollout.max_turns),
+        rollout.failures.policy(),
+        slots=1,
+    )
+
+
+@lru_cache(maxsize=4)
+def _chat(path: str, context: int) -> Chat:
+    return load_chat(path, context)

@@ -1,0 +1,102 @@
+"""Steps on their way from agent loops to the trainer, as text beside verl's rows.
+
+verl's rows hold tokens, masks and rewards. What a step was (state, action, reward, whether it was
+valid) travels in each row's ``extra_fields``, as JSON: it is data and nothing else.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ascribe.arrays import Ints
+from ascribe.engines.crediting import light
+from ascribe.rollout.episode import Step
+from ascribe.rollout.failures import EpisodeFailure, GivenUp
+from ascribe.rollout.policy import Sample
+from ascribe.rollout.pools.pool import FailureKind
+from ascribe.rollout.run import Trajectory
+
+FIELD = "ascribe"
+"""Where it stands in ``extra_fields``."""
+
+
+def pack(trajectory: Trajectory, *, whole: bool) -> list[str]:
+    """One text for each step of a trajectory.
+
+    Args:
+        trajectory: what was played.
+        whole: whether texts and tokens travel too; they are needed to write the rollout down.
+    """
+    kept = trajectory if whole else light([trajectory])[0]
+    facts = {"group": kept.group, "name": kept.name, "task": kept.task, "family": kept.family}
+    return [
+        json.dumps({**facts, "number": number, "step": asdict(step)})
+        for number, step in enumerate(kept.steps)
+    ]
+
+
+def pack_lost(lost: GivenUp) -> str:
+    """The text of a row that stands for an episode that was given up."""
+    return json.dumps({"given_up": asdict(lost)})
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """What came with the rows of a batch."""
+
+    trajectories: tuple[Trajectory, ...]
+    rows: Ints
+    """The row of each step, in the order of the trajectories."""
+    given_up: tuple[GivenUp, ...]
+
+
+def unpack(texts: Mapping[int, str]) -> Arrived:
+    """Put trajectories together again, in the order of their names.
+
+    Args:
+        texts: by number of the row; rows that are padding are left out.
+
+    Raises:
+        ValueError: if steps of a trajectory are missing.
+    """
+    given_up: list[GivenUp] = []
+    pieces: dict[str, dict[int, tuple[int, dict[str, Any]]]] = {}
+    for row, text in texts.items():
+        piece = json.loads(text)
+        if lost := piece.get("given_up"):
+            given_up.append(GivenUp(**{**lost, "kind": _kind(lost["kind"])}))
+        else:
+            pieces.setdefault(piece["name"], {})[piece["number"]] = (row, piece)
+    trajectories, rows = [], []
+    for name in sorted(pieces):
+        found = pieces[name]
+        if sorted(found) != list(range(len(found))):
+            raise ValueError(f"{name}: steps {sorted(found)} came, and others did not")
+        whole = [found[number] for number in range(len(found))]
+        rows += [row for row, _ in whole]
+        trajectories.append(_trajectory([piece for _, piece in whole]))
+    given_up.sort(key=lambda lost: lost.trajectory)
+    return Arrived(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(given_up))
+
+
+def _trajectory(pieces: Sequence[dict[str, Any]]) -> Trajectory:
+    first = pieces[0]
+    steps = tuple(_step(piece["step"]) for piece in pieces)
+    return Trajectory(first["group"], first["name"], first["task"], first["family"], steps)
+
+
+def _step(kept: dict[str, Any]) -> Step:
+    sample: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in kept["sample"].items()
+    }
+    return replace(Step(**kept), sample=Sample(**sample))
+
+
+def _kind(value: str) -> FailureKind | EpisodeFailure:
+    if value in set(EpisodeFailure):
+        return EpisodeFailure(value)
+    return FailureKind(value)

@@ -1,0 +1,196 @@
+"""From a config to the overrides of verl's configuration.
+
+What Ascribe itself needs (environment, recipe, rollout) verl's processes read from the run's file,
+which ``data.train_files`` names. The overrides hold what verl must know.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ascribe.engines.config import Config, Refused
+
+SEQUENCE = 1024
+"""Tokens of prompt and answer together, where the config does not say and memory is no matter."""
+
+TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+SAID_ELSEWHERE = {
+    "actor_rollout_ref.actor.clip_ratio_high": "update.clip_high",
+    "actor_rollout_ref.actor.clip_ratio_low": "update.clip_low",
+    "actor_rollout_ref.actor.grad_clip": "update.max_grad_norm",
+    "actor_rollout_ref.actor.kl_loss_coef": "update.kl",
+    "actor_rollout_ref.actor.optim.lr": "update.learning_rate",
+    "actor_rollout_ref.actor.optim.lr_scheduler_type": "update.schedule",
+    "actor_rollout_ref.actor.ppo_epochs": "update.epochs",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "update.rows_per_pass",
+    "actor_rollout_ref.actor.ppo_mini_batch_size": "update.minibatches",
+    "actor_rollout_ref.actor.use_kl_loss": "update.kl",
+    "actor_rollout_ref.model.path": "model.path",
+    "actor_rollout_ref.rollout.max_model_len": "rollout.context",
+    "actor_rollout_ref.rollout.n": "rollout.size",
+    "actor_rollout_ref.rollout.temperature": "rollout.temperature",
+    "actor_rollout_ref.rollout.top_p": "rollout.top_p",
+    "algorithm.adv_estimator": "recipe.name",
+    "data.max_response_length": "rollout.max_tokens",
+    "data.train_batch_size": "rollout.groups",
+    "trainer.default_local_dir": "output.folder",
+    "trainer.save_freq": "output.save_every",
+    "trainer.total_training_steps": "update.iterations",
+}
+"""Keys of verl's that follow from the config, and the keys that say them."""
+
+
+def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) -> dict[str, Any]:
+    """Verl's keys and their values; a key with ``+`` is one that its configuration lacks.
+
+    Args:
+        config: the run.
+        run_file: where the config is written down.
+        model: folder of the model at the start.
+        cpu: whether to run without a GPU.
+
+    Raises:
+        Refused: for what verl cannot do, or if ``engine.verl`` says what a key says.
+    """
+    if config.update.layout != "step":
+        raise Refused("update.layout", "on verl rows are steps")
+    found = _data(config, run_file) | _actor(config, model) | _rollout(config) | _trainer(config)
+    if cpu:
+        found |= _on_cpu(config)
+    for name, value in config.engine.verl.items():
+        plain = name.lstrip("+")
+        if plain in SAID_ELSEWHERE:
+            raise Refused(f"engine.verl.{name}", f"is said by {SAID_ELSEWHERE[plain]}")
+        found = {key: old for key, old in found.items() if key.lstrip("+") != plain}
+        found[name] = value
+    return found
+
+
+def _data(config: Config, run_file: Path) -> dict[str, Any]:
+    context = config.rollout.context or SEQUENCE
+    return {
+        "data.train_files": str(run_file),
+        "data.val_files": str(run_file),
+        "data.custom_cls.path": "pkg://ascribe.engines.verl.tasks",
+        "data.custom_cls.name": "Tasks",
+        "data.shuffle": False,
+        "data.dataloader_num_workers": 0,
+        "data.train_batch_size": config.rollout.groups,
+        "data.max_prompt_length": context - config.rollout.max_tokens,
+        "data.max_response_length": config.rollout.max_tokens,
+    }
+
+
+def _actor(config: Config, model: Path) -> dict[str, Any]:
+    update = config.update
+    found: dict[str, Any] = {
+        "algorithm.adv_estimator": "ascribe",
+        "model.path": str(model),
+        "actor.strategy": "fsdp2",
+        "actor.fsdp_config.model_dtype": TYPES[config.model.dtype],
+        "actor.optim.lr": update.learning_rate,
+        "actor.optim.lr_scheduler_type": update.schedule,
+        "actor.optim.clip_grad": update.max_grad_norm,
+        "actor.grad_clip": update.max_grad_norm,
+        "actor.clip_ratio_low": update.clip_low,
+        "actor.clip_ratio_high": update.clip_high,
+        "actor.use_kl_loss": update.kl > 0,
+        "actor.kl_loss_coef": update.kl,
+        "actor.kl_loss_type": "low_var_kl",
+        "actor.ppo_epochs": update.epochs,
+        "actor.ppo_micro_batch_size_per_gpu": update.rows_per_pass,
+        # Rows are steps, of which there are never fewer than groups: parts are made by minibatches.
+        "actor.ppo_mini_batch_size": config.rollout.groups,
+        "actor.data_loader_seed": update.seed,
+        "actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        # What is saved for others to read is not read again.
+        "actor.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        "rollout.log_prob_micro_batch_size_per_gpu": update.rows_per_pass,
+        "ref.log_prob_micro_batch_size_per_gpu": update.rows_per_pass,
+    }
+    if config.model.attention is not None:
+        found["+model.override_config.attn_implementation"] = config.model.attention
+    if (lora := config.model.lora) is not None:
+        found["model.lora_rank"], found["model.lora_alpha"] = lora.rank, lora.alpha
+        found["model.target_modules"] = list(lora.targets) or "all-linear"
+    return {_under_actor(name): value for name, value in found.items()}
+
+
+def _under_actor(name: str) -> str:
+    """Verl's keys of model, actor, reference and rollout stand together under one name."""
+    plain = name.lstrip("+")
+    if plain.split(".")[0] not in {"actor", "model", "ref", "rollout"}:
+        return name
+    return f"{'+' if name != plain else ''}actor_rollout_ref.{plain}"
+
+
+def _rollout(config: Config) -> dict[str, Any]:
+    rollout = config.rollout
+    found: dict[str, Any] = {
+        "rollout.name": "vllm",
+        "rollout.n": rollout.size,
+        "rollout.temperature": rollout.temperature,
+        "rollout.top_p": rollout.top_p,
+        "rollout.tensor_model_parallel_size": 1,
+        "rollout.max_model_len": rollout.context or SEQUENCE,
+        "rollout.agent.default_agent_loop": "ascribe",
+        "rollout.agent.agent_loop_config_path": str(files("ascribe.engines.verl") / "agent.yaml"),
+        "rollout.calculate_log_probs": True,
+    }
+    return {_under_actor(name): value for name, value in found.items()}
+
+
+def _trainer(config: Config) -> dict[str, Any]:
+    output = config.output
+    folder = Path(output.folder).absolute()
+    return {
+        "trainer.v1.trainer_mode": "ascribe",
+        "trainer.total_training_steps": config.update.iterations,
+        "trainer.total_epochs": 1,
+        "trainer.save_freq": output.save_every or -1,
+        "trainer.max_actor_ckpt_to_keep": output.keep,
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "trainer.project_name": "ascribe",
+        "trainer.experiment_name": folder.name,
+        "trainer.logger": ["console", *output.log_to],
+        "trainer.val_before_train": False,
+        "trainer.test_freq": -1,
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": 1,
+        "reward.num_workers": 1,
+    }
+
+
+def _on_cpu(config: Config) -> dict[str, Any]:
+    """What a machine without a GPU needs besides."""
+    ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
+    episodes = config.rollout.groups * config.rollout.size
+    return {
+        "trainer.device": "cpu",
+        # Logical: Ray starts nothing where it counts too few, and says nothing.
+        "+ray_kwargs.ray_init.num_gpus": ranks,
+        "ray_kwargs.ray_init.num_cpus": 64,
+        "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        "+actor_rollout_ref.model.override_config.attn_implementation": (
+            config.model.attention or "sdpa"
+        ),
+        "actor_rollout_ref.actor.use_torch_compile": False,
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+        # Half precision is slower to learn in here, and less exact.
+        "actor_rollout_ref.actor.fsdp_config.dtype": "float32",
+        "actor_rollout_ref.ref.fsdp_config.dtype": "float32",
+        "actor_rollout_ref.rollout.enforce_eager": True,
+        "actor_rollout_ref.rollout.free_cache_engine": False,
+        "+actor_rollout_ref.rollout.enable_sleep_mode": False,
+        "actor_rollout_ref.rollout.load_format": "auto",
+        "actor_rollout_ref.rollout.max_num_seqs": max(16, episodes // ranks),
+        "actor_rollout_ref.rollout.max_num_batched_tokens": max(
+            2048, config.rollout.context or SEQUENCE
+        ),
+        "actor_rollout_ref.rollout.agent.num_workers": 1,
+    }

@@ -1,0 +1,100 @@
+"""From a config to what verl is told."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe.engines.config import Config, Refused
+from ascribe.engines.load import load_config
+from ascribe.engines.run_verl import command
+from ascribe.engines.train import verify
+from ascribe.engines.verl_arguments import SAID_ELSEWHERE, verl_overrides
+
+
+def config(**changes: Any) -> Config:
+    given = {
+        "model.path": "m",
+        "environment.name": "sokoban",
+        "output.folder": "out",
+        **{name.replace("__", "."): value for name, value in changes.items()},
+    }
+    return load_config(None, given).config
+
+
+def overrides(cpu: bool = False, **changes: Any) -> dict[str, Any]:
+    return verl_overrides(config(**changes), Path("run.yaml"), Path("model"), cpu=cpu)
+
+
+def test_what_the_config_says_verl_is_told() -> None:
+    found = overrides(
+        rollout__groups=16,
+        rollout__size=8,
+        rollout__max_tokens=512,
+        rollout__context=2560,
+        update__kl=0.01,
+        update__clip_high=0.28,
+        update__iterations=7,
+        output__save_every=0,
+    )
+    actor = "actor_rollout_ref.actor"
+    wanted = {
+        "algorithm.adv_estimator": "ascribe",
+        "trainer.v1.trainer_mode": "ascribe",
+        "data.train_files": "run.yaml",
+        "data.train_batch_size": 16,
+        "data.max_prompt_length": 2048,
+        "data.max_response_length": 512,
+        "actor_rollout_ref.rollout.n": 8,
+        "actor_rollout_ref.rollout.max_model_len": 2560,
+        f"{actor}.use_kl_loss": True,
+        f"{actor}.kl_loss_coef": 0.01,
+        f"{actor}.clip_ratio_high": 0.28,
+        "trainer.total_training_steps": 7,
+        "trainer.save_freq": -1,
+    }
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_every_key_that_is_said_elsewhere_is_told() -> None:
+    assert SAID_ELSEWHERE.keys() <= overrides().keys()
+
+
+def test_a_machine_without_a_gpu_is_told_more() -> None:
+    found = overrides(cpu=True, engine__verl={"trainer.n_gpus_per_node": 2})
+    assert found["trainer.device"] == "cpu"
+    assert found["+ray_kwargs.ray_init.num_gpus"] == 2
+    assert found["trainer.n_gpus_per_node"] == 2
+    assert "trainer.device" not in overrides()
+
+
+def test_an_override_takes_the_place_of_what_follows_from_the_config() -> None:
+    name = "actor_rollout_ref.model.override_config.attn_implementation"
+    found = overrides(cpu=True, engine__verl={name: "eager"})
+    assert found[name] == "eager"
+    assert f"+{name}" not in found
+
+
+@pytest.mark.parametrize("mark", ["", "+"])
+def test_an_override_of_what_a_key_says_is_refused(mark: str) -> None:
+    with pytest.raises(Refused, match=r"is said by update\.learning_rate"):
+        overrides(engine__verl={f"{mark}actor_rollout_ref.actor.optim.lr": 1e-3})
+
+
+def test_rows_are_steps() -> None:
+    with pytest.raises(Refused, match="on verl rows are steps"):
+        overrides(update__layout="trajectory")
+
+
+def test_a_dry_run_needs_no_verl(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    made = config(model__path=str(tmp_path))
+    assert verify(made, "verl").recipe.name == "gigpo"
+    with pytest.raises(Refused, match="rows are steps"):
+        verify(replace(made, update=replace(made.update, layout="trajectory")), "verl")
+
+
+def test_values_on_the_command_line() -> None:
+    said = command({"a": True, "b": None, "c": ["x", 1], "d": "text", "e": 1e-6})[3:]
+    assert said == ["a=true", "b=null", 'c=["x", 1]', "d=text", "e=1e-06"]

@@ -1,0 +1,105 @@
+"""Steps go to the trainer and come back the same, whatever order the rows are in."""
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascribe.engines.crediting import light
+from ascribe.engines.verl.travel import pack, pack_lost, unpack
+from ascribe.rollout.episode import Step
+from ascribe.rollout.failures import EpisodeFailure, GivenUp
+from ascribe.rollout.policy import Sample
+from ascribe.rollout.pools import FailureKind
+from ascribe.rollout.run import Trajectory
+
+texts = st.text(st.characters(), max_size=8)
+rewards = st.floats(allow_nan=False)
+samples = st.builds(
+    Sample,
+    text=texts,
+    prompt_ids=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    response_ids=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    logprobs=st.lists(st.floats(-9, 0), max_size=3).map(tuple),
+)
+steps = st.builds(
+    Step,
+    state=texts,
+    observation=texts,
+    messages=st.lists(st.fixed_dictionaries({"role": texts, "content": texts}), max_size=2),
+    sample=samples,
+    action=texts,
+    valid=st.booleans(),
+    problem=st.none() | texts,
+    reward=rewards,
+    terminated=st.booleans(),
+    truncated=st.booleans(),
+    won=st.booleans(),
+)
+several = st.lists(
+    st.builds(
+        Trajectory,
+        group=texts,
+        name=texts,
+        task=texts,
+        family=texts,
+        steps=st.lists(steps, min_size=1, max_size=3).map(tuple),
+    ),
+    max_size=4,
+    unique_by=lambda trajectory: trajectory.name,
+)
+
+
+def plain(trajectories: Sequence[Trajectory]) -> Any:
+    """Without the difference between lists and tuples."""
+    return json.loads(json.dumps([asdict(trajectory) for trajectory in trajectories]))
+
+
+@given(several, st.randoms(use_true_random=False), st.booleans())
+def test_what_is_packed_is_unpacked(
+    trajectories: list[Trajectory], shuffle: random.Random, whole: bool
+) -> None:
+    rows = [text for trajectory in trajectories for text in pack(trajectory, whole=whole)]
+    shuffle.shuffle(rows)
+    arrived = unpack(dict(enumerate(rows)))
+    wanted = sorted(trajectories, key=lambda trajectory: trajectory.name)
+    kept = wanted if whole else light(wanted)
+    assert plain(arrived.trajectories) == plain(kept)
+    assert sorted(arrived.rows) == list(range(len(rows)))
+    # The row that is told of a step is the row that the step came in.
+    told = [json.loads(rows[row])["name"] for row in arrived.rows]
+    assert told == [t.name for t in arrived.trajectories for _ in t.steps]
+
+
+def step(reward: float) -> Step:
+    return Step("s", "o", [], Sample(""), "a", True, None, reward, True, False, True)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+def test_rewards_that_are_no_numbers_arrive_as_they_are(reward: float) -> None:
+    sent = Trajectory("g", "g/0", "t", "f", (step(reward),))
+    (found,) = unpack(dict(enumerate(pack(sent, whole=False)))).trajectories
+    np.testing.assert_equal(found.steps[0].reward, reward)
+
+
+@pytest.mark.parametrize("kind", [*FailureKind, *EpisodeFailure])
+def test_an_episode_that_was_given_up_says_why(kind: FailureKind | EpisodeFailure) -> None:
+    lost = GivenUp("g", "g/1", kind, "what happened", 3)
+    sent = Trajectory("g", "g/0", "t", "f", (step(1.0),))
+    arrived = unpack({4: pack_lost(lost), 7: pack(sent, whole=False)[0]})
+    assert arrived.given_up == (lost,)
+    assert arrived.given_up[0].kind is kind
+    assert arrived.rows.tolist() == [7]
+
+
+def test_a_step_that_did_not_come_is_missed() -> None:
+    sent = Trajectory("g", "g/0", "t", "f", (step(0.0), replace(step(1.0), state="s2")))
+    with pytest.raises(ValueError, match=r"g/0: steps \[1\] came"):
+        unpack({0: pack(sent, whole=False)[1]})
