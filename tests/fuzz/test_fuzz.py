@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from fuzz.worker import FAMILIES
 
 pytestmark = pytest.mark.slow

@@ -23,12 +23,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from conftest import good_rows
+from fuzz.mutations import arrow_of, bytes_of, lines_of
+from fuzz.oracle import advantages, parse_lines
 from typer.testing import CliRunner
 
 from ascribe import Kind, Severity, StepTable, TableError, check, recipe
 from ascribe.cli import app
-from fuzz.mutations import arrow_of, bytes_of, lines_of
-from fuzz.oracle import advantages, parse_lines
 
 Outcome = tuple[str, str]
 GIGPO = recipe("gigpo")

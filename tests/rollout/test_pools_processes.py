@@ -361,7 +361,9 @@ def test_a_forgotten_pool_is_closed(tmp_path: Path) -> None:
 
 
 PARENT = """
-import sys, time
+import signal, sys, time
+# A program that a shell started in the background ignores interrupts, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from ascribe.rollout.pools import Begin, EnvironmentSpec, ProcessPool
 pool = ProcessPool(EnvironmentSpec({toy!r}), 2, 2, 1000.0, 100.0)
 pool.reset({{0: Begin(0), 1: Begin(1)}})
@@ -401,7 +403,10 @@ def test_no_orphans_when_the_parent_is_killed(doing: str) -> None:
 def test_no_orphans_when_the_parent_leaves_without_closing(ending: str) -> None:
     parent, processes = run_parent(f"sys.stderr = None; {ending}")
     with parent:
-        parent.wait(AGES)
+        try:
+            parent.wait(AGES)
+        finally:
+            parent.kill()
     assert len(processes) == 3
     assert soon(lambda: all(is_gone(pid) for pid in processes))
 
@@ -411,7 +416,10 @@ def test_an_interrupt_ends_parent_and_workers() -> None:
     with parent:
         time.sleep(0.3)
         parent.send_signal(signal.SIGINT)
-        assert parent.wait(AGES) != 0
+        try:
+            assert parent.wait(AGES) != 0
+        finally:
+            parent.kill()
     assert soon(lambda: all(is_gone(pid) for pid in processes))
 
 

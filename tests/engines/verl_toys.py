@@ -1,0 +1,212 @@
+"""A tiny model that plays two goals of TextCraft, sometimes well, and runs of verl with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ascribe.assign import assign
+from ascribe.engines.lessons import Lesson, Straying
+from ascribe.engines.load import load_config
+from ascribe.engines.supervised import Schedule, teach
+from ascribe.files import read
+from ascribe.rollout import Plan, Setup, rollout
+from ascribe.rollout.policies import ExpertPolicy, RandomPolicy
+from tests.engines.trl_toys import TEMPLATE
+
+TASKS = (0, 1)
+OPTIONS = {"split": "train", "depth": 1, "inventory": True}
+
+
+def write_tiny(folder: Path) -> Path:
+    """Write a model of two layers that was taught two goals a little, always the same."""
+    from ascribe.fingerprints.models import save_model
+    from ascribe.rollout.policies import Chat
+    from tests.rollout.conftest import random_llama
+
+    shown = _shown()
+    tokenizer = _tokenizer(message["content"] for messages, _ in shown for message in messages)
+    chat = Chat(tokenizer)
+    taught = [
+        Lesson(chat.prompt(messages), (*tokenizer(answer)["input_ids"], tokenizer.eos_token_id))
+        for messages, answer in shown
+    ]
+    model = random_llama(len(tokenizer))
+    teach(model, taught, Schedule(steps=40, batch=16, learning_rate=3e-3, most_tokens=8192))
+    return save_model(model, tokenizer, folder)
+
+
+def _shown() -> list[tuple[Any, str]]:
+    """What an expert says that sometimes does something else."""
+    setup = Setup("textcraft", OPTIONS, "plain", "serial", 1).with_expert()
+    say = setup.agent.parser.render  # type: ignore[attr-defined]
+    policy = Straying(ExpertPolicy(say), RandomPolicy(say), noise=0.1)
+    plan = Plan(60, 1, 4, tasks=TASKS * 30)
+    with setup.open_pool(8) as pool:
+        rollout(plan, pool, setup.agent, policy)
+    return policy.taught
+
+
+def _tokenizer(texts: Iterable[str]) -> Any:
+    """Bytes and pairs of them, as many as make prompts short."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=800,
+            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+        additional_special_tokens=special,
+        chat_template=TEMPLATE,
+    )
+
+
+def write_config(path: Path, model: Path, **changes: Any) -> Path:
+    """Two groups of four on the two goals; ``changes`` by section and key, with ``__`` between."""
+    import yaml
+
+    document: dict[str, Any] = {
+        "model": {"path": str(model)},
+        "environment": {"name": "textcraft", "options": OPTIONS, "style": "plain"},
+        "recipe": {"name": "gigpo"},
+        "rollout": {
+            "groups": 2,
+            "size": 4,
+            "max_turns": 4,
+            "max_tokens": 24,
+            "context": 320,
+            "tasks": list(TASKS),
+        },
+        "update": {"iterations": 1, "learning_rate": 1e-3, "kl": 0, "rows_per_pass": 8},
+        "output": {"folder": str(path.parent / "run"), "save_every": 1, "rollouts": True},
+    }
+    for name, value in changes.items():
+        section, _, key = name.partition("__")
+        document.setdefault(section, {})[key] = value
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def start(config: Path, *options: str, **environment: str) -> "subprocess.Popen[bytes]":
+    """``ascribe train --engine verl`` in a process group of its own; it talks to ``log.txt``."""
+    ascribe = Path(sys.executable).parent / "ascribe"
+    words = [str(ascribe), "train", "--engine", "verl", str(config), *options]
+    # The workers find the toys of the tests by this path.
+    root = str(Path(__file__).parents[2])
+    spy = {
+        "VERL_USE_EXTERNAL_MODULES": "tests.engines.verl_spy",
+        "SPY": str(config.parent / "spied"),
+    }
+    found = {**os.environ, "PYTHONPATH": root, **spy, **environment}
+    found.pop("OMP_NUM_THREADS", None)
+    with (config.parent / "log.txt").open("ab") as log:
+        return subprocess.Popen(
+            words, stdout=log, stderr=log, env=found, start_new_session=True, cwd=config.parent
+        )
+
+
+def train(config: Path, *options: str, **environment: str) -> list[dict[str, Any]]:
+    """Run to the end, and give the lines of ``metrics.jsonl``."""
+    running = start(config, *options, **environment)
+    code = running.wait(timeout=1200)
+    said = (config.parent / "log.txt").read_text(errors="replace")
+    assert code == 0, said[-6000:]
+    return metrics(config)
+
+
+def metrics(config: Path) -> list[dict[str, Any]]:
+    """The lines so far."""
+    path = config.parent / "run" / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def kill(running: "subprocess.Popen[bytes]") -> None:
+    """SIGKILL to the whole process group."""
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait(timeout=60)
+
+
+def wait_for(what: Any, seconds: float = 600) -> None:
+    """Until something is true."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.2)
+
+
+def dumped(config: Path) -> list[Path]:
+    """The files of rollouts, in order."""
+    return sorted((config.parent / "run" / "rollouts").glob("rollouts_*.parquet"))
+
+
+def tasks_played(config: Path) -> list[tuple[str, str]]:
+    """Group and goal of each trajectory, in order."""
+    import pyarrow.parquet as pq
+
+    found: dict[tuple[str, str], None] = {}
+    for path in dumped(config):
+        rows = pq.read_table(path, columns=["trajectory", "step", "observation"]).to_pylist()
+        first = (row for row in rows if row["step"] == 0)
+        found |= dict.fromkeys((row["trajectory"], row["observation"]) for row in first)
+    return list(found)
+
+
+def assert_credited(config: Path) -> None:
+    """What every update was given is what ``ascribe`` gives to the rollouts in the files."""
+    made = load_config(config).config.recipe.recipe()
+    files = dumped(config)
+    assert files
+    for number, path in enumerate(files, start=1):
+        steps = read(path)
+        again = assign(steps.table, made).credit.advantage
+        np.testing.assert_allclose(steps.carried["trained_advantage"].to_numpy(), again, atol=1e-6)
+        wanted = {
+            (tuple(row["prompt_ids"]), tuple(row["response_ids"]), place): value
+            for place, (row, value) in enumerate(zip(steps.carried.to_pylist(), again, strict=True))
+        }
+        _assert_same_rows(given(config, number), wanted)
+
+
+def _assert_same_rows(rows: list[dict[str, Any]], wanted: dict[Any, float]) -> None:
+    """Rows hold the right advantage on each token that was written, and padding holds nothing."""
+    left = sorted((prompt, response, value) for (prompt, response, _), value in wanted.items())
+    found = []
+    for row in rows:
+        mask = np.array(row["loss_mask"])
+        assert row["loss_mask"] == row["response_mask"]
+        if row["padding"]:
+            assert not mask.any()
+            continue
+        assert mask.all()
+        assert np.ptp(row["advantages"]) == 0
+        found.append((tuple(row["prompts"]), tuple(row["responses"]), row["advantages"][0]))
+    for one, other in zip(sorted(found), left, strict=True):
+        assert one[:2] == other[:2]
+        assert abs(one[2] - other[2]) < 1e-6
+
+
+def given(config: Path, number: int) -> list[dict[str, Any]]:
+    """The rows that an update was given, counted from 1."""
+    text = (config.parent / "spied" / f"begun_{number:05d}.json").read_text()
+    found: list[dict[str, Any]] = json.loads(text)
+    return found
