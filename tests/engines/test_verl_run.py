@@ -45,6 +45,27 @@ def test_two_ranks_and_two_servers(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert (folder / "checkpoints" / "global_step_3" / "actor").is_dir()
     assert any((folder / "model").glob("*.safetensors"))
+    # The third step was sampled from the weights that the second update left.
+    model = folder / "checkpoints" / "global_step_2" / "actor" / "huggingface"
+    rows = [row for row in toys.given(config, 3) if not row["padding"]]
+    assert surprise(folder / "model", rows) > 1e-2, "the third update did not change the model"
+    assert surprise(model, rows) < 1e-4
+
+
+def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
+    """The largest difference of the sampler's log-probabilities from those of a loaded model."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    found = []
+    for row in rows:
+        ids = torch.tensor([row["prompts"] + row["responses"]])
+        with torch.no_grad():
+            logprobs = network(ids).logits[0, :-1].log_softmax(-1)
+        own = logprobs.gather(1, ids[0, 1:, None])[-len(row["responses"]) :, 0]
+        found.append((own - torch.tensor(row["rollout_log_probs"])).abs().max().item())
+    return max(found)
 
 
 @pytest.mark.parametrize("recipe", ["hgpo", "bigpo"])
@@ -115,6 +136,7 @@ def test_smollm2(tmp_path: Path) -> None:
         tmp_path / "run.yaml",
         tmp_path / "warm",
         model__attention="eager",
+        rollout__dtype="bfloat16",
         recipe__name="sbc",
         fingerprints__layer=-12,
         rollout__context=512,

@@ -8,11 +8,12 @@ there.
 import json
 import os
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import ascribe.engines.verl.plugin  # (the platform first)
-from ascribe.engines.verl.trainer import AscribeTrainer
+import_module("ascribe.engines.verl.plugin")  # all of it, in its order: the platform comes first
+from ascribe.engines.verl.trainer import AscribeTrainer  # noqa: E402
 
 update = AscribeTrainer._update_actor
 
@@ -20,7 +21,14 @@ update = AscribeTrainer._update_actor
 def spied(self: AscribeTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
     folder = Path(os.environ["SPY"])
     folder.mkdir(exist_ok=True)
-    names = ("prompts", "responses", "advantages", "response_mask", "loss_mask")
+    names = (
+        "prompts",
+        "responses",
+        "advantages",
+        "response_mask",
+        "loss_mask",
+        "rollout_log_probs",
+    )
     found = self._get(batch, *names)
     rows = [
         {name: found[name][row].tolist() for name in names}

@@ -12,7 +12,7 @@ from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
 from ascribe.engines.config import Keys, known_keys, leaves
 from ascribe.engines.load import ConfigError, Loaded, load_config
-from ascribe.engines.train import ENGINES, MODEL, is_first_process, verify
+from ascribe.engines.train import ENGINES, MODEL, EngineFailed, is_first_process, verify
 from ascribe.engines.train import train as run
 
 STYLES = {"default": "dim", "file": "", "command line": "bold"}
@@ -48,6 +48,9 @@ def train(
         screen.wrong_call("\n".join(screen.safe(line, 400) for line in error.problems))
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
+    except EngineFailed as error:
+        screen.err.print(Text(screen.safe(error, 400), style="bold red"))
+        raise typer.Exit(1) from error
     if not dry_run:
         folder = Path(loaded.config.output.folder)
         screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))

@@ -144,9 +144,15 @@ class RolloutSection:
     max_tokens: int = key("tokens that an answer may have", 512, GIGPO)
     temperature: float = key("of sampling", 1.0, GIGPO)
     top_p: float = key("share of probability that is sampled from", 1.0, VERL)
+    dtype: Dtype | None = key(
+        "type of the weights that sample; null: as those that learn. With TRL another type makes a "
+        "copy, several times faster on a CPU",
+        None,
+    )
     stop: tuple[str, ...] = key("an answer ends after any of these texts", ())
     context: int | None = key(
-        "tokens that prompt and answer may have together; null: what the model can", None
+        "tokens that prompt and answer may have together; null: what the model can, on verl 1024",
+        None,
     )
     tasks: tuple[int, ...] | None = key("numbers of the tasks to play; null: all", None)
     states: States = key(

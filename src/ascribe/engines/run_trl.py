@@ -41,6 +41,7 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
         layer=chosen.layer,
         stop=rollout.stop,
         context=rollout.context,
+        sampling_dtype=None if rollout.dtype == config.model.dtype else rollout.dtype,
         dump_dir=folder / "rollouts" if output.rollouts else None,
         processing_class=load_chat(model).tokenizer,
         peft_config=None if config.model.lora is None else _adapters(config.model.lora),

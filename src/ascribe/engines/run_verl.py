@@ -2,18 +2,23 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config
-from ascribe.engines.train import MODEL, Chosen
+from ascribe.engines.train import MODEL, Chosen, EngineFailed, write_config
 from ascribe.engines.verl_arguments import verl_overrides
 from ascribe.rollout.policies import write_smollm2
+
+RUN = "run.yaml"
+"""The config as verl's processes read it, in the output folder."""
 
 LATEST = "latest_checkpointed_iteration.txt"
 """Where verl writes the number of the last checkpoint that is whole."""
@@ -24,7 +29,7 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG00
 
     Raises:
         ImportError: without verl.
-        RuntimeError: if verl ends with an error.
+        EngineFailed: if verl ends with an error.
     """
     if find_spec("verl") is None:
         raise ImportError(
@@ -32,14 +37,27 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG00
         )
     folder = Path(config.output.folder).absolute()
     cpu = _without_gpu(config)
-    overrides = verl_overrides(config, folder / "config.yaml", _model(config, folder), cpu=cpu)
+    write_config(_absolute(config), folder / RUN)
+    overrides = verl_overrides(config, folder / RUN, _model(config, folder), cpu=cpu)
     overrides["trainer.resume_mode"] = "auto" if resume else "disable"
-    (folder / "command.txt").write_text("\\\n  ".join(command(overrides)) + "\n", encoding="utf-8")
-    # Away from the working directory: a folder there may be taken for a package.
-    done = subprocess.run(command(overrides), cwd=folder, env=_environment(cpu), check=False)
+    words = command(overrides)
+    said = " \\\n  ".join(map(shlex.quote, words))
+    (folder / "command.txt").write_text(f"{said}\n", encoding="utf-8")
+    done = subprocess.run(words, env=_environment(cpu), check=False)
     if done.returncode:
-        raise RuntimeError(f"verl ended with code {done.returncode}; what it said stands above")
+        raise EngineFailed(f"verl ended with code {done.returncode}; what it said stands above")
     _publish(folder)
+
+
+def _absolute(config: Config) -> Config:
+    """The config with paths that mean the same in every process."""
+    given = config.fingerprints.calibration
+    calibration = None if given is None else str(Path(given).absolute())
+    return replace(
+        config,
+        output=replace(config.output, folder=str(Path(config.output.folder).absolute())),
+        fingerprints=replace(config.fingerprints, calibration=calibration),
+    )
 
 
 def command(overrides: Mapping[str, Any]) -> list[str]:
@@ -64,7 +82,13 @@ def _without_gpu(config: Config) -> bool:
 
 
 def _environment(cpu: bool) -> dict[str, str]:
-    found = {"RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1", "HYDRA_FULL_ERROR": "1"}
+    found = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HF_HUB_OFFLINE": "1",
+        "HYDRA_FULL_ERROR": "1",
+        # A folder called trl in the working directory would be taken for the package.
+        "PYTHONSAFEPATH": "1",
+    }
     if cpu:
         found["VERL_PLATFORM"] = "cpu"
     return found | dict(os.environ)

@@ -39,6 +39,10 @@ class Chosen:
     """Decoder block that fingerprints are taken from."""
 
 
+class EngineFailed(RuntimeError):  # noqa: N818 (named for what happened)
+    """The engine ended with an error, and has said which."""
+
+
 def verify(config: Config, engine: str = "trl") -> Chosen:
     """See that the environment, the model and the recipe are there and fit together.
 
@@ -103,6 +107,7 @@ def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:
         ValueError: if something that the config names is not there, if the output folder holds a
             run already, or if the run to be taken up was another one.
         ImportError: if a package is not installed.
+        EngineFailed: if the engine runs in a process of its own, and that fails.
     """
     chosen = verify(config, engine)
     if is_first_process():

@@ -27,6 +27,7 @@ SAID_ELSEWHERE = {
     "actor_rollout_ref.actor.ppo_mini_batch_size": "update.minibatches",
     "actor_rollout_ref.actor.use_kl_loss": "update.kl",
     "actor_rollout_ref.model.path": "model.path",
+    "actor_rollout_ref.rollout.dtype": "rollout.dtype",
     "actor_rollout_ref.rollout.max_model_len": "rollout.context",
     "actor_rollout_ref.rollout.n": "rollout.size",
     "actor_rollout_ref.rollout.temperature": "rollout.temperature",
@@ -130,6 +131,7 @@ def _rollout(config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rollout.name": "vllm",
         "rollout.n": rollout.size,
+        "rollout.dtype": rollout.dtype or config.model.dtype,
         "rollout.temperature": rollout.temperature,
         "rollout.top_p": rollout.top_p,
         "rollout.tensor_model_parallel_size": 1,
@@ -151,6 +153,7 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.save_freq": output.save_every or -1,
         "trainer.max_actor_ckpt_to_keep": output.keep,
         "trainer.default_local_dir": str(folder / "checkpoints"),
+        "hydra.run.dir": str(folder / "hydra"),
         "trainer.project_name": "ascribe",
         "trainer.experiment_name": folder.name,
         "trainer.logger": ["console", *output.log_to],

@@ -47,6 +47,7 @@ from ascribe.engines.trl.conversation import Conversing, whole_chat
 from ascribe.engines.trl.familiar import familiar_numbers
 from ascribe.engines.trl.refusals import refuse
 from ascribe.engines.trl.rows import Layout, Row, rows_of
+from ascribe.engines.trl.sampler import Sampler
 from ascribe.engines.trl.stopwatch import Stopwatch
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import capture
@@ -89,6 +90,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         stop: a response ends after any of these texts.
         context: tokens that prompt and response may have together; None: what the model can.
         policy: makes who answers in the episodes; None: the model itself answers.
+        sampling_dtype: type of a copy of the model that answers in its place, ``bfloat16`` or
+            ``float16``; None: no copy.
         dump_dir: where each iteration's rollouts are written, with the advantages used.
 
     Raises:
@@ -114,6 +117,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         stop: Sequence[str] = (),
         context: int | None = None,
         policy: PolicyMaker | None = None,
+        sampling_dtype: str | None = None,
         dump_dir: str | Path | None = None,
         **others: Any,
     ) -> None:
@@ -153,6 +157,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             ),
         )
         self._policy: Policy | None = None
+        self._sampler = None if sampling_dtype is None else Sampler(sampling_dtype)
         self._clock = Stopwatch()
         self.add_callback(_TakeUp(self))
 
@@ -273,7 +278,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         ):
             yield self._keeping_tokens(
                 TransformersPolicy(
-                    model,
+                    model if self._sampler is None else self._sampler.of(model),
                     self._tokenizer,
                     context=self.context,
                     template_options=self.chat_template_kwargs,

@@ -8,7 +8,7 @@ without a token to learn from, which carries the reason; the step goes on withou
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -74,11 +74,11 @@ def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> li
     }
     if not played.trajectories:
         end = min(chat.ends)
-        told = pack_lost(played.given_up[0])
+        told = pack_lost(played.given_up[0], played.retries)
         extra = {**common, FIELD: told, "reward_extra_info": {"won": 0.0}}
         return [_row(Sample("", (end,), (end,), (0.0,)), 0, 0.0, extra)]
     trajectory = played.trajectories[0]
-    texts = pack(trajectory, whole=whole)
+    texts = pack(trajectory, whole=whole, retries=played.retries)
     found = []
     for step, told in zip(trajectory.steps, texts, strict=True):
         extra = {**common, FIELD: told, "reward_extra_info": {"won": float(trajectory.won)}}
@@ -148,7 +148,8 @@ def _player(run: Run, parameters: Mapping[str, Any]) -> Player:
             rollout.stop,
         ),
         setup.turns(rollout.max_turns),
-        rollout.failures.policy(),
+        # Whether to stop is for the trainer to say: verl goes on when an episode raises.
+        replace(rollout.failures.policy(), stop=False),
         slots=1,
     )
 

@@ -3,13 +3,83 @@
 Three names become known: the estimator ``ascribe`` (``algorithm.adv_estimator``), the trainer
 ``ascribe`` (``trainer.v1.trainer_mode``), and an engine that can hand out hidden states. None of
 them does anything in runs that do not name Ascribe.
+
+verl runs in a dozen processes, and most need none of this. So each part is loaded when verl loads
+the module that it adds to, and not before.
 """
 
 import os
+import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 
-PARTS = ("engine", "estimator", "trainer")
-CPU_PARTS = ("cpu.platform", "cpu.vllm")
+PARTS = {
+    "verl.trainer.ppo.v1": "trainer",
+    "verl.workers.engine": "engine",
+}
+"""Our part by the module of verl's that it adds to."""
 
-for part in (*CPU_PARTS, *PARTS) if os.environ.get("VERL_PLATFORM") == "cpu" else PARTS:
+CPU_PARTS = {"verl.workers.rollout.replica": "cpu.vllm"}
+
+
+class AddedTo(MetaPathFinder):
+    """Loads a part of ours right after the module of verl's that it adds to.
+
+    Args:
+        parts: what is added, by the module's name.
+    """
+
+    def __init__(self, parts: dict[str, str]) -> None:
+        self.waiting = dict(parts)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 (part of the protocol)
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """The module as others find it, with our part after it."""
+        part = self.waiting.pop(fullname, None)
+        if part is None:
+            return None
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader, part)
+        return spec
+
+
+class _Then(Loader):
+    """A loader that loads something else afterwards."""
+
+    def __init__(self, loader: Loader, part: str) -> None:
+        self.loader, self.part = loader, part
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        load(self.part)
+
+
+def load(part: str) -> None:
+    """Load a part of the plug-in."""
     import_module(f"ascribe.engines.verl.{part}")
+
+
+def install() -> None:
+    """Make Ascribe known to verl, now and later."""
+    parts = dict(PARTS)
+    if os.environ.get("VERL_PLATFORM") == "cpu":
+        load("cpu.platform")
+        parts |= CPU_PARTS
+    for name in [name for name in parts if name in sys.modules]:
+        load(parts.pop(name))
+    sys.meta_path.insert(0, AddedTo(parts))
+
+
+install()

@@ -23,6 +23,7 @@ from ascribe.engines.verl.refusals import refuse
 from ascribe.engines.verl.run_file import run_of
 from ascribe.engines.verl.travel import FIELD, Arrived, unpack
 from ascribe.fingerprints import FloatMatrix
+from ascribe.rollout.failures import RolloutFailed
 
 
 @register_trainer("ascribe")
@@ -61,6 +62,8 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         arrived = self._arrived(batch)
+        if arrived.given_up and self.run.config.rollout.failures.stop:
+            raise RolloutFailed(arrived.given_up[0])
         iteration = self._credited(batch, arrived)
         advantage, counts = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.bool_)
         advantage[arrived.rows] = iteration.advantage
@@ -98,7 +101,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
             tuple(groups),
             arrived.trajectories,
             arrived.given_up,
-            0,
+            arrived.retries,
             tokens,
             self._fingerprints(batch, arrived.rows),
         )

@@ -23,24 +23,25 @@ FIELD = "ascribe"
 """Where it stands in ``extra_fields``."""
 
 
-def pack(trajectory: Trajectory, *, whole: bool) -> list[str]:
+def pack(trajectory: Trajectory, *, whole: bool, retries: int = 0) -> list[str]:
     """One text for each step of a trajectory.
 
     Args:
         trajectory: what was played.
         whole: whether texts and tokens travel too; they are needed to write the rollout down.
+        retries: how often the episode was taken up again.
     """
     kept = trajectory if whole else light([trajectory])[0]
     facts = {"group": kept.group, "name": kept.name, "task": kept.task, "family": kept.family}
     return [
-        json.dumps({**facts, "number": number, "step": asdict(step)})
+        json.dumps({**facts, "retries": retries, "number": number, "step": asdict(step)})
         for number, step in enumerate(kept.steps)
     ]
 
 
-def pack_lost(lost: GivenUp) -> str:
+def pack_lost(lost: GivenUp, retries: int = 0) -> str:
     """The text of a row that stands for an episode that was given up."""
-    return json.dumps({"given_up": asdict(lost)})
+    return json.dumps({"given_up": asdict(lost), "retries": retries})
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,8 @@ class Arrived:
     rows: Ints
     """The row of each step, in the order of the trajectories."""
     given_up: tuple[GivenUp, ...]
+    retries: int
+    """How often an episode was taken up again."""
 
 
 def unpack(texts: Mapping[int, str]) -> Arrived:
@@ -63,9 +66,12 @@ def unpack(texts: Mapping[int, str]) -> Arrived:
         ValueError: if steps of a trajectory are missing.
     """
     given_up: list[GivenUp] = []
+    retries = 0
     pieces: dict[str, dict[int, tuple[int, dict[str, Any]]]] = {}
     for row, text in texts.items():
         piece = json.loads(text)
+        if not piece.get("number"):  # once for each episode
+            retries += piece["retries"]
         if lost := piece.get("given_up"):
             given_up.append(GivenUp(**{**lost, "kind": _kind(lost["kind"])}))
         else:
@@ -79,7 +85,7 @@ def unpack(texts: Mapping[int, str]) -> Arrived:
         rows += [row for row, _ in whole]
         trajectories.append(_trajectory([piece for _, piece in whole]))
     given_up.sort(key=lambda lost: lost.trajectory)
-    return Arrived(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(given_up))
+    return Arrived(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(given_up), retries)
 
 
 def _trajectory(pieces: Sequence[dict[str, Any]]) -> Trajectory:

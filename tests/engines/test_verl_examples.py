@@ -1,0 +1,107 @@
+"""The files and commands for verl in examples and docs: they load, and verl knows their keys."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe.engines.config import Config
+from ascribe.engines.layer import fingerprint_layer
+from ascribe.engines.load import load_config
+from ascribe.engines.train import choose
+from ascribe.engines.verl_arguments import verl_overrides
+
+yaml = pytest.importorskip("yaml", reason="needs the extra verl")
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/engines/verl.md").read_text(encoding="utf-8")
+EXAMPLES = [
+    path
+    for path in sorted((ROOT / "examples/train").glob("*.yaml"))
+    if load_config(path).config.engine.verl
+]
+SHOWN = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+LAYERS = {"1.5b": -12, "7b": -8}
+SMALLEST = {"model.path": "m", "environment.name": "sokoban", "output.folder": "out"}
+
+
+def overrides(config: Config) -> dict[str, Any]:
+    cpu = config.engine.verl.get("trainer.device") == "cpu"
+    return verl_overrides(config, Path("run.yaml"), Path("model"), cpu=cpu)
+
+
+def assert_verl_knows(names: list[str]) -> None:
+    """A plain key is in verl's configuration, and a key with ``+`` is not."""
+    spec = find_spec("verl")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs verl: scripts/make_env.sh FOLDER verl-cpu")
+    file = Path(spec.origin).parent / "trainer/config/_generated_ppo_trainer.yaml"
+    known = yaml.safe_load(file.read_text(encoding="utf-8"))
+    wrong = [name for name in names if _is_in(known, name.lstrip("+")) == name.startswith("+")]
+    assert not wrong
+
+
+def _is_in(node: Any, dotted: str) -> bool:
+    for part in dotted.split("."):
+        if not isinstance(node, dict) or part not in node:
+            return False
+        node = node[part]
+    return True
+
+
+def test_the_papers_runs_and_this_machines_are_there() -> None:
+    runs = {f"{env}_qwen{size}" for env in ("alfworld", "textcraft", "webshop") for size in LAYERS}
+    small = {"textcraft_tiny_verl", "textcraft_smollm2_verl"}
+    assert {path.stem for path in EXAMPLES} == runs | small
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_run_for_verl(path: Path) -> None:
+    config = load_config(path).config
+    found = overrides(config)
+    ranks = found["trainer.n_gpus_per_node"]
+    assert config.episodes % ranks == 0
+    assert ranks % found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 0
+    chosen = choose(config)
+    assert chosen.recipe.name == "bipace_q"
+    assert fingerprint_layer(chosen.recipe, chosen.layer) is not None
+    assert config.output.folder == f"runs/{path.stem}"
+    assert f"examples/train/{path.name}" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", LAYERS)
+@pytest.mark.parametrize("environment", ["alfworld", "textcraft", "webshop"])
+def test_a_run_of_the_papers_has_their_numbers(environment: str, size: str) -> None:
+    config = load_config(ROOT / f"examples/train/{environment}_qwen{size}.yaml").config
+    assert config.environment.name == environment
+    assert size in config.model.path.lower()
+    assert config.recipe.preset == f"qwen2.5-{size}"
+    assert config.fingerprints.layer == LAYERS[size]
+    assert (config.rollout.groups, config.rollout.size) == (16, 8)
+    assert (config.update.learning_rate, config.update.kl) == (5e-7, 0.01)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_verl_knows_the_keys_of_an_example(path: Path) -> None:
+    assert_verl_knows(list(overrides(load_config(path).config)))
+
+
+def test_the_page_shows_files() -> None:
+    assert len(SHOWN) >= 4
+
+
+@pytest.mark.parametrize("text", SHOWN, ids=range(len(SHOWN)))
+def test_what_the_page_shows_is_for_verl(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    found = overrides(load_config(file, SMALLEST).config)
+    assert_verl_knows(list(found))
+
+
+def test_verl_knows_the_keys_of_the_command_on_the_page() -> None:
+    (command,) = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
+    names = re.findall(r"(?:^|[\s'])([a-z][\w.]+)=", command)
+    assert len(names) > 20
+    assert_verl_knows(names)
