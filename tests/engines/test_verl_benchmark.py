@@ -29,6 +29,8 @@ WHOLE = {
     "step_seconds",
     "rows",
     "paired_ratio",
+    "paired_low",
+    "paired_high",
     "null_ratio",
 }
 METRICS = {

@@ -92,7 +92,7 @@ def test_grpo_is_verls_own_on_single_turns(tiny: Path, tmp_path: Path) -> None:
     toys.train(config)
     toys.assert_credited(config)
     steps = toys.read(toys.dumped(config)[0])
-    rewards = torch.from_numpy(steps.table.reward).float()[:, None]
+    rewards = torch.tensor(steps.table.reward.tolist())[:, None]
     groups = np.array(steps.table.group.texts())
     own, _ = compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), groups)
     trained = steps.carried["trained_advantage"].to_numpy()

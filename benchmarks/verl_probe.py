@@ -1,0 +1,113 @@
+"""Loaded by verl in its processes: runs the phases of each step in two ways, and notes their time.
+
+``VERL_USE_EXTERNAL_MODULES=benchmarks.verl_probe``; a line for each run goes to the file that
+``PROBE`` names.
+
+In the way ``verl`` the trainer's own methods are those of verl, with its estimator ``grpo``, and
+rows carry no steps and no fingerprints. In the way ``ascribe`` nothing is changed. The update is of
+the same rows and by the same method in both. Every run begins with the rows as they were sampled.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import transfer_queue
+from tensordict import NonTensorStack
+
+import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
+from ascribe.engines.verl.engine import FINGERPRINT
+from ascribe.engines.verl.trainer import AscribeTrainer, PPOTrainerSync
+from ascribe.engines.verl.travel import FIELD
+
+Phase = Callable[[Any, Any, dict[str, Any]], Any]
+
+PHASES = {
+    "old_log_prob": "_compute_old_log_prob",
+    "adv": "_compute_advantage",
+    "update_actor": "_update_actor",
+}
+OURS: dict[str, Phase] = {phase: getattr(AscribeTrainer, name) for phase, name in PHASES.items()}
+VERLS: dict[str, Phase] = {
+    "old_log_prob": PPOTrainerSync._compute_old_log_prob,
+    "adv": PPOTrainerSync._compute_advantage,
+    "update_actor": OURS["update_actor"],
+}
+FIRST = ("verl", "ascribe")
+"""What runs in the first step, in which everything is slow."""
+LATER = (("ascribe", "verl", "verl", "ascribe"), ("verl", "ascribe", "ascribe", "verl"))
+"""What runs in later steps by turns: who comes first after generation is not always the same."""
+
+
+class Rows:
+    """A sampled batch, as it is given to every run anew."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+        found = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id)
+        self.fields = [str(name) for name in found.keys()]  # noqa: SIM118 (it iterates over rows)
+        self.masks = found.select("response_mask", "loss_mask")
+        self.extra = [dict(getattr(one, "data", one)) for one in found["extra_fields"]]
+
+    def given(self, way: str) -> Any:
+        """The batch before the first phase."""
+        kept = [
+            {name: value for name, value in one.items() if way == "ascribe" or name != FIELD}
+            for one in self.extra
+        ]
+        fields = self.masks.clone()
+        fields["extra_fields"] = NonTensorStack(*kept)
+        transfer_queue.kv_batch_put(
+            keys=self.batch.keys, partition_id=self.batch.partition_id, fields=fields
+        )
+        return replace(self.batch, fields=list(self.fields))
+
+
+def run(trainer: Any, way: str, rows: Rows, metrics: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """All phases in one way: the batch after them, and the seconds of each."""
+    batch, seconds = rows.given(way), {}
+    with estimator(trainer, "grpo" if way == "verl" else "ascribe"):
+        for phase, work in (VERLS if way == "verl" else OURS).items():
+            if way == "verl":
+                batch.fields = [name for name in batch.fields if name != FINGERPRINT]
+            started = time.perf_counter()
+            batch = work(trainer, batch, metrics)
+            seconds[phase] = time.perf_counter() - started
+    return batch, seconds
+
+
+@contextmanager
+def estimator(trainer: Any, name: str) -> Iterator[None]:
+    """Inside, this is ``algorithm.adv_estimator``."""
+    algorithm = trainer.config.algorithm
+    before, algorithm.adv_estimator = algorithm.adv_estimator, name
+    try:
+        yield
+    finally:
+        algorithm.adv_estimator = before
+
+
+def in_both_ways(trainer: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+    """Stands for all phases of a step."""
+    rows, number = Rows(batch), trainer.global_steps
+    with Path(os.environ["PROBE"]).open("a") as lines:
+        for way in FIRST if number == 1 else LATER[number % 2]:
+            batch, seconds = run(trainer, way, rows, metrics)
+            told = {"step": number, "way": way, "rows": len(batch), **seconds}
+            lines.write(json.dumps(told) + "\n")
+    return batch
+
+
+def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (verl names it)
+    """The phase has run already."""
+    return batch
+
+
+AscribeTrainer._compute_old_log_prob = in_both_ways
+AscribeTrainer._compute_advantage = done
+AscribeTrainer._update_actor = done
