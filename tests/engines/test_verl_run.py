@@ -68,12 +68,44 @@ def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("recipe", ["hgpo", "bigpo"])
-def test_what_is_learned_is_the_credit(tiny: Path, tmp_path: Path, recipe: str) -> None:
-    changes = {"fingerprints__layer": -1} if recipe == "bigpo" else {}
-    config = toys.write_config(tmp_path / "run.yaml", tiny, recipe__name=recipe, **changes)
-    toys.train(config)
+def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:
+    """verl leaves out groups whose episodes all earned the same, and plays others instead."""
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tiny,
+        recipe__name="hgpo",
+        engine__verl={"algorithm.filter_groups.enable": True},
+    )
+    (line,) = toys.train(config)
     toys.assert_credited(config)
+    steps = toys.read(toys.dumped(config)[0])
+    groups = np.array(steps.table.group.texts())
+    earned = [steps.table.reward[groups == name].sum() for name in np.unique(groups)]
+    assert len(earned) == 2
+    assert all(0 < total < 4 for total in earned)
+    assert line["ascribe/signal_share"] > 0
+
+
+def test_with_gspo_clip_higher_and_kl(tiny: Path, tmp_path: Path) -> None:
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tiny,
+        recipe__name="bigpo",
+        fingerprints__layer=-1,
+        update__kl=0.01,
+        update__clip_high=0.28,
+        update__minibatches=2,
+        update__rows_per_pass=2,
+        engine__verl={
+            "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
+            "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
+        },
+    )
+    lines = toys.train(config)
+    assert_learned(lines, 1)
+    toys.assert_credited(config)
+    assert lines[0]["actor/kl_coef"] == 0.01
+    assert math.isfinite(lines[0]["actor/kl_loss"])
 
 
 def test_grpo_is_verls_own_on_single_turns(tiny: Path, tmp_path: Path) -> None:

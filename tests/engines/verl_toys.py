@@ -1,4 +1,7 @@
-"""A tiny model that plays two goals of TextCraft, sometimes well, and runs of verl with it."""
+"""A tiny model that plays two goals of TextCraft, sometimes well, and runs of verl with it.
+
+``python -m tests.engines.verl_toys FOLDER`` writes the model.
+"""
 
 import json
 import os
@@ -210,3 +213,7 @@ def given(config: Path, number: int) -> list[dict[str, Any]]:
     text = (config.parent / "spied" / f"begun_{number:05d}.json").read_text()
     found: list[dict[str, Any]] = json.loads(text)
     return found
+
+
+if __name__ == "__main__":
+    write_tiny(Path(sys.argv[1]))
