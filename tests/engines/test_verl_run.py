@@ -1,6 +1,7 @@
 """Real runs of verl on the CPU: Ray, TransferQueue, FSDP2 over gloo, and servers of vLLM."""
 
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from tests.engines import verl_toys as toys
 from tests.engines.trl_toys import HALL
 
-pytest.importorskip("verl", reason="needs verl: scripts/make_env.sh FOLDER verl-cpu")
+if find_spec("verl") is None:
+    pytest.skip("needs verl: scripts/make_env.sh FOLDER verl-cpu", allow_module_level=True)
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 

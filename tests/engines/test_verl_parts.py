@@ -1,0 +1,393 @@
+"""The parts of the plug-in, one by one, in this process; test_verl_run has them all together."""
+
+import asyncio
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ascribe.engines.verl.travel import unpack
+from ascribe.rollout import Plan, Rollout, Setup, rollout
+from ascribe.rollout.failures import GivenUp
+from ascribe.rollout.policy import Request, Sample, Sampling
+from ascribe.rollout.pools import FailureKind
+from ascribe.rollout.run import Clock
+from tests.engines import verl_toys as toys
+from tests.engines.trl_toys import HALL
+
+if find_spec("verl") is None:
+    pytest.skip("needs verl: scripts/make_env.sh FOLDER verl-cpu", allow_module_level=True)
+os.environ.setdefault("VERL_PLATFORM", "cpu")
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.filterwarnings("ignore"),  # verl and what it loads warn of much
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return toys.write_config(
+        tmp_path / "run.yaml", tmp_path, environment__name=HALL, environment__options={}
+    )
+
+
+# The estimator.
+
+
+def test_the_estimator_lays_the_credit_of_rows_on_their_tokens() -> None:
+    import torch
+
+    from ascribe.engines.verl.estimator import credited, estimate
+
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    with credited(np.array([0.5, -2.0])):
+        advantages, returns = estimate(torch.zeros(2, 3), mask, index=["a", "b"])
+    assert advantages.tolist() == returns.tolist() == [[0.5, 0.5, 0.0], [-2.0, -0.0, -0.0]]
+    with pytest.raises(RuntimeError, match=r"trainer\.v1\.trainer_mode=ascribe as well"):
+        estimate(torch.zeros(2, 3), mask)
+
+
+def test_verl_knows_the_names() -> None:
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl.workers.engine import EngineRegistry
+
+    from ascribe.engines.verl.engine import FingerprintEngine
+    from ascribe.engines.verl.estimator import estimate
+    from ascribe.engines.verl.trainer import AscribeTrainer
+
+    assert get_adv_estimator_fn("ascribe") is estimate
+    assert get_trainer_cls("ascribe") is AscribeTrainer
+    assert EngineRegistry.get_engine_cls("language_model", "fsdp2") is FingerprintEngine
+
+
+# The plug-in.
+
+
+def test_a_part_is_loaded_after_the_module_that_it_adds_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ascribe.engines.verl import plugin
+
+    (tmp_path / "adds_to_me.py").write_text("ready = True")
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded: list[bool] = []
+    monkeypatch.setattr(plugin, "load", lambda _: loaded.append(sys.modules["adds_to_me"].ready))
+    finder = plugin.AddedTo({"adds_to_me": "part"})
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    importlib.import_module("json")
+    assert not loaded
+    importlib.import_module("adds_to_me")
+    assert loaded == [True]
+    del sys.modules["adds_to_me"]
+    importlib.import_module("adds_to_me")
+    assert loaded == [True]
+
+
+# Tasks.
+
+
+def test_tasks_are_the_same_whoever_asks(config: Path) -> None:
+    from ascribe.engines.verl.tasks import Tasks, seat_of
+
+    tasks = Tasks(str(config), tokenizer=None, config=None)
+    assert len(tasks) > 10**9
+    assert tasks[7] == Tasks([str(config)])[7]
+    row = tasks[3]
+    seat = seat_of(row["seat"], 2)
+    assert (seat.group, seat.member) == ("train/3", 2)
+    assert seat.task in toys.TASKS
+    assert row["agent_name"] == "ascribe"
+
+
+@pytest.mark.parametrize("files", ["train.parquet", ["a.yaml", "b.yaml"], []])
+def test_train_files_must_be_a_run(files: Any) -> None:
+    from ascribe.engines.verl.tasks import Tasks
+
+    with pytest.raises(ValueError, match="must be the YAML file of an Ascribe run"):
+        Tasks(files)
+
+
+# What cannot be.
+
+
+def verl_config(config: Path, **changes: Any) -> Any:
+    """verl's own configuration, as far as it is looked at."""
+    from omegaconf import OmegaConf
+
+    made = OmegaConf.create(
+        {
+            "algorithm": {"adv_estimator": "ascribe", "use_kl_in_reward": False},
+            "actor_rollout_ref": {"rollout": {"n": 4, "max_model_len": 320}},
+            "data": {"train_files": str(config), "train_batch_size": 2, "shuffle": False},
+            "trainer": {"test_freq": -1, "val_before_train": False},
+        }
+    )
+    for name, value in changes.items():
+        OmegaConf.update(made, name.replace("__", "."), value, force_add=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"algorithm__adv_estimator": "grpo"}, "it must be ascribe"),
+        ({"algorithm__use_kl_in_reward": True}, "use actor.use_kl_loss"),
+        ({"actor_rollout_ref__rollout__n": 8}, "rollout.size of the run is 4"),
+        ({"data__train_batch_size": 16}, "rollout.groups of the run is 2"),
+        ({"data__shuffle": True}, "set it to False"),
+        ({"trainer__test_freq": 5}, "there is no validation here"),
+        ({"trainer__val_before_train": True}, "there is no validation here"),
+        ({"actor_rollout_ref__rollout__max_model_len": None}, "must be given"),
+    ],
+)
+def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], said: str) -> None:
+    from ascribe.engines.verl.refusals import refuse
+    from ascribe.engines.verl.run_file import run_of
+
+    right = verl_config(config)
+    refuse(right, run_of(right))
+    with pytest.raises(ValueError, match=said):
+        refuse(verl_config(config, **changes), run_of(right))
+
+
+def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> None:
+    from ascribe.engines.verl.refusals import refuse
+    from ascribe.engines.verl.run_file import run_of
+
+    path = toys.write_config(
+        tmp_path / "run.yaml", tmp_path, recipe__name="bipace_q", fingerprints__layer=-1
+    )
+    made = verl_config(path, algorithm__rollout_correction={"bypass_mode": True})
+    with pytest.raises(ValueError, match="bypass_mode: fingerprints come from the pass"):
+        refuse(made, run_of(made))
+
+
+# Episodes.
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs in a thread, as verl's does."""
+    made = asyncio.new_event_loop()
+    thread = threading.Thread(target=made.run_forever)
+    thread.start()
+    yield made
+    made.call_soon_threadsafe(made.stop)
+    thread.join()
+    made.close()
+
+
+class Server:
+    """Answers every prompt with its last token and the end of a turn."""
+
+    def __init__(self, end: int) -> None:
+        self.end, self.asked = end, []  # type: ignore[var-annotated]
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
+    ) -> Any:
+        self.asked.append((request_id, sampling_params))
+        said = [prompt_ids[-1], self.end][: sampling_params["max_tokens"]]
+        extra = {"global_steps": len(self.asked)}
+        return SimpleNamespace(token_ids=said, log_probs=[-1.0] * len(said), extra_fields=extra)
+
+
+def chat() -> Any:
+    from ascribe.rollout.policies import Chat
+    from tests.engines.trl_toys import tokenizer
+
+    return Chat(tokenizer(), context=400)
+
+
+def test_a_thread_asks_the_servers(loop: asyncio.AbstractEventLoop) -> None:
+    from ascribe.engines.verl.policy import ServedPolicy
+
+    made = chat()
+    server = Server(min(made.ends))
+    policy = ServedPolicy(made, server, loop, {"temperature": 0.5, "logprobs": True})
+    request = Request([{"role": "user", "content": "Where now?"}], seed=7)
+    samples = policy([request, request], Sampling(max_tokens=5, stop=("!",)))
+    assert [sample.finish for sample in samples] == ["stop", "stop"]
+    assert samples[0].response_ids[-1] in made.ends
+    assert samples[0].logprobs == (-1.0, -1.0)
+    assert len({name for name, _ in server.asked}) == 1
+    asked = server.asked[0][1]
+    assert asked["temperature"] == 0.5
+    assert asked["max_tokens"] == 5
+    assert asked["stop"] == ["!"]
+    assert asked["stop_token_ids"] == sorted(made.ends)
+    assert policy.versions == [1, 2]
+    (cut,) = policy([request], Sampling(max_tokens=1))
+    assert cut.finish == "length"
+
+
+def played(loop: asyncio.AbstractEventLoop) -> tuple[Rollout, list[int], Any]:
+    from ascribe.engines.verl.policy import ServedPolicy
+
+    made = chat()
+    policy = ServedPolicy(made, Server(min(made.ends)), loop, {})
+    setup = Setup(HALL, {"wish": "?"}, "plain", "serial", 1)
+    with setup.open_pool(1) as pool:
+        found = rollout(Plan(1, 1, 3), pool, setup.agent, policy)
+    return found, policy.versions, made
+
+
+def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
+    from ascribe.engines.verl.agent_loop import rows
+    from ascribe.engines.verl.travel import FIELD
+
+    found, versions, made = played(loop)
+    (trajectory,) = found.trajectories
+    made_rows = rows(found, versions, made, whole=True)
+    assert len(made_rows) == len(trajectory.steps) == 3
+    for row, step in zip(made_rows, trajectory.steps, strict=True):
+        assert row.prompt_ids == list(step.sample.prompt_ids)
+        assert row.response_ids == list(step.sample.response_ids)
+        assert row.response_mask == [1] * len(row.response_ids)
+        assert row.reward_score == trajectory.reward
+        assert (row.extra_fields["min_global_steps"], row.extra_fields["max_global_steps"]) == (
+            1,
+            3,
+        )
+    arrived = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(made_rows)})
+    assert arrived.trajectories[0].steps[2].sample == trajectory.steps[2].sample
+
+
+def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> None:
+    from ascribe.engines.verl.agent_loop import rows
+    from ascribe.engines.verl.travel import FIELD
+
+    lost = GivenUp("g", "g/0", FailureKind.CRASHED, "gone", 2)
+    found = Rollout((), (), (lost,), Clock(0.0, 0.0, 0.0, 0), 3)
+    (row,) = rows(found, [], chat(), whole=False)
+    assert row.response_mask == [0]
+    arrived = unpack({0: row.extra_fields[FIELD]})
+    assert arrived.given_up == (lost,)
+    assert arrived.retries == 3
+    assert not arrived.trajectories
+
+
+def test_players_rest_between_episodes_unless_something_broke(config: Path) -> None:
+    from ascribe.engines.verl.agent_loop import _Players
+    from ascribe.engines.verl.run_file import read_run
+
+    players, run = _Players(), read_run(str(config))
+    parameters = {"temperature": 0.7, "top_p": 0.9}
+    with players.borrow(run, parameters) as first:
+        assert first.sampling == Sampling(0.7, 0.9, 24)
+        assert first.max_turns == 4
+        with players.borrow(run, parameters) as second:
+            assert second is not first
+    with pytest.raises(KeyError), players.borrow(run, parameters):
+        raise KeyError
+    assert len(players.resting) == 1
+
+
+# The engine.
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_where_prompts_end(together: bool) -> None:
+    import torch
+    from verl.utils.tensordict_utils import get_tensordict
+
+    from ascribe.engines.verl.engine import last_prompt_tokens
+
+    def nested(*lengths: int) -> Any:
+        parts = [torch.arange(length) for length in lengths]
+        return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+
+    batch = get_tensordict(
+        {"input_ids": nested(5, 9, 4), "prompts": nested(3, 2, 1)},
+        {"use_remove_padding": together},
+    )
+    places = last_prompt_tokens(batch, lambda tokens: -tokens % 8)
+    if together:
+        assert places.shape == (1, 24)
+        assert places.positions.tolist() == [2, 5 + 1, 14 + 0]
+    else:
+        assert places.shape == (3, 9)
+        assert places.positions.tolist() == [2, 1, 0]
+
+
+# The processor as a device.
+
+
+def test_the_platform_is_complete() -> None:
+    import torch
+
+    from ascribe.engines.verl.cpu import platform
+
+    made = platform.Processor()
+    assert made.is_available()
+    assert made.device_count() == 1
+    assert made.communication_backend_name() == "gloo"
+    assert made.ray_resource_options(2) == {"num_gpus": 2}
+    assert not made.is_ipc_supported()
+    assert made.get_device_capability() == (None, None)
+    assert made.rollout_env_vars().keys() == platform.SERVER.keys()
+    assert made.current_device() == "cpu"
+    with made.nvtx_range("name"):
+        made.manual_seed(3)
+    first = torch.rand(1)
+    made.manual_seed_all(3)
+    assert torch.rand(1) == first
+    assert torch.cpu.memory_allocated() == 0
+    assert torch.cpu.mem_get_info() == (0, 0)
+    assert torch.cpu.empty_cache() is None
+
+
+def test_vllm_is_found_under_its_name() -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    assert version("vllm").endswith("+cpu")
+    with pytest.raises(PackageNotFoundError):
+        version("no-such-package")
+
+
+def test_a_device_is_named_once(tmp_path: Path) -> None:
+    import torch.distributed as distributed
+
+    distributed.init_process_group(
+        "cpu:gloo,cpu:gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1
+    )
+    try:
+        assert distributed.get_world_size() == 1
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_an_episode_of_the_agent_loop(
+    config: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ascribe.engines.verl import agent_loop
+    from ascribe.engines.verl.tasks import Tasks
+
+    made = chat()
+    monkeypatch.setattr(agent_loop, "_chat", lambda *_: made)
+    playing = agent_loop.EpisodeLoop.__new__(agent_loop.EpisodeLoop)
+    playing.config = verl_config(config, actor_rollout_ref__model__path=str(config.parent))
+    playing.rollout_config = playing.config.actor_rollout_ref.rollout
+    playing.server_manager = Server(min(made.ends))
+    parameters = {"temperature": 1.0, "top_p": 1.0}
+    episode = playing.run(parameters, session_id=1, **Tasks(str(config))[0])
+    found = asyncio.run_coroutine_threadsafe(episode, loop).result(60)
+    assert 1 <= len(found) <= 4
+    for player in agent_loop._PLAYERS.resting:
+        player.close()
+    agent_loop._PLAYERS.resting.clear()
+
+
+def test_a_sample_without_tokens_makes_no_logprobs() -> None:
+    from ascribe.engines.verl.agent_loop import _row
+
+    assert _row(Sample("", (1,), (2,)), 1, 0.0, {}).response_logprobs is None
