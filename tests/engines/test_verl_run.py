@@ -169,7 +169,6 @@ def test_smollm2(tmp_path: Path) -> None:
     config = toys.write_config(
         tmp_path / "run.yaml",
         tmp_path / "warm",
-        model__attention="eager",
         rollout__dtype="bfloat16",
         recipe__name="sbc",
         fingerprints__layer=-12,

@@ -65,9 +65,7 @@ class ModelSection:
     path: str = key("a model folder with safetensors, or smollm2")
     dtype: Dtype = key("type of the weights; float32 where all of them are trained", "float32", TRL)
     attention: Attention | None = key(
-        "how attention is computed; eager learns twice as fast as sdpa on a CPU; null: the "
-        "model's own choice",
-        None,
+        "how attention is computed; null: the model's own choice", None
     )
     lora: LoraSection | None = key(
         "adapters in place of all weights; null: all weights learn", None

@@ -184,9 +184,6 @@ def _on_cpu(config: Config) -> dict[str, Any]:
         ),
         "actor_rollout_ref.actor.use_torch_compile": False,
         "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
-        # Half precision is slower to learn in here, and less exact.
-        "actor_rollout_ref.actor.fsdp_config.dtype": "float32",
-        "actor_rollout_ref.ref.fsdp_config.dtype": "float32",
         "actor_rollout_ref.rollout.enforce_eager": True,
         "actor_rollout_ref.rollout.free_cache_engine": False,
         "+actor_rollout_ref.rollout.enable_sleep_mode": False,
