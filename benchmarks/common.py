@@ -9,9 +9,10 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,7 +24,7 @@ from ascribe import StepTable
 from ascribe.table import Coded
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-PACKAGES = ("ascribe", "numpy", "pyarrow", "rapidfuzz")
+PACKAGES = ("ascribe", "numpy", "pyarrow", "rapidfuzz", "torch", "transformers", "trl", "verl")
 
 # Figures.
 
@@ -87,8 +88,16 @@ def _header(bench: str, *, quick: bool) -> dict[str, Any]:
             "load": round(os.getloadavg()[0], 1),
         },
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": _installed(),
     }
+
+
+def _installed() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _cpu() -> str:

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Row, good_rows, write_jsonl
 from typer.testing import CliRunner, Result
 
 from ascribe import RECIPES, StepTable, __version__, assign, recipe
 from ascribe.cli import app, screen
 from ascribe.files import SUFFIXES, read
+from tests.conftest import Row, good_rows, write_jsonl
 
 pytestmark = pytest.mark.unit
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import good_rows
 
 from ascribe import Kind, StepTable, TableError
 from ascribe.columns import KNOWN_COLUMNS, columns_from_rows
 from ascribe.table import MISSING_STEP
+from tests.conftest import good_rows
 
 pytestmark = pytest.mark.unit
 

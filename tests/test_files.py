@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Row, good_rows, write_jsonl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ascribe import Kind, StepTable, TableError, check, recipe
 from ascribe.files import SEAL_MARK, SEAL_SIZE, SUFFIXES, read, write
+from tests.conftest import Row, good_rows, write_jsonl
 
 pytestmark = pytest.mark.unit
 

@@ -4,12 +4,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from conftest import Row, good_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, TableError, recipe
 from ascribe.table import Coded
+from tests.conftest import Row, good_rows
 
 pytestmark = pytest.mark.unit
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from conftest import Row, good_rows, write_jsonl
 
 from ascribe import Kind, StepTable
+from tests.conftest import Row, good_rows, write_jsonl
 
 Found = tuple[list[int], int]
 """The rows that must be reported, rising, and the count."""

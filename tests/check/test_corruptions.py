@@ -5,13 +5,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from check.corruptions import BOTH, CORRUPTIONS, ROW_CORRUPTIONS, Corruption, write_rows
-from conftest import Row, good_rows
 from typer.testing import CliRunner
 
 from ascribe import Kind, Problem, Severity, StepTable, TableError, check
 from ascribe.cli import app
 from ascribe.files import read
+from tests.check.corruptions import BOTH, CORRUPTIONS, ROW_CORRUPTIONS, Corruption, write_rows
+from tests.conftest import Row, good_rows
 
 pytestmark = pytest.mark.unit
 

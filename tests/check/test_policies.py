@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Row, good_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from ascribe import (
     check,
     recipe,
 )
+from tests.conftest import Row, good_rows
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fuzz.worker import FAMILIES
+
+from tests.fuzz.worker import FAMILIES
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +26,12 @@ SECONDS_PER_BATCH = 120
 
 def run(family: str, cases: int, folder: Path) -> list[dict[str, str]]:
     """How each case ended. Fails, with its number, at one that ended the process."""
-    tests = Path(__file__).parent.parent
-    command = [sys.executable, "-W", "error", "-m", "fuzz.worker", family, "0", str(cases)]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-W", "error", "-m", "tests.fuzz.worker", family, "0", str(cases)]
     try:
         done = subprocess.run(
             [*command, str(folder)],
-            cwd=tests,
+            cwd=root,
             capture_output=True,
             text=True,
             timeout=SECONDS_PER_BATCH,

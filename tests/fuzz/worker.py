@@ -1,4 +1,6 @@
-"""Damage many files and say how each ended: ``python -m fuzz.worker FAMILY FIRST LAST FOLDER``.
+"""Damage many files and say how each ended.
+
+``python -m tests.fuzz.worker FAMILY FIRST LAST FOLDER``.
 
 Runs as a process of its own, so that a crash or a hang inside a reader is seen from outside. Prints
 one JSON object per case, as soon as it is over: the number of the case, how it ended, and why.
@@ -22,13 +24,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from conftest import good_rows
-from fuzz.mutations import arrow_of, bytes_of, lines_of
-from fuzz.oracle import advantages, parse_lines
 from typer.testing import CliRunner
 
 from ascribe import Kind, Severity, StepTable, TableError, check, recipe
 from ascribe.cli import app
+from tests.conftest import good_rows
+from tests.fuzz.mutations import arrow_of, bytes_of, lines_of
+from tests.fuzz.oracle import advantages, parse_lines
 
 Outcome = tuple[str, str]
 GIGPO = recipe("gigpo")

@@ -185,6 +185,8 @@ def _on_cpu(config: Config) -> dict[str, Any]:
         "actor_rollout_ref.actor.use_torch_compile": False,
         "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
         "actor_rollout_ref.rollout.enforce_eager": True,
+        # vLLM cannot take back the draw of a seeded request whose prompt was read in part.
+        "actor_rollout_ref.rollout.enable_chunked_prefill": False,
         "actor_rollout_ref.rollout.free_cache_engine": False,
         "+actor_rollout_ref.rollout.enable_sleep_mode": False,
         "actor_rollout_ref.rollout.load_format": "auto",

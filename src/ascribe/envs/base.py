@@ -98,7 +98,7 @@ class TextEnvironment(ABC, Generic[Episode]):
     ) -> tuple[str, Info]:
         """Begin an episode; see ``ascribe.envs.protocol`` for what seed and options mean."""
         generator = np.random.default_rng(seed)
-        task = pick_task(dict(options or {}), self.tasks, generator)
+        task = self._pick(dict(options or {}), generator)
         start = self._begin(task, generator)
         self.episode = start.episode
         self._steps, self._over = 0, False
@@ -133,6 +133,9 @@ class TextEnvironment(ABC, Generic[Episode]):
 
     def close(self) -> None:
         """Nothing to give back."""
+
+    def _pick(self, options: dict[str, Any], generator: np.random.Generator) -> int:
+        return pick_task(options, self.tasks, generator)
 
     def _tell(self, outcome: Outcome) -> tuple[str, Info]:
         episode = self.episode
