@@ -52,7 +52,7 @@ def run(model: Path, folder: Path, seed: int) -> list[dict[str, Any]]:
         "rollout.groups": 4,
         "rollout.size": 8,
         "update.iterations": ITERATIONS,
-        "update.learning_rate": 3e-4,
+        "update.learning_rate": 2e-3,
         "update.minibatches": 1,
         "update.rows_per_pass": 32,
         "update.seed": seed,
