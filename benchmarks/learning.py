@@ -41,7 +41,7 @@ class Learning:
     config: Path
     depths: tuple[int, ...]
     phases: dict[str, str]
-    repeats: int = 2
+    repeats: int
 
 
 def measure(learning: Learning) -> None:

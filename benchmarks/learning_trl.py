@@ -2,7 +2,7 @@
 
 Goals of depth 1 and 2, after the warm-up of ``docs/warmup.md``, by the config
 ``examples/train/textcraft_smollm2.yaml``. Before and after, all goals of these depths that are in
-neither the warm-up nor the training are played twice each, sampled at the temperature of training.
+neither the warm-up nor the training are played once each, sampled at the temperature of training.
 ``success_low`` and ``success_high`` are Wilson's interval for as many trials as there are goals.
 One run with one seed says whether it learns; it says nothing about one recipe against another.
 

@@ -167,6 +167,20 @@ def test_the_context_is_a_limit(policy: Any) -> None:
     assert len(samples[1].prompt_ids) + len(samples[1].response_ids) == 256
 
 
+def test_more_prompts_than_are_read_at_once(tiny_folder: Path) -> None:
+    """vLLM ends with an error on the CPU if it reads a prompt in parts and draws by a seed."""
+    policy = VllmPolicy(
+        tiny_folder, dtype="float32", context=256, max_num_seqs=16, max_num_batched_tokens=256
+    )
+    try:
+        many = [Request([{"role": "user", "content": f"{n} now" * 12}], n) for n in range(12)]
+        samples = policy(many, SHORT)
+        assert sum(len(sample.prompt_ids) for sample in samples) > 512
+        assert all(sample.response_ids for sample in samples)
+    finally:
+        policy.close()
+
+
 def test_the_server_refuses_what_it_does_not_know(served: ServerPolicy) -> None:
     from ascribe.rollout.policies import ServerError
 

@@ -117,5 +117,10 @@ def _cpu_options() -> dict[str, Any]:
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     # One process for all: two more would only wait for each other on the same cores.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    # Compiling takes minutes and gains little there.
-    return {"enforce_eager": True, "distributed_executor_backend": "uni"}
+    return {
+        # Compiling takes minutes and gains little there.
+        "enforce_eager": True,
+        "distributed_executor_backend": "uni",
+        # vLLM cannot take back the draw of a seeded request whose prompt was read in part.
+        "enable_chunked_prefill": False,
+    }
