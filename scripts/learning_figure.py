@@ -1,0 +1,74 @@
+"""Draw how SmolLM2-135M learned with TRL: training by iteration, goals held out at both ends.
+
+Reads benchmarks/results/learning_trl.jsonl and learning_trl/curve.jsonl, which
+benchmarks/learning_trl.py writes, and writes docs/figures/learning.png and .svg. Needs the extra
+figures.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+COLOURS = {"depth 1": "#0072b2", "depth 2": "#d55e00"}
+"""Told apart by readers who do not see all colours."""
+
+
+def main() -> None:
+    """Read the results and draw them."""
+    text = (RESULTS / "learning_trl.jsonl").read_text(encoding="utf-8")
+    _, *figures = map(json.loads, text.splitlines())
+    curve = (RESULTS / "learning_trl" / "curve.jsonl").read_text(encoding="utf-8")
+    draw(list(map(json.loads, curve.splitlines())), figures)
+
+
+def draw(lines: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
+    """Training on the left, held out on the right."""
+    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
+    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
+    training, held_out = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    iterations = [line["iteration"] for line in lines]
+    training.plot(iterations, [line["success"] for line in lines], "o-", color="#555555", ms=3)
+    training.plot(
+        iterations, [line["invalid_share"] for line in lines], ":", color="#555555", lw=1.4
+    )
+    training.legend(["episodes won", "actions that are invalid"], frameon=False, loc="upper right")
+    training.set(title="training, 24 episodes each", xlabel="iteration", ylabel="share")
+    for offset, (family, colour) in zip((-0.05, 0.05), COLOURS.items(), strict=True):
+        ends = [values(figures, name, family) for name in ("start", "end")]
+        middle = [end["success"] for end in ends]
+        error = [
+            [end["success"] - end["success_low"] for end in ends],
+            [end["success_high"] - end["success"] for end in ends],
+        ]
+        held_out.errorbar(
+            [offset, 1 + offset],
+            middle,
+            yerr=error,
+            fmt="o-",
+            color=colour,
+            capsize=4,
+            label=family,
+        )
+    held_out.set(title="goals held out, once each", xlim=(-0.4, 1.4), ylim=(0, 1))
+    held_out.set_xticks([0, 1], ["start", "end"])
+    held_out.legend(frameon=False)
+    for panel in (training, held_out):
+        panel.grid(alpha=0.3)
+    for ending in ("png", "svg"):
+        metadata = {"Date": None} if ending == "svg" else {}
+        figure.savefig(ROOT / "docs" / "figures" / f"learning.{ending}", dpi=150, metadata=metadata)
+
+
+def values(figures: list[dict[str, Any]], name: str, family: str) -> dict[str, float]:
+    """The figures of one end and one depth, by metric."""
+    case = f"{name}, {family},"
+    return {one["metric"]: one["value"] for one in figures if one["case"].startswith(case)}
+
+
+if __name__ == "__main__":
+    main()
