@@ -23,7 +23,10 @@ PARTS = {
 }
 """Our part by the module of verl's that it adds to."""
 
-CPU_PARTS = {"verl.workers.rollout.replica": "cpu.vllm"}
+CPU_PARTS = {
+    "verl.workers.rollout.replica": "cpu.vllm",
+    "verl.workers.engine.fsdp.transformer_impl": "cpu.fsdp",
+}
 
 
 class AddedTo(MetaPathFinder):
