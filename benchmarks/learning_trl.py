@@ -20,9 +20,7 @@ if __name__ == "__main__":
             "trl",
             ROOT / "examples" / "train" / "textcraft_smollm2.yaml",
             depths=(1, 2),
-            phases={
-                name: f"ascribe/seconds/{name}"
-                for name in ("rollout", "credit", "logprobs", "update")
-            },
+            repeats=1,
+            phases={name: f"ascribe/seconds/{name}" for name in PHASES},
         )
     )

