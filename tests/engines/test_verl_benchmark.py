@@ -14,6 +14,7 @@ from tests.test_benchmarks import ROOT, assert_figure
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
+    pytest.mark.nightly,  # it takes minutes, and its figures are of no use on a busy machine
     pytest.mark.skipif(
         find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"
     ),

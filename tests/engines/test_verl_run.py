@@ -172,6 +172,8 @@ def test_smollm2(tmp_path: Path) -> None:
         tmp_path / "warm",
         rollout__dtype="bfloat16",
         recipe__name="sbc",
+        # After so short a warm-up few episodes are won, but answers differ in being valid.
+        recipe__parameters={"invalid_penalty": 0.1},
         fingerprints__layer=-12,
         rollout__context=512,
         update__iterations=2,
