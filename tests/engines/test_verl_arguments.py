@@ -6,21 +6,11 @@ from typing import Any
 
 import pytest
 
-from ascribe.engines.config import Config, Refused
-from ascribe.engines.load import load_config
+from ascribe.engines.config import Refused
 from ascribe.engines.run_verl import command
 from ascribe.engines.train import verify
 from ascribe.engines.verl_arguments import SAID_ELSEWHERE, verl_overrides
-
-
-def config(**changes: Any) -> Config:
-    given = {
-        "model.path": "m",
-        "environment.name": "sokoban",
-        "output.folder": "out",
-        **{name.replace("__", "."): value for name, value in changes.items()},
-    }
-    return load_config(None, given).config
+from tests.engines.test_config import config
 
 
 def overrides(cpu: bool = False, **changes: Any) -> dict[str, Any]:

@@ -4,20 +4,18 @@ import json
 import math
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.engines.verl_toys import NEEDS_VERL
 from tests.test_benchmarks import ROOT, assert_figure
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
     pytest.mark.nightly,  # it takes minutes, and its figures are of no use on a busy machine
-    pytest.mark.skipif(
-        find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"
-    ),
+    NEEDS_VERL,
 ]
 
 BOTH = {"verl_seconds", "ascribe_seconds"}

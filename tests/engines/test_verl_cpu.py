@@ -3,17 +3,16 @@
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.engines.verl_toys import NEEDS_VERL
+
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"
-    ),
+    NEEDS_VERL,
 ]
 
 

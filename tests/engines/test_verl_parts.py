@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +22,10 @@ from ascribe.rollout.run import Clock
 from tests.engines import verl_toys as toys
 from tests.engines.trl_toys import HALL
 
-if find_spec("verl") is None:
-    pytest.skip("needs verl: scripts/make_env.sh FOLDER verl-cpu", allow_module_level=True)
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 pytestmark = [
     pytest.mark.engine,
+    toys.NEEDS_VERL,
     pytest.mark.filterwarnings("ignore"),  # verl and what it loads warn of much
 ]
 

@@ -8,12 +8,11 @@ there.
 import json
 import os
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import_module("ascribe.engines.verl.plugin")  # all of it, in its order: the platform comes first
-from ascribe.engines.verl.trainer import AscribeTrainer  # noqa: E402
+import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
+from ascribe.engines.verl.trainer import AscribeTrainer
 
 update = AscribeTrainer._update_actor
 

@@ -9,21 +9,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ascribe.assign import assign
 from ascribe.engines.lessons import Lesson, Straying
 from ascribe.engines.load import load_config
+from ascribe.engines.metrics import read_metrics
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.files import read
 from ascribe.rollout import Plan, Setup, rollout
 from ascribe.rollout.policies import ExpertPolicy, RandomPolicy
-from tests.engines.trl_toys import TEMPLATE
+from tests.engines.trl_toys import train_tokenizer
 
+NEEDS_VERL = pytest.mark.skipif(
+    find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"
+)
 TASKS = (0, 1)
 OPTIONS = {"split": "train", "depth": 1, "inventory": True}
 
@@ -35,7 +40,8 @@ def write_tiny(folder: Path) -> Path:
     from tests.rollout.conftest import random_llama
 
     shown = _shown()
-    tokenizer = _tokenizer(message["content"] for messages, _ in shown for message in messages)
+    texts = (message["content"] for messages, _ in shown for message in messages)
+    tokenizer = train_tokenizer(texts, 800)  # as many as make prompts short
     chat = Chat(tokenizer)
     taught = [
         Lesson(chat.prompt(messages), (*tokenizer(answer)["input_ids"], tokenizer.eos_token_id))
@@ -55,33 +61,6 @@ def _shown() -> list[tuple[Any, str]]:
     with setup.open_pool(8) as pool:
         rollout(plan, pool, setup.agent, policy)
     return policy.taught
-
-
-def _tokenizer(texts: Iterable[str]) -> Any:
-    """Bytes and pairs of them, as many as make prompts short."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=800,
-            special_tokens=special,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        additional_special_tokens=special,
-        chat_template=TEMPLATE,
-    )
 
 
 def write_config(path: Path, model: Path, **changes: Any) -> Path:
@@ -139,8 +118,7 @@ def train(config: Path, *options: str, **environment: str) -> list[dict[str, Any
 
 def metrics(config: Path) -> list[dict[str, Any]]:
     """The lines so far."""
-    path = config.parent / "run" / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return read_metrics(config.parent / "run")
 
 
 def kill(running: "subprocess.Popen[bytes]") -> None:

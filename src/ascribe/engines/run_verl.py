@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config
-from ascribe.engines.train import MODEL, Chosen, EngineFailed, write_config
+from ascribe.engines.train import MODEL, Chosen, EngineFailed, start_folder, write_config
 from ascribe.engines.verl_arguments import verl_overrides
-from ascribe.rollout.policies import write_smollm2
 
 RUN = "run.yaml"
 """The config as verl's processes read it, in the output folder."""
@@ -38,8 +37,9 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG00
     folder = Path(config.output.folder).absolute()
     cpu = _without_gpu(config)
     write_config(_absolute(config), folder / RUN)
-    overrides = verl_overrides(config, folder / RUN, _model(config, folder), cpu=cpu)
+    overrides = verl_overrides(config, folder / RUN, start_folder(config), cpu=cpu)
     overrides["trainer.resume_mode"] = "auto" if resume else "disable"
+    overrides["hydra.run.dir"] = str(folder / "hydra")  # Hydra's own, not of verl's configuration
     words = command(overrides)
     said = " \\\n  ".join(map(shlex.quote, words))
     (folder / "command.txt").write_text(f"{said}\n", encoding="utf-8")
@@ -92,13 +92,6 @@ def _environment(cpu: bool) -> dict[str, str]:
     if cpu:
         found["VERL_PLATFORM"] = "cpu"
     return found | dict(os.environ)
-
-
-def _model(config: Config, folder: Path) -> Path:
-    """The folder of the model at the start; SmolLM2 is unpacked first."""
-    if config.model.path == "smollm2":
-        return write_smollm2(folder / "smollm2")
-    return Path(config.model.path).absolute()
 
 
 def _publish(folder: Path) -> None:

@@ -14,6 +14,7 @@ from ascribe.engines.verl_arguments import verl_overrides
 from ascribe.envs import MissingExtra
 from ascribe.fingerprints.models import SMOLLM2, package_folder
 from ascribe.recipes import Recipe
+from ascribe.rollout.policies import write_smollm2
 
 ENGINES = {"trl": "ascribe.engines.run_trl", "verl": "ascribe.engines.run_verl"}
 """Every engine by name, and the module whose ``run`` runs a config."""
@@ -113,6 +114,13 @@ def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:
     if is_first_process():
         _take_folder(config, resume=resume)
     import_module(ENGINES[engine]).run(config, chosen, resume=resume)
+
+
+def start_folder(config: Config) -> Path:
+    """The folder of the model at the start; SmolLM2 is unpacked into the output folder first."""
+    if config.model.path == "smollm2":
+        return write_smollm2(Path(config.output.folder).absolute() / "smollm2")
+    return Path(config.model.path).absolute()
 
 
 def is_first_process() -> bool:

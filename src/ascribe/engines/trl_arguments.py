@@ -5,10 +5,9 @@ iteration, P processes, r rows in one pass and m minibatches. TRL splits the row
 into E / (P r) parts and makes an update after every E / (P r m) of them.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from ascribe.engines.config import Config, ModelSection, Refused
+from ascribe.engines.config import Config, ModelSection, Refused, refuse_said_elsewhere
 
 SAID_ELSEWHERE = {
     "beta": "update.kl",
@@ -83,7 +82,8 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         "save_steps": max(1, output.save_every) * config.updates_per_iteration,
         "save_total_limit": output.keep,
     }
-    return arguments | _overrides(config.engine.trl)
+    refuse_said_elsewhere("trl", config.engine.trl, SAID_ELSEWHERE)
+    return arguments | dict(config.engine.trl)
 
 
 def model_arguments(model: ModelSection) -> dict[str, Any]:
@@ -110,10 +110,3 @@ def _parts(config: Config, processes: int) -> int:
             f"iteration, and {at_once * config.update.minibatches} does not",
         )
     return config.episodes // at_once
-
-
-def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
-    for name in given:
-        if name in SAID_ELSEWHERE:
-            raise Refused(f"engine.trl.{name}", f"is said by {SAID_ELSEWHERE[name]}")
-    return dict(given)

@@ -8,10 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.config import Config, Refused
+from ascribe.engines.config import Config, Refused, refuse_said_elsewhere
 
 SEQUENCE = 1024
-"""Tokens of prompt and answer together, where the config does not say and memory is no matter."""
+"""Tokens of prompt and answer together, where the config does not say: servers reserve memory for
+them, so it is not what the model can."""
 
 TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -56,20 +57,20 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     """
     if config.update.layout != "step":
         raise Refused("update.layout", "on verl rows are steps")
+    refuse_said_elsewhere("verl", config.engine.verl, SAID_ELSEWHERE)
     found = _data(config, run_file) | _actor(config, model) | _rollout(config) | _trainer(config)
     if cpu:
         found |= _on_cpu(config)
-    for name, value in config.engine.verl.items():
-        plain = name.lstrip("+")
-        if plain in SAID_ELSEWHERE:
-            raise Refused(f"engine.verl.{name}", f"is said by {SAID_ELSEWHERE[plain]}")
-        found = {key: old for key, old in found.items() if key.lstrip("+") != plain}
-        found[name] = value
-    return found
+    own = {name.lstrip("+") for name in config.engine.verl}
+    kept = {name: value for name, value in found.items() if name.lstrip("+") not in own}
+    return kept | dict(config.engine.verl)
+
+
+def _context(config: Config) -> int:
+    return config.rollout.context or SEQUENCE
 
 
 def _data(config: Config, run_file: Path) -> dict[str, Any]:
-    context = config.rollout.context or SEQUENCE
     return {
         "data.train_files": str(run_file),
         "data.val_files": str(run_file),
@@ -78,7 +79,7 @@ def _data(config: Config, run_file: Path) -> dict[str, Any]:
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "data.train_batch_size": config.rollout.groups,
-        "data.max_prompt_length": context - config.rollout.max_tokens,
+        "data.max_prompt_length": _context(config) - config.rollout.max_tokens,
         "data.max_response_length": config.rollout.max_tokens,
     }
 
@@ -86,7 +87,6 @@ def _data(config: Config, run_file: Path) -> dict[str, Any]:
 def _actor(config: Config, model: Path) -> dict[str, Any]:
     update = config.update
     found: dict[str, Any] = {
-        "algorithm.adv_estimator": "ascribe",
         "model.path": str(model),
         "actor.strategy": "fsdp2",
         "actor.fsdp_config.model_dtype": TYPES[config.model.dtype],
@@ -115,15 +115,15 @@ def _actor(config: Config, model: Path) -> dict[str, Any]:
     if (lora := config.model.lora) is not None:
         found["model.lora_rank"], found["model.lora_alpha"] = lora.rank, lora.alpha
         found["model.target_modules"] = list(lora.targets) or "all-linear"
-    return {_under_actor(name): value for name, value in found.items()}
+    return _together(found)
 
 
-def _under_actor(name: str) -> str:
-    """Verl's keys of model, actor, reference and rollout stand together under one name."""
-    plain = name.lstrip("+")
-    if plain.split(".")[0] not in {"actor", "model", "ref", "rollout"}:
-        return name
-    return f"{'+' if name != plain else ''}actor_rollout_ref.{plain}"
+def _together(found: dict[str, Any]) -> dict[str, Any]:
+    """Verl's keys of model, actor, reference and rollout, under the one name that they have."""
+    return {
+        f"{'+' * name.startswith('+')}actor_rollout_ref.{name.lstrip('+')}": value
+        for name, value in found.items()
+    }
 
 
 def _rollout(config: Config) -> dict[str, Any]:
@@ -135,25 +135,25 @@ def _rollout(config: Config) -> dict[str, Any]:
         "rollout.temperature": rollout.temperature,
         "rollout.top_p": rollout.top_p,
         "rollout.tensor_model_parallel_size": 1,
-        "rollout.max_model_len": rollout.context or SEQUENCE,
+        "rollout.max_model_len": _context(config),
         "rollout.agent.default_agent_loop": "ascribe",
         "rollout.agent.agent_loop_config_path": str(files("ascribe.engines.verl") / "agent.yaml"),
         "rollout.calculate_log_probs": True,
     }
-    return {_under_actor(name): value for name, value in found.items()}
+    return _together(found)
 
 
 def _trainer(config: Config) -> dict[str, Any]:
     output = config.output
     folder = Path(output.folder).absolute()
     return {
+        "algorithm.adv_estimator": "ascribe",
         "trainer.v1.trainer_mode": "ascribe",
         "trainer.total_training_steps": config.update.iterations,
         "trainer.total_epochs": 1,
         "trainer.save_freq": output.save_every or -1,
         "trainer.max_actor_ckpt_to_keep": output.keep,
         "trainer.default_local_dir": str(folder / "checkpoints"),
-        "hydra.run.dir": str(folder / "hydra"),
         "trainer.project_name": "ascribe",
         "trainer.experiment_name": folder.name,
         "trainer.logger": ["console", *output.log_to],
@@ -168,7 +168,6 @@ def _trainer(config: Config) -> dict[str, Any]:
 def _on_cpu(config: Config) -> dict[str, Any]:
     """What a machine without a GPU needs besides."""
     ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
-    episodes = config.rollout.groups * config.rollout.size
     return {
         "trainer.device": "cpu",
         # Logical: Ray starts nothing where it counts too few, and says nothing.
@@ -190,9 +189,7 @@ def _on_cpu(config: Config) -> dict[str, Any]:
         "actor_rollout_ref.rollout.free_cache_engine": False,
         "+actor_rollout_ref.rollout.enable_sleep_mode": False,
         "actor_rollout_ref.rollout.load_format": "auto",
-        "actor_rollout_ref.rollout.max_num_seqs": max(16, episodes // ranks),
-        "actor_rollout_ref.rollout.max_num_batched_tokens": max(
-            2048, config.rollout.context or SEQUENCE
-        ),
+        "actor_rollout_ref.rollout.max_num_seqs": max(16, config.episodes // ranks),
+        "actor_rollout_ref.rollout.max_num_batched_tokens": max(2048, _context(config)),
         "actor_rollout_ref.rollout.agent.num_workers": 1,
     }

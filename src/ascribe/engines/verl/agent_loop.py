@@ -6,8 +6,9 @@ without a token to learn from, which carries the reason; the step goes on withou
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
@@ -108,26 +109,17 @@ class _Players:
     resting: list[Player] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
-    def borrow(self, run: Run, parameters: Mapping[str, Any]) -> "_Borrowed":
+    @contextmanager
+    def borrow(self, run: Run, parameters: Mapping[str, Any]) -> Iterator[Player]:
         with self.lock:
             player = self.resting.pop() if self.resting else _player(run, parameters)
-        return _Borrowed(self, player)
-
-
-@dataclass
-class _Borrowed:
-    owner: _Players
-    player: Player
-
-    def __enter__(self) -> Player:
-        return self.player
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is not None:  # who knows what state its pool is in
-            self.player.close()
-            return
-        with self.owner.lock:
-            self.owner.resting.append(self.player)
+        try:
+            yield player
+        except BaseException:  # who knows what state its pool is in
+            player.close()
+            raise
+        with self.lock:
+            self.resting.append(player)
 
 
 _PLAYERS = _Players()

@@ -32,13 +32,10 @@ class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]
                 "fingerprints need whole sequences: set ulysses_sequence_parallel_size=1"
             )
         with capture(self.module, int(layer), dtype=torch.float16) as hidden:
-            hidden.expect(last_prompt_tokens(micro_batch, self._packed_padding))
+            hidden.expect(last_prompt_tokens(micro_batch, self._get_packed_pad_size))
             loss, output = super().forward_step(micro_batch, loss_function, forward_only)
         output["model_output"][FINGERPRINT] = hidden.fingerprints()
         return loss, output
-
-    def _packed_padding(self, tokens: int) -> int:
-        return int(self._get_packed_pad_size(tokens))
 
 
 def last_prompt_tokens(micro_batch: Any, padding: Any) -> Places:

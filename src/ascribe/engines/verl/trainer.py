@@ -173,13 +173,8 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         self, batch: Any, metrics: dict[str, Any], timing_raw: Any, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        self.metrics.add(global_steps, {name: _number(metrics[name]) for name in sorted(metrics)})
+        self.metrics.add(global_steps, dict(sorted(metrics.items())))
 
 
 def _is_padding(tag: Any) -> bool:
     return bool(tag.get("is_padding", False))
-
-
-def _number(value: Any) -> Any:
-    """A number of numpy's or torch's as Python's."""
-    return value.item() if isinstance(value, np.generic | torch.Tensor) else value
