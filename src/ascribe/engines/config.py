@@ -144,7 +144,7 @@ class RolloutSection:
     top_p: float = key("share of probability that is sampled from", 1.0, VERL)
     dtype: Dtype | None = key(
         "type of the weights that sample; null: as those that learn. With TRL another type makes a "
-        "copy, several times faster on a CPU",
+        "copy",
         None,
     )
     stop: tuple[str, ...] = key("an answer ends after any of these texts", ())
