@@ -336,11 +336,16 @@ class _Finder:
                 rows = arranged.rows[which[arranged.group]]
                 self._add(kind, f"group {names} {said}", rows, int(which.sum()))
 
-        add(Kind.GROUP_OF_ONE, "has one trajectory", size == 1)
+        # As many corrections are written as there are wrong answers: none is declared.
+        answers = np.ones(groups, dtype=np.bool_)
+        if table.corrects is not None:
+            answers = table.corrects.codes[place_of_name[first]] < 0
+        add(Kind.GROUP_OF_ONE, "has one trajectory", answers & (size == 1))
         if self.group_size is not None:
             declared = f"not the declared {self.group_size}"
-            add(Kind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", size < self.group_size)
-            add(Kind.OVERFULL_GROUP, f"has more trajectories, {declared}", size > self.group_size)
+            few, many = answers & (size < self.group_size), answers & (size > self.group_size)
+            add(Kind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
+            add(Kind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
         returns = episode_return(arranged.reward, arranged.trajectory, arranged.trajectory_count)
         penalised = penalty_only(arranged.valid, arranged.reward, arranged.trajectory, group_of)
         equal = segments.constant(returns, group_of, groups) & (size > 1)

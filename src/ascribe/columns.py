@@ -15,10 +15,14 @@ from ascribe.arrays import Ints
 from ascribe.problems import Kind, Problem, TableError
 from ascribe.table import MISSING_STEP, Coded, StepTable
 
-TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family")
+TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family", "corrects")
+NUMBER_COLUMNS = ("reward", "without")
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
-KNOWN_COLUMNS = (*REQUIRED_COLUMNS, "agent", "family", *FLAG_COLUMNS, "fingerprint")
+KNOWN_COLUMNS = (
+    *(*REQUIRED_COLUMNS, "agent", "family", *FLAG_COLUMNS),
+    *("fingerprint", "without", "corrects"),
+)
 
 Column = Sequence[Any] | npt.NDArray[Any]
 
@@ -65,7 +69,9 @@ def _reader(name: str) -> Callable[[str, Column, list[Problem]], Any]:
         return _text
     if name in FLAG_COLUMNS:
         return _flag
-    return {"step": _step, "reward": _reward, "fingerprint": _fingerprint}[name]
+    if name in NUMBER_COLUMNS:
+        return _number
+    return {"step": _step, "fingerprint": _fingerprint}[name]
 
 
 def _text(name: str, values: Column, problems: list[Problem]) -> Coded | None:
@@ -109,7 +115,7 @@ def _step(name: str, values: Column, problems: list[Problem]) -> Ints | None:
         return None
 
 
-def _reward(name: str, values: Column, problems: list[Problem]) -> npt.NDArray[np.float64] | None:
+def _number(name: str, values: Column, problems: list[Problem]) -> npt.NDArray[np.float64] | None:
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
         return values.astype(np.float64)
     values = _plain(values)
@@ -125,7 +131,7 @@ def _reward(name: str, values: Column, problems: list[Problem]) -> npt.NDArray[n
         return np.array([np.nan if value is None else value for value in values], np.float64)
     except OverflowError:
         rows = np.array([i for i, v in enumerate(values) if isinstance(v, int) and abs(v) > 1e100])
-        detail = "column reward holds integers beyond 64-bit floating point"
+        detail = f"column {name} holds integers beyond 64-bit floating point"
         problems.append(Problem(Kind.REWARD_TOO_LARGE, detail, rows, int(rows.size)))
         return None
 

@@ -151,6 +151,8 @@ def table_to_arrow(table: StepTable) -> "pa.Table":
             columns[name] = pa.DictionaryArray.from_arrays(codes, values)
         elif name == "step":
             columns[name] = pa.array(column, mask=column == MISSING_STEP)
+        elif name == "without":
+            columns[name] = pa.array(column, mask=np.isnan(column))
         elif name == "fingerprint":
             flat = pa.array(np.ascontiguousarray(column).ravel())
             columns[name] = pa.FixedSizeListArray.from_arrays(flat, column.shape[1])

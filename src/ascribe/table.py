@@ -132,6 +132,9 @@ class StepTable:
         truncated: whether a limit cut the episode after this step (absent: none was cut).
         padding: a row that fills up a batch and counts for nothing (absent: none does).
         fingerprint: the state as a vector, one row of numbers each; zeros where there is none.
+        without: what the team would have earned in the trajectory without the one who took the
+            decision; NaN for a decision that was only taken to find that out.
+        corrects: the trajectory that this one was written to correct; missing for the others.
     """
 
     group: Coded
@@ -147,6 +150,8 @@ class StepTable:
     truncated: Bools | None = None
     padding: Bools | None = None
     fingerprint: npt.NDArray[Any] | None = None
+    without: Floats | None = None
+    corrects: Coded | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,8 @@ class Seat:
     seed: int
     """Of the group: it says where the episode begins."""
     task: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What ``reset`` is told besides the task."""
 
 
 def seats(rows: Iterable[Mapping[str, Any]], before: Iterable[str] = ()) -> list[Seat]:
@@ -108,4 +110,5 @@ class SeatPlan(Plan):
 
 
 def _begin(seat: Seat) -> Begin:
-    return Begin(seat.seed, None if seat.task is None else {"task": seat.task})
+    task = {} if seat.task is None else {"task": seat.task}
+    return Begin(seat.seed, {**task, **seat.options} or None)

@@ -34,7 +34,9 @@ INFO_KEYS = {
 
 Optional keys: ``example_actions`` (where ``admissible_actions`` is None: a few well-formed ones,
 for random policies) and ``expert_action`` (from environments made with ``expert=True``: the next
-action of somebody who can do the task, or None if there is none).
+action of somebody who can do the task, or None if there is none). For teams: ``agent`` (who decides
+now) and, once the episode is over, ``without`` (for each of its decisions what the team would have
+earned without the one who took it, or None for a decision that served only to find that out).
 """
 
 

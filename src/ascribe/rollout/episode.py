@@ -25,6 +25,8 @@ class Step:
     terminated: bool
     truncated: bool
     won: bool
+    agent: str | None = None
+    """Who took the decision, in a team."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Episode:
                 terminated=after.terminated,
                 truncated=not after.terminated and (after.truncated or cut),
                 won=bool(after.info["won"]),
+                agent=before.info.get("agent"),
             )
         )
         self.pending = None

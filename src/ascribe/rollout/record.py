@@ -59,7 +59,7 @@ def _steps(rollout: Rollout) -> Iterator[tuple[Trajectory, int, Step]]:
 def _columns(rollout: Rollout, states: States) -> dict[str, list[Any]]:
     rows = list(_steps(rollout))
     seen = {"environment": lambda step: step.state, "observation": lambda step: step.observation}
-    return {
+    columns: dict[str, list[Any]] = {
         "group": [trajectory.group for trajectory, _, _ in rows],
         "trajectory": [trajectory.name for trajectory, _, _ in rows],
         "step": [number for _, number, _ in rows],
@@ -71,6 +71,12 @@ def _columns(rollout: Rollout, states: States) -> dict[str, list[Any]]:
         "terminated": [step.terminated for _, _, step in rows],
         "truncated": [step.truncated for _, _, step in rows],
     }
+    rare: dict[str, list[Any]] = {
+        "agent": [step.agent for _, _, step in rows],
+        "without": [t.without and t.without[number] for t, number, _ in rows],
+        "corrects": [trajectory.corrects for trajectory, _, _ in rows],
+    }
+    return columns | {name: values for name, values in rare.items() if set(values) != {None}}
 
 
 def storable(text: str) -> str:

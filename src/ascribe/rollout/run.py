@@ -90,6 +90,11 @@ class Trajectory:
     task: str
     family: str
     steps: tuple[Step, ...]
+    without: tuple[float | None, ...] | None = None
+    """For each step what the team would have earned without the one who took it; None for a step
+    that was only taken to find that out. No such thing for one agent alone."""
+    corrects: str | None = None
+    """The trajectory that this one was written to correct."""
 
     @property
     def won(self) -> bool:
@@ -366,6 +371,7 @@ class _Run:
                 info["task"],
                 info["task_family"],
                 tuple(episode.steps),
+                _without(episode),
             )
 
     def _ask(self, work: Callable[[Orders], Answers], orders: Orders) -> Answers:
@@ -388,6 +394,12 @@ class _Run:
         ]
         lost = tuple(lost for _, lost in self.given_up)
         return Rollout(tuple(kept), tuple(dropped), lost, clock, self.retries)
+
+
+def _without(episode: Episode) -> tuple[float | None, ...] | None:
+    """What the environment said at the end of a team's episode, if it said it of every step."""
+    told = episode.now.info.get("without")
+    return tuple(told) if told is not None and len(told) == len(episode.steps) else None
 
 
 def _unwritable(answers: Sequence[Told]) -> Failure | None:

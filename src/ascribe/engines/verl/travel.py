@@ -32,7 +32,8 @@ def pack(trajectory: Trajectory, *, whole: bool, retries: int = 0) -> list[str]:
         retries: how often the episode was taken up again.
     """
     kept = trajectory if whole else light([trajectory])[0]
-    facts = {"group": kept.group, "name": kept.name, "task": kept.task, "family": kept.family}
+    names = ("group", "name", "task", "family", "without", "corrects")
+    facts = {name: getattr(kept, name) for name in names}
     return [
         json.dumps({**facts, "retries": retries, "number": number, "step": asdict(step)})
         for number, step in enumerate(kept.steps)
@@ -91,7 +92,9 @@ def unpack(texts: Mapping[int, str]) -> Arrived:
 def _trajectory(pieces: Sequence[dict[str, Any]]) -> Trajectory:
     first = pieces[0]
     steps = tuple(_step(piece["step"]) for piece in pieces)
-    return Trajectory(first["group"], first["name"], first["task"], first["family"], steps)
+    names = (first["group"], first["name"], first["task"], first["family"])
+    without = first["without"] and tuple(first["without"])
+    return Trajectory(*names, steps, without, first["corrects"])
 
 
 def _step(kept: dict[str, Any]) -> Step:
