@@ -1,7 +1,8 @@
 """Slow, obvious versions of IBPO's parts and of the divergence point, loop by loop."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 OUT, RIGHT, COMPARED, NO_REFERENCE, UNJUDGED = -1, 0, 1, 2, 3
 
@@ -116,3 +117,81 @@ def departure(
     if t == 0:
         return "at_start", None
     return ("left", t - 1) if where[t - 1] == "in" else ("unseen", None)
+
+
+def recipe(
+    rows: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+) -> tuple[list[float], list[str], list[object]]:
+    """The recipe ``ibpo``: advantage, reason and what was compared with what, row by row."""
+    real = [row for row in rows if not row.get("padding")]
+    names = sorted({row["trajectory"] for row in real})
+    mine = {name: [row for row in real if row["trajectory"] == name] for name in names}
+    cut = {name for name in names if any(row.get("truncated") for row in mine[name])}
+    out = cut if parameters["truncation"] == "exclude" else set()
+    group = {name: mine[name][0]["group"] for name in names}
+    corrects = {name: mine[name][0].get("corrects") for name in names}
+    paid = {name: math.fsum(row["reward"] for row in mine[name]) for name in names}
+    right = {
+        name: paid[name] >= parameters["right"] - 1e-12 * abs(parameters["right"]) for name in names
+    }
+    fine = parameters["invalid_penalty"]
+    earned = {
+        name: math.fsum(
+            row["reward"] - (0.0 if row.get("valid", True) else fine) for row in mine[name]
+        )
+        for name in names
+    }
+    answers = [name for name in names if corrects[name] is None and name not in out]
+    corrections = [name for name in names if corrects[name] in answers and name not in out]
+
+    worth = dict(earned)
+    for name in answers:
+        if right[name]:
+            continue
+        if parameters["compare"] == "correction":
+            judged = [right[other] for other in corrections if corrects[other] == name]
+            share = sum(judged) / len(judged) if judged else 0.0
+        else:
+            share = _shared(name, [n for n in answers if group[n] == group[name]], right, mine)
+        worth[name] += parameters["weight"] * parameters["beta"] * share
+
+    peers: dict[str, object] = {name: ("answers", group[name]) for name in answers}
+    for name in corrections:
+        told = corrects[name]
+        peers[name] = told if parameters["baseline"] == "prompt" else ("mended", group[told])
+    taking_part = list(peers)
+    kinds = sorted({str(key) for key in peers.values()})
+    labels = [kinds.index(str(peers[name])) for name in taking_part]
+    values = dict(
+        zip(taking_part, standardised([worth[n] for n in taking_part], labels), strict=True)
+    )
+
+    def told_of(row: Mapping[str, Any]) -> tuple[float, str, object]:
+        name = row["trajectory"]
+        if row.get("padding"):
+            return 0.0, "padding", None
+        if name in out:
+            return 0.0, "truncated", None
+        if name not in values:
+            return 0.0, "no_target", None
+        value = values[name]
+        if value is None:
+            alone = list(peers.values()).count(peers[name]) == 1
+            return 0.0, "group_of_one" if alone else "zero_variance", peers[name]
+        return value, "credited", peers[name]
+
+    found = [told_of(row) for row in rows]
+    return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
+
+
+def _shared(
+    name: str,
+    mates: Sequence[str],
+    right: Mapping[str, bool],
+    mine: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> float:
+    """Share of the states of a wrong answer in which the right ones were, or else the others."""
+    others = [n for n in mates if right[n]] or [n for n in mates if n != name]
+    seen = {n: {row["state"] for row in mine[n]} - {None} for n in (name, *others)}
+    shares = [len(seen[name] & seen[n]) / len(seen[name]) for n in others if seen[name] and seen[n]]
+    return sum(shares) / len(shares) if shares else 0.0

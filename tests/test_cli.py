@@ -180,12 +180,13 @@ def test_credit_json(good_file: Path, tmp_path: Path):
 @pytest.mark.parametrize("name", RECIPES)
 def test_credit_by_every_recipe(tmp_path: Path, name: str):
     """With fingerprints in the file and without: credit, or a word about what is missing."""
-    rows = good_rows()
+    rows = [row | {"corrects": None, "without": 0.5} for row in good_rows()]
     path, out = write_jsonl(tmp_path / "full.jsonl", rows), tmp_path / "out.parquet"
     result = run("credit", path, "--out", out, "--recipe", name)
     assert result.exit_code == 0, result.stderr
     for row in rows:
-        del row["fingerprint"], row["agent"], row["family"], row["valid"]
+        for column in ("fingerprint", "agent", "family", "valid", "corrects", "without"):
+            del row[column]
     path = write_jsonl(tmp_path / "bare.jsonl", rows)
     for command in (["credit", path, "--out", out], ["show", path]):
         result = run(*command, "--recipe", name)

@@ -29,6 +29,7 @@ def assign(
     policy: Policy = Raise(),
     *,
     group_size: int | None = None,
+    **inputs: Any,
 ) -> Assignment:
     """Check ``table``, let ``policy`` decide what to go on with, and credit that.
 
@@ -39,6 +40,7 @@ def assign(
         recipe: the estimator.
         policy: what to do about problems; by default, refuse the table.
         group_size: how many trajectories each group was meant to have, if known.
+        inputs: what the recipe takes besides the table.
 
     Raises:
         TableError: if the policy refuses the table.
@@ -46,8 +48,8 @@ def assign(
     report = check(table, group_size=group_size)
     decision = policy(table, report)
     if decision.keep.all():
-        return Assignment(recipe(table), report, decision)
-    credit = recipe(table.take(decision.keep)).spread(decision.keep)
+        return Assignment(recipe(table, **inputs), report, decision)
+    credit = recipe(table.take(decision.keep), **inputs).spread(decision.keep)
     padding = table.flag("padding", default=False)
     for reasons in (credit.reason, *(term.reason for term in credit.terms.values())):
         reasons[padding] = Reason.PADDING

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ascribe.agents import AGENTS, FIELDS, PROBLEMS, TextPrompt
+from ascribe.agents import AGENTS, FIELDS, PROBLEMS, ChatPrompt, TextPrompt
 from ascribe.agents.template import fields
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
@@ -33,6 +33,8 @@ def test_every_problem_is_on_the_page() -> None:
 
 
 def used(prompt: object) -> str:
+    if isinstance(prompt, ChatPrompt):
+        return "observation, as the chat that it is"
     assert isinstance(prompt, TextPrompt)
     return ", ".join(name for name in FIELDS["body"] if name in fields(prompt.body))
 

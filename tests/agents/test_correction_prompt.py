@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascribe.agents import CHAT_TOKENS, mend, neutralise
-from ascribe.agents.correction import CORRECTION_FIELDS, FENCE, CorrectionPrompt
+from ascribe.agents import CHAT_TOKENS, TextPrompt, View, mend, neutralise
+from ascribe.agents.correction import CORRECTION_FIELDS, FENCE, Correcting, CorrectionPrompt
 from ascribe.agents.template import fields
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
@@ -104,3 +104,13 @@ def test_calls_that_cannot_work_are_refused() -> None:
     for place in (-1, 2):
         with pytest.raises(ValueError, match="place"):
             PROMPT("t", "x", ["y"], place=place)
+
+
+def test_a_prompt_asks_for_corrections_where_there_are_attempts() -> None:
+    own = TextPrompt("{observation} Answer in a box.", system="You count well.")
+    asked = Correcting(own, SHORT)
+    assert asked(View("t", "1 + 1?"), ()) == own(View("t", "1 + 1?"), ())
+    assert asked(View("t", "1 + 1?", attempts=("2", "3")), ()) == [
+        {"role": "system", "content": "You count well."},
+        {"role": "user", "content": "1 + 1? Answer in a box.;2;[1 2]\n\n[2 3]"},
+    ]

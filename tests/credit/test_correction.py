@@ -20,6 +20,7 @@ from ascribe.credit.correction import (
     Tuples,
     advantages,
     draw_tuples,
+    every_tuple,
     joint_rows,
     moments,
     sequence_ratio,
@@ -117,6 +118,16 @@ def test_every_ordered_choice_is_as_likely(good: int, itself: bool) -> None:
     freedom = len(cells) - len(pools)
     chi2 = float(((seen[cells] - per_cell) ** 2).sum() / per_cell)
     assert abs(chi2 - freedom) < 4 * math.sqrt(2 * freedom)
+
+
+@EXAMPLES
+@given(batch=batches())
+def test_every_tuple_holds_the_whole_pool(batch: Batch) -> None:
+    tuples = every_tuple(batch.right, batch.group, TASKS)
+    assert tuples.target.tolist() == reference.targets(batch.right, batch.group)
+    for target, beside in zip(tuples.target, tuples.references, strict=True):
+        pool = reference.pool(target, batch.right, batch.group, itself=False)
+        assert beside.tolist() == pool + [-1] * (beside.size - len(pool))
 
 
 def test_a_tuple_needs_two() -> None:

@@ -150,6 +150,14 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ({"rollout.tasks": [1, "2"]}, "rollout.tasks: must be a list, each entry a whole number"),
         ({"rollout.max_turns": 0}, "rollout.max_turns: must be at least 1, not 0"),
         ({"rollout.failures.retries": -1}, "rollout.failures.retries: must be at least 0, not -1"),
+        ({"rollout.corrections": -1}, "rollout.corrections: must be at least 0, not -1"),
+        ({"rollout.corrections": 1}, "rollout.corrections: gigpo does not learn from corrections"),
+        ({"rollout.references": 0}, "rollout.references: must be at least 1, not 0"),
+        ({"recipe.name": "ibpo"}, "rollout.corrections: ibpo needs corrections of wrong answers"),
+        (
+            {"recipe.name": "ibpo", "rollout.corrections": 1, "rollout.max_turns": 2},
+            "rollout.corrections: only episodes of one decision can be corrected",
+        ),
         ({"recipe.name": "gipgo"}, "recipe: no recipe 'gipgo'; there are: grpo,"),
         ({"recipe.preset": "mine"}, "recipe: gigpo has no preset 'mine'"),
         ({"recipe.parameters": {"gama": 1.0}}, "recipe: gigpo has no parameter 'gama'"),
@@ -317,6 +325,10 @@ def test_a_calibration_gives_what_the_config_leaves_open(tmp_path: Path, yaml: A
         ({"environment__options": {"depth": 1}}, "environment: "),
         ({"update__rows_per_pass": 3}, "update.rows_per_pass: rows_per_pass × minibatches must"),
         ({"rollout__tasks": [8]}, "rollout.tasks: there are 8 tasks, counted from 0"),
+        (
+            {"recipe__name": "ibpo", "rollout__corrections": 1},
+            "rollout.corrections: only episodes of one decision can be corrected",
+        ),
     ],
 )
 def test_what_is_not_there_is_told_by_the_key_that_names_it(

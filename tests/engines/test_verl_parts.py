@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.verl.travel import unpack
+from ascribe.engines.verl.travel import Arrived, unpack
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.failures import GivenUp
 from ascribe.rollout.policy import Request, Sample, Sampling
@@ -383,6 +383,76 @@ def test_an_episode_of_the_agent_loop(
     for player in agent_loop._PLAYERS.resting:
         player.close()
     agent_loop._PLAYERS.resting.clear()
+
+
+def assert_credited(config: Path, arrived: Arrived, rows: list[Any]) -> None:
+    """The trainer credits answers and corrections together, as one group that was to be played."""
+    from ascribe.engines.verl.run_file import read_run
+    from ascribe.engines.verl.trainer import AscribeTrainer
+
+    trainer = AscribeTrainer.__new__(AscribeTrainer)
+    trainer.run, trainer._history = read_run(str(config)), None
+    tags = [{"response_len": len(row.response_ids)} for row in rows]
+    found = trainer._credited(SimpleNamespace(tags=tags), arrived)
+    assert (found.groups, found.dropped) == (1, {})
+    assert found.counts.all()
+    assert found.credit.numbers["corrections"] == len(rows) - 4
+    assert found.rollout.clock.tokens == sum(tag["response_len"] for tag in tags)
+
+
+def test_members_of_a_group_wait_for_each_other_and_correct(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ascribe.engines.verl import agent_loop
+    from ascribe.engines.verl.tasks import Tasks
+    from ascribe.engines.verl.travel import FIELD
+
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tmp_path,
+        environment__name=HALL,
+        environment__options={"horizon": 1},
+        recipe__name="ibpo",
+        rollout__max_turns=1,
+        rollout__corrections=2,
+    )
+    made = chat()
+    monkeypatch.setattr(agent_loop, "_chat", lambda *_: made)
+    parameters, row = {"temperature": 1.0, "top_p": 1.0}, Tasks(str(config))[0]
+
+    def member(number: int, server: Any) -> Any:
+        playing = agent_loop.EpisodeLoop.__new__(agent_loop.EpisodeLoop)
+        playing.config = verl_config(config, actor_rollout_ref__model__path=str(tmp_path))
+        playing.rollout_config = playing.config.actor_rollout_ref.rollout
+        playing.server_manager = server
+        return playing.run(parameters, session_id=number, uid="u", **row)
+
+    async def members(last: Any) -> list[Any]:
+        servers = [Server(min(made.ends))] * 3 + [last]
+        tasks = [member(number, server) for number, server in enumerate(servers)]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    try:
+        whole = members(Server(min(made.ends)))
+        found = asyncio.run_coroutine_threadsafe(whole, loop).result(60)
+        rows = [row for few in found for row in few]
+        arrived = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(rows)})
+        mended = [t for t in arrived.trajectories if t.corrects is not None]
+        wrong = [t.name for t in arrived.trajectories if t.corrects is None and t.reward < 1]
+        assert [t.corrects for t in mended] == [name for name in wrong for _ in range(2)]
+        assert mended
+        for number, few in enumerate(found):
+            last = unpack({0: few[-1].extra_fields[FIELD]}).trajectories[0]
+            assert last.name == f"train/0/{number}", "what verl takes for the result"
+        assert_credited(config, arrived, rows)
+        broke = asyncio.run_coroutine_threadsafe(members(None), loop).result(60)
+        assert isinstance(broke[3], AttributeError)
+        assert [len(few) for few in broke[:3]] == [1, 1, 1], "a group that lost one does not count"
+        assert not agent_loop._MEETINGS.running
+    finally:
+        for player in agent_loop._PLAYERS.resting:
+            player.close()
+        agent_loop._PLAYERS.resting.clear()
 
 
 def test_a_sample_without_tokens_makes_no_logprobs() -> None:

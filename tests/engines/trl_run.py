@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ascribe.engines.corrections import Corrections
 from ascribe.engines.trl import last_checkpoint
 from tests.engines import trl_toys as toys
 
@@ -18,6 +19,8 @@ from tests.engines import trl_toys as toys
 def main(options: dict[str, Any]) -> None:
     folder = Path(options.pop("folder"))
     slow = options.pop("slow", 0.0)
+    if count := options.pop("corrections", 0):
+        options |= {"corrections": Corrections(count), "setup": toys.hall(horizon=1)}
     torch.set_num_threads(1)
     made = toys.trainer(folder, dump_dir=folder / "rollouts", **options)
     log = folder / "log.txt"

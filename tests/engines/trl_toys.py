@@ -77,6 +77,34 @@ class Hall(TextEnvironment[Visit]):
         return f"hall {episode.task}, room {episode.room}"
 
 
+class Guess(TextEnvironment[list[str]]):
+    """One question, and one text in three is the right answer to it."""
+
+    tasks = 64
+
+    def __init__(self) -> None:
+        super().__init__(horizon=1)
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[list[str]]:
+        return Start([], f"You are in room {task}.", "guess", "guess")
+
+    def _act(self, episode: list[str], action: str) -> Outcome:
+        won = crc32(action.encode()) % 3 == 0
+        return Outcome("Done.", float(won), terminated=True, won=won)
+
+    def _admissible(self, episode: list[str]) -> None:
+        return None
+
+    def _state(self, episode: list[str], observation: str) -> str:
+        return observation
+
+
+def guessing_team(**options: Any) -> Setup:
+    """Agents that guess together, in this process."""
+    given = {"environment": f"{__name__}:Guess", "form": "", **options}
+    return Setup("team", given, style="plain", pool="serial")
+
+
 def hall(**options: Any) -> Setup:
     """The hall, in this process."""
     return Setup(HALL, options, style="plain", pool="serial")
@@ -130,6 +158,13 @@ def tiny() -> Any:
     return random_llama(len(tokenizer()))
 
 
+def lora() -> Any:
+    """Small adapters that do something from the first step on, each something else."""
+    from peft import LoraConfig
+
+    return LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights="gaussian")
+
+
 def config(folder: Path, **changes: Any) -> Any:
     """Two groups of four, one update for each iteration; small, quick and quiet."""
     from trl import GRPOConfig
@@ -156,14 +191,17 @@ def config(folder: Path, **changes: Any) -> Any:
 
 
 def trainer(folder: Path, *, model: Any = None, setup: Setup | None = None, **options: Any) -> Any:
-    """A trainer in the hall; ``args`` changes its configuration."""
+    """A trainer in the hall, or of a guessing ``team``; ``args`` changes its configuration."""
     from ascribe.engines.trl import AscribeTrainer
 
     args = config(folder, **options.pop("args", {}))
+    team = options.pop("team", None)
+    if options.get("agents"):
+        options["peft_config"] = lora()
     return AscribeTrainer(
         tiny() if model is None else model,
         args,
-        setup=setup or hall(),
+        setup=setup or (guessing_team(**team) if team is not None else hall()),
         processing_class=tokenizer(),
         # So that responses differ in length.
         **({"stop": tuple("aeiou")} | options),

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from ascribe.assign import assign
+from ascribe.engines.history import History, remembers
 from ascribe.engines.lessons import Lesson, Straying
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
@@ -152,20 +153,28 @@ def tasks_played(config: Path) -> list[tuple[str, str]]:
     return list(found)
 
 
-def assert_credited(config: Path) -> None:
-    """What every update was given is what ``ascribe`` gives to the rollouts in the files."""
+def assert_credited(config: Path) -> list[History]:
+    """What every update was given is what ``ascribe`` gives to the rollouts in the files.
+
+    Returns what the recipe handed on after each.
+    """
     made = load_config(config).config.recipe.recipe()
     files = dumped(config)
     assert files
+    histories: list[History] = []
     for number, path in enumerate(files, start=1):
         steps = read(path)
-        again = assign(steps.table, made).credit.advantage
+        inputs = {"history": (histories or [None])[-1]} if remembers(made) else {}
+        credit = assign(steps.table, made, **inputs).credit
+        histories.append(credit.history)
+        again = credit.advantage
         np.testing.assert_allclose(steps.carried["trained_advantage"].to_numpy(), again, atol=1e-6)
         wanted = {
             (tuple(row["prompt_ids"]), tuple(row["response_ids"]), place): value
             for place, (row, value) in enumerate(zip(steps.carried.to_pylist(), again, strict=True))
         }
         _assert_same_rows(given(config, number), wanted)
+    return histories
 
 
 def _assert_same_rows(rows: list[dict[str, Any]], wanted: dict[Any, float]) -> None:

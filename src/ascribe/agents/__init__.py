@@ -13,8 +13,9 @@ from ascribe.agents.agent import (
     View,
     Writer,
 )
+from ascribe.agents.chat_prompt import ChatPrompt
 from ascribe.agents.clean import CHAT_TOKENS, mend, neutralise, shorten
-from ascribe.agents.correction import CorrectionPrompt
+from ascribe.agents.correction import Correcting, CorrectionPrompt
 from ascribe.agents.invalid import EndEpisode, SendText, Skip, Substitute
 from ascribe.agents.memory import FullHistory, LastTurns
 from ascribe.agents.parsers import (
@@ -36,6 +37,8 @@ __all__ = [
     "PROBLEMS",
     "Agent",
     "AnswerParser",
+    "ChatPrompt",
+    "Correcting",
     "CorrectionPrompt",
     "Decision",
     "EndEpisode",

@@ -33,6 +33,9 @@ class View:
     turns: Sequence[Turn] = ()
     """All earlier turns of the episode, oldest first."""
     admissible: Sequence[str] | None = None
+    attempts: Sequence[str] = ()
+    """What was answered before, by this agent or others, if the task is to find out what is wrong
+    with it and to answer better (``ascribe.agents.correction``)."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """``CorrectionPrompt``: one user message that shows several attempts and asks for a right one.
 
 The comparison by correction of IBPO (Appendix C.1), in other words. What it does not say is which
-of the attempts are right, and whose they are.
+of the attempts are right, and whose they are. ``Correcting`` puts it around any agent's prompt.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ascribe.agents.agent import Message
+from ascribe.agents.agent import Message, Prompt, Turn, View
 from ascribe.agents.clean import CHAT_TOKENS, mend, neutralise, shorten
 from ascribe.agents.template import check_fields, fields, fill
 
@@ -99,3 +99,27 @@ class CorrectionPrompt:
 
     def _fenced(self, text: str) -> str:
         return neutralise(shorten(text, self.longest), self.fence)
+
+
+@dataclass(frozen=True)
+class Correcting:
+    """A prompt that asks for a correction where there are attempts, and is ``prompt`` elsewhere.
+
+    The task of a correction is the last message that ``prompt`` writes, with all that it says about
+    the form of the answer; messages before it stay. So whoever judges answers judges corrections.
+
+    Attributes:
+        prompt: what is asked without attempts.
+        correction: what is asked with them.
+    """
+
+    prompt: Prompt
+    correction: CorrectionPrompt = CorrectionPrompt()
+
+    def __call__(self, view: View, remembered: Sequence[Turn]) -> list[Message]:
+        """The chat for this decision."""
+        chat = self.prompt(view, remembered)
+        if not view.attempts:
+            return chat
+        first, *others = view.attempts
+        return [*chat[:-1], *self.correction(chat[-1]["content"], first, others)]

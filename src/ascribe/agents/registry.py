@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from ascribe.agents.agent import Agent, Memory, OnInvalid, Parser, Prompt
-from ascribe.agents.invalid import SendText
+from ascribe.agents.chat_prompt import ChatPrompt
+from ascribe.agents.invalid import SendText, Substitute
 from ascribe.agents.memory import FullHistory, LastTurns
 from ascribe.agents.parsers import SearchAnswer, ThinkAction, WholeText
-from ascribe.agents.prompts import TextPrompt
+from ascribe.agents.prompts import NOTHING, TextPrompt
 from ascribe.agents.wording import OTHER, PAPER, PLAIN
 
 Style = Literal["paper", "plain"]
@@ -19,19 +20,32 @@ def _agent(name: str, prompt: TextPrompt) -> Agent:
         "search_qa": FullHistory(),
         # Its answers are one line each, and what was gathered is told nowhere else.
         "textcraft": LastTurns(10),
+        # Whoever decides sees what the environment shows, and nothing that others said.
+        "team": LastTurns(0),
     }
-    parsers: dict[str, Parser] = {"search_qa": SearchAnswer(), "maths": WholeText()}
+    parsers: dict[str, Parser] = {
+        "search_qa": SearchAnswer(),
+        "maths": WholeText(),
+        "team": WholeText(),
+    }
     return Agent(
         prompt,
         memories.get(name, LastTurns(2)),
         parsers.get(name, ThinkAction()),
-        SendText(),
+        # An agent of a team that says nothing must not be asked again in the place of the next.
+        Substitute(NOTHING) if name == "team" else SendText(),
     )
 
 
+_SHOWN_A_CHAT = Agent(ChatPrompt(), LastTurns(0), WholeText(), SendText())
+
 AGENTS: dict[str, dict[str, Agent]] = {
-    name: {"paper": _agent(name, PAPER[name]), "plain": _agent(name, PLAIN[name])}
-    for name in sorted(PAPER)
+    **{
+        name: {"paper": _agent(name, PAPER[name]), "plain": _agent(name, PLAIN[name])}
+        for name in sorted(PAPER)
+    },
+    # Turns of traces are chats already, whatever the style.
+    "pivots": {"paper": _SHOWN_A_CHAT, "plain": _SHOWN_A_CHAT},
 }
 """The default agents by environment and style; ``other`` suits environments without their own."""
 

@@ -43,6 +43,9 @@ def _paper(game: str) -> TextPrompt:
     )
 
 
+AS_OBSERVED = TextPrompt("{observation}")
+"""For environments that say themselves what each agent is asked."""
+
 PAPER: dict[str, TextPrompt] = {
     "alfworld": _paper("You act in a household, told in words (ALFWorld). Your task: {task}"),
     "webshop": replace(
@@ -81,6 +84,7 @@ PAPER: dict[str, TextPrompt] = {
     "maths": TextPrompt(
         "{observation}\n\nReason step by step. End with the final answer inside \\boxed{{}}."
     ),
+    "team": AS_OBSERVED,
 }
 """The prompts of the style ``paper``, by environment."""
 
@@ -107,5 +111,6 @@ PLAIN: dict[str, TextPrompt] = {
         show_action=as_tag,
     ),
     "maths": TextPrompt("{observation}\nGive the final answer inside \\boxed{{}}."),
+    "team": AS_OBSERVED,
 }
 """The prompts of the style ``plain``, by environment."""

@@ -15,11 +15,14 @@ from ascribe.cli.calibrate import calibrate
 from ascribe.cli.check import check
 from ascribe.cli.credit import credit
 from ascribe.cli.env import env
+from ascribe.cli.pivots import pivots
 from ascribe.cli.recipes import recipes
+from ascribe.cli.report import report
 from ascribe.cli.rollout import evaluate, rollout
 from ascribe.cli.show import show
 from ascribe.cli.train import train
 from ascribe.cli.warmup import warmup
+from ascribe.cli.watch import watch
 
 app = typer.Typer(
     name="ascribe",
@@ -33,13 +36,16 @@ app.command()(check)
 app.command()(credit)
 app.command()(recipes)
 app.command()(show)
+app.command()(report)
 app.command()(audit)
 app.command()(calibrate)
 app.command()(rollout)
 app.command("eval")(evaluate)
 app.command()(warmup)
 app.command()(train)
+app.command()(watch)
 app.add_typer(env, name="env")
+app.add_typer(pivots, name="pivots")
 
 
 @app.callback(invoke_without_command=True)

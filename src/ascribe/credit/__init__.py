@@ -33,6 +33,10 @@ class Reason(IntEnum):
     """Its group was dropped at the door."""
     SAME_ACTION = 9
     """Every peer in its state did the same, so nothing tells actions apart."""
+    COUNTERFACTUAL = 10
+    """Taken to find out what the others earn alone: measured, not learned from."""
+    NO_TARGET = 11
+    """What it was written to correct does not take part."""
 
     @property
     def label(self) -> str:
@@ -73,17 +77,24 @@ class Credit:
     recipe: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
     """What the recipe found on the way, by name: the radius it used, its row mix."""
+    history: dict[str, Any] | None = None
+    """What the recipe wants to be given with the next batch (running statistics), in plain values
+    for a checkpoint; None for a recipe that remembers nothing."""
 
     @staticmethod
     def of(
-        terms: dict[str, Term], recipe: str, numbers: dict[str, float] | None = None
+        terms: dict[str, Term],
+        recipe: str,
+        numbers: dict[str, float] | None = None,
+        history: dict[str, Any] | None = None,
     ) -> "Credit":
         """The sum of terms. The reason of a row is its last term's, unless a term credits it."""
         advantage = sum(term.weight * term.values for term in terms.values())
         reason = list(terms.values())[-1].reason.copy()
         for term in terms.values():
             reason[term.credited] = Reason.CREDITED
-        return Credit(np.asarray(advantage, np.float64), reason, terms, recipe, numbers or {})
+        whole = np.asarray(advantage, np.float64)
+        return Credit(whole, reason, terms, recipe, numbers or {}, history)
 
     def __len__(self) -> int:
         return int(self.advantage.size)

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from ascribe.engines.corrections import Corrections, why_not
 from ascribe.recipes import Recipe
 from ascribe.recipes import recipe as make_recipe
 from ascribe.rollout import FailurePolicy, Setup
@@ -27,6 +28,7 @@ Keys = tuple[str, ...]
 """A path of keys: ``("update", "seed")``."""
 
 GIGPO = "GiGPO, Appendix E.1"
+IBPO = "IBPO, Appendix C.1"
 VERL = "verl"
 TRL = "TRL"
 OURS = "Ascribe"
@@ -51,6 +53,11 @@ class LoraSection:
     alpha: float = key("their product is multiplied by alpha / rank", 32.0)
     targets: tuple[str, ...] = key(
         "ends of the names of layers that get one; empty: every linear layer", ()
+    )
+    agents: tuple[str, ...] = key(
+        "agents of a team that get adapters of their own and learn in turns, one in each "
+        "iteration; empty: all learn the same; only with TRL",
+        (),
     )
 
     def __post_init__(self) -> None:
@@ -156,15 +163,29 @@ class RolloutSection:
     states: States = key(
         "what the state of a step is: the environment's key, or the observation", "environment"
     )
+    corrections: int = key(
+        "corrections of each wrong answer, for the recipe ibpo, which needs at least 1", 0
+    )
+    references: int = key(
+        "other answers that stand beside a wrong one in the prompt of its correction; right ones "
+        "if there are any",
+        1,
+        IBPO,
+    )
     failures: FailureSection = field(default_factory=FailureSection)
 
     def __post_init__(self) -> None:
         at_least(self, groups=1, size=2, max_turns=1, max_tokens=1, context=2)
+        at_least(self, corrections=0, references=1)
         above_zero(self, "temperature")
         if not 0 < self.top_p <= 1:
             raise Refused("top_p", f"must lie in (0, 1], not {self.top_p}")
         if self.tasks is not None and (not self.tasks or min(self.tasks) < 0):
             raise Refused("tasks", "must be numbers from 0, at least one; null for all tasks")
+
+    def correcting(self) -> Corrections | None:
+        """What is corrected; None if nothing is."""
+        return Corrections(self.corrections, self.references) if self.corrections else None
 
 
 @dataclass(frozen=True)
@@ -244,6 +265,11 @@ class Config:
     fingerprints: FingerprintSection = field(default_factory=FingerprintSection)
     output: OutputSection
     engine: EngineSection = field(default_factory=EngineSection)
+
+    def __post_init__(self) -> None:
+        given = self.rollout
+        if why := why_not(self.recipe.recipe(), given.corrections, given.max_turns):
+            raise Refused("rollout.corrections", why)
 
     @property
     def episodes(self) -> int:

@@ -5,7 +5,7 @@ no group is credited in part. Then all of it is credited at once, with the same 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from ascribe.arrays import Bools, Floats
 from ascribe.assign import assign
 from ascribe.check import DropGroup, Policy, check
 from ascribe.credit import Credit
+from ascribe.engines.history import History, remembers
 from ascribe.fingerprints import FloatMatrix
 from ascribe.problems import Problem, TableError
 from ascribe.recipes import Recipe
@@ -21,7 +22,7 @@ from ascribe.rollout.failures import FailurePolicy, GivenUp
 from ascribe.rollout.policy import Sample
 from ascribe.rollout.record import States, table
 from ascribe.rollout.run import Clock, Rollout, Trajectory
-from ascribe.table import StepTable
+from ascribe.table import Coded, StepTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,10 @@ class Iteration:
         kept = (t for t in self.rollout.trajectories if t.group not in self.dropped)
         return replace(self.rollout, trajectories=tuple(kept))
 
+    def handed_on(self, before: History) -> History:
+        """What the recipe wants back with the next iteration; as before if no group counted."""
+        return before if self.credit is None else self.credit.history
+
     @property
     def advantage(self) -> Floats:
         """Of every step; 0 for those without credit."""
@@ -110,8 +115,9 @@ def credit_iteration(
     failures: FailurePolicy,
     policy: Policy,
     states: States = "environment",
+    history: History = None,
 ) -> Iteration:
-    """Drop the groups that lost too much, and credit the rest.
+    """Drop the groups that lost too much, with the corrections of their answers; credit the rest.
 
     Args:
         played: of every process, in the order of processes.
@@ -120,10 +126,12 @@ def credit_iteration(
         failures: how many of them a group needs.
         policy: what to do about problems of the steps; ``TableError`` from it drops all groups.
         states: what stands in the column ``state``.
+        history: what the recipe handed on after the iteration before.
     """
     everything = together(played)
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
     dropped = _lost(groups, everything, failures.needs(size))
+    dropped |= _left_alone(everything, dropped)
     counts = np.array(
         [t.group not in dropped for t in everything.trajectories for _ in t.steps], dtype=np.bool_
     )
@@ -133,18 +141,25 @@ def credit_iteration(
     if played[0].fingerprints is not None:
         vectors = [part.fingerprints for part in played if part.fingerprints is not None]
         steps = replace(steps, fingerprint=np.concatenate(vectors))
+    if recipe.needs_corrections and steps.corrects is None:  # all of them were lost, or none due
+        nothing = np.full(len(steps), -1, dtype=np.int64)
+        steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))
     steps = steps.take(counts)
     whole = size if failures.smallest_group is None else None
+    inputs = {"history": history} if remembers(recipe) else {}
     try:
-        assigned = assign(steps, recipe, policy, group_size=whole)
+        assigned = assign(steps, recipe, policy, group_size=whole, **inputs)
     except TableError as error:
         if not isinstance(policy, DropGroup):
             raise
         dropped |= _touched(steps, error.problems)
         return Iteration(everything, None, np.zeros_like(counts), None, dropped, len(groups))
     keep = assigned.decision.keep
-    counts[np.flatnonzero(counts)[~keep]] = False
     dropped |= _touched(steps.take(~keep), check(steps.take(~keep), group_size=whole).problems)
+    alone = _left_alone(everything, dropped)
+    dropped |= alone
+    keep = keep & np.array([name not in alone for name in steps.group.texts()])
+    counts[np.flatnonzero(counts)[~keep]] = False
     return Iteration(
         everything, steps.take(keep), counts, assigned.credit.rows(keep), dropped, len(groups)
     )
@@ -168,6 +183,18 @@ def _lost(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str
     for lost in rollout.given_up:
         kinds.setdefault(lost.group, lost.kind.value)
     return {name: kinds.get(name, "lost") for name in groups if left[name] < needed}
+
+
+def _left_alone(rollout: Rollout, dropped: Mapping[str, str]) -> dict[str, str]:
+    """Groups of corrections whose answer is of a group that does not count, and why that is so."""
+    group = {trajectory.name: trajectory.group for trajectory in rollout.trajectories}
+    found = {}
+    for trajectory in rollout.trajectories:
+        if trajectory.corrects is not None:
+            home = group.get(trajectory.corrects)
+            if home is None or home in dropped:
+                found[trajectory.group] = "lost" if home is None else dropped[home]
+    return found
 
 
 def _touched(steps: StepTable, problems: Sequence[Problem]) -> dict[str, str]:

@@ -13,15 +13,18 @@ TRAINED = "trained_advantage"
 def dump(iteration: Iteration, folder: str | Path, number: int, states: States) -> Path:
     """Write ``rollouts_NUMBER.parquet``: the groups that count, whole or not at all.
 
-    Besides what ``ascribe rollout`` writes there is ``trained_advantage``, and ``fingerprint`` if
-    the recipe asked for it: ``ascribe credit`` on the file gives the same advantages again.
+    Besides what ``ascribe rollout`` writes there is ``trained_advantage``, and what the recipe was
+    given besides, such as ``fingerprint``: ``ascribe credit`` on the file gives the same advantages
+    again.
     """
     import pyarrow as pa
 
     steps = arrow(iteration.counted, states)
-    if iteration.table is not None and iteration.table.fingerprint is not None:
-        vectors = iteration.table.to_arrow().column("fingerprint")
-        steps = steps.append_column("fingerprint", vectors)
+    if iteration.table is not None:
+        credited = iteration.table.to_arrow()
+        for name in credited.column_names:
+            if name not in steps.column_names:
+                steps = steps.append_column(name, credited.column(name))
     steps = steps.append_column(TRAINED, pa.array(iteration.advantage[iteration.counts]))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

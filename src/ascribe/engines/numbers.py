@@ -3,6 +3,7 @@
 from collections import Counter
 
 from ascribe.diagnose import diagnose
+from ascribe.engines.corrections import without_corrections
 from ascribe.engines.crediting import Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
@@ -21,7 +22,8 @@ def iteration_numbers(iteration: Iteration) -> Numbers:
 
 
 def episode_numbers(rollout: Rollout) -> Numbers:
-    """How the episodes went."""
+    """How the episodes went; corrections are no answers to the task, and not among them."""
+    rollout = without_corrections(rollout)
     found: Numbers = {
         "episodes": len(rollout.trajectories),
         "given_up": len(rollout.given_up),

@@ -56,6 +56,8 @@ class Seat:
     task: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """What ``reset`` is told besides the task."""
+    attempts: tuple[str, ...] = ()
+    """What the agent is shown to correct."""
 
 
 def seats(rows: Iterable[Mapping[str, Any]], before: Iterable[str] = ()) -> list[Seat]:
@@ -85,7 +87,8 @@ class SeatPlan(Plan):
     def episodes(self) -> list[Episode]:
         """The episodes of the seats."""
         return [
-            Episode(self._numbers[seat.group], seat.member, _begin(seat)) for seat in self.seats
+            Episode(self._numbers[seat.group], seat.member, _begin(seat), attempts=seat.attempts)
+            for seat in self.seats
         ]
 
     def group_name(self, group: int) -> str:

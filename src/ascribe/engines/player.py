@@ -32,8 +32,14 @@ class Player:
     _pool: Pool | None = None
     _open: ExitStack = field(default_factory=ExitStack)
 
-    def play(self, seats: Sequence[Seat], size: int, policy: Policy) -> Rollout:
-        """Play these members of groups of ``size``."""
+    def play(
+        self,
+        seats: Sequence[Seat],
+        size: int,
+        policy: Policy,
+        failures: FailurePolicy | None = None,
+    ) -> Rollout:
+        """Play these members of groups of ``size``; ``failures`` in place of the player's own."""
         if self._pool is None:
             self._pool = self._open.enter_context(self.setup.open_pool(self.slots))
         plan = SeatPlan(
@@ -43,7 +49,7 @@ class Player:
             sampling=self.sampling,
             seats=tuple(seats),
         )
-        return rollout(plan, self._pool, self.agent, policy, failures=self.failures)
+        return rollout(plan, self._pool, self.agent, policy, failures=failures or self.failures)
 
     def close(self) -> None:
         """Close the pool; the next episodes open another."""

@@ -46,6 +46,8 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
         dump_dir=folder / "rollouts" if output.rollouts else None,
         processing_class=load_chat(model).tokenizer,
         peft_config=None if config.model.lora is None else _adapters(config.model.lora),
+        corrections=rollout.correcting(),
+        agents=() if config.model.lora is None else config.model.lora.agents,
     )
     if trainer.accelerator.is_main_process:
         metrics = Metrics(folder, done)

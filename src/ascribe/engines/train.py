@@ -8,6 +8,7 @@ from typing import Any
 
 from ascribe.calibrate.setting import read_setting
 from ascribe.engines.config import Config, Keys, Refused, leaves
+from ascribe.engines.corrections import why_not
 from ascribe.engines.load import ConfigError, load_config
 from ascribe.engines.trl_arguments import grpo_arguments
 from ascribe.engines.verl_arguments import verl_overrides
@@ -70,6 +71,9 @@ def verify(config: Config, engine: str = "trl") -> Chosen:
         raise ValueError(f"environment: {error}") from error
     if config.rollout.max_turns is None and turns is None:
         raise Refused("rollout.max_turns", "the environment names no limit of its own: give one")
+    played = config.rollout.max_turns or turns
+    if why := why_not(config.recipe.recipe(), config.rollout.corrections, played):
+        raise Refused("rollout.corrections", why)
     tasks = config.rollout.tasks or ()
     if count is not None and any(task >= count for task in tasks):
         raise Refused("rollout.tasks", f"there are {count} tasks, counted from 0")

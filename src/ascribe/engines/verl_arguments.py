@@ -57,6 +57,8 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     """
     if config.update.layout != "step":
         raise Refused("update.layout", "on verl rows are steps")
+    if config.model.lora is not None and config.model.lora.agents:
+        raise Refused("model.lora.agents", "on verl a team shares its weights; leave it empty")
     refuse_said_elsewhere("verl", config.engine.verl, SAID_ELSEWHERE)
     found = _data(config, run_file) | _actor(config, model) | _rollout(config) | _trainer(config)
     if cpu:

@@ -22,6 +22,8 @@ ENVIRONMENTS = {
     "ezpoints": "ascribe.envs.ezpoints:EZPoints",
     "search_qa": "ascribe.envs.search_qa:SearchQA",
     "maths": "ascribe.envs.maths:Maths",
+    "pivots": "ascribe.pivots.environment:Pivots",
+    "team": "ascribe.envs.team:Team",
 }
 """Every environment by name, and where it is."""
 

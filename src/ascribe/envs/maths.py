@@ -12,6 +12,9 @@ Questions come from a file of JSON lines that you bring, in either of two forms:
 Of the agent's answer, the last ``\boxed{...}`` counts; without one, what follows the last ``####``;
 else the whole text: as a formula, or as a sentence in which ``math-verify`` looks for the answer.
 
+With ``judge="number"`` nothing need be installed: an answer is right if the last number in what
+counts of it equals the gold answer, which must be a number.
+
 Limits: answers of more than 10,000 characters are refused, and judging one may take three seconds
 of processor time. Both count as not valid. ``math-verify`` (Apache-2.0; extra ``maths``) runs in
 another process, see ``ascribe.envs.maths_judge``. GSM8K and MATH (both MIT) are not part of
@@ -22,10 +25,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,6 +44,8 @@ SENTENCE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s|\s[A-Za-z]{2,}|(?<!\\)\$|\
 
 TEXT = re.compile(r"\\text\{[^{}]*\}")
 """Words that belong to a formula."""
+
+NUMBER = re.compile(r"-?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?")
 
 OBSERVATIONS = {
     "right": "The answer is right.",
@@ -70,24 +76,39 @@ class Maths(TextEnvironment[Asked]):
 
     Args:
         file: JSON lines of GSM8K's or MATH's form.
+        judge: ``math-verify``, or ``number`` where every gold answer is a number.
         seconds: how much processor time judging one answer may take.
         expert: whether info carries ``expert_action``.
 
     Raises:
         MissingExtra: without the package ``math-verify``.
-        ValueError: if a line of the file has no question or no answer.
+        ValueError: if a line of the file has no question or no answer, or no number for one where
+            numbers are compared.
     """
 
     example_actions = (r"\boxed{42}", "The answer is 7.", r"\frac{1}{2}")
 
-    def __init__(self, *, file: str | Path, seconds: float = 3.0, expert: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        file: str | Path,
+        judge: Literal["math-verify", "number"] = "math-verify",
+        seconds: float = 3.0,
+        expert: bool = False,
+    ) -> None:
         super().__init__(horizon=1, expert=expert)
-        if find_spec("math_verify") is None:
+        if judge not in ("math-verify", "number"):
+            raise ValueError(f"judge must be math-verify or number, not {judge!r}")
+        if judge == "math-verify" and find_spec("math_verify") is None:
             raise MissingExtra("math-verify", "maths")
         if seconds <= 0:
             raise ValueError(f"seconds must be more than 0, not {seconds}")
-        self.seconds = seconds
+        self.judge, self.seconds = judge, seconds
         self.problems = read_problems(file)
+        if judge == "number":
+            for number, problem in enumerate(self.problems):
+                if last_number(problem.gold) is None:
+                    raise ValueError(f"the answer of problem {number} is not a number")
         self.tasks = len(self.problems)
 
     def _begin(self, task: int, generator: np.random.Generator) -> Start[Asked]:  # noqa: ARG002
@@ -98,7 +119,7 @@ class Maths(TextEnvironment[Asked]):
         episode.answered = True
         verdict = "unreadable"
         if action.strip() and len(action) <= LONGEST_ANSWER:
-            verdict = judge()(_boxed(episode.problem.gold), _legible(action), self.seconds)
+            verdict = self._verdict(episode.problem.gold, action)
         right = verdict == "right"
         return Outcome(
             OBSERVATIONS[verdict],
@@ -107,6 +128,14 @@ class Maths(TextEnvironment[Asked]):
             won=right,
             valid=verdict != "unreadable",
         )
+
+    def _verdict(self, gold: str, answer: str) -> str:
+        if self.judge == "math-verify":
+            return judge()(_boxed(gold), _legible(answer), self.seconds)
+        found = last_number(final_answer(answer) or answer)
+        if found is None:
+            return "unreadable"
+        return "right" if found == last_number(gold) else "wrong"
 
     def _admissible(self, episode: Asked) -> None:  # noqa: ARG002
         return None
@@ -180,6 +209,12 @@ def final_answer(text: str) -> str | None:
                 return text[start + len(r"\boxed{") : place].strip()
     _, mark, after = text.rpartition("####")
     return after.strip().partition("\n")[0] if mark else None
+
+
+def last_number(text: str) -> Decimal | None:
+    """The last number in a text; ``1,200.50`` is one."""
+    found = NUMBER.findall(text)
+    return Decimal(found[-1].replace(",", "")) if found else None
 
 
 def _legible(answer: str) -> str:

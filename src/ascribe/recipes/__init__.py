@@ -9,14 +9,18 @@ from typing import Any
 
 from ascribe.recipes.base import Recipe
 from ascribe.recipes.bipace import BiGPO, BiPACEDiff, BiPACEQ
+from ascribe.recipes.ccpo import CCPO
 from ascribe.recipes.episode import GRPO, RLOO, DrGRPO, ReinforcePP
 from ascribe.recipes.gigpo import GiGPO
 from ascribe.recipes.hgpo import HGPO
+from ascribe.recipes.ibpo import IBPO
 from ascribe.recipes.sbc import SBC
 
 __all__ = [
+    "CCPO",
     "GRPO",
     "HGPO",
+    "IBPO",
     "RECIPES",
     "RLOO",
     "SBC",
@@ -32,7 +36,10 @@ __all__ = [
 
 RECIPES: dict[str, type[Recipe]] = {
     kind.name: kind
-    for kind in (GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO, BiGPO, BiPACEDiff, BiPACEQ, SBC)
+    for kind in (
+        *(GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO),
+        *(BiGPO, BiPACEDiff, BiPACEQ, SBC, CCPO, IBPO),
+    )
 }
 """Every recipe by name."""
 

@@ -65,6 +65,11 @@ class Recipe:
                 "leave it at 'before'"
             )
 
+    @property
+    def needs_corrections(self) -> bool:
+        """Whether wrong answers must be corrected for it, and the corrections be in the table."""
+        return False
+
     def __call__(self, table: StepTable, **inputs: Any) -> Credit:
         """Credit every row of ``table``.
 

@@ -85,7 +85,8 @@ class BiGPO(TwoLevel):
             return identity(steps.group, steps.state, table.state.values.size)
         if self.fingerprint == "ngram":
             by_state = ngram(table.state.values)
-            return np.vstack([by_state, np.zeros_like(by_state[:1])])[steps.state]
+            nothing = np.zeros((1, by_state.shape[1]), by_state.dtype)
+            return np.vstack([by_state, nothing])[steps.state]
         vectors = table.fingerprint if given is None else given
         if vectors is None:
             raise ValueError(

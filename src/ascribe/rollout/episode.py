@@ -52,6 +52,8 @@ class Episode:
     seconds: float = 0.0
     """Time in the environment."""
     pending: Pending | None = None
+    attempts: tuple[str, ...] = ()
+    """What the agent is shown to correct; nothing in an episode that answers."""
 
     @property
     def now(self) -> Told:
@@ -72,7 +74,8 @@ class Episode:
         """What the agent may look at now."""
         turns = [Turn(step.observation, step.sample.text, step.action) for step in self.steps]
         info = self.now.info
-        return View(info["task"], self.now.observation, turns, info["admissible_actions"])
+        listed = info["admissible_actions"]
+        return View(info["task"], self.now.observation, turns, listed, self.attempts)
 
     def forget(self) -> None:
         """Begin anew."""
@@ -103,7 +106,8 @@ class Episode:
         assert self.pending is not None
         self.steps.append(
             Step(
-                state=before.info["state"],
+                # Attempts are part of what the agent sees, so they are part of the situation.
+                state="\n\n".join([before.info["state"], *self.attempts]),
                 observation=before.observation,
                 messages=self.pending.messages,
                 sample=self.pending.sample,

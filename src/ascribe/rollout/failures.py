@@ -54,6 +54,8 @@ class GivenUp:
     detail: str
     steps: int
     """How many steps it had taken; none of them is in the result."""
+    corrects: str | None = None
+    """The trajectory that it was to correct."""
 
 
 @dataclass(frozen=True)

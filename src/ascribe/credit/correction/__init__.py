@@ -16,7 +16,7 @@ from ascribe.credit.correction.compare import (
 from ascribe.credit.correction.joint import JointRows, joint_rows
 from ascribe.credit.correction.ratio import sequence_ratio
 from ascribe.credit.correction.shape import NORM, Shaped, Shaping, advantages, shape
-from ascribe.credit.correction.tuples import Tuples, draw_tuples
+from ascribe.credit.correction.tuples import Tuples, draw_tuples, every_tuple
 from ascribe.credit.correction.variance import Moments, moments
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Tuples",
     "advantages",
     "draw_tuples",
+    "every_tuple",
     "joint_rows",
     "moments",
     "sequence_ratio",

@@ -56,10 +56,7 @@ def draw_tuples(
     """
     if size < 2:
         raise ValueError(f"a tuple has at least 2 trajectories, not {size}")
-    # One pool of right and one of wrong trajectories for each task, members in order.
-    pool = np.where(group < 0, -1, np.where(right, group, group + count))
-    members = np.argsort(pool, kind="stable")[np.count_nonzero(pool < 0) :]
-    sizes = segments.size(pool, 2 * count)
+    pool, members, sizes = _pools(right, group, count)
     first = np.cumsum(sizes) - sizes
     rank = np.zeros(right.size, dtype=np.int64)
     rank[members] = np.arange(members.size) - first[pool[members]]
@@ -75,6 +72,42 @@ def draw_tuples(
     # Without candidates any place will do: what is found there is not used.
     some = candidates[:, None] > 0
     return Tuples(target, np.where(some, members[np.where(some, place, 0)], -1), among_right)
+
+
+def every_tuple(right: Bools, group: Ints, count: int) -> Tuples:
+    """Every wrong trajectory beside all right ones of its task; without any, all other wrong ones.
+
+    Nothing is drawn: for comparisons that cost nothing. A row of ``references`` that has fewer than
+    the longest is filled up with -1.
+
+    Args:
+        right: whether each trajectory is right.
+        group: task of each trajectory; -1 takes no part.
+        count: number of tasks.
+    """
+    pool, members, sizes = _pools(right, group, count)
+    first = np.cumsum(sizes) - sizes
+    target = np.flatnonzero(~right & (group >= 0))
+    among_right = sizes[group[target]] > 0
+    source = np.where(among_right, group[target], pool[target])
+    place = np.arange(max(1, int(sizes[source].max(initial=1))))
+    there = place < sizes[source][:, None]
+    found = members[np.where(there, first[source][:, None] + place, 0)]
+    there &= found != target[:, None]
+    # Those that are there come first, in order.
+    order = np.argsort(~there, axis=1, kind="stable")
+    references = np.take_along_axis(np.where(there, found, -1), order, axis=1)
+    return Tuples(target, references, among_right)
+
+
+def _pools(right: Bools, group: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """One pool of right and one of wrong trajectories for each task.
+
+    Returns the pool of each trajectory, the members pool by pool in order, and the pools' sizes.
+    """
+    pool = np.where(group < 0, -1, np.where(right, group, group + count))
+    members = np.argsort(pool, kind="stable")[np.count_nonzero(pool < 0) :]
+    return pool, members, segments.size(pool, 2 * count)
 
 
 def _distinct(candidates: Ints, skip: Ints, draws: int, random: np.random.Generator) -> Ints:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ascribe.engines.corrections import without_corrections
 from ascribe.engines.numbers import Numbers
 from ascribe.rollout.run import Rollout
 
@@ -9,6 +10,7 @@ from ascribe.rollout.run import Rollout
 def familiar_numbers(rollout: Rollout) -> Numbers:
     """What dashboards made for TRL show."""
     groups: dict[str, list[float]] = {}
+    rollout = without_corrections(rollout)
     for trajectory in rollout.trajectories:
         groups.setdefault(trajectory.group, []).append(trajectory.reward)
     if not groups:

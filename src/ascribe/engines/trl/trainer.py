@@ -32,23 +32,27 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
 from ascribe.agents import Agent
+from ascribe.arrays import Bools
 from ascribe.check import DropGroup
 from ascribe.check import Policy as Check
+from ascribe.engines.corrections import Corrections, answers, why_not, with_corrections
 from ascribe.engines.crediting import Iteration, Played, credit_iteration, light, together
 from ascribe.engines.dump import dump
+from ascribe.engines.history import History, load_history, remembers, save_history
 from ascribe.engines.layer import fingerprint_layer
 from ascribe.engines.numbers import episode_numbers, iteration_numbers
 from ascribe.engines.plan import seats, task_rows
 from ascribe.engines.player import Player
 from ascribe.engines.trl import batch as batches
 from ascribe.engines.trl.batch import Tensor, Tensors
-from ascribe.engines.trl.checkpoints import last_checkpoint
+from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
 from ascribe.engines.trl.conversation import Conversing, whole_chat
 from ascribe.engines.trl.familiar import familiar_numbers
 from ascribe.engines.trl.refusals import refuse
 from ascribe.engines.trl.rows import Layout, Row, rows_of
 from ascribe.engines.trl.sampler import Sampler
 from ascribe.engines.trl.stopwatch import Stopwatch
+from ascribe.engines.trl.team import Adapters, EachWithItsOwn
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import capture
 from ascribe.recipes import Recipe
@@ -93,6 +97,9 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         sampling_dtype: type of a copy of the model that answers in its place, ``bfloat16`` or
             ``float16``; None: no copy.
         dump_dir: where each iteration's rollouts are written, with the advantages used.
+        corrections: of wrong answers, for the recipe ``ibpo``; None: none are played.
+        agents: names of a team's agents: each gets an adapter like ``peft_config``'s, and one of
+            them learns in each iteration, in turns; empty: all learn the same weights at once.
 
     Raises:
         ValueError: for arguments that would be without effect or give a wrong update.
@@ -119,6 +126,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         policy: PolicyMaker | None = None,
         sampling_dtype: str | None = None,
         dump_dir: str | Path | None = None,
+        corrections: Corrections | None = None,
+        agents: Sequence[str] = (),
         **others: Any,
     ) -> None:
         refuse(args)
@@ -145,21 +154,52 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
         # The rows are drawn already, in an order that a resumed run must find again.
         self.shuffle_dataset = False
+        turns = setup.turns(max_turns)
+        self.corrections = corrections
+        if why := why_not(self.recipe, corrections.count if corrections else 0, turns):
+            raise ValueError(f"corrections: {why}")
+        chosen = agent or (setup.agent if layout == "step" else whole_chat(setup.agent))
         self.player = Player(
             setup,
-            agent or (setup.agent if layout == "step" else whole_chat(setup.agent)),
+            corrections.agent(chosen) if corrections else chosen,
             Sampling(args.temperature, args.top_p, args.max_completion_length, tuple(stop)),
-            setup.turns(max_turns),
+            turns,
             failures,
             slots=max(
                 args.per_device_train_batch_size * args.steps_per_generation,
                 args.per_device_eval_batch_size if held_out else 0,
             ),
         )
+        self._history: History = None
+        """What the recipe handed on after the last iteration, and after the one before it."""
+        self._history_before: History = None
+        self._adapters = self._team(agents, policy) if agents else None
         self._policy: Policy | None = None
         self._sampler = None if sampling_dtype is None else Sampler(sampling_dtype)
         self._clock = Stopwatch()
         self.add_callback(_TakeUp(self))
+
+    def _team(self, agents: Sequence[str], policy: PolicyMaker | None) -> Adapters:
+        lacking = {
+            "peft_config, for there to be adapters": not hasattr(self.model, "peft_config"),
+            "layout='step', since a row has one agent": self.layout != "step",
+            "a recipe without fingerprints, which differ by agent": self.layer is not None,
+            "one process": self.accelerator.num_processes > 1,
+            "policy=None, since the model's adapters answer": policy is not None,
+        }
+        for what, is_lacking in lacking.items():
+            if is_lacking:
+                raise ValueError(f"agents need {what}")
+        return Adapters(self.model, agents)
+
+    def create_optimizer(self, *given: Any, **options: Any) -> Any:
+        """As GRPOTrainer's, for the adapters of all agents."""
+        if self._adapters is None:
+            return super().create_optimizer(*given, **options)
+        self._adapters.unfreeze()
+        made = super().create_optimizer(*given, **options)
+        self._adapters.choose(self._adapters.agents[0])
+        return made
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """As GRPOTrainer's; ``True`` resumes from the last checkpoint that is whole.
@@ -172,10 +212,23 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             if whole is None:
                 raise ValueError(f"{self.args.output_dir} holds no checkpoint that is whole")
             resume_from_checkpoint = str(whole)
+        self._history = None
+        if resume_from_checkpoint:
+            self._history = load_history(self.recipe, resume_from_checkpoint)
         try:
             return super().train(resume_from_checkpoint, **options)
         finally:
             self._rest()
+
+    def _save_checkpoint(self, *given: Any, **options: Any) -> None:
+        # First what it needs besides, then what makes it whole.
+        if remembers(self.recipe) and self.accelerator.is_main_process:
+            folder = Path(self._get_output_dir(trial=None))
+            # Amid an iteration: a resumed run plays it anew.
+            whole = self._step % self._steps_of_iteration == 0
+            history = self._history if whole else self._history_before
+            save_history(history, folder / f"{PREFIX}{self.state.global_step}")
+        super()._save_checkpoint(*given, **options)
 
     def evaluate(self, *given: Any, **options: Any) -> dict[str, float]:
         """As GRPOTrainer's: plays ``eval_tasks`` and logs how the episodes went."""
@@ -208,7 +261,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         with self._clock("credit"):
             iteration, mine = self._credited(groups, local, vectors)
         counts, signal = iteration.counts[mine], iteration.signal[mine]
-        counted = [number for number, row in enumerate(rows) if counts[row.steps[0]]]
+        taught = self._taught(local)
+        counted = [n for n, row in enumerate(rows) if (counts & taught)[row.steps[0]]]
         chosen = [n for n in counted if self._teach_all or signal[rows[n].steps].any()]
         taken = [rows[number] for number in chosen]
         sums = gather_object([(len(counted), sum(rows[n].tokens for n in counted), len(chosen))])
@@ -226,6 +280,15 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._log("train", {"completions/mean_length": float(mean)})
         self._show(local, iteration.advantage[mine])
         return self._on_device(batch)
+
+    def _taught(self, local: Rollout) -> Bools:
+        """For each step whether the one who took it learns now; the model then is that agent."""
+        steps = [step for trajectory in local.trajectories for step in trajectory.steps]
+        if self._adapters is None:
+            return np.ones(len(steps), dtype=np.bool_)
+        agent = self._adapters.taught(self._step // self._steps_of_iteration)
+        self._adapters.choose(agent)
+        return np.array([step.agent == agent for step in steps], dtype=np.bool_)
 
     def _evaluated(self, groups: tuple[str, ...], local: Rollout) -> Tensors:
         """Log how the episodes went; there is nothing to learn, so the loss is 0."""
@@ -254,8 +317,14 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         others = gather_object([groups])[: self.accelerator.process_index]
         before = [name for names in others for name in names]
         size = self.num_generations if self._training else self.num_generations_eval
+        mine = seats(inputs, before)
         with self._answering() as policy:
-            return groups, self.player.play(seats(inputs, before), size, policy)
+            played = self.player.play(mine, size, policy)
+            if self.corrections is not None and self._training:
+                everyone = gather_object(answers(played, mine, self.recipe))
+                told = (played, mine, everyone, self.corrections)
+                played = with_corrections(self.player, *told, size=size, policy=policy)
+        return groups, played
 
     @contextmanager
     def _answering(self) -> Iterator[Policy]:
@@ -276,14 +345,16 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             ) as model,
             self._dist.summon_full_params(self.model_wrapped, recurse=False),
         ):
-            yield self._keeping_tokens(
-                TransformersPolicy(
-                    model if self._sampler is None else self._sampler.of(model),
-                    self._tokenizer,
-                    context=self.context,
-                    template_options=self.chat_template_kwargs,
-                )
+            own = TransformersPolicy(
+                model if self._sampler is None else self._sampler.of(model),
+                self._tokenizer,
+                context=self.context,
+                template_options=self.chat_template_kwargs,
             )
+            if self._adapters is not None:
+                yield EachWithItsOwn(own, self._adapters)
+            else:
+                yield self._keeping_tokens(own)
 
     def _keeping_tokens(self, policy: Policy) -> Policy:
         """The policy, which keeps the tokens of a chat if a trajectory is to be one row."""
@@ -312,7 +383,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             failures=self.player.failures,
             policy=self.check,
             states=self.states,
+            history=self._history,
         )
+        self._history_before = self._history
+        self._history = iteration.handed_on(self._history)
         first = sum(part.steps for part in played[: self.accelerator.process_index])
         return iteration, slice(first, first + mine.steps)
 

@@ -20,7 +20,10 @@ from verl.experimental.agent_loop.agent_loop import (
     AgentLoopOutput,
 )
 
+from ascribe.engines.corrections import answers, corrected, correction_seats
+from ascribe.engines.plan import Seat
 from ascribe.engines.player import Player
+from ascribe.engines.verl.meetings import Meetings
 from ascribe.engines.verl.policy import ServedPolicy
 from ascribe.engines.verl.run_file import Run, run_of
 from ascribe.engines.verl.tasks import seat_of
@@ -37,25 +40,55 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
     """Plays an episode of the run that ``data.train_files`` names."""
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """The rows of one episode, in the order of its steps.
+        """The rows of one episode, in the order of its steps; before them those of its corrections.
+
+        verl takes the last row for the result of the episode.
 
         Args:
             sampling_params: how verl samples.
             row: of ``Tasks``, with the number of the group's member as ``session_id``.
         """
         run = run_of(self.config)
+        seat = seat_of(row["seat"], int(row["session_id"]))
+        given = run.config.rollout.correcting()
+        if given is None:
+            return (await self._play(run, seat, sampling_params))[1]
+        name, size = row["uid"], run.config.rollout.size
+        try:
+            played, own = await self._play(run, seat, sampling_params)
+            found = answers(played, [seat], run.chosen.recipe)
+        except BaseException:
+            _MEETINGS.come(name, size)  # the others wait
+            raise
+        everyone = await _MEETINGS.meet(name, size, found)
+        needed = run.config.rollout.failures.policy().needs(size)
+        due = correction_seats(everyone, given, size=size, needed=needed)
+        target = f"{seat.group}/{seat.member}"
+        mended = await asyncio.gather(
+            *(
+                self._play(run, one, sampling_params, corrects=target)
+                for one in due.get((seat.group, seat.member), ())
+            )
+        )
+        return [made for _, few in mended for made in few] + own
+
+    async def _play(
+        self, run: Run, seat: Seat, sampling_params: dict[str, Any], corrects: str | None = None
+    ) -> tuple[Rollout, list[AgentLoopOutput]]:
+        """An episode and its rows."""
         path = str(self.config.actor_rollout_ref.model.path)
         chat = _chat(path, int(self.rollout_config.max_model_len))
         loop = asyncio.get_running_loop()
         policy = ServedPolicy(chat, self.server_manager, loop, sampling_params)
-        seat = seat_of(row["seat"], int(row["session_id"]))
 
         def play() -> Rollout:
             with _PLAYERS.borrow(run, sampling_params) as player:
                 return player.play([seat], run.config.rollout.size, policy)
 
         played = await loop.run_in_executor(_THREADS, play)
-        return rows(played, policy.versions, chat, whole=run.config.output.rollouts)
+        if corrects is not None:
+            played = corrected(played, {seat.group: corrects})
+        return played, rows(played, policy.versions, chat, whole=run.config.output.rollouts)
 
 
 def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> list[AgentLoopOutput]:
@@ -123,6 +156,7 @@ class _Players:
 
 
 _PLAYERS = _Players()
+_MEETINGS = Meetings()
 _THREADS = ThreadPoolExecutor(MOST_EPISODES, thread_name_prefix="episode")
 
 
@@ -130,9 +164,10 @@ def _player(run: Run, parameters: Mapping[str, Any]) -> Player:
     config = run.config
     setup = config.environment.setup()
     rollout = config.rollout
+    given = rollout.correcting()
     return Player(
         setup,
-        setup.agent,
+        setup.agent if given is None else given.agent(setup.agent),
         Sampling(
             float(parameters["temperature"]),
             float(parameters["top_p"]),

@@ -15,6 +15,7 @@ from ascribe.arrays import Bools
 from ascribe.check import DropGroup
 from ascribe.engines.crediting import Iteration, Played, credit_iteration
 from ascribe.engines.dump import dump
+from ascribe.engines.history import History, load_history, remembers, save_history
 from ascribe.engines.metrics import Metrics
 from ascribe.engines.numbers import iteration_numbers
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
@@ -38,6 +39,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         self.run = run_of(config)
         refuse(config, self.run)
+        self._history: History = None
         with open_dict(config):  # from here on this is the synchronous trainer
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
@@ -46,6 +48,21 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         """Train; numbers go to ``metrics.jsonl`` besides verl's loggers."""
         self.metrics = Metrics(self.run.config.output.folder, self.global_steps)
         super().fit(agent_loop_manager)
+
+    # What a recipe hands from step to step is part of a checkpoint.
+
+    def _save_checkpoint(self) -> None:
+        if remembers(self.run.chosen.recipe):  # first this, then what makes the checkpoint whole
+            save_history(self._history, self._checkpoint())
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps > 0:
+            self._history = load_history(self.run.chosen.recipe, self._checkpoint())
+
+    def _checkpoint(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
 
     # Before credit: fingerprints come with the log-probabilities.
 
@@ -65,17 +82,19 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         if arrived.given_up and self.run.config.rollout.failures.stop:
             raise RolloutFailed(arrived.given_up[0])
         iteration = self._credited(batch, arrived)
+        self._history = iteration.handed_on(self._history)
         advantage, counts = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.bool_)
         advantage[arrived.rows] = iteration.advantage
         counts[arrived.rows] = iteration.counts
         self._mute(batch, ~counts)
+        padded = sum(map(_is_padding, batch.tags))
         with credited(advantage):
             found = super()._compute_advantage(batch, metrics)
         for tag, count in zip(found.tags, counts, strict=True):
             tag["is_padding"] = tag.get("is_padding", False) or not count
         metrics.update(iteration_numbers(iteration))
         metrics["ascribe/rows"] = int(counts.sum())
-        metrics["ascribe/rows_padded"] = int(sum(map(_is_padding, batch.tags)))
+        metrics["ascribe/rows_padded"] = padded
         config = self.run.config
         if config.output.rollouts:
             folder = Path(config.output.folder) / "rollouts"
@@ -94,8 +113,9 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _credited(self, batch: Any, arrived: Arrived) -> Iteration:
         rollout = self.run.config.rollout
-        groups = [trajectory.group for trajectory in arrived.trajectories]
-        groups += [lost.group for lost in arrived.given_up]
+        # Corrections are no groups that were to be played.
+        groups = [one.group for one in arrived.trajectories if one.corrects is None]
+        groups += [lost.group for lost in arrived.given_up if lost.corrects is None]
         tokens = sum(tag["response_len"] for tag in batch.tags if not _is_padding(tag))
         played = Played(
             tuple(groups),
@@ -112,6 +132,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
             failures=rollout.failures.policy(),
             policy=DropGroup(),
             states=rollout.states,
+            history=self._history,
         )
 
     def _fingerprints(self, batch: Any, rows: Any) -> FloatMatrix | None:

@@ -1,0 +1,155 @@
+"""Three voters learn sums with TRL: paid by what the team earns, or by what each one adds.
+
+Each voter has an adapter of its own on one tiny policy (``arithmetic.py``), and they learn in
+turns. ``shared`` is ``grpo`` on the team's reward, which every voter gets; ``counterfactual`` is
+``ccpo``. Both begin with the same policy and play the same questions with the same seeds. Figures
+are those of the episodes just played: of the first six iterations, the same for both, and of the
+last fifteen, in which each voter has learned equally often. ``team`` is the success of the team,
+``alone`` the mean share of the voters' own answers that are right. ``low`` and ``high`` are the
+smallest and the largest of the seeds, and ``difference`` is paired by seed.
+
+    python benchmarks/learning_team.py
+    python benchmarks/learning_team.py --model smollm2      # one run of each, by a real model
+
+With ``--model`` the questions are sums of numbers up to 20 in words. One run with one seed says
+that it runs and whether it learns, and nothing about one reward against the other.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import arithmetic
+import common
+import numpy as np
+import pyarrow.parquet as pq
+
+common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl", "peft")
+REWARDS = {"shared": "grpo", "counterfactual": "ccpo"}
+VOTERS = ("1", "2", "3")
+SEEDS = (0, 1, 2)
+FIRST, LAST = 6, 15
+
+Curve = list[dict[str, float]]
+
+
+def main() -> None:
+    """Run all seeds with both rewards."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--model")
+    options, sys.argv[1:] = parser.parse_known_args()
+    with common.Figures("learning_team") as figures, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seeds: Sequence[int] = SEEDS[:1] if figures.quick or options.model else SEEDS
+        iterations = 3 if figures.quick else (30 if options.model else 90)
+        curves = {
+            (reward, seed): run(folder, options.model, reward, seed, iterations)
+            for seed in seeds
+            for reward in REWARDS
+        }
+        case = f"{options.model or 'tiny policy'}, {iterations} iterations, {len(seeds)} seeds"
+        tell(figures, case, curves, seeds)
+        if figures.out is not None:
+            write_curves(figures.out.with_suffix("") / "curve.jsonl", curves)
+
+
+def run(folder: Path, model: str | None, reward: str, seed: int, iterations: int) -> Curve:
+    """One run; the success of each iteration."""
+    if model is None:
+        questions = arithmetic.write_questions(folder / "sums.jsonl")
+        path = folder / f"policy_{seed}"
+        start = str(path if path.is_dir() else arithmetic.write_policy(path, seed))
+        team, sizes = {"form": ""}, {"groups": 16, "size": 8, "max_tokens": 2}
+        rate, rows = 1e-2, 128
+    else:
+        words = "What is {} plus {}? Answer with the number alone."
+        questions = arithmetic.write_questions(folder / "words.jsonl", 20, words)
+        start, team, sizes = model, {"form": ""}, {"groups": 4, "size": 6, "max_tokens": 8}
+        rate, rows = 2e-4, 8
+    out = folder / f"{reward}_{seed}"
+    arithmetic.train(
+        {
+            "model": {"path": start, "lora": {"rank": 8, "alpha": 16, "agents": list(VOTERS)}},
+            "environment": {
+                "name": "team",
+                "options": {**team, "options": {"file": str(questions), "judge": "number"}},
+                "style": "plain",
+                "pool": "serial",
+            },
+            "recipe": {"name": REWARDS[reward]},
+            "rollout": {**sizes, "max_turns": len(VOTERS)},
+            "update": {
+                "iterations": iterations,
+                "learning_rate": rate,
+                "kl": 0,
+                "rows_per_pass": rows,
+                "seed": seed,
+            },
+            "output": {"folder": str(out), "save_every": 0, "rollouts": True},
+            "engine": {"trl": {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}},
+        }
+    )
+    right = answers(questions)
+    return [counted(file, right) for file in sorted((out / "rollouts").glob("*.parquet"))]
+
+
+def answers(questions: Path) -> dict[str, str]:
+    """The answer to each question."""
+    rows = map(json.loads, questions.read_text().splitlines())
+    return {row["question"]: row["answer"] for row in rows}
+
+
+def counted(file: Path, right: dict[str, str]) -> dict[str, float]:
+    """How often the team is right in an iteration, and how often each voter is."""
+    rows = pq.read_table(file, columns=["step", "agent", "observation", "action", "won"])
+    told = rows.to_pylist()
+    found = {"team": np.mean([row["won"] for row in told if row["step"] == len(VOTERS) - 1])}
+    for voter in VOTERS:
+        mine = [row for row in told if row["agent"] == voter]
+        found[voter] = np.mean([right[row["observation"]] == row["action"] for row in mine])
+    found["alone"] = np.mean([found[voter] for voter in VOTERS])
+    return {name: float(value) for name, value in found.items()}
+
+
+def tell(
+    figures: Any, case: str, curves: dict[tuple[str, int], Curve], seeds: Sequence[int]
+) -> None:
+    """Print the means, and the differences seed by seed."""
+    ends: dict[tuple[str, str], list[float]] = {}
+    for metric in ("team", "alone"):
+        for reward in REWARDS:
+            runs = [curves[reward, seed] for seed in seeds]
+            for when, part in (("first", slice(FIRST)), ("last", slice(-LAST, None))):
+                rates = [float(np.mean([one[metric] for one in each[part]])) for each in runs]
+                ends[reward, f"{metric} {when}"] = rates
+                named = f"{case}: {reward}, {when}"
+                figures.emit(named, metric, float(np.mean(rates)), "share", "higher")
+                figures.emit(named, f"{metric}_low", min(rates), "share", "higher")
+                figures.emit(named, f"{metric}_high", max(rates), "share", "higher")
+        pairs = zip(
+            ends["counterfactual", f"{metric} last"], ends["shared", f"{metric} last"], strict=True
+        )
+        apart = [ours - theirs for ours, theirs in pairs]
+        named = f"{case}: counterfactual less shared, last"
+        figures.emit(named, f"{metric}_difference", float(np.mean(apart)), "share", "higher")
+        figures.emit(named, f"{metric}_difference_low", min(apart), "share", "higher")
+        figures.emit(named, f"{metric}_difference_high", max(apart), "share", "higher")
+
+
+def write_curves(path: Path, curves: dict[tuple[str, int], Curve]) -> None:
+    """All of it, one line for each iteration."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"reward": reward, "seed": seed, "iteration": number, **one}
+        for (reward, seed), curve in curves.items()
+        for number, one in enumerate(curve, start=1)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""``ascribe report``: where the credit went, on one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ascribe.cli import screen
+from ascribe.cli.check import JsonFlag
+from ascribe.cli.credit import PresetOption, RecipeOption, SetOption, make_recipe
+from ascribe.problems import TableError
+from ascribe.report import Picture, picture
+from ascribe.report.verdict import Level
+
+STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Level.GOOD: "green"}
+
+
+def report(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Rollouts: .parquet, .jsonl or .jsonl.gz; several are iterations in their order.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the page: a .html file.")],
+    recipe: RecipeOption = "gigpo",
+    preset: PresetOption = None,
+    parameters: SetOption = [],  # noqa: B006 (typer copies it)
+    against: Annotated[
+        str | None, typer.Option(help="Name of another recipe to compare with.")
+    ] = None,
+    against_preset: Annotated[
+        str | None, typer.Option(help="Preset of the recipe to compare with.")
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for every figure as SVG and PNG.")
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="Folder for every table as CSV and Parquet.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write one HTML page that shows where the credit went, and say the verdict.
+
+    The page needs no server and no network. It holds the verdict in words, success and returns,
+    where the signal is lost, and a browser of trajectories with the arithmetic of each advantage.
+    """
+    if out.suffix not in (".html", ".htm"):
+        screen.wrong_call(f"a report is a page: end {screen.safe(out)} in .html")
+    estimator = make_recipe(recipe, preset, parameters)
+    other = None if against is None else make_recipe(against, against_preset, [])
+    try:
+        with screen.progress("reporting") as progress:
+            made = picture(files, estimator, other, group_size=group_size, progress=progress)
+        size = made.write(out)
+        if figures is not None:
+            made.write_figures(figures)
+        if tables is not None:
+            made.write_tables(tables)
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=files[0])
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else out
+        screen.wrong_call(f"cannot open or write {screen.safe(where)}: {error.strerror or error}")
+    except (ImportError, ValueError) as error:  # something that the recipe or the page needs
+        screen.wrong_call(screen.safe(error, 400))
+    if as_json:
+        screen.print_json({"out": str(out), "bytes": size, **_told(made)})
+    else:
+        _print(made, out, size)
+
+
+def _told(made: Picture) -> dict[str, object]:
+    return {
+        "headline": made.verdict.headline,
+        "advice": made.verdict.advice,
+        "verdict": made.verdict.rows(),
+        "diagnosis": made.facts.diagnosis.as_dict(),
+        "comparisons": [each.sentence() for each in made.comparisons],
+    }
+
+
+def _print(made: Picture, out: Path, size: int) -> None:
+    screen.out.print(Text(made.verdict.headline, style="bold"))
+    for finding in made.verdict.findings:
+        said = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
+        screen.out.print(said.append(screen.safe(finding.said, 400), style="default"))
+    for comparison in made.comparisons:
+        screen.out.print(Text(screen.safe(comparison.sentence(), 400)))
+    megabytes = size / 1e6
+    screen.out.print(Text(f"Wrote {screen.safe(out)} ({megabytes:.1f} MB).", style="green"))

@@ -1,0 +1,230 @@
+r"""Team: several agents work on one question, and are paid once.
+
+Protocol: the question comes from an environment with one question and one answer, ``maths`` unless
+another is named. Every turn is the decision of one agent, named in ``info["agent"]``.
+
+- ``voting``: each agent answers by itself. The answer with the most votes is the team's; if several
+  have the most, the team earns their mean.
+- ``think_solve``: the ``thinker`` writes hints, the ``solver`` reads them and answers. Then, unless
+  ``counterfactual`` is off, the solver answers once more without the hints: to learn what it earns
+  alone, and for nothing else.
+
+The last turn pays the team's reward. ``info["without"]`` then says for each turn what the team
+would have earned without the agent whose turn it was: among voters, the vote without that one; for
+the thinker, what the solver earned alone; for the solver, nothing, since nobody else answers; None
+for the answer that only measures.
+
+Right answers are the same answer. Others are the same if the last ``\boxed{...}`` is, or without
+one the last number, or without one the whole text, spaces and commas left out. Text that the
+question's environment cannot read is no vote.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from ascribe.agents.clean import mend
+from ascribe.credit.team.topology import rewards_without
+from ascribe.credit.team.voting import Ties, Votes
+from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.maths import final_answer, last_number
+from ascribe.envs.protocol import Environment, Info
+
+Topology = Literal["voting", "think_solve"]
+
+THINKER, SOLVER = "thinker", "solver"
+ROLES = {
+    THINKER: "Write two short hints that help somebody else to solve this problem. Do not solve it "
+    "yourself.",
+    SOLVER: "Solve this problem.",
+}
+"""What the agents of ``think_solve`` are told, before the question."""
+
+FORM = r"Give the final answer inside \boxed{}."
+LONGEST_HINT = 2_000
+
+TIES: Ties = "share"
+"""No place at the table is better than another."""
+
+
+@dataclass
+class Talk:
+    """An episode: the question, and what has been said so far."""
+
+    question: str
+    seed: int
+    task: int
+    said: list[str] = field(default_factory=list)
+    judged: list["Judged"] = field(default_factory=list)
+    expert: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What an answer is worth."""
+
+    reward: float
+    won: bool
+    key: str | None
+    """Equal for the same answer; None if it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One decision of the protocol."""
+
+    agent: str
+    answers: bool
+    """Whether it gives an answer that is judged; otherwise hints."""
+    reads: bool = False
+    """Whether it sees the hints."""
+
+
+class Team(TextEnvironment[Talk]):
+    """A team. See the module for the protocol.
+
+    Args:
+        topology: ``voting`` or ``think_solve``.
+        agents: how many vote; they are called ``1``, ``2``, and so on.
+        counterfactual: whether the solver answers without hints too.
+        roles: what each agent is told before the question, by name; an empty text for nothing.
+        form: what those are told after it who answer.
+        environment: where questions come from: one question, one answer.
+        options: of that environment.
+        expert: whether info carries ``expert_action``.
+
+    Raises:
+        ValueError: if the environment has longer episodes, or a role is for nobody.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: Topology = "voting",
+        agents: int = 3,
+        counterfactual: bool = True,
+        roles: Mapping[str, str] | None = None,
+        form: str = FORM,
+        environment: str = "maths",
+        options: Mapping[str, Any] | None = None,
+        expert: bool = False,
+    ) -> None:
+        from ascribe.envs import make
+
+        if topology not in get_args(Topology):
+            raise ValueError(f"topology must be one of {', '.join(get_args(Topology))}")
+        if agents < 2:
+            raise ValueError(f"a team has at least 2 agents, not {agents}")
+        self.topology = topology
+        self.turns = _turns(topology, agents, counterfactual=counterfactual)
+        self.members = tuple(dict.fromkeys(turn.agent for turn in self.turns))
+        self.roles = {**dict.fromkeys(self.members, ""), **ROLES, **(roles or {})}
+        if strangers := sorted(set(roles or {}) - set(self.members)):
+            raise ValueError(f"there is no agent {', '.join(strangers)} in the team")
+        self.form = form
+        asked = {**(options or {}), **({"expert": True} if expert else {})}
+        self.inner: Environment = make(environment, **asked)
+        if getattr(self.inner, "horizon", 1) != 1:
+            raise ValueError(f"{environment} has episodes of several steps; a team needs one")
+        super().__init__(horizon=len(self.turns), expert=expert)
+        self.tasks = self.inner.tasks
+        self.example_actions = getattr(self.inner, "example_actions", None)
+
+    def close(self) -> None:
+        """Close the environment of the questions."""
+        self.inner.close()
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[Talk]:
+        seed = int(generator.integers(2**62))
+        question, info = self.inner.reset(seed=seed, options={"task": task})
+        talk = Talk(question, seed, task, expert=info.get("expert_action"))
+        return Start(talk, self._shown(talk), info["task"], info["task_family"])
+
+    def _act(self, episode: Talk, action: str) -> Outcome:
+        turn = self.turns[len(episode.said)]
+        valid = bool(action.strip())
+        episode.said.append(action)
+        if turn.answers:
+            judged, valid = self._judge(episode, action)
+            episode.judged.append(judged)
+        if len(episode.said) < len(self.turns):
+            return Outcome(self._shown(episode), valid=valid)
+        reward, won = self._result(episode.judged)
+        said = "The team is right." if won else "The team is wrong."
+        return Outcome(said, reward=reward, terminated=True, won=won, valid=valid)
+
+    def _judge(self, episode: Talk, answer: str) -> tuple[Judged, bool]:
+        self.inner.reset(seed=episode.seed, options={"task": episode.task})
+        _, reward, _, _, info = self.inner.step(answer)
+        key = ("right" if info["won"] else f"= {_key(answer)}") if info["valid"] else None
+        return Judged(float(reward), bool(info["won"]), key), bool(info["valid"])
+
+    def _result(self, judged: Sequence[Judged]) -> tuple[float, bool]:
+        """What the team earns, and whether it is right."""
+        if self.topology == "think_solve":
+            return judged[0].reward, judged[0].won
+        everyone = np.ones(len(judged), dtype=np.bool_)
+        right = float(_votes(judged, won=True).reward(everyone)[0])
+        return float(_votes(judged).reward(everyone)[0]), right == 1.0
+
+    def _without(self, judged: Sequence[Judged]) -> list[float | None] | None:
+        if self.topology == "voting":
+            return [float(one) for one in rewards_without(_votes(judged))[0]]
+        return [judged[1].reward, 0.0, None] if len(judged) > 1 else None
+
+    def _shown(self, episode: Talk) -> str:
+        """What the agent sees whose turn it is."""
+        turn = self.turns[len(episode.said)]
+        parts = [self.roles[turn.agent], episode.question]
+        if turn.reads:
+            parts.append(f"Hints:\n{mend(episode.said[0][:LONGEST_HINT])}")
+        if turn.answers:
+            parts.append(self.form)
+        return "\n\n".join(filter(None, parts))
+
+    def _tell(self, outcome: Outcome) -> tuple[str, Info]:
+        super()._tell(outcome)
+        episode = self.episode
+        assert episode is not None
+        self._info["agent"] = None if self._over else self.turns[len(episode.said)].agent
+        if self._over:
+            self._info["without"] = self._without(episode.judged)
+        return self._observation, dict(self._info)
+
+    def _admissible(self, episode: Talk) -> None:  # noqa: ARG002
+        return None
+
+    def _state(self, episode: Talk, observation: str) -> str:
+        if len(episode.said) == len(self.turns):
+            return f"{episode.question}\n{observation}"
+        return f"{self.turns[len(episode.said)].agent}: {observation}"
+
+    def _expert(self, episode: Talk) -> str | None:
+        return episode.expert
+
+
+def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[Turn, ...]:
+    if topology == "voting":
+        return tuple(Turn(str(number), answers=True) for number in range(1, agents + 1))
+    alone = (Turn(SOLVER, answers=True),) if counterfactual else ()
+    return (Turn(THINKER, answers=False), Turn(SOLVER, answers=True, reads=True), *alone)
+
+
+def _votes(judged: Sequence[Judged], *, won: bool = False) -> Votes:
+    """The votes of one episode; with ``won`` they are paid 1 for a right answer."""
+    keys: dict[str, int] = {}
+    answers = [-1 if one.key is None else keys.setdefault(one.key, len(keys)) for one in judged]
+    rewards = [float(one.won) if won else one.reward for one in judged]
+    return Votes(np.array([answers]), np.array([rewards]), TIES)
+
+
+def _key(answer: str) -> str:
+    """Equal for answers that say the same."""
+    found = final_answer(answer)
+    if found is None:
+        number = last_number(answer)
+        found = answer if number is None else f"{number.normalize():f}"
+    return re.sub(r"[\s,$]", "", found).casefold().rstrip(".")

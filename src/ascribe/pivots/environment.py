@@ -1,0 +1,113 @@
+"""Pivots as an environment: one turn, one answer, and the verifier pays.
+
+Protocol: task i is pivot i of a file; the observation is its history as JSON, which the agent
+``pivots`` shows as the chat that it is; the action is the whole answer; the reward is the verdict,
+0 or 1; the episode ends with it. So a pivot is a group of one-step episodes, and whatever trains
+on episodes trains on pivots:
+
+    environment:
+      name: pivots
+      options: {file: pivots.jsonl}
+
+The file may hold candidates as well: then all of them are tasks, for comparison, or for supervised
+learning on the same traces (``ascribe warmup --env pivots``): the expert says what was shown there.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ascribe.envs import ENVIRONMENTS
+from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.pivots.candidates import Candidate, Turns, read_turns
+from ascribe.pivots.verifiers import Spec, make_verifier
+
+
+@dataclass
+class Asked:
+    """An episode: the turn, and the reason of the verdict once there is one."""
+
+    turn: Candidate
+    verdict: str = ""
+
+
+def _of_file(turns: Turns) -> Spec:
+    """The verifier that the file names; none that would run the file's code or ask its server."""
+    spec: Spec | None = turns.facts.get("verifier")
+    if spec is None:
+        raise ValueError("the file was selected by no verifier: give one")
+    if not _is_harmless(spec):
+        raise ValueError(
+            "the file names a judge, or an environment that is not one of Ascribe's: "
+            "give the verifier yourself, if you trust it"
+        )
+    return spec
+
+
+def _is_harmless(spec: Any) -> bool:
+    if isinstance(spec, list):
+        return all(map(_is_harmless, spec))
+    if not isinstance(spec, dict):
+        return bool(spec != "judge")
+    effect = spec.get("effect", {})
+    named = effect.get("environment", "sokoban") if isinstance(effect, dict) else None
+    others = (value for name, value in spec.items() if name != "effect")
+    known = isinstance(named, str) and named in ENVIRONMENTS
+    return known and "judge" not in spec and all(map(_is_harmless, others))
+
+
+class Pivots(TextEnvironment[Asked]):
+    """Pivots. See the module for the protocol.
+
+    Args:
+        file: from ``ascribe pivots select`` or ``extract``.
+        verifier: a spec; None: the one that the pivots were selected with, if it is no judge and
+            plays in no environment but Ascribe's own.
+        expert: whether info carries ``expert_action``.
+
+    Raises:
+        ValueError: if the file holds no turns, or names no verifier and none is given.
+    """
+
+    example_actions = ("<action>look</action>", '{"name": "search", "arguments": {}}', "Yes.")
+
+    def __init__(
+        self, *, file: str | Path, verifier: Spec | None = None, expert: bool = False
+    ) -> None:
+        super().__init__(horizon=1, expert=expert)
+        turns = read_turns(file)
+        if not turns.candidates:
+            raise ValueError(f"{Path(file).name} holds no turns")
+        self.verify = make_verifier(_of_file(turns) if verifier is None else verifier)
+        self.turns = turns.candidates
+        self.tasks = len(self.turns)
+
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[Asked]:  # noqa: ARG002
+        turn = self.turns[task]
+        history = json.dumps(turn.messages, ensure_ascii=False)
+        asked = turn.messages[-1]["content"]
+        return Start(Asked(turn), history, asked, f"turn {turn.origin.turn}")
+
+    def _act(self, episode: Asked, action: str) -> Outcome:
+        verdict = self.verify(episode.turn, action)
+        episode.verdict = verdict.why.value
+        accepted = bool(verdict.accepted)
+        return Outcome(
+            verdict.why.value,
+            reward=verdict.reward,
+            terminated=True,
+            won=accepted,
+            valid=bool(action.strip()),
+        )
+
+    def _admissible(self, episode: Asked) -> None:  # noqa: ARG002
+        return None
+
+    def _state(self, episode: Asked, observation: str) -> str:  # noqa: ARG002
+        return f"{episode.turn.id} {episode.verdict}".strip()
+
+    def _expert(self, episode: Asked) -> str:
+        return episode.turn.action.strip()

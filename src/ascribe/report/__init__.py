@@ -1,0 +1,143 @@
+"""The picture: where the credit went, on one page."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ascribe import __version__
+from ascribe.files import Progress
+from ascribe.recipes import Recipe
+from ascribe.report import page
+from ascribe.report.browse import browser
+from ascribe.report.compare import Comparison, over_time, two_recipes
+from ascribe.report.crediting import credit_batches
+from ascribe.report.export import write_figures, write_tables
+from ascribe.report.facts import Facts, gather
+from ascribe.report.figures import Figure, draw, theme
+from ascribe.report.reading import read_batches
+from ascribe.report.text import one_line, visible
+from ascribe.report.verdict import Verdict, judge
+
+__all__ = ["Comparison", "Facts", "Figure", "Picture", "Verdict", "picture"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A report: what was found, what it means, and what the page shows of it.
+
+    Attributes:
+        facts: the numbers.
+        verdict: what they mean.
+        comparisons: two recipes on the same steps, the same decisions over time.
+        figures: what is drawn.
+        browser: data of the trajectory browser.
+    """
+
+    facts: Facts
+    verdict: Verdict
+    comparisons: tuple[Comparison, ...]
+    figures: tuple[Figure, ...]
+    browser: dict[str, Any]
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Every table, by name."""
+        found = {"verdict": self.verdict.rows(), **self.facts.tables()}
+        for comparison in self.comparisons:
+            found |= comparison.tables()
+        return {name: [_visible(row) for row in rows] for name, rows in found.items()}
+
+    def write(self, path: str | Path) -> int:
+        """Write the page; returns its size in bytes.
+
+        Raises:
+            ImportError: without the extra ``report``.
+            OSError: if the file cannot be written.
+        """
+        return page.write(self._data(), path)
+
+    def write_figures(self, folder: str | Path) -> list[Path]:
+        """Write every figure as SVG and PNG."""
+        return write_figures(self.figures, folder)
+
+    def write_tables(self, folder: str | Path) -> list[Path]:
+        """Write every table as CSV and Parquet."""
+        return write_tables(self.tables(), folder)
+
+    def _data(self) -> dict[str, Any]:
+        facts = self.facts
+        return {
+            "version": __version__,
+            "files": [one_line(name, 200) for name in facts.files],
+            "recipe": facts.recipe_name,
+            "parameters": visible(facts.recipe),
+            "rows": facts.diagnosis.rows,
+            "trajectories": facts.diagnosis.trajectories,
+            "groups": facts.diagnosis.groups,
+            "success": facts.everything.success,
+            "signal": facts.diagnosis.signal_share,
+            "verdict": {
+                "headline": self.verdict.headline,
+                "advice": self.verdict.advice,
+                "findings": [_visible(row) for row in self.verdict.rows()],
+            },
+            "tables": self.tables(),
+            "figures": {figure.name: asdict(figure) for figure in self.figures},
+            "comparisons": [
+                {"kind": each.kind, "sentence": visible(each.sentence())}
+                for each in self.comparisons
+            ],
+            "browser": self.browser,
+            "themes": {"light": theme(dark=False), "dark": theme(dark=True)},
+        }
+
+
+def picture(
+    files: Sequence[str | Path],
+    recipe: Recipe,
+    against: Recipe | None = None,
+    *,
+    group_size: int | None = None,
+    progress: Progress = lambda _: None,
+) -> Picture:
+    """A report on files of rollouts.
+
+    Each file is a batch that is credited by itself, as a trainer credits an iteration. A file with
+    a column ``iteration`` has a batch for each of its values.
+
+    Args:
+        files: ``.parquet``, ``.jsonl`` or ``.jsonl.gz``, in the order of time.
+        recipe: the estimator.
+        against: another estimator to compare with.
+        group_size: how many trajectories each group was meant to have, if known.
+        progress: told the share that is done.
+
+    Raises:
+        TableError: if a file cannot be read as a step table, or nothing in it can be credited.
+        OSError: if a file cannot be opened.
+        ValueError: if a recipe needs something that the files do not have.
+    """
+    paths = [Path(file) for file in files]
+    wanted = any(getattr(each, "fingerprint", "") == "given" for each in (recipe, against))
+    batches = read_batches(paths, fingerprints=wanted)
+    progress(0.3)
+    credited = credit_batches(batches, recipe, group_size)
+    progress(0.5)
+    facts = gather(credited, [path.name for path in paths])
+    progress(0.8)
+    comparisons = []
+    if against is not None:
+        comparisons.append(two_recipes(credited, credit_batches(batches, against, group_size)))
+    if (time := over_time(credited)) is not None and time.compared:
+        comparisons.append(time)
+    shown = browser(credited, batches)
+    progress(1.0)
+    figures = tuple(draw(facts, comparisons))
+    return Picture(facts, judge(facts), tuple(comparisons), figures, shown)
+
+
+def _visible(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with the texts of others made visible."""
+    return {
+        name: visible(value) if isinstance(value, str) else value for name, value in row.items()
+    }

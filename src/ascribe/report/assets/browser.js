@@ -1,0 +1,288 @@
+// The trajectory browser: one group at a time, a lane for each trajectory, a cell for each step.
+
+const NAME = 150, WIDE = 46, HIGH = 30, GAP_X = 14, GAP_Y = 22;
+const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
+const FORM = { BLEND: 0, MEAN: 1, OTHERS: 2, SAME: 3, DIFFERENT: 4 };
+const WHY = {
+  singleton: "no other step is in this state",
+  group_of_one: "its task has one trajectory",
+  zero_variance: "all that it is compared with returned the same",
+  missing_state: "it has no state",
+  revisit: "a later visit to the state does not count",
+  truncated: "its trajectory was cut by a limit, and those do not count",
+  padding: "it is padding",
+  dropped: "its group was dropped",
+  same_action: "every peer in this state did the same",
+  counterfactual: "it was taken to measure others",
+};
+
+const trail = data.browser;
+let shown = null;
+
+function level(advantage, reason) {
+  if (trail.reasons[reason] !== "credited") return "none";
+  const size = Math.min(Math.abs(advantage) / trail.scale, 1);
+  if (size < 0.02) return "zero";
+  return LEVELS[3 + Math.sign(advantage) * (size < 0.34 ? 1 : size < 0.75 ? 2 : 3)];
+}
+
+function brief(advantage, reason) {
+  if (trail.reasons[reason] !== "credited") return "–";
+  const size = Math.abs(advantage);
+  const text = size >= 9.95 ? size.toFixed(0) : size >= 0.995 ? size.toFixed(1) : size.toFixed(2);
+  const sign = advantage > 0 ? "+" : advantage < 0 ? "−" : "";
+  return sign + (size < 0.005 ? "0" : text.replace(/^0\./, "."));
+}
+
+function ending(run) {
+  const end = run.won === true ? "done" : run.won === false ? "not done" : null;
+  return [`returned ${number(run.return)}`, end, run.cut ? "cut" : null].filter(Boolean).join(", ");
+}
+
+function option(group, place) {
+  const runs = group.trajectories;
+  const won = runs.filter((run) => run.won).length;
+  const said = runs.some((run) => run.won !== null) ? `${won} of ${runs.length} done` : `${runs.length} trajectories`;
+  const parts = [group.name, group.family, said, trail.batches > 1 && !group.name.startsWith(group.batch) ? group.batch : null];
+  return el("option", { value: place }, parts.filter(Boolean).join(" · "));
+}
+
+function showGroup(place) {
+  const group = trail.groups[place];
+  const lanes = group.trajectories.map((run, index) => ({ ...run, index }))
+    .sort((a, b) => b.return - a.return || a.length - b.length || a.index - b.index);
+  const laneOf = [];
+  const field = el("div", { class: "field" });
+  const lines = svg("svg", { "aria-hidden": "true" });
+  field.append(lines);
+  const cells = new Map();
+  lanes.forEach((run, lane) => {
+    const name = el("div", { class: "lane-name" },
+      el("span", { class: "name" }, run.name), el("span", { class: "end" }, ending(run)));
+    name.style.width = `${NAME}px`;
+    const row = el("div", { class: "lane" }, name);
+    row.style.height = `${HIGH}px`;
+    row.style.marginBottom = `${GAP_Y}px`;
+    row.style.gap = `${GAP_X}px`;
+    for (let at = run.start; at < run.start + run.length; at += 1) {
+      laneOf[at] = lane;
+      const advantage = group.cells.advantage[at], reason = group.cells.reason[at];
+      const button = el("button", {
+        type: "button", class: `cell ${level(advantage, reason)}`, tabindex: "-1",
+        "aria-label": `${run.name}, step ${group.cells.step[at]}: ` +
+          (level(advantage, reason) === "none" ? "no credit" : `credit ${signed(advantage)}`),
+      }, brief(advantage, reason));
+      button.style.width = `${WIDE}px`;
+      button.style.height = `${HIGH}px`;
+      button.dataset.at = at;
+      cells.set(at, button);
+      row.append(button);
+    }
+    field.append(row);
+  });
+  shown = { group, lanes, laneOf, cells, lines, place };
+  drawLines();
+  put("lanes", field);
+  put("detail");
+  const first = lanes[0].start;
+  cells.get(first).tabIndex = 0;
+  document.getElementById("lanes").scrollTo(0, 0);
+}
+
+// Equal states: from each trajectory's first visit to the next trajectory's that was there too.
+function drawLines() {
+  const { group, lanes, laneOf, lines } = shown;
+  const longest = Math.max(...lanes.map((run) => run.length));
+  lines.setAttribute("width", NAME + longest * (WIDE + GAP_X) + GAP_X);
+  lines.setAttribute("height", lanes.length * (HIGH + GAP_Y));
+  const visits = new Map();
+  lanes.forEach((run) => {
+    const seen = new Set();
+    for (let at = run.start; at < run.start + run.length; at += 1) {
+      const label = group.cells.label[at];
+      if (label < 0 || seen.has(label)) continue;
+      seen.add(label);
+      if (!visits.has(label)) visits.set(label, []);
+      visits.get(label).push([laneOf[at], at - run.start]);
+    }
+  });
+  const middle = ([lane, step]) =>
+    [NAME + GAP_X + step * (WIDE + GAP_X) + WIDE / 2 - 14, lane * (HIGH + GAP_Y) + HIGH / 2];
+  for (const [label, stops] of visits) {
+    if (stops.length < 2) continue;
+    let path = "";
+    stops.forEach((stop, number_) => {
+      const [x, y] = middle(stop);
+      if (!number_) { path = `M${x},${y}`; return; }
+      const [fromX, fromY] = middle(stops[number_ - 1]);
+      const half = (y - fromY) / 2;
+      path += `C${fromX},${fromY + half} ${x},${y - half} ${x},${y}`;
+    });
+    lines.append(svg("path", { class: "join", d: path, "data-label": label }));
+  }
+}
+
+function mark(label) {
+  for (const path of shown.lines.children) {
+    path.classList.toggle("on", label >= 0 && path.getAttribute("data-label") === String(label));
+  }
+  for (const [at, button] of shown.cells) {
+    button.classList.toggle("peer", label >= 0 && shown.group.cells.label[at] === label);
+  }
+}
+
+function choose(at) {
+  for (const [other, button] of shown.cells) {
+    button.classList.toggle("chosen", other === at);
+    button.tabIndex = other === at ? 0 : -1;
+  }
+  mark(shown.group.cells.label[at]);
+  put("detail", detail(at));
+}
+
+function walk(event) {
+  const at = Number(event.target.dataset.at);
+  if (Number.isNaN(at)) return;
+  const lane = shown.laneOf[at], run = shown.lanes[lane], step = at - run.start;
+  const next = {
+    ArrowLeft: [lane, step - 1], ArrowRight: [lane, step + 1], ArrowUp: [lane - 1, step],
+    ArrowDown: [lane + 1, step], Home: [lane, 0], End: [lane, run.length - 1],
+  }[event.key];
+  if (!next) return;
+  event.preventDefault();
+  const target = shown.lanes[next[0]];
+  if (!target || next[1] < 0) return;
+  shown.cells.get(target.start + Math.min(next[1], target.length - 1)).focus();
+}
+
+// The arithmetic of one term, from the numbers that the recipe compared.
+function sentence(name, term, at) {
+  const value = term.value[at], reason = trail.reasons[term.reason[at]];
+  if (reason !== "credited") return `no credit, because ${WHY[reason] || reason}`;
+  const own = term.own[at], peers = term.peers[at], mean = term.mean[at];
+  const same = term.same[at], sameMean = term.same_mean[at], difference = term.difference[at];
+  const where = name === "episode" ? "trajectories" : "peers in this state";
+  const it = name === "episode" ? "this one" : "this step";
+  let said;
+  switch (term.form[at]) {
+    case FORM.SAME:
+      said = `${whole(peers)} ${where}; the ${whole(same)} that did the same returned ${number(sameMean)}; ` +
+        `all ${whole(peers)} returned ${number(mean)}`;
+      break;
+    case FORM.DIFFERENT:
+      said = `${it} returned ${number(own)}; the ${whole(peers - same)} of ${whole(peers)} ${where} that did ` +
+        `something else returned ${number(own - difference)}`;
+      break;
+    case FORM.OTHERS:
+      said = `${it} returned ${number(own)}; the ${whole(peers - 1)} others of ${whole(peers)} ${where} returned ` +
+        `${number(own - difference)}`;
+      break;
+    case FORM.MEAN:
+      said = `${whole(peers)} ${where} returned ${number(mean)} in the mean; ${it} returned ${number(own)}`;
+      break;
+    default:
+      return blend(where, term, at) + `, so ${signed(value)}`;
+  }
+  const spread = value ? difference / value : 1;
+  if (Math.abs(spread - 1) < 0.005) return `${said}; so ${signed(value)}`;
+  return `${said}; so ${signed(difference)}, and divided by ${number(spread)}: ${signed(value)}`;
+}
+
+function blend(where, term, at) {
+  if (!term.peers[at]) return "the recipe compares in several ways at once";
+  const same = term.same[at]
+    ? `; the ${whole(term.same[at])} that did the same returned ${number(term.same_mean[at])}` : "";
+  return `${whole(term.peers[at])} ${where} returned ${number(term.mean[at])} in the mean${same}; this one returned ` +
+    `${number(term.own[at])}; the recipe weighs several such comparisons`;
+}
+
+function total(group, at) {
+  const names = Object.keys(group.terms);
+  const parts = names.map((name) => {
+    const weight = trail.weights[name], value = group.terms[name].value[at];
+    return (weight === 1 ? "" : `${number(weight)} × `) + `${name} ${signed(value)}`;
+  });
+  return `Advantage ${signed(group.cells.advantage[at])} = ${parts.join(" + ")}`;
+}
+
+function text(title, index) {
+  if (index === undefined || index < 0) return null;
+  return el("div", {}, el("h4", {}, title), el("pre", { tabindex: "0" }, trail.texts[index]));
+}
+
+function detail(at) {
+  const { group, lanes, laneOf } = shown, cells = group.cells, run = lanes[laneOf[at]];
+  const sums = Object.entries(group.terms).map(([name, term]) =>
+    el("p", { class: "sum" }, el("strong", {}, `${name}: `), sentence(name, term, at), "."));
+  const facts = `Reward ${number(cells.reward[at])}; return from here on ${number(cells.return[at])}` +
+    (cells.valid[at] ? "." : "; the environment did not understand the action.");
+  const sameText = cells.observation && cells.observation[at] === cells.state[at];
+  return [
+    el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`),
+    el("p", { class: "sum" }, total(group, at) + "."), ...sums, el("p", {}, facts),
+    el("div", { class: "texts" },
+      text("State", cells.state[at]),
+      cells.observation && !sameText ? text("Observation", cells.observation[at]) : null,
+      text("Action", cells.action[at]),
+      cells.response && cells.response[at] !== cells.action[at] ? text("Response", cells.response[at]) : null),
+    peersOf(at),
+  ];
+}
+
+const MOST_PEERS = 40;
+
+function peersOf(at) {
+  const { group, lanes, laneOf } = shown, cells = group.cells, label = cells.label[at];
+  const peers = [...shown.cells.keys()].filter((other) => other !== at && cells.label[other] === label);
+  if (label < 0 || !peers.length) return el("p", {}, "No other step shown here is in this state.");
+  const rows = peers.slice(0, MOST_PEERS).map((other) => {
+    const run = lanes[laneOf[other]];
+    const go = el("button", { type: "button" }, `step ${cells.step[other]}`);
+    go.addEventListener("click", () => shown.cells.get(other).focus());
+    const action = cells.action[other] < 0 ? "–" : trail.texts[cells.action[other]].slice(0, 120);
+    return el("tr", {},
+      el("td", { class: "name" }, run.name), el("td", {}, go), el("td", { class: "name" }, action),
+      el("td", { class: "nowrap" }, cells.state[other] === cells.state[at] ? "same" : "other words"),
+      el("td", { class: "number" }, number(cells.return[other])),
+      el("td", { class: "number" }, brief(cells.advantage[other], cells.reason[other])));
+  });
+  const head = ["trajectory", "step", "action", "state", "return", "credit"].map((name, place) =>
+    el("th", { scope: "col", ...(place > 3 ? { class: "number" } : {}) }, name));
+  const more = peers.length > MOST_PEERS ? ` The first ${MOST_PEERS} are listed.` : "";
+  return el("div", {},
+    el("h4", {}, `${whole(peers.length)} other steps in this state.${more}`),
+    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Steps in the same state" },
+      el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows))));
+}
+
+function startBrowser() {
+  const notes = [];
+  if (trail.steps < trail.of_steps) {
+    notes.push(`A sample of ${whole(trail.steps)} of ${whole(trail.of_steps)} steps, in ${whole(trail.groups.length)} ` +
+      `of ${whole(trail.of_groups)} groups, evenly spaced. All other numbers on this page are about all steps.`);
+  }
+  if (trail.texts.some((one) => one.endsWith(" characters more)"))) {
+    notes.push(`Texts are cut to ${whole(trail.cut)} characters.`);
+  }
+  put("browser-note", notes.join(" "));
+  put("pick", trail.groups.map(option));
+  const bounds = [-0.875, -0.545, -0.18, 0, 0.18, 0.545, 0.875];
+  put("legend", bounds.map((share, place) =>
+    el("li", { class: LEVELS[place] }, signed(+(share * trail.scale).toPrecision(2)))),
+    el("li", { class: "none" }, "– no credit"));
+  const pick = document.getElementById("pick"), lanes = document.getElementById("lanes");
+  const turn = (by) => {
+    pick.value = String((shown.place + by + trail.groups.length) % trail.groups.length);
+    showGroup(Number(pick.value));
+  };
+  pick.addEventListener("change", () => showGroup(Number(pick.value)));
+  document.getElementById("previous").addEventListener("click", () => turn(-1));
+  document.getElementById("next").addEventListener("click", () => turn(1));
+  lanes.addEventListener("keydown", walk);
+  lanes.addEventListener("focusin", (event) => {
+    if (event.target.dataset.at !== undefined) choose(Number(event.target.dataset.at));
+  });
+  const place = String(trail.first);
+  pick.value = place;
+  showGroup(Number(place));
+}

@@ -1,0 +1,100 @@
+// The page: verdict, figures with their numbers, comparisons, problems.
+
+const root = document.documentElement;
+
+function isDark() {
+  if (root.dataset.theme) return root.dataset.theme === "dark";
+  return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+// Expressions are interpreted, not compiled: the policy of the page forbids making code from text.
+function draw(holder, figure) {
+  const options = {
+    ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: false,
+    config: data.themes[isDark() ? "dark" : "light"],
+  };
+  const spec = { ...figure.spec, description: `${figure.title}. ${figure.caption}` };
+  return window.vegaEmbed(holder, spec, options)
+    .catch((error) => { holder.textContent = `This figure cannot be drawn: ${error.message}`; });
+}
+
+const drawn = [];
+
+function figureOf(name) {
+  const figure = data.figures[name];
+  if (!figure) return null;
+  const holder = el("div", { class: "chart" });
+  drawn.push([holder, figure]);
+  return el("figure", {},
+    el("h3", {}, figure.title), el("figcaption", {}, figure.caption), holder,
+    el("details", {}, el("summary", {}, "The numbers"), table(data.tables[figure.table], figure.table)));
+}
+
+function drawAll() {
+  return Promise.all(drawn.map(([holder, figure]) => draw(holder, figure)));
+}
+
+function verdict() {
+  put("headline", data.verdict.headline);
+  put("advice", data.verdict.advice);
+  const cards = {
+    steps: whole(data.rows), trajectories: whole(data.trajectories), "task groups": whole(data.groups),
+    success: percent(data.success), "steps with a signal": percent(data.signal),
+  };
+  put("cards", Object.entries(cards).map(([name, value]) =>
+    el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  const word = { bad: "Bad", warning: "Warning", note: "Note", good: "Good" };
+  put("findings", data.verdict.findings.map((finding) =>
+    el("li", { class: finding.level, "data-finding": finding.finding },
+      el("p", {}, el("span", { class: "level" }, word[finding.level]), finding.said),
+      finding.advice ? el("p", { class: "try" }, finding.advice) : null)));
+}
+
+function comparisons() {
+  if (!data.comparisons.length) {
+    document.getElementById("compare").remove();
+    document.getElementById("to-compare").remove();
+    return;
+  }
+  const titles = { recipes: "Two recipes on the same steps", iterations: "The same decisions over time" };
+  put("comparisons", data.comparisons.map((one) => el("div", {},
+    el("h3", {}, titles[one.kind]), el("p", {}, one.sentence),
+    el("div", { class: "figures" }, figureOf(`signs_${one.kind}`), figureOf(`scatter_${one.kind}`)),
+    el("details", {}, el("summary", {}, "The largest changes of sign"),
+      table(data.tables[`changed_${one.kind}`], `changed_${one.kind}`)))));
+}
+
+function source() {
+  const files = data.files.length > 3 ? [...data.files.slice(0, 2), `${data.files.length - 2} files more`] : data.files;
+  put("source",
+    el("p", {}, el("span", { class: "name" }, files.join(", ")), ", credited by ", el("strong", {}, data.recipe)),
+    el("details", {}, el("summary", {}, "All parameters"), el("code", {}, data.parameters)));
+  put("made", `Made by Ascribe ${data.version}. This file holds everything it shows and fetches nothing.`);
+}
+
+function themeButton() {
+  const button = document.getElementById("theme");
+  const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  label();
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    label();
+    drawAll();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    label();
+    drawAll();
+  });
+}
+
+source();
+verdict();
+for (const holder of document.querySelectorAll("[data-figures]")) {
+  holder.replaceChildren(...holder.dataset.figures.split(" ").map(figureOf).filter(Boolean));
+}
+comparisons();
+put("problem-list", data.tables.problems.length
+  ? table(data.tables.problems, "problems") : el("p", {}, "The check found no problems."));
+themeButton();
+startBrowser();
+drawAll().then(() => { root.dataset.ready = "yes"; });

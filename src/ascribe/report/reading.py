@@ -1,0 +1,196 @@
+"""Rollout files as batches: the steps of one iteration each, with what a report reads besides.
+
+A report needs few of the columns that a file may hold. Prompts and token ids are most of its bytes,
+so a Parquet file is read column by column, and what was seen and said is read later, for the steps
+that the page shows.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ascribe.arrays import Bools, Floats, Ints
+from ascribe.columns import KNOWN_COLUMNS, TEXT_COLUMNS
+from ascribe.engines.dump import TRAINED
+from ascribe.files import SUFFIXES, Progress, _is_broken, read, table_from_arrow
+from ascribe.problems import Kind, Problem, TableError
+from ascribe.table import Coded, StepTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WON, ITERATION = "won", "iteration"
+SAID = ("observation", "response")
+"""Columns with what was seen and said, shown beside a step where a file has them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Steps that were credited together: a file, or one iteration in it."""
+
+    name: str
+    table: StepTable
+    won: Bools | None
+    """Whether the task was done after each step, if the file says so."""
+    trained: Floats | None
+    """The advantage that each step was trained with, if the file says so."""
+    path: Path
+    rows: Ints
+    """Row of the file that each row of the table is."""
+
+
+def read_batches(
+    files: Sequence[Path], *, fingerprints: bool, progress: Progress = lambda _: None
+) -> list[Batch]:
+    """The files as batches in the order given, a file with a column ``iteration`` in its order.
+
+    Args:
+        files: ``.parquet``, ``.jsonl`` or ``.jsonl.gz``.
+        fingerprints: whether fingerprints are wanted, which may be most of a file.
+        progress: told the share that is done.
+
+    Raises:
+        TableError: if a file cannot be read as a step table.
+        OSError: if a file cannot be opened.
+    """
+    batches = []
+    for number, path in enumerate(files):
+        batches += _split(path, *_read(path, fingerprints=fingerprints))
+        progress((number + 1) / len(files))
+    return _told_apart(batches)
+
+
+def said(batch: Batch, rows: Ints) -> dict[str, list[str | None]]:
+    """What was seen and said at these rows of a batch's table, by column."""
+    import pyarrow as pa
+
+    wanted = batch.rows[rows]
+    if batch.path.name.endswith(SUFFIXES[1:]):
+        found = read(batch.path).carried
+        found = found.select([name for name in SAID if name in found.column_names]).take(wanted)
+    else:
+        found = _rows_of_parquet(batch.path, wanted)
+    return {
+        name: found.column(name).to_pylist()
+        for name in found.column_names
+        if pa.types.is_string(found.column(name).type)
+        or pa.types.is_large_string(found.column(name).type)
+    }
+
+
+def _read(path: Path, *, fingerprints: bool) -> tuple[StepTable, "pa.Table"]:
+    """The table of a file, and its other columns."""
+    if path.name.endswith(SUFFIXES[1:]):
+        rollouts = read(path)
+        return rollouts.table, rollouts.carried
+    known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
+    with path.open("rb") as opened:
+        if _is_broken(opened):
+            detail = f"{path.name} is not as it was written: its seal is broken"
+            raise TableError([Problem(Kind.UNREADABLE_FILE, detail)])
+    arrow = _columns_of_parquet(path, (*known, WON, ITERATION, TRAINED))
+    return table_from_arrow(arrow), arrow
+
+
+def _columns_of_parquet(path: Path, names: Collection[str]) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as opened:
+            schema = pq.ParquetFile(opened).schema_arrow
+            text = [f.name for f in schema if f.name in TEXT_COLUMNS and pa.types.is_string(f.type)]
+            file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
+            return file.read(columns=[name for name in schema.names if name in names])
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _unreadable(path, error) from error
+    # pyarrow reports damage by many exception types, some of them plain ones.
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _rows_of_parquet(path: Path, rows: Ints) -> "pa.Table":
+    """What was said at these rows; one group of rows of the file is in memory at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        names = [name for name in SAID if name in file.schema_arrow.names]
+        parts, starts, start = [], [], 0
+        order = np.argsort(rows, kind="stable")
+        for number in range(file.num_row_groups):
+            size = file.metadata.row_group(number).num_rows
+            low, high = np.searchsorted(rows[order], (start, start + size))
+            if names and high > low:
+                inside = order[low:high]
+                part = file.read_row_group(number, columns=names)
+                parts.append(part.take(pa.array(rows[inside] - start)))
+                starts.append(inside)
+            start += size
+    if not parts:
+        return pa.table({})
+    back = np.empty(rows.size, dtype=np.int64)
+    back[np.concatenate(starts)] = np.arange(rows.size)
+    return pa.concat_tables(parts).take(pa.array(back))
+
+
+def _split(path: Path, table: StepTable, others: "pa.Table") -> list[Batch]:
+    """One batch for each value of the column ``iteration``; the whole table without one."""
+    import pyarrow as pa
+
+    columns = {name: others.column(name) for name in others.column_names}
+    won, trained = columns.get(WON), columns.get(TRAINED)
+    won = won if won is not None and pa.types.is_boolean(won.type) else None
+    trained = trained if trained is not None and pa.types.is_floating(trained.type) else None
+    whole = Batch(
+        path.name,
+        table,
+        None if won is None or won.null_count else won.to_numpy().astype(np.bool_),
+        None if trained is None or trained.null_count else trained.to_numpy().astype(np.float64),
+        path,
+        np.arange(len(table)),
+    )
+    number = columns.get(ITERATION)
+    if number is None or not pa.types.is_integer(number.type) or number.null_count:
+        return [whole]
+    numbers = number.to_numpy()
+    return [
+        _part(whole, f"iteration {value}", np.flatnonzero(numbers == value))
+        for value in np.unique(numbers)
+    ]
+
+
+def _part(whole: Batch, name: str, rows: Ints) -> Batch:
+    table = whole.table.take(rows)
+    columns = table.columns().items()
+    texts: dict[str, Any] = {n: c.used() for n, c in columns if isinstance(c, Coded)}
+    return Batch(
+        name,
+        replace(table, **texts),  # what only other iterations say costs nothing here
+        None if whole.won is None else whole.won[rows],
+        None if whole.trained is None else whole.trained[rows],
+        whole.path,
+        whole.rows[rows],
+    )
+
+
+def _told_apart(batches: Iterable[Batch]) -> list[Batch]:
+    """The batches with names that differ: two files of one name in two folders get numbers."""
+    batches = list(batches)
+    counted = Counter(batch.name for batch in batches)
+    return [
+        batch if counted[batch.name] == 1 else replace(batch, name=f"{number}: {batch.name}")
+        for number, batch in enumerate(batches, start=1)
+    ]
+
+
+def _unreadable(path: Path, error: Exception) -> TableError:
+    said_first = (str(error) or type(error).__name__).splitlines()[0][:200]
+    detail = f"{path.name} cannot be read as Parquet: {said_first}"
+    return TableError([Problem(Kind.UNREADABLE_FILE, detail)])

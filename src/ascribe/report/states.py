@@ -1,0 +1,146 @@
+"""From steps to pairs that teach something: how far a way of telling states apart gets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ascribe import segments
+from ascribe.actions import KEY_FUNCTIONS, ActionKeys, action_keys
+from ascribe.arrays import Floats, Ints
+from ascribe.credit.peers import RowMix, pace, row_mix
+from ascribe.groups import Groups
+from ascribe.groups.exact import exact
+from ascribe.recipes import BiGPO, Recipe
+from ascribe.report.sample import whole_groups
+from ascribe.returns import reward_to_go
+from ascribe.table import Arranged, StepTable
+
+CLUSTERED = "clustered"
+CLUSTERED_STEPS = 10_000
+"""Steps that are clustered to see what clusters would give, if the recipe does not cluster."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the funnel: steps that are left, and the pairs that they form."""
+
+    name: str
+    steps: int
+    share: float
+    """Of all steps."""
+    pairs: int | None
+
+
+@dataclass(frozen=True)
+class StateView:
+    """What one way of telling states apart gives.
+
+    Attributes:
+        name: how states are told apart.
+        steps: steps that were looked at.
+        stages: the funnel.
+        mix: how BiPACE would credit these steps (its row mix).
+    """
+
+    name: str
+    steps: int
+    stages: tuple[Stage, ...]
+    mix: RowMix
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The funnel as rows of a table."""
+        return [{"states": self.name, **asdict(stage)} for stage in self.stages]
+
+
+def returns_of(recipe: Recipe, steps: Arranged) -> Floats:
+    """The return of each step in canonical order, as the recipe compares it."""
+    gamma = float(getattr(recipe, "gamma", 1.0))
+    to_go = reward_to_go(recipe._rewards(steps), steps.trajectory, gamma)
+    return to_go - recipe._late_penalties(steps)
+
+
+def keys_of(recipe: Recipe, table: StepTable) -> ActionKeys:
+    """The action of each step in canonical order, told apart as the recipe does, else by tag."""
+    key = KEY_FUNCTIONS[getattr(recipe, "action_key", "tag")]
+    return action_keys(table.action.take(table.arranged.rows), key)
+
+
+def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[StateView]:
+    """Exact states against clustered ones, on the same steps.
+
+    Args:
+        table: the steps.
+        recipe: the estimator; its clusters are shown if it makes some.
+        labels: state group of each row of the table by the recipe, if it has a step term.
+    """
+    clusters = hasattr(recipe, "radius") and getattr(recipe, "states", "cluster") == "cluster"
+    if clusters and labels is not None:
+        count = int(labels.max(initial=-1)) + 1
+        found = Groups(labels[table.arranged.rows], count, recipe.name)
+        return _views(table, recipe, {"exact": _exact(table), CLUSTERED: found})
+    table = table.take(whole_groups(table, CLUSTERED_STEPS))
+    # Only states that the sample has get a fingerprint.
+    table = replace(table, state=table.state.used(), action=table.action.used())
+    same = _exact(table)
+    found = BiGPO.preset("ngram")._state_groups(table, {})[0] if table.state.values.size else same
+    return _views(table, recipe, {"exact": same, f"{CLUSTERED} by n-grams": found})
+
+
+def _exact(table: StepTable) -> Groups:
+    steps = table.arranged
+    return exact(steps.group, steps.state, table.state.values.size)
+
+
+def _views(table: StepTable, recipe: Recipe, ways: Mapping[str, Groups]) -> list[StateView]:
+    keys, returns = keys_of(recipe, table), returns_of(recipe, table.arranged)
+    return [_view(name, table.arranged, groups, keys, returns) for name, groups in ways.items()]
+
+
+def _view(
+    name: str, steps: Arranged, groups: Groups, keys: ActionKeys, returns: Floats
+) -> StateView:
+    # A step whose action has no key did something that no other step is known to have done.
+    action = np.where(keys.labels < 0, keys.count + np.arange(keys.labels.size), keys.labels)
+    outcome = np.unique(returns.round(9), return_inverse=True)[1]
+    differ = [steps.trajectory, action, outcome]
+    total = int(steps.rows.size)
+    counted = [Stage("all steps", total, 1.0, None)]
+    known = int((groups.labels >= 0).sum())
+    counted.append(Stage("have a state", known, known / total, None))
+    names = (
+        "others were there too",
+        "and did something else",
+        "and fared differently",
+    )
+    for number, stage in enumerate(names, start=1):
+        found = partners(groups.labels, groups.count, differ[:number])
+        left = int((found > 0).sum())
+        counted.append(Stage(stage, left, left / total, int(found.sum()) // 2))
+    given = (groups.labels, groups.count, keys.labels, keys.count)
+    branch = pace(returns, *given, form="q").branch
+    return StateView(name, total, tuple(counted), row_mix(branch, *given))
+
+
+def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
+    r"""For each row, how many rows of its segment differ from it in every one of ``differ``.
+
+    By inclusion and exclusion: ``Σ over subsets S of (-1)^|S| n(same segment, same in all of S)``,
+    so that no pair is ever written down.
+
+    Args:
+        labels: segment of each row; -1 has no partners.
+        count: number of segments.
+        differ: labels from 0 of what must differ.
+    """
+    found = np.zeros(labels.size, dtype=np.int64)
+    for chosen in range(len(differ) + 1):
+        for subset in combinations(differ, chosen):
+            joint, joints = labels, count
+            for same in subset:
+                joint, joints = segments.pairs(joint, same, int(same.max(initial=-1)) + 1)
+            size = np.append(segments.size(joint, joints), 0)
+            found += (-1) ** chosen * size[joint]
+    return found

@@ -1,0 +1,155 @@
+"""The verifier of effects: the environment says whether two actions do the same."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe.envs import make
+from ascribe.files import write
+from ascribe.pivots import Candidate, Play, Why, extract, make_verifier
+from ascribe.pivots.verifiers.effect import OtherScene
+from ascribe.rollout import Model, Plan, Setup, arrow, play
+from tests.pivots.made import a_turn
+
+
+class Counting:
+    """Counts in steps of a number; it cannot go back by itself."""
+
+    tasks = 5
+
+    def __init__(self, by: int = 1) -> None:
+        self.by, self.resets = by, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        self.resets += 1
+        self.at = (options or {}).get("task", (seed or 0) % 5)
+        return self._tell(True)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        moves = {"up": self.by, "+1": self.by, "down": -self.by, "look": 0, "end": 0}
+        known = action in moves
+        self.at += moves.get(action, 0)
+        observation, info = self._tell(known)
+        return observation, 0.0, action == "end", False, info
+
+    def close(self) -> None:
+        pass
+
+    def _tell(self, valid: bool) -> tuple[str, dict[str, Any]]:
+        info = {"admissible_actions": None, "won": False, "task_family": "", "task": ""}
+        return f"at {self.at}", {**info, "state": str(self.at), "valid": valid}
+
+
+SPEC = {"effect": {"environment": "tests.pivots.test_effect:Counting"}}
+
+
+def scened(action: str, *actions: str, state: str, task: int | None = 2) -> Candidate:
+    from ascribe.pivots import Scene
+
+    return a_turn(f"<action>{action}</action>", scene=Scene(0, task, actions, state))
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted"),
+    [
+        ("<think>hm</think><action>up</action>", True),
+        ("<action>+1</action>", True),
+        ("<action>down</action>", False),
+        ("<action>look</action>", False),
+        ("<action>nonsense</action>", False),
+        ("up", True),  # without a tag the end of the answer is sent, as in a rollout
+        ("", False),
+    ],
+)
+def test_what_counts_is_where_the_environment_is_afterwards(answer: str, accepted: bool) -> None:
+    verify = make_verifier(SPEC)
+    found = verify(scened("up", "down", state="1"), answer)
+    assert found.accepted is accepted
+    assert found.why is (Why.SAME_EFFECT if accepted else Why.OTHER_EFFECT)
+
+
+def test_what_is_not_understood_is_refused_even_where_nothing_changes() -> None:
+    verify = make_verifier(SPEC)
+    turn = scened("look", state="2")
+    assert verify(turn, "<action>look</action>").accepted
+    assert not verify(turn, "<action>nonsense</action>").accepted
+
+
+def test_an_end_is_an_effect() -> None:
+    verify = make_verifier(SPEC)
+    assert not verify(scened("look", state="2"), "<action>end</action>").accepted
+
+
+def test_a_trace_of_another_world_is_an_error_that_says_what_to_do() -> None:
+    verify = make_verifier(SPEC)
+    with pytest.raises(OtherScene, match="another state than the trace says: give the verifier"):
+        verify(scened("up", state="7"), "x")
+    with pytest.raises(OtherScene, match="over before the turn"):
+        verify(scened("up", "end", state="2"), "x")
+    far = {"effect": {"environment": "tests.pivots.test_effect:Counting", "options": {"by": 9}}}
+    with pytest.raises(OtherScene):
+        make_verifier(far)(scened("up", "up", state="3"), "x")
+
+
+def test_turns_without_a_scene_are_not_for_it() -> None:
+    assert make_verifier(SPEC)(a_turn("<action>up</action>"), "x").accepted is None
+
+
+def test_the_environment_is_named_by_the_user_and_never_by_the_file() -> None:
+    with pytest.raises(ValueError, match="does not take these options"):
+        make_verifier("effect")
+    with pytest.raises(ValueError, match="no agent for 'chess'"):
+        make_verifier({"effect": {"environment": "chess"}})
+
+
+def traces(folder: Path, name: str, groups: int, **options: Any) -> Path:
+    setup = Setup(name, options, "plain", "serial")
+    plan = Plan(groups, 1, setup.turns(None), seed=5, name=name)
+    path = folder / "traces.parquet"
+    write(arrow(play(setup, Model("expert"), plan)), path)
+    return path
+
+
+def test_experts_of_an_environment_with_snapshots(tmp_path: Path) -> None:
+    found = extract([traces(tmp_path, "sokoban", 2)], play=Play(seed=5))
+    verify = make_verifier({"effect": {"environment": "sokoban", "style": "plain"}})
+    opposite = {"up": "down", "down": "up", "left": "right", "right": "left"}
+    for one in found.candidates:
+        assert verify(one, one.action).accepted
+        assert one.scene is not None
+        said = one.action.removeprefix("<action>").removesuffix("</action>")
+        assert not verify(one, f"<action>{opposite[said]}</action>").accepted
+    wrong = replace(found.candidates[0], scene=replace(found.candidates[0].scene, seed=1))  # type: ignore[type-var]
+    with pytest.raises(OtherScene):
+        verify(wrong, "x")
+
+
+def test_in_textcraft_other_words_can_do_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
+    options = {"split": "train", "inventory": True}
+    found = extract([traces(tmp_path, "textcraft", 12, **options)], play=Play(seed=5))
+    spec = {"effect": {"environment": "textcraft", "options": options, "style": "plain"}}
+    verify = make_verifier(spec)
+    crafts = [one for one in found.candidates if one.action.startswith("<action>craft ")]
+    two = next(one for one in crafts if one.action.count(",") == 1)
+    head, _, parts = two.action.removesuffix("</action>").partition(" using ")
+    swapped = f"{head} using {', '.join(reversed(parts.split(', ')))}</action>"
+    assert verify(two, swapped).why is Why.SAME_EFFECT
+    assert not make_verifier("normalised")(two, swapped).accepted
+    assert verify(two, "<action>get 1 oak log</action>").why is Why.OTHER_EFFECT
+    for one in found.candidates:
+        assert verify(one, one.action).accepted
+        assert not verify(one, "<action>inventory</action>").accepted
+
+
+def test_the_world_goes_back_without_disturbing_another() -> None:
+    environment = make("ezpoints")
+    first, _ = environment.reset(seed=0)
+    verify = make_verifier({"effect": {"environment": "ezpoints"}})
+    assert verify(a_turn("x"), "y").accepted is None
+    assert environment.reset(seed=0)[0] == first

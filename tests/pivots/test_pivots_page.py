@@ -1,0 +1,45 @@
+"""The page about pivots says what the source says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ascribe.pivots import VERIFIERS, NoSignal, TraceFault, Why
+from ascribe.pivots.traces import READERS
+from ascribe.pivots.traces.sharegpt import ROLES
+from ascribe.pivots.verifiers import COMPOSERS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pivots.md").read_text(encoding="utf-8")
+
+
+def names(heading: str) -> list[list[str]]:
+    """The code in the first cells of each table of a section."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    tables = re.findall(r"(?:^\|.*\|\n)+", section, re.MULTILINE)
+    return [re.findall(r"^\| `([^`]+)`", table, re.MULTILINE) for table in tables]
+
+
+def test_every_verifier_and_every_reason_is_explained() -> None:
+    named, forms, reasons = names("Verifiers")
+    assert named == list(VERIFIERS)
+    assert [form.split('"')[1] for form in forms] == [*COMPOSERS, "weighted"]
+    assert reasons == [why.value for why in Why]
+
+
+def test_every_format_and_every_fault_is_explained() -> None:
+    formats, faults = names("Traces")
+    assert formats == [*READERS, "ascribe"]
+    assert faults == [fault.label for fault in TraceFault]
+    for role in ROLES:
+        assert f"`{role}`" in PAGE
+
+
+@pytest.mark.parametrize("fault", TraceFault)
+def test_the_advice_on_the_page_is_the_readers(fault: TraceFault) -> None:
+    severity = fault.severity.name.lower()
+    assert f"| `{fault.label}` | {severity} | {fault.advice} |" in PAGE
+
+
+def test_every_reason_without_signal_is_explained() -> None:
+    assert names("Why a turn is left out") == [[kind.value for kind in NoSignal]]

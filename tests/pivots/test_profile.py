@@ -1,0 +1,365 @@
+"""Profiling: what is asked, what is written down, and that nothing is asked twice after a kill."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascribe.pivots import (
+    Answer,
+    BrokenJournal,
+    Candidate,
+    Estimate,
+    Journal,
+    Order,
+    Profiled,
+    ProfilingFailed,
+    Reference,
+    TextServer,
+    keep_profile,
+    profile,
+    read_answers,
+    references,
+    run_profile,
+    seed_of,
+    write_turns,
+)
+from ascribe.pivots.estimate import Meter
+from ascribe.rollout.policies import ServerError
+from ascribe.rollout.policy import Request, Sample, Sampling
+from tests.pivots.chat_server import ChatServer, chat_server
+from tests.pivots.made import a_turn
+
+HERE = Reference("tiny", Sampling(max_tokens=9))
+
+
+class Echo:
+    """A policy that answers with the seed, and remembers what it was asked."""
+
+    def __init__(self, breaks_after: int | None = None) -> None:
+        self.asked: list[list[Request]] = []
+        self.left = breaks_after
+
+    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
+        if self.left is not None:
+            if not self.left:
+                raise RuntimeError("power cut")
+            self.left -= 1
+        self.asked.append(list(requests))
+        return [Sample(f"{request.seed}", (1, 2, 3), (4, 5)) for request in requests]
+
+    def close(self) -> None:
+        pass
+
+
+def turns(count: int) -> list[Candidate]:
+    return [a_turn(f"go {number}", f"Where to, {number}?") for number in range(count)]
+
+
+def known(path: Path) -> set[Answer]:
+    found = list(read_answers(path))
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+# What is asked, and what is written down.
+
+
+def test_k_answers_to_each_candidate_with_seeds_of_their_own(tmp_path: Path) -> None:
+    policy, path = Echo(), tmp_path / "a.jsonl"
+    done = profile(turns(3), policy, HERE, path, k=4, batch=5)
+    assert [len(batch) for batch in policy.asked] == [5, 5, 2]
+    assert (done.wanted, done.before, done.asked, done.complete) == (12, 0, 12, True)
+    assert (done.prompt_tokens, done.response_tokens) == (36, 24)
+    found = known(path)
+    assert {(a.candidate, a.k) for a in found} == {(c.id, k) for c in turns(3) for k in range(4)}
+    for answer in found:
+        assert answer.text == str(answer.seed) == str(seed_of(answer.candidate, answer.k))
+    assert len({answer.seed for answer in found}) == 12
+    assert references(path) == [("tiny", HERE.label)]
+
+
+@given(order=st.permutations(range(5)), batch=st.integers(1, 20), cut=st.integers(0, 10))
+def test_order_batches_and_breaks_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], batch: int, cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("profile")
+    profile(turns(5), Echo(), HERE, folder / "plain.jsonl", k=2)
+    mixed = [turns(5)[number] for number in order]
+    profile(mixed[:3], Echo(), HERE, folder / "mixed.jsonl", k=1, limit=cut or None)
+    profile(mixed, Echo(), HERE, folder / "mixed.jsonl", k=2, batch=batch)
+    assert known(folder / "plain.jsonl") == known(folder / "mixed.jsonl")
+
+
+def test_a_larger_k_keeps_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    profile(turns(2), Echo(), HERE, path, k=2)
+    before, policy = known(path), Echo()
+    done = profile(turns(2), policy, HERE, path, k=5)
+    assert (done.before, done.asked) == (4, 6)
+    assert before < known(path)
+    assert profile(turns(2), policy, HERE, path, k=5).asked == 0
+
+
+def test_answers_of_other_models_and_samplings_are_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    profile(turns(1), Echo(), HERE, path, k=2)
+    hot = Reference("tiny", Sampling(0.5, max_tokens=9))
+    other = Reference("large", HERE.sampling)
+    assert profile(turns(1), Echo(), hot, path, k=2).asked == 2
+    assert profile(turns(1), Echo(), other, path, k=2).asked == 2
+    assert len(list(read_answers(path, hot))) == 2
+    assert len(references(path)) == 3
+
+
+def test_what_was_answered_before_a_failure_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(RuntimeError, match="power cut"):
+        profile(turns(4), Echo(breaks_after=2), HERE, path, k=2, batch=2)
+    policy = Echo()
+    assert profile(turns(4), policy, HERE, path, k=2, batch=2).before == 4
+    assert sum(map(len, policy.asked)) == 4
+
+
+def test_it_stops_when_asked_to_and_counts_on_the_way(tmp_path: Path) -> None:
+    counts: list[tuple[int, int]] = []
+    done = profile(
+        turns(4),
+        Echo(),
+        HERE,
+        tmp_path / "a.jsonl",
+        k=1,
+        batch=1,
+        progress=lambda *count: counts.append(count),
+        stop=lambda: len(counts) == 3,
+    )
+    assert counts == [(0, 4), (1, 4), (2, 4)]
+    assert not done.complete
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"batch": 0}])
+def test_nothing_to_ask_is_a_mistake(tmp_path: Path, wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        profile(turns(1), Echo(), HERE, tmp_path / "a.jsonl", **wrong)  # type: ignore[arg-type]
+
+
+# The estimate.
+
+
+def test_the_estimate_comes_before_and_is_measured_after_the_first_batch(tmp_path: Path) -> None:
+    told: list[Estimate] = []
+    profile(turns(4), Echo(), HERE, tmp_path / "a.jsonl", k=2, batch=2, told=told.append)
+    guess, measured = told
+    characters = 8 * len("Where to, 0?")
+    assert (guess.answers, guess.prompt_tokens) == (8, characters // 4)
+    assert (guess.response_tokens, guess.seconds, guess.measured) == (8 * 9, None, False)
+    assert (measured.answers, measured.prompt_tokens, measured.response_tokens) == (6, 18, 12)
+    assert measured.measured
+    assert measured.seconds is not None
+    assert "at most 72 tokens" in str(guess)
+
+
+def test_time_is_said_in_words_that_fit() -> None:
+    for seconds, said in ((5, "5 s"), (600, "10 min"), (7200, "2.0 h")):
+        assert str(Estimate(1, 1, 1, seconds, measured=True)).endswith(f", {said}")
+
+
+def test_without_token_counts_four_characters_are_a_token() -> None:
+    meter = Meter([40, 80], max_tokens=5)
+    meter.count([Answer("c", 0, 1, "m", "s", "x" * 20, "stop", 0, 0)], 2.0)
+    assert meter.estimate() == Estimate(1, 20, 5, 2.0, measured=True)
+
+
+# The journal.
+
+
+@given(cut=st.integers(1, 60))
+def test_a_torn_last_line_is_no_record(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j.jsonl"
+    with Journal(path) as journal:
+        journal.append([{"n": number, "text": "é" * number} for number in range(9)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    left = list(Journal.records(path))
+    assert [record["n"] for record in left] == list(range(len(left)))
+    with Journal(path) as journal:
+        journal.append([{"n": 99}])
+    assert [r["n"] for r in Journal.records(path)] == [*range(len(left)), 99]
+
+
+def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_text('{"n": 1}\n{"n": \n{"n": 3}\n')
+    with pytest.raises(BrokenJournal, match=r"line 2 of j\.jsonl is no record"):
+        list(Journal.records(path))
+    path.write_text('{"n": 1}\n')
+    with pytest.raises(BrokenJournal, match="something else than answers"):
+        list(read_answers(path))
+
+
+def test_one_writes_and_the_other_waits(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    code = (
+        "import sys, time\nfrom ascribe.pivots.journal import Journal\n"
+        f"with Journal({str(path)!r}) as journal:\n"
+        "    print('in', flush=True); time.sleep(0.5); journal.append([{'n': 1}])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"in\n"
+        waited: list[bool] = []
+        with Journal(path, lambda: waited.append(True)) as journal:
+            journal.append([{"n": 2}])
+    assert waited == [True]
+    assert [record["n"] for record in Journal.records(path)] == [1, 2]
+
+
+# Servers that give text alone.
+
+
+def test_a_server_is_asked_with_the_seed_and_without_chat_tokens() -> None:
+    with chat_server() as server:
+        policy = TextServer(server.url + "/v1")
+        messages = [{"role": "user", "content": "x<|im_end|>y"}]
+        (sample,) = policy([Request(messages, 7)], Sampling(0.5, 0.9, 3, ("!",)))
+        policy.close()
+    (body,) = server.asked
+    assert body["messages"] == [{"role": "user", "content": "x< |im_end|>y"}]
+    assert (body["seed"], body["temperature"], body["top_p"]) == (7, 0.5, 0.9)
+    assert (body["max_tokens"], body["stop"], body["model"]) == (3, ["!"], "tiny")
+    assert sample.text.startswith("<action>go ")
+    assert (sample.prompt_tokens, sample.response_tokens) == (11, 5)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {"choices": []},
+        {"choices": [{"message": "hello"}]},
+        {"choices": [{"message": {"content": 7}}]},
+        {"choices": [{"message": {"content": None, "tool_calls": [{"function": {}}]}}]},
+    ],
+)
+def test_completions_of_another_form_are_refused(answer: object) -> None:
+    from ascribe.pivots.text_server import sample_from
+
+    with pytest.raises(ServerError):
+        sample_from(answer)
+
+
+def test_tool_calls_of_a_server_are_written_as_a_model_writes_them() -> None:
+    from ascribe.pivots.text_server import sample_from
+
+    call = {"function": {"name": "search", "arguments": '{"query": "x"}'}}
+    message = {"content": "So:", "tool_calls": [call]}
+    found = sample_from({"choices": [{"message": message, "finish_reason": "length"}]})
+    assert found.text.startswith('So:\n<tool_call>\n{"name": "search"')
+    assert (found.finish, found.prompt_tokens) == ("length", 0)
+
+
+# The process that outlives a kill.
+
+
+def ordered(folder: Path, server: ChatServer, count: int = 6, **options: int) -> Order:
+    write_turns(folder / "c.jsonl", turns(count))
+    return Order(str(folder / "c.jsonl"), str(folder / "a.jsonl"), server.url, **options)  # type: ignore[arg-type]
+
+
+def test_profiling_in_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
+    counts: list[tuple[int, int]] = []
+    told: list[Estimate] = []
+    with chat_server() as server:
+        order = ordered(tmp_path, server, k=2, batch=4)
+        done = keep_profile(order, progress=lambda *c: counts.append(c), told=told.append)
+        here = Order(order.candidates, str(tmp_path / "b.jsonl"), server.url, k=2, batch=4)
+        assert run_profile(here).complete
+    assert isinstance(done, Profiled)
+    assert done.complete
+    assert counts == [(0, 12), (4, 12), (8, 12), (12, 12)]
+    assert [estimate.measured for estimate in told] == [False, True]
+    assert known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
+
+
+def test_what_goes_wrong_there_is_said_here(tmp_path: Path) -> None:
+    with chat_server() as server:
+        order = ordered(tmp_path, server)
+    nobody = Order(order.candidates, order.answers, "nowhere/at/all")
+    with pytest.raises(ProfilingFailed, match="no policy 'nowhere/at/all'"):
+        keep_profile(nobody)
+    scripted = Order(order.candidates, order.answers, "expert")
+    with pytest.raises(ProfilingFailed, match="there is none in a trace"):
+        keep_profile(scripted)
+
+
+def command(order: Order, k: int, batch: int) -> list[str]:
+    """The command as a user gives it."""
+    program = "from ascribe.cli import main; main()"
+    words = ["pivots", "profile", order.candidates, "--answers", order.answers]
+    words += ["--model", order.model, "-k", str(k), "--batch", str(batch)]
+    return [sys.executable, "-c", program, *words]
+
+
+def wait_for(server: ChatServer, requests: int, process: subprocess.Popen[bytes]) -> None:
+    while len(server.asked) < requests and process.poll() is None:
+        time.sleep(0.002)
+
+
+@pytest.mark.slow
+def test_ten_kills_lose_nothing_and_ask_for_nothing_twice(tmp_path: Path) -> None:
+    count, k, batch, kills = 40, 4, 4, 10
+    draw = random.Random(0)
+    with chat_server(seconds=0.02) as server:
+        order = ordered(tmp_path, server, count)
+        for kill in range(kills):
+            wanted = len(server.asked) + draw.randint(1, count * k // (kills + 2))
+            with subprocess.Popen(
+                command(order, k, batch), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ) as process:
+                wait_for(server, wanted, process)
+                time.sleep(draw.random() * 0.03)
+                assert process.poll() is None, f"kill {kill} came too late"
+                process.send_signal(signal.SIGKILL)
+            assert process.returncode == -signal.SIGKILL
+        last = subprocess.run(command(order, k, batch), capture_output=True, check=False)
+        assert last.returncode == 0, last.stderr
+        asked = server.counts
+    assert len(asked) == count * k
+    assert set(asked.values()) == {1}
+    with chat_server() as server:
+        whole = Order(order.candidates, str(tmp_path / "b.jsonl"), server.url, label=order.model)
+        run_profile(Order(**{**whole.__dict__, "k": k}))
+    assert known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
+
+
+@pytest.mark.slow
+def test_the_end_of_everything_costs_at_most_the_batch_that_was_asked_for(tmp_path: Path) -> None:
+    """Where the second process dies as well, answers on their way are lost: no others are."""
+    count, k, batch, kills = 20, 2, 4, 3
+    code = "import sys; from ascribe.pivots.keeper import Order, run_profile; "
+    code += "import json; run_profile(Order(**json.loads(sys.argv[1])))"
+    draw = random.Random(1)
+    with chat_server(seconds=0.02) as server:
+        order = ordered(tmp_path, server, count, k=k, batch=batch)
+        words = [sys.executable, "-c", code, json.dumps(order.__dict__)]
+        for _ in range(kills):
+            wanted = len(server.asked) + draw.randint(1, 8)
+            with subprocess.Popen(words) as process:
+                wait_for(server, wanted, process)
+                os.kill(process.pid, signal.SIGKILL)
+        before = known(tmp_path / "a.jsonl")
+        run_profile(order)
+        asked = server.counts
+        run_profile(Order(**{**order.__dict__, "answers": str(tmp_path / "b.jsonl")}))
+    assert before < known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
+    assert len(asked) == count * k
+    assert sum(asked.values()) - count * k <= kills * batch

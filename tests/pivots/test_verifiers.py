@@ -1,0 +1,352 @@
+"""Verifiers: what each accepts, and that no answer breaks one."""
+
+import json
+import string
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascribe.envs import MissingExtra
+from ascribe.pivots import VERIFIERS, Candidate, Verdict, Verifier, Why, make_verifier
+from ascribe.pivots.calls import Call, act, calls_in, written
+from ascribe.pivots.verifiers import all_of, any_of, first_of, read_spec, spec_text, weighted
+from tests.hostile import HOSTILE, LONG, hostile_texts
+from tests.pivots.made import SEARCH, a_turn, call
+
+needs_schema = pytest.mark.skipif(
+    find_spec("jsonschema") is None, reason="needs the extra pivots (jsonschema)"
+)
+needs_edit = pytest.mark.skipif(
+    find_spec("rapidfuzz") is None, reason="needs the extra pivots (rapidfuzz)"
+)
+
+PLAIN = ["exact", "normalised", "tool_name", "tool_call", "shell"]
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+arguments = st.dictionaries(st.text(max_size=6), json_values, max_size=4)
+names = st.text(string.ascii_lowercase, min_size=1, max_size=6)
+
+
+def shuffled(value: Any, turn: int) -> Any:
+    """The same JSON value with its keys in another order."""
+    if isinstance(value, dict):
+        pairs = [(name, shuffled(entry, turn)) for name, entry in value.items()]
+        return dict(pairs[turn % max(1, len(pairs)) :] + pairs[: turn % max(1, len(pairs))])
+    return [shuffled(entry, turn) for entry in value] if isinstance(value, list) else value
+
+
+# All of them.
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@given(action=hostile_texts(), answer=hostile_texts())
+def test_a_verdict_whatever_the_texts_and_the_same_every_time(
+    name: str, action: str, answer: str
+) -> None:
+    verify, turn = make_verifier(name), a_turn(action.encode("utf-8", "replace").decode())
+    found = verify(turn, answer)
+    assert found == verify(turn, answer)
+    assert found.reward == float(bool(found.accepted))
+    assert (found.accepted is None) == (found.why is Why.NOT_APPLICABLE)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_long_texts_take_no_long_time(name: str, text: str) -> None:
+    make_verifier(name)(a_turn("ls -l"), text)
+    make_verifier(name)(a_turn(call("run", command="ls -l")), text)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@given(words=st.text(min_size=1, max_size=20), name_of=names, given_arguments=arguments)
+def test_the_demonstrated_action_is_accepted_wherever_the_verifier_applies(
+    name: str, words: str, name_of: str, given_arguments: dict[str, Any]
+) -> None:
+    for action in (words, written(name_of, given_arguments), f"{words}\n{call(name_of)}"):
+        assert make_verifier(name)(a_turn(action), action).accepted in (True, None)
+
+
+def test_every_verifier_has_a_name_and_says_what_it_does() -> None:
+    for make in VERIFIERS.values():
+        assert make.__doc__
+
+
+# Texts.
+
+
+def test_exact_is_the_strict_reward() -> None:
+    verify = make_verifier("exact")
+    assert verify(a_turn("go north"), "go north") == Verdict(True, Why.SAME_TEXT)
+    assert verify(a_turn("go north"), "go north ") == Verdict(False, Why.OTHER_TEXT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<think>hm</think><action>Go   North</action>",
+        "So: <action>go north</action>",
+        "GO NORTH",
+        "\tgo\nnorth ",
+        "ｇｏ north",
+    ],
+)
+def test_normalised_looks_at_the_words_of_the_action(answer: str) -> None:
+    assert make_verifier("normalised")(a_turn("<action>go north</action>"), answer).accepted
+
+
+@pytest.mark.parametrize("answer", ["go south", "", "<think>go north</think>", "go northwest"])
+def test_normalised_refuses_other_words(answer: str) -> None:
+    assert make_verifier("normalised")(a_turn("go north"), answer).accepted is False
+
+
+@needs_edit
+@given(st.text(string.ascii_lowercase, min_size=10, max_size=30), st.data())
+def test_edit_accepts_as_many_changes_as_the_threshold_allows(text: str, data: Any) -> None:
+    changes = data.draw(st.integers(0, len(text)))
+    other = "0" * changes + text[changes:]
+    found = make_verifier({"edit": {"threshold": 0.8}})(a_turn(text), other)
+    assert found.share == pytest.approx(1 - changes / len(text))
+    assert found.accepted == (found.share >= 0.8)
+
+
+@needs_edit
+def test_edit_of_very_long_texts_wants_the_same() -> None:
+    verify, text = make_verifier("edit"), "word " * 10_000
+    assert verify(a_turn(text), text).accepted
+    assert not verify(a_turn(text), text + "x").accepted
+
+
+# Tool calls.
+
+
+@given(names, arguments, st.integers(0, 3))
+def test_the_order_of_keys_and_the_words_beside_a_call_do_not_count(
+    name: str, given_arguments: dict[str, Any], turn: int
+) -> None:
+    demonstrated = a_turn(written(name, given_arguments))
+    told = json.dumps({"arguments": shuffled(given_arguments, turn), "name": name}, indent=2)
+    told = told.replace("<", "\\u003c")
+    answer = f"<think>I will.</think>Here:\n<tool_call>{told}</tool_call>"
+    assert make_verifier("tool_call")(demonstrated, answer).why is Why.SAME_CALLS
+    assert make_verifier("tool_name")(demonstrated, answer).why is Why.SAME_TOOLS
+
+
+@given(names, arguments, arguments)
+def test_other_arguments_are_refused_by_the_call_and_not_by_the_name(
+    name: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    same = make_verifier("tool_call")(a_turn(written(name, one)), written(name, other))
+    assert same.accepted == (json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
+    assert make_verifier("tool_name")(a_turn(written(name, one)), written(name, other)).accepted
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("No.", Why.NO_CALL),
+        ("<tool_call>{</tool_call>", Why.NO_CALL),
+        ("<tool_call>" + call("search", query="x"), Why.SAME_CALLS),
+        ('<tool_call>\n{"name": "search"', Why.NO_CALL),
+        (call("find", query="x"), Why.OTHER_TOOLS),
+        (call("search", query="x") * 2, Why.OTHER_TOOLS),
+        (call("search", query="y"), Why.OTHER_ARGUMENTS),
+        ('{"name": "search", "arguments": {"query": "x"}}', Why.SAME_CALLS),
+        (
+            json.dumps(
+                {"tool_calls": [{"function": {"name": "search", "arguments": '{"query":"x"}'}}]}
+            ),
+            Why.SAME_CALLS,
+        ),
+        (
+            '<tool_call>{"name": "search", "arguments": {"query": "x", "query": "x"}}</tool_call>',
+            Why.NO_CALL,
+        ),
+    ],
+)
+def test_each_way_to_call_otherwise_has_its_reason(answer: str, why: Why) -> None:
+    assert make_verifier("tool_call")(a_turn(call("search", query="x")), answer).why is why
+
+
+def test_numbers_are_numbers() -> None:
+    turn = a_turn(call("get", count=2))
+    assert make_verifier("tool_call")(turn, call("get", count=2.0)).accepted
+    assert not make_verifier("tool_call")(turn, call("get", count="2")).accepted
+    assert not make_verifier("tool_call")(a_turn(call("get", on=True)), call("get", on=1)).accepted
+
+
+@pytest.mark.parametrize("name", ["tool_name", "tool_call"])
+def test_turns_without_a_call_are_not_for_them(name: str) -> None:
+    found = make_verifier(name)(a_turn("In Portugal."), call("search", query="x"))
+    assert (found.accepted, found.why) == (None, Why.NOT_APPLICABLE)
+
+
+def test_calls_are_read_as_they_are_written() -> None:
+    answer = written("a", {"text": "</tool_call><tool_call>"}) + written("b", {})
+    assert calls_in(answer) == (
+        Call("a", '{"text":"</tool_call><tool_call>"}'),
+        Call("b", "{}"),
+    )
+    assert calls_in("just words") == ()
+    assert calls_in("<think>" + call("a") + "</think>no") == ()
+    assert act("<think>x</think> look ") == "look"
+
+
+# Schemas.
+
+
+@needs_schema
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (call("search", query="anything"), Why.FITS),
+        (call("search", query="x", count=3), Why.FITS),
+        (call("search", query="x", count=0), Why.MISFIT),
+        (call("search", query=7), Why.MISFIT),
+        (call("search"), Why.MISFIT),
+        (call("search", query="x", more=1), Why.MISFIT),
+        (call("delete", query="x"), Why.MISFIT),
+        ("words", Why.NO_CALL),
+    ],
+)
+def test_calls_must_fit_the_schema_of_their_tool(answer: str, why: Why) -> None:
+    turn = a_turn(call("search", query="Lisbon"), tools=(SEARCH,))
+    assert make_verifier("schema")(turn, answer).why is why
+
+
+@needs_schema
+def test_a_schema_of_the_whole_answer() -> None:
+    wanted = {"type": "object", "required": ["commands"]}
+    verify = make_verifier({"schema": {"schema": wanted}})
+    assert verify(a_turn("x"), '<think>hm</think>{"commands": []}').why is Why.FITS
+    assert verify(a_turn("x"), "[]").why is Why.MISFIT
+    assert verify(a_turn("x"), "{").why is Why.MISFIT
+
+
+@needs_schema
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "nonsense"},
+        {"$ref": "http://127.0.0.1:9/schema"},
+        {"$ref": "#/nowhere"},
+        {"patternProperties": {"^(a+)+$": {}}},
+    ],
+)
+def test_schemas_that_will_not_do_judge_nothing(parameters: dict[str, Any]) -> None:
+    turn = a_turn(call("t"), tools=({"name": "t", "parameters": parameters},))
+    assert make_verifier("schema")(turn, call("t", a=1)).accepted is None
+
+
+@needs_schema
+def test_patterns_are_not_run() -> None:
+    bad = {"name": "t", "parameters": {"properties": {"a": {"pattern": "^(a+)+$"}}}}
+    found = make_verifier("schema")(a_turn(call("t"), tools=(bad,)), call("t", a="a" * 60 + "!"))
+    assert found.accepted
+
+
+@needs_schema
+def test_without_tools_there_is_nothing_to_fit() -> None:
+    assert make_verifier("schema")(a_turn(call("t")), call("t")).accepted is None
+    assert make_verifier("schema")(a_turn("x", tools=(SEARCH,)), call("t")).accepted is None
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr("ascribe.pivots.verifiers.tools.import_module", nothing)
+    monkeypatch.setattr("ascribe.pivots.verifiers.text.import_module", nothing)
+    for name in ("schema", "edit"):
+        with pytest.raises(MissingExtra, match=r"ascribe\[pivots\]"):
+            make_verifier(name)
+
+
+# Put together.
+
+YES, NO, NOTHING = (
+    Verdict(True, Why.SAME_TEXT),
+    Verdict(False, Why.OTHER_TEXT),
+    Verdict(None, Why.NOT_APPLICABLE),
+)
+verdicts = st.sampled_from([YES, NO, NOTHING])
+
+
+def says(verdict: Verdict) -> Verifier:
+    return lambda _candidate, _answer: verdict
+
+
+@given(st.lists(verdicts, min_size=1, max_size=5))
+def test_parts_that_do_not_apply_take_no_part(found: list[Verdict]) -> None:
+    parts = [says(one) for one in found]
+    said = [one.accepted for one in found if one.accepted is not None]
+    turn: Candidate = a_turn("x")
+
+    def accepted(make: Callable[[list[Verifier]], Verifier]) -> bool | None:
+        return make(parts)(turn, "y").accepted
+
+    assert accepted(any_of) == (any(said) if said else None)
+    assert accepted(all_of) == (all(said) if said else None)
+    assert accepted(first_of) == (said[0] if said else None)
+    heavy = weighted([(part, 1.0) for part in parts], 0.5)(turn, "y").accepted
+    assert heavy == (sum(said) / len(said) >= 0.5 if said else None)
+
+
+def test_parts_after_the_answer_is_known_are_not_asked() -> None:
+    def costly(_candidate: Candidate, _answer: str) -> Verdict:
+        raise AssertionError("asked")
+
+    assert any_of([says(YES), costly])(a_turn("x"), "y") == YES
+    assert all_of([says(NO), costly])(a_turn("x"), "y") == NO
+    assert first_of([says(NO), costly])(a_turn("x"), "y") == NO
+
+
+@needs_edit
+def test_weights_take_shares_where_there_are_any() -> None:
+    spec = {"weighted": {"parts": [["exact", 1], [{"edit": {"threshold": 0.5}}, 3]]}}
+    found = make_verifier(spec | {})(a_turn("abcdefghij"), "abcdefghix")
+    assert found.share == pytest.approx(0.9 * 3 / 4)
+    assert found.why is Why.ENOUGH
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ("exactly", "no verifier 'exactly'; there are: exact, normalised"),
+        ({}, "a name, or an object with one key"),
+        ({"exact": {}, "shell": {}}, "one key"),
+        ({"exact": {"threshold": 1}}, "does not take these options"),
+        ({"any": "exact"}, "takes a list"),
+        ({"any": []}, "at least one"),
+        ({"exact": []}, "are an object"),
+        ({"weighted": {"parts": [["exact", 0]]}}, "more than 0"),
+        ({"weighted": {"parts": [["exact", 1]], "threshold": 2}}, "must lie in"),
+        ({"weighted": [["exact", 1]]}, "takes parts"),
+        ({"weighted": {"parts": ["exact"]}}, "pairs"),
+    ],
+)
+def test_specs_that_describe_nothing_are_refused(spec: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make_verifier(spec)
+
+
+def test_specs_of_the_command_line() -> None:
+    assert read_spec(" exact ") == "exact"
+    assert read_spec('{"any": ["exact"]}') == {"any": ["exact"]}
+    assert spec_text({"any": ["exact"]}) == '{"any":["exact"]}'
+    with pytest.raises(ValueError, match="not JSON"):
+        read_spec('{"any": ')
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_compositions_stand_hostile_answers(text: str) -> None:
+    spec = {"first": ["tool_call", {"any": ["exact", "shell", "normalised"]}]}
+    make_verifier(spec)(a_turn("go"), text)

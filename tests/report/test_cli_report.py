@@ -1,0 +1,93 @@
+"""``ascribe report`` from the shell."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ascribe.cli import app
+from tests.conftest import write_jsonl
+from tests.report.toys import sound
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def rollouts(tmp_path: Path) -> Path:
+    return write_jsonl(tmp_path / "rollouts.jsonl", sound())
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    done = runner.invoke(app, ["report", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_it_writes_a_page_and_says_the_verdict(rollouts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra report")
+    out = tmp_path / "report.html"
+    code, said, _ = run(rollouts, rollouts, "--out", out, "--against", "grpo")
+    assert code == 0, said
+    assert "All of your steps carry a step-level signal." in said
+    assert "change sign from gigpo to grpo" in " ".join(said.split())
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_it_prints_json_and_writes_what_was_asked_for(rollouts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra report")
+    out, tables = tmp_path / "report.html", tmp_path / "tables"
+    code, said, _ = run(rollouts, "--out", out, "--recipe", "grpo", "--tables", tables, "--json")
+    assert code == 0
+    found = json.loads(said)
+    assert found["bytes"] == out.stat().st_size
+    assert found["verdict"][0]["finding"] == "nothing_wrong"
+    assert (tables / "families.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--out", "report.txt"], "end report.txt in .html"),
+        (["--out", "r.html", "--recipe", "none"], "no recipe 'none'"),
+        (["--out", "r.html", "--against", "none"], "no recipe 'none'"),
+        (["--out", "r.html", "--recipe", "bigpo"], "needs a fingerprint"),
+        (["--out", "no/such/folder/r.html"], "cannot open or write"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(
+    rollouts: Path, options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if "no/such" in options[1]:
+        pytest.importorskip("vl_convert", reason="needs the extra report")
+    monkeypatch.chdir(tmp_path)
+    code, _, error = run(rollouts, *options)
+    assert code == 2
+    assert said in " ".join(error.split())
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    code, _, error = run(tmp_path / "none.parquet", "--out", tmp_path / "r.html")
+    assert code == 2
+    assert "No such file" in " ".join(error.split())
+
+
+def test_rollouts_that_cannot_be_credited_are_refused(tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "bad.jsonl", [row | {"reward": None} for row in sound()])
+    code, _, error = run(file, "--out", tmp_path / "r.html")
+    assert code == 1
+    assert "non_finite_reward" in error
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_without_the_extra_it_says_what_to_install(
+    rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    from ascribe.report import page
+
+    page._library.cache_clear()
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    code, _, error = run(rollouts, "--out", tmp_path / "r.html")
+    assert code == 2
+    assert "pip install 'ascribe[report]'" in error

@@ -1,0 +1,300 @@
+"""The page in a real browser: it works, it is readable, and hostile text does nothing.
+
+Needs the packages playwright and axe-playwright-python, and a Chromium on the path, or named by the
+variable CHROMIUM. The browser gets no network. Screenshots are kept in the folder that the variable
+SCREENSHOTS names, if it is set.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe import recipe
+from ascribe.recipes import BiPACEQ
+from ascribe.report import picture
+from tests.conftest import write_jsonl
+from tests.report.injections import INJECTIONS
+from tests.report.toys import Row, sound
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+pytest.importorskip("vl_convert", reason="needs the extra report")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("needs a Chromium on the path", allow_module_level=True)
+
+WIDTHS = (1280, 390)
+FIGURES = 14
+"""Ten about the rollouts, two for each of two comparisons."""
+
+
+@dataclass
+class Seen:
+    """What a page did that it should not."""
+
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        # Tests may run as root, where Chromium's sandbox does not start.
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def opened(chromium: Any, page: Path, width: int = 1280, scheme: str = "light") -> tuple[Any, Seen]:
+    """The page with all its figures drawn, and what it did meanwhile and will do yet."""
+    size = {"width": width, "height": 900}
+    tab = chromium.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()
+    tab.set_default_timeout(60_000)
+    seen = Seen()
+    tab.on("console", lambda message: seen.complaints.append(f"{message.type}: {message.text}"))
+    tab.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: (seen.complaints.append("a dialog"), dialog.dismiss()))
+    tab.on("request", lambda request: seen.requests.append(request.url))
+    tab.on("popup", lambda popup: seen.complaints.append("a window"))
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-ready=yes]")
+    return tab, seen
+
+
+def assert_quiet(seen: Seen, page: Path) -> None:
+    assert seen.complaints == []
+    assert seen.requests == [page.as_uri()]
+
+
+def told() -> list[Row]:
+    """Sound rows, with what was seen and said, and one group in which nothing differs."""
+    rows = [row | {"observation": f"You see {row['state']}.", "won": False} for row in sound()]
+    for row in rows:
+        row["response"] = f"<think>hm</think><action>{row['action']}</action>"
+        row["won"] = bool(row["reward"])
+        if row["group"] == "task 5":
+            row["reward"], row["won"] = 0.0, False
+    return rows
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    first = write_jsonl(folder / "first.jsonl", told())
+    second = write_jsonl(folder / "second.jsonl", told())
+    by = BiPACEQ(fingerprint="identity")
+    picture([first, second], by, recipe("grpo")).write(folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_opens_without_a_word(
+    chromium: Any, report: Path, width: int, scheme: str
+) -> None:
+    tab, seen = opened(chromium, report, width, scheme)
+    assert tab.locator("figure svg.marks").count() == tab.locator("figure").count() == FIGURES
+    # Nothing is wider than the screen.
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.locator(".cell").nth(2).click()
+    tab.locator("#detail h3").wait_for()
+    if folder := os.environ.get("SCREENSHOTS"):
+        path = Path(folder) / f"report_{width}_{scheme}.png"
+        tab.screenshot(path=path, full_page=True)
+    assert_quiet(seen, report)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(chromium: Any, report: Path, scheme: str) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
+    )
+    tab, _ = opened(chromium, report, scheme=scheme)
+    tab.locator(".cell").nth(2).click()
+    for summary in tab.locator("summary").all():
+        summary.click()
+    # The policy of the page lets no script in, so the checker is evaluated by the browser's driver.
+    tab.evaluate(axe.Axe().axe_script)
+    found = tab.evaluate("axe.run()")
+    said = [
+        (each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found["violations"]
+    ]
+    assert said == []
+    checked = {each["id"] for each in found["passes"]}
+    assert {"color-contrast", "button-name", "label", "select-name"} - checked <= {"label"}
+
+
+def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    tab.locator(".cell").first.click()
+    said = tab.locator("#detail").inner_text()
+    # Trajectory 0 goes right at first, as trajectory 3 does; 0 and 2 succeed, five steps later.
+    assert "task 0/0, step 0" in said
+    assert (
+        "4 peers in this state; the 2 that did the same returned 0.407; all 4 returned 0.407"
+        in (said)
+    )
+    assert "4 trajectories returned 0.5 in the mean; this one returned 1" in said
+    assert "You see task 0, room 0." in said
+    assert "<think>hm</think><action>right</action>" in said
+    assert "3 other steps in this state." in said
+    assert tab.locator(".cell.peer").count() == 4
+    assert tab.locator(".join.on").count() == 1
+    assert_quiet(seen, report)
+
+
+def test_everything_can_be_reached_by_keyboard(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    reached = set()
+    for _ in range(200):
+        tab.keyboard.press("Tab")
+        now = tab.evaluate("(e => e.id || e.className || e.tagName)(document.activeElement)")
+        reached.add(now if isinstance(now, str) else "svg")
+        if "cell" in str(now):
+            break
+    assert {"skip", "theme", "previous", "pick", "next", "SUMMARY"} <= reached
+    steps = []
+    for key in ("ArrowRight", "ArrowDown", "End", "ArrowRight", "Home", "ArrowUp", "ArrowUp"):
+        tab.keyboard.press(key)
+        steps.append(tab.locator("#detail h3").inner_text().split("/")[-1])
+    names = ["0, step 1", "2, step 1", "2, step 4", "2, step 4", "2, step 0", "0, step 0"]
+    assert steps == [*names, "0, step 0"]
+    tab.locator("#next").focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("#pick").input_value() == "1"
+    assert_quiet(seen, report)
+
+
+def test_the_theme_can_be_changed(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = tab.evaluate(paper)
+    tab.locator("#theme").click()
+    assert tab.evaluate(paper) != light
+    assert tab.locator("#theme").inner_text() == "Light"
+    assert tab.locator("figure svg.marks").count() == FIGURES
+    assert_quiet(seen, report)
+
+
+def test_the_page_can_be_printed(chromium: Any, report: Path, tmp_path: Path) -> None:
+    tab, seen = opened(chromium, report)
+    tab.emulate_media(media="print")
+    assert not tab.locator("#theme").is_visible()
+    pages = tab.pdf(format="A4")
+    assert pages.startswith(b"%PDF")
+    assert_quiet(seen, report)
+
+
+# Hostile text.
+
+
+def planted() -> list[Row]:
+    """Every injection as a state, an action, a task, a family, a trajectory, seen and said."""
+    return [
+        {
+            "group": f"{text}{number}",
+            "trajectory": f"{text}{number}/{run}",
+            "step": step,
+            "state": text,
+            "action": f"{text}{run}",
+            "reward": float(run == 0 and step == 1),
+            "family": INJECTIONS[number % 20 * 17 % len(INJECTIONS)],
+            "observation": f"{text} seen",
+            "response": f"{text} said",
+        }
+        for number, text in enumerate(INJECTIONS)
+        for run in range(2)
+        for step in range(2)
+    ]
+
+
+FILE_NAMES = [
+    name.replace("/", "∕") for name in INJECTIONS if "\x00" not in name and len(name.encode()) < 200
+]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rollouts full of injections, in three files of hostile names, one of them no Unicode."""
+    folder = tmp_path_factory.mktemp("hostile")
+    rows = planted()
+    names = [f"{FILE_NAMES[0]}.jsonl", f"{FILE_NAMES[170]}.jsonl", "\udcff<b>bytes\udcfe.jsonl"]
+    third = len(INJECTIONS) // 3 * 4
+    parts = (rows[:third], rows[third : 2 * third], rows[2 * third :])
+    files = [write_jsonl(folder / name, part) for name, part in zip(names, parts, strict=True)]
+    picture(files, recipe("gigpo"), recipe("grpo")).write(folder / "report.html")
+    return folder / "report.html"
+
+
+def assert_untouched(tab: Any) -> None:
+    assert tab.evaluate("window.hacked") is None
+    assert tab.title() == "Ascribe: where the credit went"
+    assert tab.evaluate("document.querySelectorAll('script').length") == 3
+    # The charts bring a form of their own each, for controls that none of them has.
+    strange = "form:not(.vega-bindings), .vega-bindings *, iframe, object, embed, link, base, img"
+    strange += ", video, audio, dialog, marquee, template, body style"
+    assert tab.locator(strange).count() == 0
+    assert tab.evaluate("document.querySelectorAll('meta').length") == 4
+    handlers = "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames())"
+    assert not [name for name in tab.evaluate(handlers) if name.startswith("on")]
+    assert tab.evaluate("({}).polluted") is None
+
+
+def test_there_are_enough_injections() -> None:
+    assert len(INJECTIONS) >= 200
+    assert len(FILE_NAMES) >= 200
+
+
+def test_no_injection_does_anything(chromium: Any, hostile: Path) -> None:
+    tab, seen = opened(chromium, hostile)
+    for summary in tab.locator("summary").all():
+        summary.click()
+    groups = tab.locator("#pick option").count()
+    assert groups == len(INJECTIONS)
+    # One after another: show the group, read its first step, look at what is shown.
+    for number in range(groups):
+        tab.evaluate(
+            """(number) => {
+              const pick = document.getElementById("pick");
+              pick.value = String(number);
+              pick.dispatchEvent(new Event("change"));
+              document.querySelector(".cell").focus();
+            }""",
+            number,
+        )
+        assert tab.locator("#detail pre").count() >= 4
+    assert tab.locator("figure svg.marks").count() == tab.locator("figure").count()
+    assert_untouched(tab)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert_quiet(seen, hostile)
+
+
+def test_text_is_shown_as_it_was_written(chromium: Any, hostile: Path) -> None:
+    tab, _ = opened(chromium, hostile)
+    shown = tab.evaluate("JSON.parse(document.getElementById('data').textContent).browser.texts")
+    plain = [text for text in INJECTIONS if text.isprintable() and len(text) < 1000]
+    assert set(plain) <= set(shown)
+    tab.evaluate("document.querySelector('.cell').focus()")
+    state = tab.locator("#detail pre").first.evaluate("e => e.textContent")
+    assert state in shown
+
+
+def test_hostile_names_of_files_do_nothing(chromium: Any, tmp_path: Path) -> None:
+    """All names at once, in one page: each is a batch."""
+    files = []
+    for number, name in enumerate(FILE_NAMES):
+        rows = sound(groups=1, size=2, length=1)
+        files.append(write_jsonl(tmp_path / f"{number}{name}.jsonl", rows))
+    picture(files, recipe("grpo")).write(tmp_path / "report.html")
+    tab, seen = opened(chromium, tmp_path / "report.html")
+    for summary in tab.locator("summary").all():
+        summary.click()
+    assert tab.locator("#pick option").count() == len(FILE_NAMES)
+    assert_untouched(tab)
+    assert_quiet(seen, tmp_path / "report.html")

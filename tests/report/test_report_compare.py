@@ -1,0 +1,95 @@
+"""Two credits side by side, against plain counting."""
+
+import numpy as np
+import pytest
+
+from ascribe.recipes import GRPO, GiGPO
+from ascribe.report.compare import over_time, two_recipes
+from ascribe.report.crediting import credit_batches
+from tests.report.toys import batch, credited, sound
+
+
+def test_signs_are_counted() -> None:
+    rows = sound(length=7)
+    for row in rows:
+        if row["group"] == "task 0":
+            row["reward"] = 0.0
+    one, other = credited(rows), credited(rows, GRPO())
+    found = two_recipes(one, other)
+    signs = np.sign(one.credit.advantage), np.sign(other.credit.advantage)
+    names = {-1: "negative", 0: "no credit", 1: "positive"}
+    for each in found.signs:
+        same = [
+            (a, b)
+            for a, b in zip(*signs, strict=True)
+            if (names[int(a)], names[int(b)]) == (each.first, each.second)
+        ]
+        assert each.steps == len(same)
+    assert found.changed == np.mean(signs[0] * signs[1] < 0)
+    assert found.compared == len(rows)
+    assert sum(each.share for each in found.signs) == pytest.approx(1.0)
+
+
+def test_the_largest_changes_come_first_and_say_where() -> None:
+    rows = sound()
+    # A success that does the wrong thing in one room: right for the episode, wrong for the step.
+    for row in rows:
+        if row["step"] == 4:
+            row["reward"] = {"0": 5.0, "1": 4.0, "2": 0.0, "3": 0.0}[row["trajectory"][-1]]
+        if row["step"] == 0 and row["trajectory"][-1] == "1":
+            row["reward"] = -3.0
+    one, other = credited(rows, GiGPO(weight=3.0)), credited(rows, GRPO())
+    found = two_recipes(one, other)
+    changes = [abs(each["change"]) for each in found.largest]
+    assert changes == sorted(changes, reverse=True)
+    assert changes
+    for each in found.largest:
+        assert each["first"] * each["second"] < 0
+        place = next(
+            number
+            for number, row in enumerate(rows)
+            if (row["trajectory"], row["step"]) == (each["trajectory"], each["step"])
+        )
+        assert one.credit.advantage[place] == pytest.approx(each["first"], rel=1e-3)
+        assert rows[place]["action"] == each["action"]
+
+
+def test_a_recipe_agrees_with_itself() -> None:
+    one = credited(sound())
+    found = two_recipes(one, one)
+    assert (found.changed, found.gained, found.lost) == (0.0, 0.0, 0.0)
+    assert found.correlation == pytest.approx(1.0)
+    assert found.largest == ()
+
+
+def test_two_settings_of_a_recipe_are_told_apart() -> None:
+    found = two_recipes(credited(sound()), credited(sound(), GiGPO(gamma=1.0)))
+    assert found.first != found.second
+    assert "gamma=1.0" in found.second
+
+
+def test_a_credit_without_signal_has_no_correlation() -> None:
+    rows = [row | {"reward": 0.0} for row in sound()]
+    found = two_recipes(credited(rows), credited(rows, GRPO()))
+    assert found.correlation is None
+    assert found.sentence().startswith("Of 120 steps, 0.0% change sign")
+
+
+def test_decisions_over_time_are_those_of_both_halves() -> None:
+    early, late = sound(groups=1), sound(groups=1)
+    for row in late:
+        row["reward"] = float(row["step"] == 4 and row["trajectory"][-1] in "13")
+        row["state"] = row["state"] if row["step"] < 3 else f"{row['state']}, new"
+    found = over_time(credit_batches([batch(early, "a"), batch(late, "b")], GRPO()))
+    assert found is not None
+    assert found.things == "decisions"
+    known = {(row["state"], row["action"]) for row in early}
+    assert found.compared == len(known & {(row["state"], row["action"]) for row in late})
+    assert found.compared == 6
+    # Who succeeded fails now, so that every decision that had a credit has the opposite one.
+    assert all(each["first"] == -each["second"] for each in found.largest)
+    assert found.changed == pytest.approx(len(found.largest) / 6)
+
+
+def test_one_batch_has_no_time() -> None:
+    assert over_time(credited(sound())) is None

@@ -1,0 +1,188 @@
+"""Batches are read, credited by themselves and put together without losing anything."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ascribe import Kind, StepTable, TableError, assign, recipe
+from ascribe.files import read
+from ascribe.recipes import GiGPO, ReinforcePP
+from ascribe.report.crediting import credit_batches
+from ascribe.report.reading import read_batches, said
+from tests.conftest import good_rows, write_jsonl
+from tests.report.toys import Row, batch, sound
+
+
+def two_batches() -> tuple[list[Row], list[Row]]:
+    late = [row | {"reward": 2.0 * row["reward"]} for row in sound(groups=3, length=7)]
+    return sound(groups=4), late
+
+
+def test_each_batch_is_credited_by_itself() -> None:
+    first, second = two_batches()
+    found = credit_batches([batch(first, "a"), batch(second, "b")], ReinforcePP())
+    alone = [assign(StepTable.from_dicts(rows), ReinforcePP()).credit for rows in (first, second)]
+    expected = np.concatenate([credit.advantage for credit in alone])
+    np.testing.assert_array_equal(found.credit.advantage, expected)
+    assert found.batch.tolist() == [0] * len(first) + [1] * len(second)
+    assert found.row.tolist() == [*range(len(first)), *range(len(second))]
+
+
+def test_groups_of_two_batches_stay_apart() -> None:
+    first, second = two_batches()
+    found = credit_batches([batch(first, "a"), batch(second, "b")], GiGPO())
+    assert found.table.arranged.group_count == 7
+    assert found.table.group.texts()[0] == "a: task 0"
+    labels = found.credit.terms["step"].labels
+    assert set(labels[found.batch == 0]).isdisjoint(labels[found.batch == 1])
+
+
+def test_names_that_differ_are_left_alone() -> None:
+    first = sound(groups=2)
+    second = [
+        row | {"group": f"b{row['group']}", "trajectory": f"b{row['trajectory']}"} for row in first
+    ]
+    found = credit_batches([batch(first, "a"), batch(second, "b")], GiGPO())
+    assert found.table.group.texts() == [row["group"] for row in first + second]
+
+
+def test_columns_that_a_batch_lacks_get_their_default() -> None:
+    first, second = two_batches()
+    bare = [
+        {name: value for name, value in row.items() if name not in ("valid", "family")}
+        for row in second
+    ]
+    table = credit_batches([batch(first, "a"), batch(bare, "b")], GiGPO()).table
+    assert table.valid is not None
+    assert table.valid.all()
+    assert table.family is not None
+    assert set(table.family.texts()[len(first) :]) == {None}
+
+
+def test_texts_survive_the_joining() -> None:
+    first, second = two_batches()
+    table = credit_batches([batch(first, "a"), batch(second, "b")], GiGPO()).table
+    for name in ("state", "action", "family"):
+        expected = [row[name] for row in first + second]
+        assert getattr(table, name).texts() == expected
+
+
+def test_problems_of_all_batches_are_counted() -> None:
+    first, second = two_batches()
+    equal = [row | {"reward": 0.0} for row in second]
+    found = credit_batches([batch(equal, "a"), batch(first, "b"), batch(equal, "c")], GiGPO())
+    problem = next(p for p in found.report.problems if p.kind is Kind.EQUAL_RETURNS)
+    assert problem.count == 6
+    assert problem.detail.endswith("; and 1 batches more")
+    assert problem.rows.max() == 2 * len(equal) + len(first) - 1
+
+
+def test_a_batch_that_leaves_nothing_is_refused() -> None:
+    rows = [row | {"step": -1} for row in sound()]
+    with pytest.raises(TableError):
+        credit_batches([batch(rows)], GiGPO())
+
+
+# Files.
+
+
+@pytest.fixture(params=[".parquet", ".jsonl", ".jsonl.gz"])
+def played(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    import pyarrow as pa
+
+    from ascribe.files import write
+
+    rows = good_rows()
+    table = StepTable.from_dicts(rows).to_arrow()
+    number = pa.array(range(len(rows)))
+    for name, column in {
+        "observation": [f"saw {i}" for i in range(len(rows))],
+        "response": [f"said {i}" for i in range(len(rows))],
+        "won": [bool(i % 2) for i in range(len(rows))],
+        "iteration": [i // 20 for i in range(len(rows))],
+        "prompt_ids": [[i] for i in range(len(rows))],
+        "trained_advantage": [float(i) for i in range(len(rows))],
+    }.items():
+        table = table.append_column(name, pa.array(column))
+    assert len(number) == table.num_rows
+    path = tmp_path / f"played{request.param}"
+    write(table, path)
+    return path
+
+
+def test_what_a_report_reads_is_what_the_file_says(played: Path) -> None:
+    batches = read_batches([played], fingerprints=True)
+    whole = read(played).table.to_dicts()
+    assert [each.name for each in batches] == ["iteration 0", "iteration 1", "iteration 2"]
+    for each in batches:
+        assert each.table.to_dicts() == [whole[row] for row in each.rows]
+        assert each.won is not None
+        assert each.won.tolist() == [bool(row % 2) for row in each.rows]
+        assert each.trained is not None
+        assert each.trained.tolist() == each.rows.tolist()
+
+
+def test_what_was_said_is_read_for_chosen_rows(played: Path) -> None:
+    each = read_batches([played], fingerprints=False)[1]
+    rows = np.array([5, 0, 3])
+    assert said(each, rows) == {
+        "observation": [f"saw {20 + row}" for row in rows],
+        "response": [f"said {20 + row}" for row in rows],
+    }
+
+
+def test_what_was_said_is_found_in_every_part_of_a_file(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = good_rows()
+    table = StepTable.from_dicts(rows).to_arrow()
+    told = [f"saw {i}" for i in range(len(rows))]
+    path = tmp_path / "parts.parquet"
+    pq.write_table(table.append_column("observation", pa.array(told)), path, row_group_size=7)
+    each = read_batches([path], fingerprints=False)[0]
+    chosen = np.random.default_rng(0).permutation(len(rows))[:20]
+    assert said(each, chosen) == {"observation": [told[row] for row in chosen]}
+
+
+def test_fingerprints_are_left_out_unless_wanted(played: Path) -> None:
+    if played.suffix == ".parquet":
+        assert read_batches([played], fingerprints=False)[0].table.fingerprint is None
+    assert read_batches([played], fingerprints=True)[0].table.fingerprint is not None
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        paths.append(write_jsonl(tmp_path / folder / "steps.jsonl", good_rows()))
+    names = [each.name for each in read_batches(paths, fingerprints=False)]
+    assert names == ["1: steps.jsonl", "2: steps.jsonl"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "other"])
+def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "steps.parquet"
+    StepTable.from_dicts(good_rows()).write(path)
+    whole = bytearray(path.read_bytes())
+    if damage == "changed":
+        whole[len(whole) // 3] ^= 1
+    path.write_bytes({"cut": whole[:-9], "changed": whole, "other": b"no Parquet"}[damage])
+    with pytest.raises(TableError, match="unreadable_file"):
+        read_batches([path], fingerprints=False)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    for name in ("none.parquet", "none.jsonl"):
+        with pytest.raises(FileNotFoundError):
+            read_batches([tmp_path / name], fingerprints=False)
+
+
+def test_columns_of_other_types_are_left_alone(tmp_path: Path) -> None:
+    rows = [row | {"won": "yes", "iteration": "first", "trained_advantage": "?"} for row in sound()]
+    path = write_jsonl(tmp_path / "odd.jsonl", rows)
+    (each,) = read_batches([path], fingerprints=False)
+    assert each.won is None
+    assert each.trained is None
+    assert credit_batches([each], recipe("gigpo")).names == ("odd.jsonl",)

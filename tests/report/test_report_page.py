@@ -1,0 +1,108 @@
+"""The page as a file: complete, small, the same every time, and without a way out."""
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from ascribe import recipe
+from ascribe.report import Picture, picture
+from tests.conftest import write_jsonl
+from tests.report.injections import INJECTIONS
+from tests.report.toys import sound
+
+pytest.importorskip("vl_convert", reason="needs the extra report")
+
+SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Picture:
+    folder = tmp_path_factory.mktemp("page")
+    file = write_jsonl(folder / "rollouts.jsonl", sound())
+    return picture([file], recipe("gigpo"), recipe("grpo"))
+
+
+@pytest.fixture(scope="module")
+def page(made: Picture, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    assert made.write(path) == path.stat().st_size
+    return path.read_text(encoding="utf-8")
+
+
+def test_only_the_scripts_of_the_page_may_run(page: str) -> None:
+    (data_kind, _), *scripts = SCRIPT.findall(page)
+    assert 'type="application/json"' in data_kind
+    assert len(scripts) == 2
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    hashes = [b64encode(sha256(body.encode()).digest()).decode() for _, body in scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    assert f"default-src 'none'; script-src {allowed};" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_the_page_names_no_other_address(page: str) -> None:
+    without_data = SCRIPT.sub("", page)
+    assert "http" not in without_data.replace("http-equiv", "")
+    assert not re.search(r"\b(src|href)=(?!\"#)", without_data)
+
+
+def test_our_scripts_put_text_on_the_page_as_text() -> None:
+    folder = Path(__file__).parents[2] / "src/ascribe/report/assets"
+    for script in folder.glob("*.js"):
+        code = script.read_text(encoding="utf-8")
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert word not in code
+
+
+def test_the_same_rollouts_give_the_same_page(made: Picture, page: str, tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "rollouts.jsonl", sound())
+    again = picture([file], recipe("gigpo"), recipe("grpo"))
+    again.write(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
+
+
+def test_every_figure_has_a_table_and_a_place(made: Picture, page: str) -> None:
+    placed = " ".join(re.findall(r'data-figures="([^"]*)"', page)).split()
+    placed += [f"{kind}_{each.kind}" for each in made.comparisons for kind in ("signs", "scatter")]
+    assert {figure.name for figure in made.figures} <= set(placed)
+    tables = made.tables()
+    assert all(tables[figure.table] is not None for figure in made.figures)
+
+
+def test_the_data_of_the_page_is_json(made: Picture, page: str) -> None:
+    found = SCRIPT.search(page)
+    assert found is not None
+    data = json.loads(found[2])
+    assert data["verdict"]["headline"] == made.verdict.headline
+    assert data["files"] == ["rollouts.jsonl"]
+
+
+@pytest.mark.slow
+def test_ten_thousand_long_steps_fit_into_five_megabytes(tmp_path: Path) -> None:
+    rows = sound(groups=50, size=8, length=25)
+    for number, row in enumerate(rows):
+        row["state"] = f"{number}: {'<long & twisted> ' * 60}"
+        row["action"] = f"{number}: {'thinking about it ' * 60}"
+        row["observation"] = f"{number}: {'seen. ' * 200}"
+        row["response"] = f"{number}: {'said. ' * 200}"
+    made = picture([write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("gigpo"))
+    assert len(rows) == 10_000
+    assert made.browser["steps"] == 10_000
+    assert made.write(tmp_path / "report.html") < 5_000_000
+
+
+def test_injections_stay_inside_the_data(tmp_path: Path) -> None:
+    rows = sound(groups=len(INJECTIONS) // 5 + 1, size=2)
+    for row, text in zip(rows[:: 2 * 1], [*INJECTIONS, *INJECTIONS], strict=False):
+        row["state"] = row["action"] = text
+    file = write_jsonl(tmp_path / "rows.jsonl", rows)
+    made = picture([file], recipe("gigpo"))
+    made.write(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(SCRIPT.findall(page)) == 3
+    assert "hacked" not in SCRIPT.sub("", page)

@@ -1,0 +1,97 @@
+"""``ascribe watch`` reads what ``ascribe train`` writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ascribe.cli import app
+from ascribe.engines.metrics import NAME, Metrics
+from ascribe.report.watch import BARS, WATCHED, Series, read_run
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # so that its name is short
+    folder = Path("run")
+    folder.mkdir()
+    metrics = Metrics(folder)
+    for number in range(1, 4):
+        numbers = {"ascribe/success": number / 10, "ascribe/return": 1.5, "seconds": 72.3 * number}
+        metrics.add(number, numbers | {"loss": float("nan"), "unknown": 1})
+    return folder
+
+
+def test_the_numbers_are_those_of_the_file(run: Path) -> None:
+    found = read_run(run)
+    assert found is not None
+    assert (found.iteration, found.seconds) == (3, pytest.approx(216.9))
+    success, returned, loss = found.series
+    assert success.values == (0.1, 0.2, 0.3)
+    assert success.change == pytest.approx(0.1)
+    assert success.sparkline() == BARS[0] + BARS[4] + BARS[7]
+    assert returned.sparkline() == 3 * BARS[0]
+    assert (loss.last, loss.change, loss.sparkline()) == (None, None, "   ")
+
+
+def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
+    assert read_run(tmp_path) is None
+
+
+def test_a_long_run_is_cut_from_the_left() -> None:
+    series = Series("x", "x", False, tuple(map(float, range(100))))
+    assert len(series.sparkline()) == 40
+    assert series.sparkline()[-1] == BARS[-1]
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '{"iteration": "x"}', "{}"])
+def test_other_files_are_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / NAME).write_text(f"{line}\n")
+    with pytest.raises(ValueError, match="names no iteration"):
+        read_run(tmp_path)
+
+
+def test_names_are_those_that_the_engines_document() -> None:
+    page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text(encoding="utf-8")
+    for name in WATCHED:
+        if name.startswith("ascribe/"):
+            stem = "ascribe/rms/TERM" if "/rms/" in name else name
+            assert f"`{stem}`" in page
+
+
+def test_once(run: Path) -> None:
+    done = runner.invoke(app, ["watch", str(run), "--once"])
+    assert done.exit_code == 0
+    assert "iteration 3, after 4 min" in done.stdout
+    assert "30.0%" in done.stdout
+
+
+def test_json(run: Path) -> None:
+    found = json.loads(runner.invoke(app, ["watch", str(run), "--json"]).stdout)
+    assert found["iteration"] == 3
+    assert found["series"][0]["values"] == [0.1, 0.2, 0.3]
+
+
+def test_a_folder_that_is_not_there() -> None:
+    done = runner.invoke(app, ["watch", "no/such/folder", "--once"])
+    assert done.exit_code == 2
+    assert "no such folder" in done.stderr
+
+
+def test_it_looks_again_until_it_is_stopped(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        Metrics(run, done=3).add(4, {"ascribe/success": 0.9})
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    done = runner.invoke(app, ["watch", str(run), "--every", "0.2"])
+    assert done.exit_code == 0
+    assert looks == [0.2, 0.2]
+    assert "iteration 4" in done.stdout
