@@ -3,8 +3,8 @@
 Each voter has an adapter of its own on one tiny policy (``arithmetic.py``), and they learn in
 turns. ``shared`` is ``grpo`` on the team's reward, which every voter gets; ``counterfactual`` is
 ``ccpo``. Both begin with the same policy and play the same questions with the same seeds. Figures
-are those of the episodes just played: of the first six iterations, the same for both, and of the
-last fifteen, in which each voter has learned equally often. ``team`` is the success of the team,
+are those of the episodes just played: of the first six iterations and of the
+last thirty (with ``--model``: six). ``team`` is the success of the team,
 ``alone`` the mean share of the voters' own answers that are right. ``low`` and ``high`` are the
 smallest and the largest of the seeds, and ``difference`` is paired by seed.
 
@@ -32,7 +32,7 @@ common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl", "peft")
 REWARDS = {"shared": "grpo", "counterfactual": "ccpo"}
 VOTERS = ("1", "2", "3")
 SEEDS = (0, 1, 2)
-FIRST, LAST = 6, 15
+FIRST, LAST = 6, 30
 
 Curve = list[dict[str, float]]
 
@@ -45,7 +45,7 @@ def main() -> None:
     with common.Figures("learning_team") as figures, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         seeds: Sequence[int] = SEEDS[:1] if figures.quick or options.model else SEEDS
-        iterations = 3 if figures.quick else (30 if options.model else 90)
+        iterations = 3 if figures.quick else (30 if options.model else 180)
         curves = {
             (reward, seed): run(folder, options.model, reward, seed, iterations)
             for seed in seeds
@@ -64,12 +64,12 @@ def run(folder: Path, model: str | None, reward: str, seed: int, iterations: int
         path = folder / f"policy_{seed}"
         start = str(path if path.is_dir() else arithmetic.write_policy(path, seed))
         team, sizes = {"form": ""}, {"groups": 16, "size": 8, "max_tokens": 2}
-        rate, rows = 1e-2, 128
+        rate, rows, updates = 3e-3, 32, 4
     else:
         words = "What is {} plus {}? Answer with the number alone."
         questions = arithmetic.write_questions(folder / "words.jsonl", 20, words)
         start, team, sizes = model, {"form": ""}, {"groups": 4, "size": 6, "max_tokens": 8}
-        rate, rows = 2e-4, 8
+        rate, rows, updates = 2e-4, 8, 1
     out = folder / f"{reward}_{seed}"
     arithmetic.train(
         {
@@ -87,6 +87,7 @@ def run(folder: Path, model: str | None, reward: str, seed: int, iterations: int
                 "learning_rate": rate,
                 "kl": 0,
                 "rows_per_pass": rows,
+                "minibatches": updates,
                 "seed": seed,
             },
             "output": {"folder": str(out), "save_every": 0, "rollouts": True},
@@ -123,7 +124,8 @@ def tell(
     for metric in ("team", "alone"):
         for reward in REWARDS:
             runs = [curves[reward, seed] for seed in seeds]
-            for when, part in (("first", slice(FIRST)), ("last", slice(-LAST, None))):
+            last = min(LAST, max(1, len(runs[0]) // 5))
+            for when, part in (("first", slice(FIRST)), ("last", slice(-last, None))):
                 rates = [float(np.mean([one[metric] for one in each[part]])) for each in runs]
                 ends[reward, f"{metric} {when}"] = rates
                 named = f"{case}: {reward}, {when}"

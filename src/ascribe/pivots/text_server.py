@@ -6,13 +6,13 @@ must train on the very ids that were sampled. Profiling and judging read the tex
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from ascribe.agents.clean import mend
 from ascribe.pivots.calls import NotACall, name_and_arguments, safe, written
-from ascribe.rollout.policies.http_json import Limits, Server, ServerError
+from ascribe.rollout.policies.http_json import Limits, ServerError
+from ascribe.rollout.policies.openai_server import OpenAIServer
 from ascribe.rollout.policy import Request, Sample, Sampling
 
 
@@ -48,24 +48,17 @@ class TextServer:
         key_variable: str = "ASCRIBE_API_KEY",
         limits: Limits | None = None,
     ) -> None:
-        if at_once < 1:
-            raise ValueError(f"at_once must be at least 1, not {at_once}")
-        self._server = Server(url.rstrip("/").removesuffix("/v1"), key_variable, limits or Limits())
-        self.model = self._only() if model is None else model
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ascribe-text")
+        self._server = OpenAIServer(url, at_once, key_variable, limits)
+        # Some servers list no models, so one that is named is not looked up.
+        self.model = self._server.model(None)[0] if model is None else model
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order."""
-        futures = [self._threads.submit(self._one, request, sampling) for request in requests]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
+        return self._server.each(lambda request: self._one(request, sampling), requests)
 
     def close(self) -> None:
         """Send nothing more."""
-        self._threads.shutdown(cancel_futures=True)
+        self._server.close()
 
     def _one(self, request: Request, sampling: Sampling) -> Sample:
         body: dict[str, Any] = {
@@ -80,17 +73,6 @@ class TextServer:
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         return sample_from(self._server.ask("/v1/chat/completions", body))
-
-    def _only(self) -> str:
-        answer = self._server.ask("/v1/models")
-        try:
-            names = [str(card["id"]) for card in answer["data"]]
-        except (TypeError, KeyError) as error:
-            raise ServerError("the server's list of models has another form") from error
-        if len(names) != 1:
-            listed = ", ".join(ascii(name) for name in sorted(names)[:20])
-            raise ServerError(f"name one of the server's models: {listed}")
-        return names[0]
 
 
 def sample_from(answer: Any) -> Metered:

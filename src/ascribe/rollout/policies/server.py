@@ -7,12 +7,12 @@ text is refused, for text that is tokenised again can give other ids. vLLM's ser
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
-from ascribe.rollout.policies.http_json import Limits, Server, ServerError
+from ascribe.rollout.policies.http_json import Limits, ServerError
 from ascribe.rollout.policies.model_policy import Drawn, ModelPolicy, Prompt
+from ascribe.rollout.policies.openai_server import OpenAIServer
 from ascribe.rollout.policies.tokens import Chat, smaller
 from ascribe.rollout.policy import Sampling
 
@@ -47,25 +47,19 @@ class ServerPolicy(ModelPolicy):
         key_variable: str = "ASCRIBE_API_KEY",
         limits: Limits | None = None,
     ) -> None:
-        if at_once < 1:
-            raise ValueError(f"at_once must be at least 1, not {at_once}")
         super().__init__(copy(chat))
-        self._server = Server(url.rstrip("/").removesuffix("/v1"), key_variable, limits or Limits())
-        self.model, longest = self._find(model)
-        self.chat.context = smaller(chat.context, longest)
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ascribe-server")
+        self._server = OpenAIServer(url, at_once, key_variable, limits)
+        self.model, card = self._server.model(model)
+        longest = card.get("max_model_len")
+        if isinstance(longest, int) and longest > 0:
+            self.chat.context = smaller(chat.context, longest)
 
     def close(self) -> None:
         """Send nothing more."""
-        self._threads.shutdown(cancel_futures=True)
+        self._server.close()
 
     def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
-        futures = [self._threads.submit(self._one, prompt, sampling) for prompt in prompts]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
+        return self._server.each(lambda prompt: self._one(prompt, sampling), prompts)
 
     def _one(self, prompt: Prompt, sampling: Sampling) -> Drawn:
         answer = self._server.ask("/v1/completions", self._body(prompt, sampling))
@@ -93,20 +87,6 @@ class ServerPolicy(ModelPolicy):
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
         }
-
-    def _find(self, wanted: str | None) -> tuple[str, int | None]:
-        """The model's name and the length of its context, as the server says."""
-        answer = self._server.ask("/v1/models")
-        try:
-            cards = {str(card["id"]): card for card in answer["data"]}
-        except (TypeError, KeyError) as error:
-            raise ServerError("the server's list of models has another form") from error
-        name = wanted if wanted is not None else next(iter(cards), None)
-        if name not in cards or (wanted is None and len(cards) != 1):
-            names = ", ".join(ascii(known) for known in sorted(cards)[:20])
-            raise ServerError(f"name one of the server's models: {names}")
-        longest = cards[name].get("max_model_len")
-        return name, longest if isinstance(longest, int) and longest > 0 else None
 
 
 def drawn_from(answer: Any, prompt: Prompt) -> Drawn:
