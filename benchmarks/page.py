@@ -36,14 +36,14 @@ def page() -> str:
         if file.stem == "audit":  # it has a page of its own
             continue
         header, *figures = map(json.loads, file.read_text().splitlines())
-        parts.append(section(header, figures))
+        parts.append(section(file.stem, header, figures))
     return "\n".join(parts)
 
 
-def section(header: dict[str, Any], figures: list[Figure]) -> str:
-    """One benchmark: what it measures, where it ran, its figures."""
-    name, machine = header["bench"], header["machine"]
-    script = ROOT / "benchmarks" / f"{name}.py"
+def section(name: str, header: dict[str, Any], figures: list[Figure]) -> str:
+    """One file of results: what was measured, where it ran, its figures."""
+    machine = header["machine"]
+    script = ROOT / "benchmarks" / f"{header['bench']}.py"
     packages = ", ".join(f"{package} {number}" for package, number in header["packages"].items())
     with_goal = [figure for figure in figures if figure["goal"] is not None]
     reached = sum(map(is_reached, with_goal))

@@ -1,11 +1,15 @@
-"""Draw how SmolLM2-135M learned with TRL: training by iteration, goals held out at both ends.
+"""Draw how SmolLM2-135M learned: training by iteration, goals held out at start and end.
 
-Reads benchmarks/results/learning_trl.jsonl and learning_trl/curve.jsonl, which
-benchmarks/learning_trl.py writes, and writes docs/figures/learning.png and .svg. Needs the extra
-figures.
+    python scripts/learning_figure.py trl
+    python scripts/learning_figure.py verl
+
+Reads benchmarks/results/learning_ENGINE.jsonl and learning_ENGINE/curve.jsonl, which
+benchmarks/learning_ENGINE.py writes, and writes docs/figures/learning_ENGINE.png and .svg. Needs
+the extra figures.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +24,14 @@ COLOURS = {"depth 1": "#0072b2", "depth 2": "#d55e00"}
 
 def main() -> None:
     """Read the results and draw them."""
-    text = (RESULTS / "learning_trl.jsonl").read_text(encoding="utf-8")
+    name = f"learning_{sys.argv[1]}"
+    text = (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8")
     _, *figures = map(json.loads, text.splitlines())
-    curve = (RESULTS / "learning_trl" / "curve.jsonl").read_text(encoding="utf-8")
-    draw(list(map(json.loads, curve.splitlines())), figures)
+    curve = (RESULTS / name / "curve.jsonl").read_text(encoding="utf-8")
+    draw(name, list(map(json.loads, curve.splitlines())), figures)
 
 
-def draw(lines: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
+def draw(name: str, lines: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
     """Training on the left, held out on the right."""
     mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
     figure = Figure(figsize=(8.0, 3.4), layout="constrained")
@@ -37,9 +42,11 @@ def draw(lines: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
         iterations, [line["invalid_share"] for line in lines], ":", color="#555555", lw=1.4
     )
     training.legend(["episodes won", "actions that are invalid"], frameon=False, loc="upper right")
-    training.set(title="training, 24 episodes each", xlabel="iteration", ylabel="share")
+    training.set(title="training", xlabel="iteration", ylabel="share")
     for offset, (family, colour) in zip((-0.05, 0.05), COLOURS.items(), strict=True):
-        ends = [values(figures, name, family) for name in ("start", "end")]
+        ends = [values(figures, end, family) for end in ("start", "end")]
+        if not all(ends):  # not every run has goals of this depth
+            continue
         middle = [end["success"] for end in ends]
         error = [
             [end["success"] - end["success_low"] for end in ends],
@@ -54,14 +61,14 @@ def draw(lines: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
             capsize=4,
             label=family,
         )
-    held_out.set(title="goals held out, once each", xlim=(-0.4, 1.4), ylim=(0, 1))
+    held_out.set(title="goals held out", xlim=(-0.4, 1.4), ylim=(0, 1))
     held_out.set_xticks([0, 1], ["start", "end"])
     held_out.legend(frameon=False)
     for panel in (training, held_out):
         panel.grid(alpha=0.3)
     for ending in ("png", "svg"):
         metadata = {"Date": None} if ending == "svg" else {}
-        figure.savefig(ROOT / "docs" / "figures" / f"learning.{ending}", dpi=150, metadata=metadata)
+        figure.savefig(ROOT / "docs" / "figures" / f"{name}.{ending}", dpi=150, metadata=metadata)
 
 
 def values(figures: list[dict[str, Any]], name: str, family: str) -> dict[str, float]:
