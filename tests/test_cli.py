@@ -194,6 +194,27 @@ def test_credit_by_every_recipe(tmp_path: Path, name: str):
         assert result.exit_code == 0 or "needs" in flat(result.stderr)
 
 
+def test_credit_hands_statistics_from_file_to_file(tmp_path: Path):
+    rows = [row | {"without": row["step"] / 8} for row in good_rows() if row["step"] < 2]
+    rows = [row | {"terminated": False, "truncated": False} for row in rows]
+    path, history = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "history.json"
+    out, due = tmp_path / "out.parquet", None
+    for _ in range(3):
+        given = ["--recipe", "ccpo", "--set", "minimum=1", "--history", history]
+        result = run("credit", path, "--out", out, *given)
+        assert result.exit_code == 0, result.stderr
+        credit = recipe("ccpo", minimum=1)(StepTable.read(path), history=due)
+        due = credit.history
+        assert json.loads(history.read_text()) == due
+        written = pq.read_table(out).column("advantage").fill_null(0).to_pylist()
+        assert written == credit.advantage.tolist()
+    for text in ("{", "[1]", '{"streams": ["x"], "mean": [0], "variance": [0], "samples": 1}'):
+        history.write_text(text)
+        assert run("credit", path, "--out", out, *given).exit_code == 2
+    other = run("credit", path, "--out", out, "--recipe", "grpo", "--history", history)
+    assert "no running statistics" in flat(other.stderr)
+
+
 def test_credit_passes_parameters_on(good_file: Path, tmp_path: Path):
     out = tmp_path / "out.parquet"
     given = ["--preset", "verl-agent", "--set", "gamma=0.5", "--set", "normalise=mean"]

@@ -1,5 +1,6 @@
 """``ascribe credit``: advantages for a file of rollouts."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +40,13 @@ def credit(
     group_size: Annotated[
         int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            help="Running statistics, for recipes that have them: read if the file is there, and "
+            "written for the next file of rollouts."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the rollouts with their advantages, and say where the signal is.
@@ -51,14 +59,22 @@ def credit(
         screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(POLICIES)}")
     if not out.name.endswith(SUFFIXES):
         screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
+    inputs = {} if history is None else {"history": _statistics(estimator, history)}
     rollouts = screen.open_rollouts(file, as_json=as_json)
     try:
-        assigned = assign(rollouts.table, estimator, POLICIES[policy], group_size=group_size)
+        assigned = assign(
+            rollouts.table, estimator, POLICIES[policy], group_size=group_size, **inputs
+        )
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=file)
     except (ImportError, ValueError) as error:  # something that the recipe needs is not there
         screen.wrong_call(screen.safe(error, 400))
     _write(rollouts, assigned, out)
+    if history is not None:
+        try:
+            history.write_text(json.dumps(assigned.credit.history))
+        except OSError as error:
+            screen.wrong_call(f"cannot write {screen.safe(history)}: {error.strerror or error}")
     diagnosis = diagnose(rollouts.table.take(assigned.decision.keep), _kept(assigned))
     if as_json:
         screen.print_json(
@@ -86,6 +102,16 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:
         screen.wrong_call(screen.safe(error, 400))
+
+
+def _statistics(estimator: Recipe, path: Path) -> Any:
+    """What a file says that an earlier call wrote; None if there is none yet."""
+    if "history" not in estimator.inputs:
+        screen.wrong_call(f"{estimator.name} has no running statistics; leave --history out")
+    try:
+        return json.loads(path.read_text()) if path.exists() else None
+    except (OSError, ValueError, RecursionError) as error:
+        screen.wrong_call(f"cannot read {screen.safe(path)}: {screen.safe(error)}")
 
 
 def _kept(assigned: Assignment) -> Any:
