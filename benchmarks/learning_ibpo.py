@@ -143,7 +143,7 @@ def real_world(file: Path, *, quick: bool) -> World:
         Corrections(),
         tasks=list(range(100, count)),
         held_out=list(range(8 if quick else 100)),
-        budget=500 if quick else 15_000,
+        budget=500 if quick else 8_000,
         repeats=1,
         arguments={
             "per_device_train_batch_size": 4,

@@ -4,7 +4,7 @@ Each voter has an adapter of its own on one tiny policy (``arithmetic.py``), and
 turns. ``shared`` is ``grpo`` on the team's reward, which every voter gets; ``counterfactual`` is
 ``ccpo``. Both begin with the same policy and play the same questions with the same seeds. Figures
 are those of the episodes just played: of the first six iterations and of the
-last thirty (with ``--model``: six). ``team`` is the success of the team,
+last thirty (with ``--model``: three). ``team`` is the success of the team,
 ``alone`` the mean share of the voters' own answers that are right. ``low`` and ``high`` are the
 smallest and the largest of the seeds, and ``difference`` is paired by seed.
 
@@ -45,7 +45,7 @@ def main() -> None:
     with common.Figures("learning_team") as figures, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         seeds: Sequence[int] = SEEDS[:1] if figures.quick or options.model else SEEDS
-        iterations = 3 if figures.quick else (30 if options.model else 180)
+        iterations = 3 if figures.quick else (15 if options.model else 180)
         curves = {
             (reward, seed): run(folder, options.model, reward, seed, iterations)
             for seed in seeds
