@@ -9,10 +9,11 @@ last thirty (with ``--model``: three). ``team`` is the success of the team,
 smallest and the largest of the seeds, and ``difference`` is paired by seed.
 
     python benchmarks/learning_team.py
-    python benchmarks/learning_team.py --model smollm2      # one run of each, by a real model
+    python benchmarks/learning_team.py --model warm      # one run of each, by a real model
 
-With ``--model`` the questions are sums of numbers up to 20 in words. One run with one seed says
-that it runs and whether it learns, and nothing about one reward against the other.
+With ``--model`` the sums are asked in words, and answered as the environment asks; a small model
+needs a warm-up (``ascribe warmup --env maths``). One run with one seed says that it runs and
+whether it learns, and nothing about one reward against the other.
 """
 
 import argparse
@@ -27,6 +28,8 @@ import arithmetic
 import common
 import numpy as np
 import pyarrow.parquet as pq
+
+from ascribe.envs.maths import final_answer, last_number
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl", "peft")
 REWARDS = {"shared": "grpo", "counterfactual": "ccpo"}
@@ -51,7 +54,8 @@ def main() -> None:
             for seed in seeds
             for reward in REWARDS
         }
-        case = f"{options.model or 'tiny policy'}, {iterations} iterations, {len(seeds)} seeds"
+        who = "tiny policy" if options.model is None else Path(options.model).name
+        case = f"{who}, {iterations} iterations, {len(seeds)} seeds"
         tell(figures, case, curves, seeds)
         if figures.out is not None:
             write_curves(figures.out.with_suffix("") / "curve.jsonl", curves)
@@ -66,9 +70,9 @@ def run(folder: Path, model: str | None, reward: str, seed: int, iterations: int
         team, sizes = {"form": ""}, {"groups": 16, "size": 8, "max_tokens": 2}
         rate, rows, updates = 3e-3, 32, 4
     else:
-        words = "What is {} plus {}? Answer with the number alone."
-        questions = arithmetic.write_questions(folder / "words.jsonl", 20, words)
-        start, team, sizes = model, {"form": ""}, {"groups": 4, "size": 6, "max_tokens": 8}
+        words = "What is {} plus {}?"
+        questions = arithmetic.write_questions(folder / "words.jsonl", words=words)
+        start, team, sizes = model, {}, {"groups": 4, "size": 6, "max_tokens": 10}
         rate, rows, updates = 2e-4, 8, 1
     out = folder / f"{reward}_{seed}"
     arithmetic.train(
@@ -111,9 +115,16 @@ def counted(file: Path, right: dict[str, str]) -> dict[str, float]:
     found = {"team": np.mean([row["won"] for row in told if row["step"] == len(VOTERS) - 1])}
     for voter in VOTERS:
         mine = [row for row in told if row["agent"] == voter]
-        found[voter] = np.mean([right[row["observation"]] == row["action"] for row in mine])
+        found[voter] = np.mean([is_right(row, right) for row in mine])
     found["alone"] = np.mean([found[voter] for voter in VOTERS])
     return {name: float(value) for name, value in found.items()}
+
+
+def is_right(row: dict[str, Any], right: dict[str, str]) -> bool:
+    """Whether a voter's own answer is right."""
+    question = row["observation"].partition("\n")[0]
+    said = last_number(final_answer(row["action"]) or row["action"])
+    return said == last_number(right[question])
 
 
 def tell(
