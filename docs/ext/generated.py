@@ -14,6 +14,7 @@ import tables
 TABLES: dict[str, Callable[..., str]] = {
     "dependencies": tables.dependencies,
     "kinds": tables.kinds,
+    "logged": tables.logged,
     "options": tables.options,
     "parameters": tables.parameters,
     "preset-parameters": presets.parameters_table,

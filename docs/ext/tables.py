@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from ascribe.cli import app
 from ascribe.credit import Reason
+from ascribe.engines.numbers import LOGGED
 from ascribe.problems import Kind, Severity
 from ascribe.recipes import RECIPES
 
@@ -38,6 +39,12 @@ def kinds() -> str:
         rows = [(f"`{kind.label}`", kind.advice) for kind in Kind if kind.severity is severity]
         parts += [f"### {severity.name.capitalize()}", table(("problem", "what to do"), rows)]
     return "\n\n".join(parts)
+
+
+def logged() -> str:
+    """Every number that the engines log."""
+    rows = [(f"`ascribe/{name}`", said) for name, said in LOGGED.items()]
+    return table(("name", "meaning"), rows)
 
 
 def severities() -> str:

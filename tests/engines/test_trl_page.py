@@ -9,7 +9,9 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra trl")
 pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
 
+from ascribe.engines.numbers import LOGGED
 from tests.engines import trl_toys as toys
+from tests.engines.test_numbers import explained
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
@@ -58,12 +60,14 @@ def test_every_name_is_explained(trainer: Any) -> None:
     told = {name for entry in trainer.state.log_history for name in entry}
     ours = {name for name in told if name.startswith("ascribe/")}
     assert len(ours) > 20
-    plain = set(re.findall(r"`(ascribe/[a-z_]+)`", PAGE))
-    open_ended = set(re.findall(r"`(ascribe/[a-z_]+/)[A-Z]+`", PAGE))
-    unexplained = {
-        name
-        for name in ours
-        if name not in plain and f"{name.rpartition('/')[0]}/" not in open_ended
-    }
-    assert unexplained == set()
-    assert plain <= told
+    assert [name for name in ours if explained(name) is None] == []
+    common = {f"ascribe/{name}" for name in LOGGED if "/" not in name}
+    assert common <= told
+
+
+def test_tensorboard_and_w_and_b_put_a_word_in_front() -> None:
+    from transformers.integrations.integration_utils import rewrite_logs
+
+    assert rewrite_logs({"ascribe/success": 1.0}) == {"train/ascribe/success": 1.0}
+    assert rewrite_logs({"eval_ascribe/success": 1.0}) == {"eval/ascribe/success": 1.0}
+    assert "`train/ascribe/success`" in PAGE

@@ -130,6 +130,18 @@ def test_axe_finds_nothing(chromium: Any, report: Path, scheme: str) -> None:
     assert {"color-contrast", "button-name", "label", "select-name"} - checked <= {"label"}
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["textcraft", "trl", "verl"])
+def test_the_examples_open_without_a_word(chromium: Any, name: str, width: int) -> None:
+    page = Path(__file__).parents[2] / f"docs/examples/{name}.html"
+    tab, seen = opened(chromium, page, width)
+    assert tab.locator("figure svg.marks").count() == tab.locator("figure").count() > 8
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.locator(".cell").nth(2).click()
+    tab.locator("#detail h3").wait_for()
+    assert_quiet(seen, page)
+
+
 def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
     tab, seen = opened(chromium, report)
     tab.locator(".cell").first.click()

@@ -74,7 +74,7 @@ def test_problems_of_all_batches_are_counted() -> None:
     found = credit_batches([batch(equal, "a"), batch(first, "b"), batch(equal, "c")], GiGPO())
     problem = next(p for p in found.report.problems if p.kind is Kind.EQUAL_RETURNS)
     assert problem.count == 6
-    assert problem.detail.endswith("; and 1 batches more")
+    assert problem.detail.endswith("; and one batch more")
     assert problem.rows.max() == 2 * len(equal) + len(first) - 1
 
 

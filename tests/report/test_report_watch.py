@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from ascribe.cli import app
 from ascribe.engines.metrics import NAME, Metrics
+from ascribe.engines.numbers import LOGGED
 from ascribe.report.watch import BARS, WATCHED, Series, read_run
 
 runner = CliRunner()
@@ -54,12 +55,23 @@ def test_other_files_are_refused(tmp_path: Path, line: str) -> None:
         read_run(tmp_path)
 
 
-def test_names_are_those_that_the_engines_document() -> None:
-    page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text(encoding="utf-8")
+def test_names_are_those_that_the_engines_log() -> None:
     for name in WATCHED:
         if name.startswith("ascribe/"):
-            stem = "ascribe/rms/TERM" if "/rms/" in name else name
-            assert f"`{stem}`" in page
+            stem = "rms/TERM" if "/rms/" in name else name.removeprefix("ascribe/")
+            assert stem in LOGGED
+
+
+def test_a_run_with_verl_is_watched_alike(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    for number in (1, 2):
+        own = {"actor/pg_loss": 0.5 / number, "actor/grad_norm": 1.0, "timing_s/step": 30.0}
+        metrics.add(number, {"ascribe/success": 0.25, **own})
+    found = read_run(tmp_path)
+    assert found is not None
+    assert found.seconds == 60.0
+    assert [each.label for each in found.series] == ["success", "loss", "norm of the gradient"]
+    assert found.series[1].values == (0.5, 0.25)
 
 
 def test_once(run: Path) -> None:

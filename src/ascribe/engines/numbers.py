@@ -10,6 +10,45 @@ from ascribe.rollout.summary import success
 
 Numbers = dict[str, float]
 
+LOGGED = {
+    "success": "share of episodes won",
+    "success/FAMILY": "the same in each family of tasks, where there are several",
+    "return": "mean sum of rewards of an episode",
+    "episodes": "episodes in groups that count",
+    "turns": "decisions of an episode",
+    "invalid_share": "share of decisions that were invalid",
+    "dropped_groups": "groups that do not count",
+    "dropped/REASON": "those by reason, in iterations that have one",
+    "given_up": "episodes that failed for good",
+    "retries": "how often an episode was taken up again",
+    "signal_share": "share of steps that some term credits",
+    "singleton_share": "share of steps that are alone in their state",
+    "advantage_rms": "root mean square of the advantage",
+    "rms/TERM": "the same of each term, such as `episode` and `step`",
+    "credit/radius": "largest distance of states that count as the same",
+    "credit/collapsed_groups": "tasks of which one cluster holds nearly all steps",
+    "credit/parse_rate": "share of actions that a key was found in",
+    "credit/pace": "BiPACE's row mix: share of steps credited by peers that did the same",
+    "credit/leave_one_out": "share of steps that have only others to be compared with",
+    "credit/singleton": "share of steps that are alone in their cluster",
+    "credit/contrasting_clusters": "share of clusters in which different things were done",
+    "credit/keys_per_cluster": "different things done in a cluster",
+    "credit/scale_factor": "what the step term was multiplied by, with `scale: equal`",
+    "credit/contribution/AGENT": "CCPO: what an agent added to the team's return, in the mean",
+    "credit/trust": "CCPO's Think-Solve: weight of the team's return for the second agent",
+    "credit/bonus_mean": "IBPO: mean bonus of an answer",
+    "credit/overtakes": "answers that a bonus lifts over a right one",
+    "credit/unjudged": "wrong answers without a judged correction",
+    "credit/corrections": "corrections that were played",
+    "credit/corrections_right": "share of corrections that are right",
+    "credit/weight_limit": "weight up to which the bonus lowers the variance",
+    "rows": "rows in the update",
+    "rows_skipped": "rows left out, for they have no advantage (TRL)",
+    "rows_padded": "empty rows",
+    "seconds/PHASE": "`rollout`, `logprobs`, `credit` and `update` (TRL; verl has `timing_s`)",
+}
+"""What each number means, by its name without ``ascribe/``. A word in capitals stands for many."""
+
 
 def iteration_numbers(iteration: Iteration) -> Numbers:
     """What was played, what was lost, and where the signal is."""

@@ -73,7 +73,7 @@ class Picture:
             "parameters": visible(facts.recipe),
             "rows": facts.diagnosis.rows,
             "trajectories": facts.diagnosis.trajectories,
-            "groups": facts.diagnosis.groups,
+            "groups": facts.task_groups,
             "success": facts.everything.success,
             "signal": facts.diagnosis.signal_share,
             "verdict": {

@@ -15,18 +15,28 @@ from ascribe import segments
 from ascribe.actions import ActionKeys
 from ascribe.arrays import Codes8, Floats, Ints
 from ascribe.credit.peers import Branch, pace
-from ascribe.recipes import GRPO, RLOO, BiPACEDiff, BiPACEQ, DrGRPO, Recipe, ReinforcePP
+from ascribe.recipes import (
+    CCPO,
+    GRPO,
+    IBPO,
+    RLOO,
+    BiPACEDiff,
+    BiPACEQ,
+    DrGRPO,
+    Recipe,
+    ReinforcePP,
+)
 from ascribe.recipes.two_level import TwoLevel
 from ascribe.report.crediting import Credited
 from ascribe.report.states import keys_of, returns_of
-from ascribe.table import Arranged
+from ascribe.table import Arranged, StepTable
 
 
 class Form(IntEnum):
     """How a step was compared."""
 
     BLEND = 0
-    """Several comparisons at once, which no one difference tells."""
+    """More than one difference: ``beyond`` says what comes on top."""
     MEAN = 1
     """Its own return against the mean of all peers, itself included."""
     OTHERS = 2
@@ -73,6 +83,15 @@ class Comparison:
         return np.asarray(found, dtype=np.float64)
 
 
+def beyond(recipe: Recipe) -> str:
+    """What a recipe does besides a comparison with the mean, in words."""
+    if isinstance(recipe, CCPO):
+        return "the recipe bounds and scales what an agent added"
+    if isinstance(recipe, IBPO):
+        return "a wrong answer counts for more the more of its corrections are right"
+    return "the recipe weighs several such comparisons"
+
+
 def comparisons(credited: Credited) -> dict[str, Comparison]:
     """The comparison of every term of a credit."""
     recipe, table = credited.recipe, credited.table
@@ -81,7 +100,9 @@ def comparisons(credited: Credited) -> dict[str, Comparison]:
     for name, term in credited.credit.terms.items():
         labels = term.labels[steps.rows]
         if name == "episode":
-            found[name] = _episode(recipe, steps, labels, credited.batch[steps.rows])
+            found[name] = _episode(recipe, table, labels, credited.batch[steps.rows])
+        elif name == "team":
+            found[name] = _team(recipe, table, labels)
         else:
             found[name] = _step(recipe, steps, labels, keys)
     return found
@@ -95,7 +116,7 @@ def _step(recipe: Recipe, steps: Arranged, labels: Ints, keys: ActionKeys) -> Co
     return Comparison(
         form=_step_form(recipe, returns, labels, count, keys),
         own=returns,
-        peers=_sizes(labels, count),
+        peers=_sizes(labels, count, labels),
         mean=segments.pick(segments.mean(returns, labels, count), labels),
         same=np.where(lonely, 1, alike).astype(np.int64),
         same_mean=np.where(
@@ -117,39 +138,56 @@ def _step_form(
     return form.astype(np.int8)
 
 
-def _episode(recipe: Recipe, steps: Arranged, labels: Ints, batch: Ints) -> Comparison:
+def _episode(recipe: Recipe, table: StepTable, labels: Ints, batch: Ints) -> Comparison:
     """A trajectory's return against its task group, or against the batch."""
-    form, by_step = Form.BLEND, False
+    steps = table.arranged
+    form, by_step = np.full(labels.size, Form.BLEND), False
     if isinstance(recipe, RLOO):
-        form = Form.OTHERS
+        form[:] = Form.OTHERS
     elif isinstance(recipe, (GRPO, DrGRPO, TwoLevel)):
-        form, by_step = Form.MEAN, getattr(recipe, "baseline_unit", "") == "step"
+        form[:], by_step = Form.MEAN, getattr(recipe, "baseline_unit", "") == "step"
     elif isinstance(recipe, ReinforcePP) and recipe.baseline == "batch":
-        form, labels = Form.MEAN, np.where(labels < 0, -1, batch)
+        form[:], labels = Form.MEAN, np.where(labels < 0, -1, batch)
+    elif isinstance(recipe, IBPO) and table.corrects is not None:
+        form[table.corrects.codes[steps.rows] >= 0] = Form.MEAN  # corrections get no bonus
     own = recipe._episode_returns(steps)[steps.trajectory]
     if by_step:
         own = own - recipe._late_penalties(steps)
     members = labels if by_step else _once(labels, steps.starts)
+    return _with_mean(form, own, members, labels)
+
+
+def _team(recipe: Recipe, table: StepTable, labels: Ints) -> Comparison:
+    """What the agent added, ``R - R_without``, among the trajectories of its task."""
+    assert table.without is not None
+    steps = table.arranged
+    own = recipe._episode_returns(steps)[steps.trajectory] - table.without[steps.rows]
+    own = np.where(labels < 0, 0.0, own)  # nothing was measured where a step only measures
+    both, pairs = segments.pairs(labels, steps.trajectory, steps.trajectory_count)
+    members = _once(labels, segments.first_rows(both, pairs))
+    return _with_mean(np.full(own.size, Form.BLEND), own, members, labels)
+
+
+def _with_mean(form: Ints, own: Floats, members: Ints, labels: Ints) -> Comparison:
+    """A comparison with the mean of the group; ``members`` are the labels of those that count."""
     count = int(labels.max(initial=-1)) + 1
-    size = np.append(segments.size(members, count), 0)[labels]
-    mean = segments.pick(segments.mean(own, members, count), labels)
     return Comparison(
-        form=np.full(own.size, form, dtype=np.int8),
+        form=form.astype(np.int8),
         own=own,
-        peers=size,
-        mean=mean,
+        peers=_sizes(members, count, labels),
+        mean=segments.pick(segments.mean(own, members, count), labels),
         same=np.zeros(own.size, dtype=np.int64),
         same_mean=np.zeros(own.size),
     )
 
 
-def _once(labels: Ints, starts: Ints) -> Ints:
-    """The labels at the first step of each trajectory; the others take no part."""
+def _once(labels: Ints, places: Ints) -> Ints:
+    """The labels at these places; the others take no part."""
     once = np.full(labels.size, -1, dtype=np.int64)
-    once[starts] = labels[starts]
+    once[places] = labels[places]
     return once
 
 
-def _sizes(labels: Ints, count: int) -> Ints:
-    sizes: Ints = np.append(segments.size(labels, count), 0)[labels]
+def _sizes(members: Ints, count: int, labels: Ints) -> Ints:
+    sizes: Ints = np.append(segments.size(members, count), 0)[labels]
     return sizes

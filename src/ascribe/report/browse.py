@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ascribe import segments
 from ascribe.arrays import Ints
 from ascribe.credit import Reason
-from ascribe.report.arithmetic import Comparison, comparisons
+from ascribe.report.arithmetic import Comparison, beyond, comparisons
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, said
 from ascribe.report.sample import whole_groups
@@ -42,6 +42,9 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "state": texts.add(table.state.take(rows).texts()),
         "action": texts.add(table.action.take(rows).texts()),
     }
+    for name in ("agent", "corrects"):
+        if (column := getattr(table, name)) is not None:
+            columns[name] = texts.add(column.take(rows).texts())
     columns |= {name: texts.add(found) for name, found in _said(credited, batches, rows).items()}
     numbers = _numbers(credited, places)
     terms = {
@@ -77,6 +80,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "of_groups": steps.group_count,
         "weights": {name: term.weight for name, term in credited.credit.terms.items()},
         "reasons": [reason.label for reason in Reason],
+        "beyond": beyond(credited.recipe),
         "scale": _scale(credited),
         "batches": len(credited.names),
         "first": _telling(groups),

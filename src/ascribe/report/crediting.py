@@ -194,6 +194,10 @@ def _joined_credits(parts: Sequence[Credit]) -> Credit:
     )
 
 
+def _more(batches: int) -> str:
+    return "one batch more" if batches == 1 else f"{batches:,} batches more"
+
+
 def _joined_reports(parts: Sequence[Report]) -> Report:
     """The problems of all batches, each kind once, with the words of the first batch."""
     if len(parts) == 1:
@@ -216,7 +220,7 @@ def _joined_reports(parts: Sequence[Report]) -> Report:
         if where[kind] == 1
         else Problem(
             kind,
-            f"{problem.detail}; and {where[kind] - 1:,} batches more",
+            f"{problem.detail}; and {_more(where[kind] - 1)}",
             problem.rows,
             problem.count,
         )

@@ -144,6 +144,11 @@ class Facts:
         """All families together."""
         return self.families[-1]
 
+    @property
+    def task_groups(self) -> int:
+        """Task groups whose outcomes are counted: those of answers, not of corrections."""
+        return sum(each.groups for each in self.outcomes)
+
     def groups_with(self, *outcomes: str) -> int:
         """Task groups with one of these outcomes."""
         return sum(each.groups for each in self.outcomes if each.outcome in outcomes)
@@ -178,6 +183,8 @@ class Episodes:
     length: Ints
     won: Bools
     cut: Bools
+    answer: Bools
+    """Whether it answers its task; a correction of another answer does not count as a try."""
     family: Ints
     gradient: Floats
     """Summed size of the advantages of its steps."""
@@ -235,9 +242,21 @@ def _episodes(credited: Credited, family: Ints) -> Episodes:
         length=segments.size(steps.trajectory, count),
         won=won,
         cut=steps.truncated[steps.starts],
+        answer=_answers(credited),
         family=family,
         gradient=gradient,
     )
+
+
+def _answers(credited: Credited) -> Bools:
+    """Trajectories that answer their task. In a batch of corrections alone, all count."""
+    steps, corrects = credited.table.arranged, credited.table.corrects
+    if corrects is None:
+        return np.ones(steps.trajectory_count, dtype=np.bool_)
+    first = steps.rows[steps.starts]
+    answer, batch = corrects.codes[first] < 0, credited.batch[first]
+    none: Bools = np.bincount(batch, weights=answer) == 0
+    return answer | none[batch]
 
 
 def _families(table: StepTable) -> tuple[list[str], Ints]:
@@ -265,11 +284,11 @@ def _by_family(table: StepTable, episodes: Episodes, names: Sequence[str]) -> tu
     steps = table.arranged
     found = []
     for number, name in enumerate(names):
-        chosen = episodes.family == number
-        found.append(_family(name, steps, episodes, chosen))
+        chosen = episodes.answer & (episodes.family == number)
+        if chosen.any():
+            found.append(_family(name, steps, episodes, chosen))
     found.sort(key=lambda each: each.family)
-    everyone = np.ones(steps.trajectory_count, dtype=np.bool_)
-    return (*found, _family(ALL, steps, episodes, everyone))
+    return (*found, _family(ALL, steps, episodes, episodes.answer))
 
 
 def _family(name: str, steps: Any, episodes: Episodes, chosen: Bools) -> Family:
@@ -296,7 +315,7 @@ def _by_batch(credited: Credited, episodes: Episodes) -> tuple[IterationNumbers,
     found = []
     batch_of = credited.batch[steps.rows[steps.starts]]
     for number, (name, seen) in enumerate(zip(credited.names, credited.diagnoses, strict=True)):
-        chosen = batch_of == number
+        chosen = episodes.answer & (batch_of == number)
         whole = _family(name, steps, episodes, chosen)
         found.append(
             IterationNumbers(
@@ -307,20 +326,29 @@ def _by_batch(credited: Credited, episodes: Episodes) -> tuple[IterationNumbers,
                 signal=seen.signal_share,
                 alone=None if seen.states is None else seen.states.singleton_share_of_rows,
                 mean_group_size=None if seen.states is None else seen.states.mean_size,
-                equal_groups=seen.zero_variance_groups / seen.groups,
+                equal_groups=_equal_groups(steps, episodes, chosen),
             )
         )
     return tuple(found)
 
 
+def _equal_groups(steps: Any, episodes: Episodes, chosen: Bools) -> float:
+    group, count = np.where(chosen, steps.group_of_trajectory, -1), steps.group_count
+    size = segments.size(group, count)
+    same = segments.constant(episodes.returns[chosen], group[chosen], count)
+    return float((same & (size > 1)).sum() / (size > 0).sum())
+
+
 def _outcomes(table: StepTable, episodes: Episodes, names: Sequence[str]) -> tuple[Outcome, ...]:
     kind = outcome_of_groups(table, episodes)
     steps = table.arranged
+    group = np.where(episodes.answer, steps.group_of_trajectory, -1)
+    tasks = segments.size(group, steps.group_count) > 0
     family = episodes.family[segments.first_rows(steps.group_of_trajectory, steps.group_count)]
     labels = (*OUTCOMES, ONE)
-    counted = np.bincount(family * len(labels) + kind, minlength=len(names) * len(labels)).reshape(
-        len(names), len(labels)
-    )
+    place = (family * len(labels) + kind)[tasks]
+    counted = np.bincount(place, minlength=len(names) * len(labels))
+    counted = counted.reshape(len(names), len(labels))
     return tuple(
         Outcome(names[row], labels[column], int(counted[row, column]))
         for row in sorted(range(len(names)), key=names.__getitem__)

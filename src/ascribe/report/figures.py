@@ -23,6 +23,9 @@ SERIES = (BLUE, RED, GREEN, PURPLE)
 
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 PERCENT = {"format": "%"}
+INSIDE = {"scale": {"padding": 8}}
+"""No dot is cut by the edge."""
+
 ROW = 26
 """Height of a bar with its gap."""
 
@@ -212,13 +215,14 @@ def _over_iterations(rows: list[dict[str, Any]]) -> Figure:
         "alone": "steps alone in their state",
         "equal_groups": "groups with equal returns",
     }
+    series = {name: said for name, said in series.items() if rows[0][name] is not None}
     names = list(series.values())
     kinds = {"field": "what", "type": "nominal", "sort": names}
+    legend = {"columns": 1, "symbolStrokeWidth": 0}  # the marks are too small for dashes
     long = [
         {"number": number, "batch": one_line(row["iteration"]), "what": said, "share": row[name]}
         for number, row in enumerate(rows, start=1)
         for name, said in series.items()
-        if row[name] is not None
     ]
     spec = _spec(
         long,
@@ -227,13 +231,13 @@ def _over_iterations(rows: list[dict[str, Any]]) -> Figure:
         encoding={
             "x": {"field": "number", "type": "ordinal", "title": "batch", "axis": _flat()},
             "y": _value("share", "share", axis=PERCENT, domain=[0, 1]),
-            "color": _color("what", names, SERIES),
+            "color": _color("what", names, SERIES) | {"legend": legend},
             "strokeDash": {
                 **kinds,
                 "scale": {"domain": names, "range": DASHES},
-                "legend": {"columns": 1},
+                "legend": legend,
             },
-            "shape": {**kinds, "scale": {"domain": names}, "legend": {"columns": 1}},
+            "shape": {**kinds, "scale": {"domain": names}, "legend": legend},
         },
     )
     return Figure(
@@ -447,16 +451,8 @@ def _scatter(comparison: Comparison) -> Figure:
         height=260,
         mark={"type": "point", "color": BLUE, "opacity": 0.35, "size": 24},
         encoding={
-            "x": {
-                "field": "first",
-                "type": "quantitative",
-                "title": one_line(comparison.first, 60),
-            },
-            "y": {
-                "field": "second",
-                "type": "quantitative",
-                "title": one_line(comparison.second, 60),
-            },
+            "x": _value("first", one_line(comparison.first, 60)) | INSIDE,
+            "y": _value("second", one_line(comparison.second, 60)) | INSIDE,
         },
     )
     said = f" Up to {len(rows):,} are drawn." if len(rows) < comparison.compared else ""

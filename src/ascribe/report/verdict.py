@@ -85,6 +85,8 @@ _LOST = {
     Reason.GROUP_OF_ONE: "belong to tasks with one trajectory",
     Reason.REVISIT: "come back to a state of their own trajectory",
     Reason.TRUNCATED: "belong to trajectories that a limit cut",
+    Reason.COUNTERFACTUAL: "were taken to measure others",
+    Reason.NO_TARGET: "correct an answer that does not take part",
 }
 
 
@@ -211,7 +213,7 @@ def _groups_of_one(facts: Facts) -> Finding | None:
     count = facts.groups_with(ONE)
     if count == 0:
         return None
-    share = count / facts.diagnosis.groups
+    share = count / facts.task_groups
     return Finding(
         "groups_of_one",
         Level.BAD if share > 0.5 else Level.WARNING,
@@ -253,7 +255,7 @@ def _giant_state(facts: Facts) -> Finding | None:
 def _equal_returns(facts: Facts) -> Finding | None:
     fail, win = facts.groups_with("all fail"), facts.groups_with("all succeed")
     same = facts.groups_with("all earn the same")
-    share = (fail + win + same) / facts.diagnosis.groups
+    share = (fail + win + same) / facts.task_groups
     if share < 0.3:
         return None
     return Finding(
@@ -267,7 +269,7 @@ def _equal_returns(facts: Facts) -> Finding | None:
 
 def _only_penalties(facts: Facts) -> Finding | None:
     count = facts.groups_with("only penalties differ")
-    share = count / facts.diagnosis.groups
+    share = count / facts.task_groups
     if share < 0.05:
         return None
     return Finding(

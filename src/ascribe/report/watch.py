@@ -24,8 +24,11 @@ WATCHED = {
     "ascribe/rms/step": ("size of the step term", False),
     "loss": ("loss", False),
     "grad_norm": ("norm of the gradient", False),
+    "actor/pg_loss": ("loss", False),
+    "actor/grad_norm": ("norm of the gradient", False),
 }
-"""What is watched, by the name under which both engines log it: its label, and if it is a share."""
+"""What is watched, by name: its label, and if it is a share. Both engines log the names under
+``ascribe/``; the last ones are TRL's and verl's own."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,15 @@ def read_run(folder: str | Path) -> Run | None:
         return None
     if not all(isinstance(line, dict) and isinstance(line.get("iteration"), int) for line in lines):
         raise ValueError(f"a line of the metrics in {folder} names no iteration")
-    return Run(lines[-1]["iteration"], _number(lines[-1].get("seconds")), _series(lines))
+    return Run(lines[-1]["iteration"], _seconds(lines), _series(lines))
+
+
+def _seconds(lines: Sequence[dict[str, Any]]) -> float | None:
+    """Since the run began: TRL's runs tell, verl's tell how long each iteration took."""
+    if (told := _number(lines[-1].get("seconds"))) is not None:
+        return told
+    steps = [_number(line.get("timing_s/step")) for line in lines]
+    return sum(step for step in steps if step is not None) if any(steps) else None
 
 
 def _series(lines: Sequence[dict[str, Any]]) -> tuple[Series, ...]:

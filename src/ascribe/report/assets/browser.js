@@ -14,6 +14,7 @@ const WHY = {
   dropped: "its group was dropped",
   same_action: "every peer in this state did the same",
   counterfactual: "it was taken to measure others",
+  no_target: "what it corrects does not take part",
 };
 
 const trail = data.browser;
@@ -47,6 +48,12 @@ function option(group, place) {
   return el("option", { value: place }, parts.filter(Boolean).join(" · "));
 }
 
+// The end of a name tells trajectories apart; the whole of it is a step away.
+function shortName(name, group) {
+  const own = name.startsWith(`${group.batch}: `) ? name.slice(group.batch.length + 2) : name;
+  return own.length > 20 ? `…${own.slice(-19)}` : own;
+}
+
 function showGroup(place) {
   const group = trail.groups[place];
   const lanes = group.trajectories.map((run, index) => ({ ...run, index }))
@@ -58,7 +65,7 @@ function showGroup(place) {
   const cells = new Map();
   lanes.forEach((run, lane) => {
     const name = el("div", { class: "lane-name" },
-      el("span", { class: "name" }, run.name), el("span", { class: "end" }, ending(run)));
+      el("span", { class: "name", title: run.name }, shortName(run.name, group)), el("span", { class: "end" }, ending(run)));
     name.style.width = `${NAME}px`;
     const row = el("div", { class: "lane" }, name);
     row.style.height = `${HIGH}px`;
@@ -181,19 +188,23 @@ function sentence(name, term, at) {
       said = `${whole(peers)} ${where} returned ${number(mean)} in the mean; ${it} returned ${number(own)}`;
       break;
     default:
-      return blend(where, term, at) + `, so ${signed(value)}`;
+      return blend(name, where, term, at) + `; so ${signed(value)}`;
   }
   const spread = value ? difference / value : 1;
   if (Math.abs(spread - 1) < 0.005) return `${said}; so ${signed(value)}`;
   return `${said}; so ${signed(difference)}, and divided by ${number(spread)}: ${signed(value)}`;
 }
 
-function blend(where, term, at) {
+function blend(name, where, term, at) {
+  const peers = whole(term.peers[at]), mean = number(term.mean[at]), own = number(term.own[at]);
   if (!term.peers[at]) return "the recipe compares in several ways at once";
+  if (name === "team") {
+    return `this agent added ${signed(term.own[at])} to what the team earned; in the ${peers} trajectories of the task ` +
+      `it added ${signed(term.mean[at])} in the mean; ${trail.beyond}`;
+  }
   const same = term.same[at]
     ? `; the ${whole(term.same[at])} that did the same returned ${number(term.same_mean[at])}` : "";
-  return `${whole(term.peers[at])} ${where} returned ${number(term.mean[at])} in the mean${same}; this one returned ` +
-    `${number(term.own[at])}; the recipe weighs several such comparisons`;
+  return `${peers} ${where} returned ${mean} in the mean${same}; this one returned ${own}; ${trail.beyond}`;
 }
 
 function total(group, at) {
@@ -216,9 +227,12 @@ function detail(at) {
     el("p", { class: "sum" }, el("strong", {}, `${name}: `), sentence(name, term, at), "."));
   const facts = `Reward ${number(cells.reward[at])}; return from here on ${number(cells.return[at])}` +
     (cells.valid[at] ? "." : "; the environment did not understand the action.");
+  const named = (name, word) => (cells[name] && cells[name][at] >= 0
+    ? [word, el("span", { class: "name" }, trail.texts[cells[name][at]])] : []);
   const sameText = cells.observation && cells.observation[at] === cells.state[at];
   return [
-    el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`),
+    el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`,
+      named("agent", ", by agent "), named("corrects", ", which corrects ")),
     el("p", { class: "sum" }, total(group, at) + "."), ...sums, el("p", {}, facts),
     el("div", { class: "texts" },
       text("State", cells.state[at]),

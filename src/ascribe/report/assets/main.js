@@ -50,6 +50,17 @@ function verdict() {
       finding.advice ? el("p", { class: "try" }, finding.advice) : null)));
 }
 
+function problems() {
+  const levels = { fatal: "bad", error: "bad", warning: "warning" };
+  const rows = data.tables.problems.map((one) =>
+    el("li", { class: levels[one.severity] || "note" },
+      el("p", {}, el("span", { class: "level" }, one.problem),
+        `${one.severity}; ${whole(one.count)} found, in ${whole(one.rows)} rows: ${one.found}.`),
+      el("p", { class: "try" }, `${one.advice[0].toUpperCase()}${one.advice.slice(1)}.`)));
+  put("problem-list", rows.length
+    ? el("ul", { class: "findings" }, rows) : el("p", {}, "The check found no problems."));
+}
+
 function comparisons() {
   if (!data.comparisons.length) {
     document.getElementById("compare").remove();
@@ -93,8 +104,7 @@ for (const holder of document.querySelectorAll("[data-figures]")) {
   holder.replaceChildren(...holder.dataset.figures.split(" ").map(figureOf).filter(Boolean));
 }
 comparisons();
-put("problem-list", data.tables.problems.length
-  ? table(data.tables.problems, "problems") : el("p", {}, "The check found no problems."));
+problems();
 themeButton();
 startBrowser();
 drawAll().then(() => { root.dataset.ready = "yes"; });

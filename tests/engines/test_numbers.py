@@ -1,0 +1,100 @@
+"""Every number that an iteration tells has a documented name, and every documented name is told."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ascribe.check import DropGroup
+from ascribe.engines.crediting import Iteration, credit_iteration
+from ascribe.engines.numbers import LOGGED, iteration_numbers
+from ascribe.recipes import RECIPES, recipe
+from ascribe.rollout import FailurePolicy, Trajectory
+from ascribe.rollout.pools import FailureKind
+from tests.engines.test_corrections import credited as corrected
+from tests.engines.test_corrections import played as played_with_corrections
+from tests.engines.test_crediting import groups, part
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS / "ext"))
+
+import generated  # noqa: E402
+
+OF_ENGINES = {"rows", "rows_skipped", "rows_padded", "seconds/PHASE"}
+"""What an engine adds; the tests of the engines see to those."""
+
+
+def explained(name: str) -> str | None:
+    """The documented name that a logged name stands under, if there is one."""
+    for known in LOGGED:
+        pattern = re.sub(r"[A-Z]+", ".+", known)
+        if re.fullmatch(f"ascribe/{pattern}", name):
+            return known
+    return None
+
+
+def iterations() -> list[Iteration]:
+    """Iterations that tell all there is: by every recipe, with losses, teams and corrections."""
+    every = groups("a", "b")
+    some = [replace(one, family="other") if one.group == "b" else one for one in every]
+    steps = sum(len(one.steps) for one in every)
+    vectors = np.random.default_rng(0).normal(size=(steps, 8)).astype(np.float16)
+    found = []
+    for name in RECIPES:
+        if name in ("ccpo", "ibpo"):
+            continue
+        found.append(_credited(some, name, vectors))
+    found.append(_credited(some, "gigpo", vectors, scale="equal"))
+    (whole,), _ = played_with_corrections()
+    found.append(corrected([whole]))
+    found.append(_credited(_team(), "ccpo", None, form="think_solve", minimum=0))
+    return found
+
+
+def _credited(
+    trajectories: Sequence[Trajectory], name: str, vectors: Any, **parameters: Any
+) -> Iteration:
+    played = replace(part(trajectories, [("c", FailureKind.HUNG)]), fingerprints=vectors)
+    return credit_iteration(
+        [played],
+        recipe(name, **parameters),
+        size=4,
+        failures=FailurePolicy(),
+        policy=DropGroup(),
+    )
+
+
+def _team() -> list[Trajectory]:
+    """Two agents, each with what the team earns without it."""
+    agents = ("thinker", "solver")
+    return [
+        replace(
+            one,
+            steps=tuple(
+                replace(step, agent=agent)
+                for agent, step in zip(agents, one.steps[-2:], strict=True)
+            ),
+            without=(0.25, 0.5),
+        )
+        for one in groups("a", "b")
+    ]
+
+
+def test_names_and_meanings_are_the_same_in_the_source_and_in_the_docs() -> None:
+    told = {explained(name) for each in iterations() for name in iteration_numbers(each)}
+    assert None not in told
+    assert told | OF_ENGINES == set(LOGGED)
+
+
+def test_the_pages_name_all_of_them_and_no_others() -> None:
+    for page in ("engines/trl.md", "engines/verl.md"):
+        text = generated.fill((DOCS / page).read_text(encoding="utf-8"))
+        named = re.findall(r"`(ascribe/[\w/]+)`", text)
+        assert named
+        assert [one for one in named if explained(one) is None] == []
+    text = generated.fill((DOCS / "engines/trl.md").read_text(encoding="utf-8"))
+    assert all(f"| `ascribe/{name}` | {said} |" in text for name, said in LOGGED.items())
