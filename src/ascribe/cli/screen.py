@@ -120,7 +120,9 @@ def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
     """A bar on standard error that appears only if the work takes more than a second."""
     started = time.monotonic()
     said = TextColumn("{task.description}", markup=False)
-    bar = Progress(said, BarColumn(), TaskProgressColumn(), console=err, transient=True)
+    columns = (said, BarColumn(), TaskProgressColumn())
+    # In a file there would be an empty line where a terminal shows the bar.
+    bar = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
     task: TaskID | None = None
 
     def report(share: float) -> None:
