@@ -1,12 +1,13 @@
 """Pivots against copying the same traces, and against whole episodes on the same tasks, with TRL.
 
-One tiny policy, of two layers and with a token for each word, is taught by somebody clumsy: six
-goals of TextCraft, four others, and sums. Then there are 500 traces of the planner, of the six goals
-alone. Their turns are extracted, profiled (K = 8) and selected with the verifier ``progress``. From
+One tiny policy, of two layers and with a token for each word, is taught by somebody clumsy: four
+goals of TextCraft, two others, and sums. Then there are 500 traces of the planner, of the four
+goals alone. Their turns are extracted, and as many as ``answers`` says profiled (K = 8) and
+selected with the verifier ``progress``. From
 the same start it learns by ``pivots`` (GRPO on single turns, KL to the start), by ``supervised``
 learning on all turns of the traces, and by ``episodes`` (GRPO on whole episodes, the same KL).
 
-``trained_goals`` is the success in episodes of the six goals with recipes shown anew;
+``trained_goals`` is the success in episodes of the four goals with recipes shown anew;
 ``other_goals`` and ``sums`` are what the policy could do at the start and is not trained on.
 ``low`` and ``high`` bound the 95 % interval of the mean over seeds (Student's t, cut at 0 and 1).
 ``turns`` are answers of the policy, until a checkpoint first has the success that the worse of
@@ -29,6 +30,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,12 @@ from one_file import interval
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from ascribe.agents import Writer
 from ascribe.engines.lessons import Lesson
+from ascribe.engines.load import load_config
+from ascribe.engines.metrics import read_metrics
 from ascribe.engines.supervised import Schedule, teach
+from ascribe.engines.train import train
 from ascribe.files import write
 from ascribe.fingerprints.models import load_causal_lm, save_model
 from ascribe.pivots import (
@@ -65,11 +71,19 @@ from ascribe.rollout.policies import Chat, ExpertPolicy, RandomPolicy, Transform
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
-TRAINED = (16, 17, 63, 64, 120, 146)
-OTHERS = (25, 108, 147, 148)
-"""Goals of depth 1 and 2 that take 3 to 5 commands, with the shortest lists of recipes."""
+TRAINED = (16, 17, 64, 120)
+OTHERS = (63, 146)
+"""Goals of depth 1 and 2 that take 3 commands, with the shortest lists of recipes."""
+ALWAYS = (
+    "Other commands: get [count] [item]; inventory.",
+    "Answer with one action and nothing else:",
+    "Give the final answer inside \\boxed{}.",
+)
+"""What every prompt says; the tiny policy does not read it."""
 OPTIONS = {"split": "train", "depth": [1, 2], "inventory": True}
 VERIFIER = {"progress": {"environment": "textcraft", "options": OPTIONS, "style": "plain"}}
+STRAY = 0.55
+"""Share of steps in which the first teacher does anything."""
 K = 8
 METHODS = ("pivots", "supervised", "episodes")
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}<answer>"
@@ -83,26 +97,26 @@ class Size:
 
     seeds: tuple[int, ...] = (0, 1, 2)
     tasks: tuple[int, ...] | None = TRAINED
-    warm: int = 220
+    warm: int = 240
     """Updates of the first teaching."""
     traces: int = 500
-    profiled: int | None = 400
-    """Candidates, drawn at random; None: all."""
+    profiled: int = 200
+    """Candidates, drawn at random."""
     pivot_groups: int = 16
     episode_groups: int = 4
     """Groups of 8 in an iteration, of single turns and of episodes."""
-    iterations: int = 30
+    iterations: int = 24
     every: int = 6
     """Iterations from one evaluation to the next."""
     rate: float = 1e-3
     kl: float = 0.01
-    epochs: float = 2.0
-    """Of supervised learning."""
+    epochs: float = 3.0
+    """Of supervised learning; copies of a turn count."""
     copy_rate: float = 1e-3
-    turns: int = 8
+    turns: int = 5
     tokens: int = 20
     rows: int = 32
-    trials: int = 8
+    trials: int = 16
     """Episodes of each goal in an evaluation, and answers to each sum."""
 
 
@@ -166,50 +180,51 @@ class Run:
 
     def write_start(self) -> Path:
         """A policy that was taught a little of everything, by somebody clumsy."""
-        told = self.clumsy((*TRAINED, *OTHERS) if self.size.warm > 2 else TRAINED[:2])
-        rows = list(map(json.loads, self.sums.read_text().splitlines()))
-        tokenizer = word_tokenizer([text for pair in told for text in pair])
+        goals = (*TRAINED, *OTHERS) * max(1, self.size.warm // 2)
+        told = self.taught(Setup("textcraft", OPTIONS, "plain", "serial"), goals, STRAY)
+        sums = self.taught(self.counting(), range(100), 0.0)
+        tokenizer = word_tokenizer([text for pair in told + sums for text in pair])
         chat = Chat(tokenizer)
-        lessons = [lesson(chat, [{"role": "user", "content": t}], said) for t, said in told]
-        sums = [
-            lesson(chat, [{"role": "user", "content": row["question"]}], row["answer"])
-            for row in rows
+        often = len(told) // len(sums) + 1
+        lessons = [
+            lesson(chat, [{"role": "user", "content": asked}], said)
+            for asked, said in told + sums * often
         ]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             model = LlamaForCausalLM(
                 LlamaConfig(
                     vocab_size=len(tokenizer),
-                    hidden_size=96,
-                    intermediate_size=256,
+                    hidden_size=64,
+                    intermediate_size=128,
                     num_hidden_layers=2,
                     num_attention_heads=4,
                     num_key_value_heads=4,
                     max_position_embeddings=512,
+                    initializer_range=0.1,  # far from zero, so that attention is far from even
                     bos_token_id=None,
                     eos_token_id=tokenizer.eos_token_id,
                     pad_token_id=tokenizer.pad_token_id,
                     tie_word_embeddings=True,
                 )
             )
-        # Sums are short: many of them first, and so many later that they are not forgotten.
-        schedule = Schedule(2 * self.size.warm, 64, 3e-3, most_tokens=8192, seed=self.seed)
-        teach(model, sums, schedule)
-        lessons += sums * (len(lessons) // len(sums) // 2 + 1)
-        teach(model, lessons, replace(schedule, steps=self.size.warm, batch=48))
+        teach(model, lessons, Schedule(self.size.warm, 32, 6e-3, 1.0, 8192, self.seed))
         return save_model(model, tokenizer, self.folder / "start")
 
-    def clumsy(self, goals: Sequence[int]) -> list[tuple[str, str]]:
-        """Prompts and answers of somebody who does anything in half of the steps."""
-        setup = Setup("textcraft", OPTIONS, "plain", "serial").with_expert()
-        say = setup.agent.parser.render  # type: ignore[attr-defined]
-        policy = Clumsy(ExpertPolicy(say), RandomPolicy(say), 0.5)
-        count = 48 * max(1, self.size.warm // 24)
-        tasks = [goals[number % len(goals)] for number in range(count)]
-        plan = Plan(count, 1, self.size.turns, 1000 + self.seed, tasks=tasks)
+    def taught(self, setup: Setup, tasks: Sequence[int], stray: float) -> list[tuple[str, str]]:
+        """Prompts, and what somebody says who knows the way and often does anything."""
+        setup = setup.with_expert()
+        parser = setup.agent.parser
+        say = parser.render if isinstance(parser, Writer) else str
+        policy = Clumsy(ExpertPolicy(say), RandomPolicy(say), stray)
+        plan = Plan(len(tasks), 1, self.size.turns, 1000 + self.seed, tasks=tasks)
         with setup.open_pool(64) as pool:
             rollout(plan, pool, setup.agent, policy)
         return policy.told
+
+    def counting(self) -> Setup:
+        """The sums."""
+        return Setup("maths", {"file": str(self.sums), "judge": "number"}, "plain", "serial")
 
     def candidates(self) -> list[Candidate]:
         """The turns of the planner's traces."""
@@ -241,6 +256,7 @@ class Run:
         found, told = select(scored), report(scored)
         self.facts = {
             "turns": len(turns),
+            "answers": done.asked,
             "without_signal": told.without_signal.value if told.without_signal else 1.0,
             "kept": len(found.kept) / len(asked),
             "missed_by_strict": told.miss_rate.value if told.miss_rate else 0.0,
@@ -256,7 +272,9 @@ class Run:
         """Supervised learning on all turns of the traces."""
         model, tokenizer = load_causal_lm(self.start)
         chat = Chat(tokenizer)
-        lessons = [lesson(chat, one.messages, one.action) for one in turns]
+        lessons = [
+            lesson(chat, one.messages, one.action) for one in turns for _ in range(1 + one.copies)
+        ]
         batch = 8 if self.real else 32
         steps = max(1, round(self.size.epochs * len(lessons) / batch))
         schedule = Schedule(steps, batch, self.size.copy_rate, most_tokens=4096, seed=self.seed)
@@ -268,7 +286,7 @@ class Run:
         size, out = self.size, self.folder / method
         single = method == "pivots"
         trl = {"use_cpu": True, "bf16": self.real, "gradient_checkpointing": False}
-        lines = arithmetic.train(
+        lines = train_here(
             {
                 "model": {"path": str(self.start)},
                 "environment": {**environment, "style": "plain", "pool": "serial"},
@@ -321,9 +339,8 @@ class Run:
         else:
             asked["trained_goals"] = (goals, size.tasks * size.trials, size.turns)
             asked["other_goals"] = (goals, OTHERS[: len(size.tasks)] * size.trials, size.turns)
-        options = {"file": str(self.sums), "judge": "number"}
         often = 1 if self.real else min(4, size.trials)
-        asked["sums"] = (Setup("maths", options, "plain", "serial"), [*range(100)] * often, 1)
+        asked["sums"] = (self.counting(), [*range(100)] * often, 1)
         if not everything:
             asked = {"trained_goals": asked["trained_goals"]}
         return {
@@ -335,6 +352,16 @@ class Run:
         """Who answers."""
         dtype = "bfloat16" if self.real else None
         return TransformersPolicy.load(model, dtype=dtype, batch_size=128)
+
+
+def train_here(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """``ascribe train`` in this process; the lines of its ``metrics.jsonl``."""
+    folder = Path(document["output"]["folder"])
+    file = folder.with_suffix(".yaml")
+    file.write_text(json.dumps(document))  # which is YAML too
+    with redirect_stdout(sys.stderr):  # the engine prints what it logs
+        train(load_config(file).config, "trl")
+    return read_metrics(folder)
 
 
 def won(
@@ -378,7 +405,7 @@ def word_tokenizer(texts: Sequence[str]) -> Any:
     """A token for each word, number and sign of the texts."""
     tags = ["<answer>", "<action>", "</action>"]
     words = Tokenizer(models.WordLevel({}, unk_token="<unknown>"))
-    replaced = (("minecraft:", ""), ("_", " "), ("\n", " "))
+    replaced = (*((said, "") for said in ALWAYS), ("minecraft:", ""), ("_", " "), ("\n", " "))
     words.normalizer = normalizers.Sequence([normalizers.Replace(*pair) for pair in replaced])
     # A space belongs to the word after it, so that tokens can be put together to the same text.
     split = Regex(r" ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9 ]| ")
@@ -411,7 +438,7 @@ def tell(
     """Means over seeds, with their intervals."""
     for name in runs[0].facts:
         values = [run.facts[name] for run in runs]
-        unit = "turns" if name == "turns" else "share"
+        unit = {"turns": "turns", "answers": "answers"}.get(name, "share")
         figures.emit(f"{case}: profile", name, statistics.mean(values), unit, "higher")
     skills = [name for name in curves[0]["pivots"][0] if name not in ("iteration", "turns")]
     ends: dict[str, Callable[[dict[str, Curve]], dict[str, Any]]] = {

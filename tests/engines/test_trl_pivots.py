@@ -8,12 +8,19 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra trl")
 
+from ascribe.engines.load import load_config
+from ascribe.engines.metrics import read_metrics
+from ascribe.engines.rounds import Rounds, train_in_rounds
 from ascribe.envs import Outcome, Start, TextEnvironment
-from ascribe.pivots import Origin, Scene, candidate, write_turns
+from ascribe.fingerprints.models import save_model
+from ascribe.pivots import Origin, Scene, candidate, read_answers, write_turns
 from ascribe.rollout import Setup
 from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
+
+
+JOURNAL = "answers.jsonl"
 
 
 class Door(TextEnvironment[list[bool]]):
@@ -74,3 +81,51 @@ def test_it_learns_what_the_verifier_pays_for(tmp_path: Path) -> None:
     assert toys.logged(trainer, "kl")[-1] > 0
     assert returns[0] < 0.5
     assert min(returns[-2:]) > 0.7
+
+
+@pytest.mark.slow
+def test_pivots_are_chosen_anew_and_the_run_goes_on(tmp_path: Path) -> None:
+    """Two rounds are one run: iterations count on, and the reference stays that of the start."""
+    given = pivots(tmp_path).options
+    start = save_model(toys.tiny(), toys.tokenizer(), tmp_path / "start")
+    changes: dict[str, Any] = {
+        "model.path": str(start),
+        "environment.name": "pivots",
+        "environment.options.file": given["file"],
+        "environment.options.verifier": given["verifier"],
+        "environment.pool": "serial",
+        "recipe.name": "grpo",
+        "rollout.groups": 2,
+        "rollout.size": 8,
+        "rollout.max_tokens": 5,
+        "update.iterations": 4,
+        "update.learning_rate": 3e-3,
+        "update.kl": 0.01,
+        "output.folder": str(tmp_path / "run"),
+        "output.rollouts": True,
+        "engine.trl.use_cpu": True,
+        "engine.trl.gradient_checkpointing": False,
+    }
+    config = load_config(None, changes).config
+    rounds = Rounds(2, k=16, threshold=1.0)
+    done = train_in_rounds(config, "trl", rounds)
+    assert [(one.iterations, one.answers) for one in done] == [(2, 32), (4, 32)]
+    assert done[0].kept == 2
+    lines = read_metrics(tmp_path / "run")
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 4]
+    # Where the second round begins, the model is away from the start already.
+    assert lines[0]["kl"] == pytest.approx(0, abs=1e-6)
+    assert lines[2]["kl"] > 1e-4
+    asked = [
+        {answer.text for answer in read_answers(tmp_path / f"run/rounds/round_{number}" / JOURNAL)}
+        for number in range(2)
+    ]
+    assert asked[0] != asked[1]
+    # All is done: nothing is played or written again.
+    weights = (tmp_path / "run/model/model.safetensors").stat().st_mtime_ns
+    assert train_in_rounds(config, "trl", rounds, resume=True) == done
+    assert (tmp_path / "run/model/model.safetensors").stat().st_mtime_ns == weights
+    # A round that was cut off after its training ends without another update.
+    (tmp_path / "run/rounds/round_1/round.json").unlink()
+    assert train_in_rounds(config, "trl", rounds, resume=True) == done
+    assert read_metrics(tmp_path / "run") == lines

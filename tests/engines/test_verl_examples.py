@@ -53,7 +53,7 @@ def _is_in(node: Any, dotted: str) -> bool:
 
 def test_the_papers_runs_and_this_machines_are_there() -> None:
     runs = {f"{env}_qwen{size}" for env in ("alfworld", "textcraft", "webshop") for size in LAYERS}
-    small = {"textcraft_tiny_verl", "textcraft_smollm2_verl", "arithmetic_ibpo"}
+    small = {"textcraft_tiny_verl", "textcraft_smollm2_verl", "arithmetic_ibpo", "pivots_textcraft"}
     assert {path.stem for path in EXAMPLES} == runs | small
 
 

@@ -103,6 +103,9 @@ def test_candidates_need_a_verifier(tmp_path: Path) -> None:
         {"weighted": {"parts": [[{"effect": {"environment": "os:system"}}, 1]]}},
         {"effect": {"environment": "os:system"}},
         {"effect": {"environment": ["sokoban"]}},
+        {"progress": {"environment": "os:system"}},
+        {"effect": {"environment": "team", "options": {"environment": "os:system"}}},
+        {"progress": {"environment": "pivots", "options": {"file": "f", "verifier": "judge"}}},
     ],
 )
 def test_a_file_cannot_name_code_to_run_or_a_server_to_ask(

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
+from ascribe.cli.pivots_train import train_command
 from ascribe.cli.rollout import (
     BackendOption,
     ContextOption,
@@ -259,6 +260,9 @@ def report_command(
         screen.print_json(facts | found.as_dict())
     else:
         _print_report(found)
+
+
+pivots.command("train")(train_command)
 
 
 # What the commands share.

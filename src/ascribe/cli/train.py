@@ -1,6 +1,8 @@
 """``ascribe train``: reinforcement learning by a config."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
-from ascribe.engines.config import Keys, known_keys, leaves
+from ascribe.engines.config import Config, Keys, known_keys, leaves
 from ascribe.engines.load import ConfigError, Loaded, load_config
 from ascribe.engines.train import ENGINES, MODEL, EngineFailed, is_first_process, verify
 from ascribe.engines.train import train as run
@@ -18,32 +20,45 @@ from ascribe.engines.train import train as run
 STYLES = {"default": "dim", "file": "", "command line": "bold"}
 
 
+ConfigArgument = Annotated[Path, typer.Argument(help="A YAML file; docs/train.md tells its keys.")]
+EngineOption = Annotated[str, typer.Option(help=f"Who trains: {', '.join(ENGINES)}.")]
+KeySetting = Annotated[
+    list[str],
+    typer.Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable."),
+]
+DryFlag = Annotated[bool, typer.Option("--dry-run", help="Check and print the config, and stop.")]
+ResumeFlag = Annotated[
+    bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+]
+
+
 def train(
-    config: Annotated[Path, typer.Argument(help="A YAML file; docs/train.md tells its keys.")],
-    engine: Annotated[str, typer.Option(help=f"Who trains: {', '.join(ENGINES)}.")] = "trl",
-    settings: Annotated[
-        list[str],
-        typer.Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable."),
-    ] = [],  # noqa: B006 (typer copies it)
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and print the config, and stop.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
-    ] = False,
+    config: ConfigArgument,
+    engine: EngineOption = "trl",
+    settings: KeySetting = [],  # noqa: B006 (typer copies it)
+    dry_run: DryFlag = False,
+    resume: ResumeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train by a config; print every value and who set it."""
+    with by_config(config, engine, settings, as_json=as_json) as found:
+        if dry_run:
+            verify(found, engine)
+        else:
+            run(found, engine, resume=resume)
+            say_where(found)
+
+
+@contextmanager
+def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) -> Iterator[Config]:
+    """The config of a command, printed; what is wrong with it or goes wrong is said."""
     if engine not in ENGINES:
         screen.wrong_call(f"no engine {screen.safe(engine)!r}; there are: {', '.join(ENGINES)}")
     try:
-        loaded = load_config(config, screen.settings(settings))
+        loaded = load_config(path, screen.settings(settings))
         if is_first_process():
             _print(loaded, as_json=as_json)
-        if dry_run:
-            verify(loaded.config, engine)
-        else:
-            run(loaded.config, engine, resume=resume)
+        yield loaded.config
     except ConfigError as error:
         screen.wrong_call("\n".join(screen.safe(line, 400) for line in error.problems))
     except (ImportError, OSError, ValueError, TypeError) as error:
@@ -51,9 +66,12 @@ def train(
     except EngineFailed as error:
         screen.err.print(Text(screen.safe(error, 400), style="bold red"))
         raise typer.Exit(1) from error
-    if not dry_run:
-        folder = Path(loaded.config.output.folder)
-        screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
+
+
+def say_where(config: Config) -> None:
+    """Where the model is."""
+    folder = Path(config.output.folder)
+    screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
 
 
 def _print(loaded: Loaded, *, as_json: bool) -> None:

@@ -34,7 +34,13 @@ class Asked:
     verdict: str = ""
 
 
-def _of_file(turns: Turns) -> Spec:
+PLAYING = ("effect", "progress")
+"""Verifiers that play in an environment, which their options name."""
+NAMING = ("pivots", "team")
+"""Environments whose own options may name code to run or a server to ask."""
+
+
+def verifier_of(turns: Turns) -> Spec:
     """The verifier that the file names; none that would run the file's code or ask its server."""
     spec: Spec | None = turns.facts.get("verifier")
     if spec is None:
@@ -52,11 +58,15 @@ def _is_harmless(spec: Any) -> bool:
         return all(map(_is_harmless, spec))
     if not isinstance(spec, dict):
         return bool(spec != "judge")
-    effect = spec.get("effect", {})
-    named = effect.get("environment", "sokoban") if isinstance(effect, dict) else None
-    others = (value for name, value in spec.items() if name != "effect")
-    known = isinstance(named, str) and named in ENVIRONMENTS
-    return known and "judge" not in spec and all(map(_is_harmless, others))
+    played = [spec[name] for name in PLAYING if name in spec]
+    others = (value for name, value in spec.items() if name not in PLAYING)
+    return all(map(_is_ours, played)) and "judge" not in spec and all(map(_is_harmless, others))
+
+
+def _is_ours(options: Any) -> bool:
+    """Whether options name a game of Ascribe's."""
+    named = options.get("environment") if isinstance(options, dict) else None
+    return isinstance(named, str) and named in ENVIRONMENTS and named not in NAMING
 
 
 class Pivots(TextEnvironment[Asked]):
@@ -81,7 +91,7 @@ class Pivots(TextEnvironment[Asked]):
         turns = read_turns(file)
         if not turns.candidates:
             raise ValueError(f"{Path(file).name} holds no turns")
-        self.verify = make_verifier(_of_file(turns) if verifier is None else verifier)
+        self.verify = make_verifier(verifier_of(turns) if verifier is None else verifier)
         self.turns = turns.candidates
         self.tasks = len(self.turns)
 

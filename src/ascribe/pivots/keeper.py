@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ class Order:
         temperature: of sampling.
         top_p: of sampling.
         max_tokens: that an answer may have.
+        stop: an answer ends after any of these texts.
         limit: stop after so many answers.
         backend: who runs a model folder.
         dtype: type to compute in; None: the backend's choice.
@@ -58,6 +59,7 @@ class Order:
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 512
+    stop: Sequence[str] = ()
     limit: int | None = None
     backend: str = "transformers"
     dtype: str | None = None
@@ -69,7 +71,7 @@ class Order:
     @property
     def reference(self) -> Reference:
         """Who answers, and how."""
-        sampling = Sampling(self.temperature, self.top_p, self.max_tokens)
+        sampling = Sampling(self.temperature, self.top_p, self.max_tokens, tuple(self.stop))
         return Reference(self.label or self.served or self.model, sampling)
 
     def open(self) -> Policy:

@@ -12,6 +12,7 @@ from ascribe.pivots.lines import strict as strict_json
 from ascribe.pivots.verifiers.compose import all_of, any_of, first_of, weighted
 from ascribe.pivots.verifiers.effect import effect
 from ascribe.pivots.verifiers.judge import judge
+from ascribe.pivots.verifiers.progress import progress
 from ascribe.pivots.verifiers.shell import shell
 from ascribe.pivots.verifiers.text import edit, exact, normalised, strict
 from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
@@ -26,6 +27,7 @@ VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "schema": schema,
     "shell": shell,
     "effect": effect,
+    "progress": progress,
     "judge": judge,
 }
 """Every verifier by name: a function that takes its options and gives it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ascribe.agents import View, agent_for
 from ascribe.envs import branching, make
-from ascribe.envs.protocol import Branching
+from ascribe.envs.protocol import Branching, Info
 from ascribe.pivots.candidates import Candidate, Scene
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, not_applicable
 
@@ -41,7 +41,7 @@ def effect(
         OtherScene: when it is asked, if the options or the seed are not those of the traces.
     """
     agent = agent_for(environment, style)
-    world = _World(branching(make(environment, **(options or {}))))
+    world = World(branching(make(environment, **(options or {}))))
 
     def verify(candidate: Candidate, answer: str) -> Verdict:
         if candidate.scene is None:
@@ -64,17 +64,24 @@ Effect = tuple[bool, str, bool]
 """Whether the action was valid, the key of the situation after it, and whether that is the end."""
 
 
-class _World:
+class World:
+    """An environment that can be brought to scenes."""
+
     def __init__(self, environment: Branching) -> None:
         self.environment = environment
         self._moment = lru_cache(KEPT)(self._go)
         self._effect = lru_cache(KEPT * 16)(self._try)
 
+    def at(self, scene: Scene) -> Info:
+        """Go to a scene; what the environment tells there besides the observation."""
+        return self.environment.restore(self._moment(scene))[1]
+
     def after(self, scene: Scene, action: str | None) -> Effect | None:
+        """What an action does at a scene; None if there is no action."""
         return None if not action else self._effect(scene, action)
 
     def _try(self, scene: Scene, action: str) -> Effect:
-        self.environment.restore(self._moment(scene))
+        self.at(scene)
         _, _, terminated, _, info = self.environment.step(action)
         return bool(info["valid"]), str(info["state"]), terminated
 
