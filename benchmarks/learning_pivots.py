@@ -60,6 +60,7 @@ from ascribe.pivots import (
     profile,
     profiles,
     read_answers,
+    read_turns,
     report,
     score,
     select,
@@ -71,8 +72,8 @@ from ascribe.rollout.policies import Chat, ExpertPolicy, RandomPolicy, Transform
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
-TRAINED = (16, 17, 64, 120)
-OTHERS = (63, 146)
+TRAINED = (17, 63, 64, 146)
+OTHERS = (16, 120)
 """Goals of depth 1 and 2 that take 3 commands, with the shortest lists of recipes."""
 ALWAYS = (
     "Other commands: get [count] [item]; inventory.",
@@ -172,7 +173,8 @@ class Run:
             "episodes": {"name": "textcraft", "options": OPTIONS},
         }
         for method, environment in environments.items():
-            found = self.reinforce(method, environment, asked if method == "pivots" else 0)
+            tasks, before = (weighed(chosen), asked) if method == "pivots" else (self.size.tasks, 0)
+            found = self.reinforce(method, environment, tasks, before)
             curves[method] += found
         return curves
 
@@ -281,8 +283,17 @@ class Run:
         teach(model, lessons, schedule)
         return save_model(model, tokenizer, self.folder / "supervised")
 
-    def reinforce(self, method: str, environment: dict[str, Any], before: int) -> Curve:
-        """``ascribe train``, and what its checkpoints can do."""
+    def reinforce(
+        self, method: str, environment: dict[str, Any], tasks: Sequence[int] | None, before: int
+    ) -> Curve:
+        """``ascribe train``, and what its checkpoints can do.
+
+        Args:
+            method: its name.
+            environment: what is played.
+            tasks: numbers of the tasks; None: all.
+            before: turns that it took to begin.
+        """
         size, out = self.size, self.folder / method
         single = method == "pivots"
         trl = {"use_cpu": True, "bf16": self.real, "gradient_checkpointing": False}
@@ -296,7 +307,7 @@ class Run:
                     "size": K,
                     "max_turns": 1 if single else size.turns,
                     "max_tokens": size.tokens,
-                    "tasks": None if single or size.tasks is None else list(size.tasks),
+                    "tasks": None if tasks is None else list(tasks),
                     **({"dtype": "bfloat16", "context": 768} if self.real else {}),
                 },
                 "update": {
@@ -352,6 +363,12 @@ class Run:
         """Who answers."""
         dtype = "bfloat16" if self.real else None
         return TransformersPolicy.load(model, dtype=dtype, batch_size=128)
+
+
+def weighed(pivots: Path) -> list[int]:
+    """The number of each pivot, as often as it is in the traces."""
+    turns = read_turns(pivots).candidates
+    return [number for number, one in enumerate(turns) for _ in range(1 + one.copies)]
 
 
 def train_here(document: dict[str, Any]) -> list[dict[str, Any]]:
