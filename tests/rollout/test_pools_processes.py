@@ -135,7 +135,7 @@ def test_a_worker_that_dies_between_calls(pool: ProcessPool) -> None:
     victim, other = pool.processes
     assert victim is not None
     os.kill(victim, signal.SIGKILL)
-    assert soon(lambda: is_gone(victim))
+    assert soon(lambda: has_ended(victim))
     assert kinds(pool.step(dict.fromkeys(range(4), "go"))) == {
         0: "lost",
         1: "told",
