@@ -1,29 +1,32 @@
 """Pivots against copying the same traces, and against whole episodes on the same tasks, with TRL.
 
-One tiny policy, of two layers and with a token for each word, is taught by somebody clumsy: four
+A tiny policy, of two layers and with a token for each word, is taught by somebody clumsy: four
 goals of TextCraft, two others, and sums. Then there are 500 traces of the planner, of the four
-goals alone. Their turns are extracted, and as many as ``answers`` says profiled (K = 8) and
-selected with the verifier ``progress``. From
-the same start it learns by ``pivots`` (GRPO on single turns, KL to the start), by ``supervised``
-learning on all turns of the traces, and by ``episodes`` (GRPO on whole episodes, the same KL).
+goals alone. Of their turns 200 are profiled (K = 8) and selected. From the same start it learns by
 
-``trained_goals`` is the success in episodes of the four goals with recipes shown anew;
-``other_goals`` and ``sums`` are what the policy could do at the start and is not trained on.
-``low`` and ``high`` bound the 95 % interval of the mean over seeds (Student's t, cut at 0 and 1).
-``turns`` are answers of the policy, until a checkpoint first has the success that the worse of
-``pivots`` and ``episodes`` has at the end; for pivots those of the profile count too, and
-``turns_of_training`` leaves them out. Rates and lengths were chosen on a seed that is not among
-those here.
+- ``pivots``: GRPO on the single turns that were selected, KL to the start; an answer is accepted if
+  it does to the world what was demonstrated (the verifier ``effect``);
+- ``rounds``: the same with as many answers to profile, a part of them before each part of the
+  iterations (``ascribe pivots train --every``);
+- ``progress``: as ``pivots``, but every answer that brings the goal nearer is accepted;
+- ``episodes``: GRPO on whole episodes of the same goals, the same KL and rate;
+- ``supervised``: three epochs of all turns of the traces.
+
+Goals are ``short`` (three commands) or ``long`` (four or five). ``trained_goals`` is the success in
+episodes of the four goals with recipes shown anew; ``other_goals`` and ``sums`` are what the policy
+could do at the start and is not trained on. ``low`` and ``high`` bound the 95 % interval of the
+mean over three seeds (Student's t; shares are cut at 0 and 1).
+
+``turns`` are answers of the policy until a checkpoint first has the lower one of the successes that
+the method and whole episodes have at the end; those of the profile count, and ``training_turns``
+leaves them out. ``times_those_of_episodes`` below 1 is fewer turns than whole episodes need; its
+``low`` and ``high`` are the smallest and the largest of the seeds. A seed counts in ``seeds`` if
+both are better at the end than at the start by a twentieth; the others have no such number. The
+start, rates and lengths were chosen on a seed that is not among those here.
 
     python benchmarks/learning_pivots.py
-    python benchmarks/learning_pivots.py --model warm     # one run of a real model (docs/warmup.md)
-
-With ``--model`` the goals are all those of depth 1 and 2, fewer turns are profiled, and sums are in
-words. One run with one seed says that it runs, and little about one way of learning against
-another.
 """
 
-import argparse
 import json
 import re
 import statistics
@@ -44,9 +47,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ascribe.agents import Writer
+from ascribe.engines.config import Config
 from ascribe.engines.lessons import Lesson
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
+from ascribe.engines.rounds import Rounds, train_in_rounds
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.train import train
 from ascribe.files import write
@@ -60,7 +65,6 @@ from ascribe.pivots import (
     profile,
     profiles,
     read_answers,
-    read_turns,
     report,
     score,
     select,
@@ -72,9 +76,6 @@ from ascribe.rollout.policies import Chat, ExpertPolicy, RandomPolicy, Transform
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
-TRAINED = (17, 63, 64, 146)
-OTHERS = (16, 120)
-"""Goals of depth 1 and 2 that take 3 commands, with the shortest lists of recipes."""
 ALWAYS = (
     "Other commands: get [count] [item]; inventory.",
     "Answer with one action and nothing else:",
@@ -82,12 +83,15 @@ ALWAYS = (
 )
 """What every prompt says; the tiny policy does not read it."""
 OPTIONS = {"split": "train", "depth": [1, 2], "inventory": True}
-VERIFIER = {"progress": {"environment": "textcraft", "options": OPTIONS, "style": "plain"}}
-STRAY = 0.55
-"""Share of steps in which the first teacher does anything."""
+WORLD = {"environment": "textcraft", "options": OPTIONS, "style": "plain"}
 K = 8
-METHODS = ("pivots", "supervised", "episodes")
+METHODS = ("pivots", "rounds", "progress", "episodes", "supervised")
+AHEAD = 0.05
+"""By how much success must have risen before turns are counted."""
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}<answer>"
+
+SKILLS = ("trained_goals", "other_goals", "sums")
+RATIO = "times_those_of_episodes"
 
 Curve = list[dict[str, Any]]
 
@@ -96,94 +100,94 @@ Curve = list[dict[str, Any]]
 class Size:
     """How large everything is."""
 
-    seeds: tuple[int, ...] = (0, 1, 2)
-    tasks: tuple[int, ...] | None = TRAINED
-    warm: int = 240
+    trained: tuple[int, ...]
+    others: tuple[int, ...]
+    """Goals with short lists of recipes."""
+    turns: int
+    """Of an episode."""
+    warm: int
     """Updates of the first teaching."""
+    stray: float
+    """Share of steps in which the first teacher does anything."""
+    iterations: int
+    every: int = 6
+    """Iterations from one evaluation to the next."""
     traces: int = 500
     profiled: int = 200
     """Candidates, drawn at random."""
     pivot_groups: int = 16
     episode_groups: int = 4
     """Groups of 8 in an iteration, of single turns and of episodes."""
-    iterations: int = 24
-    every: int = 6
-    """Iterations from one evaluation to the next."""
     rate: float = 1e-3
     kl: float = 0.01
     epochs: float = 3.0
     """Of supervised learning; copies of a turn count."""
-    copy_rate: float = 1e-3
-    turns: int = 5
     tokens: int = 20
-    rows: int = 32
-    trials: int = 16
-    """Episodes of each goal in an evaluation, and answers to each sum."""
+    trials: int = 24
+    """Episodes of each goal in an evaluation."""
+    seeds: tuple[int, ...] = (0, 1, 2)
 
 
-QUICK = Size((0,), TRAINED[:2], 2, 500, 8, 1, 1, 1, 1, epochs=0.05, turns=3, tokens=8, rows=8,
-             trials=1)  # fmt: skip
-LARGE = Size((0,), None, 0, 500, 64, 8, 4, 24, 8, 2e-5, epochs=0.15, copy_rate=5e-5, turns=8,
-             tokens=24, rows=8, trials=60)  # fmt: skip
+SIZES = {
+    "short": Size((17, 63, 64, 146), (16, 120), 5, 240, 0.55, 24),
+    "long": Size((109, 149, 150, 281), (252, 123), 8, 400, 0.5, 36),
+}
+QUICK = {
+    "short": Size(
+        (17, 63), (16,), 3, 2, 0.55, 1, 1, profiled=8, pivot_groups=1, episode_groups=1,
+        epochs=0.05, tokens=8, trials=1, seeds=(0,),
+    )
+}  # fmt: skip
 
 
 def main() -> None:
     """Run all seeds and print."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--model")
-    options, sys.argv[1:] = parser.parse_known_args()
     with common.Figures("learning_pivots") as figures, tempfile.TemporaryDirectory() as name:
         torch.set_num_threads(1)
-        size = QUICK if figures.quick else LARGE if options.model else Size()
-        runs = [Run(Path(name) / str(seed), seed, size, options.model) for seed in size.seeds]
-        curves: list[dict[str, Curve]] = []
-        for run in runs:
-            curves.append(run.all())
-            if figures.out is not None:
-                save(figures.out.with_suffix("") / "curve.jsonl", size.seeds, curves)
-        case = f"{options.model or 'tiny policy'}, {len(runs)} seeds"
-        tell(figures, case, runs, curves)
+        curves: dict[str, list[dict[str, Curve]]] = {}
+        for kind, size in (QUICK if figures.quick else SIZES).items():
+            curves[kind] = []
+            facts = []
+            for seed in size.seeds:
+                run = Run(Path(name) / kind / str(seed), seed, size)
+                curves[kind].append(run.all())
+                facts.append(run.facts)
+                if figures.out is not None:
+                    save(figures.out.with_suffix("") / "curve.jsonl", curves)
+            tell(figures, kind, facts, curves[kind])
 
 
 class Run:
     """One seed."""
 
-    def __init__(self, folder: Path, seed: int, size: Size, model: str | None) -> None:
+    def __init__(self, folder: Path, seed: int, size: Size) -> None:
         folder.mkdir(parents=True)
         self.folder, self.seed, self.size = folder, seed, size
-        self.real = model is not None
-        words = ("What is {} plus {}? Answer with the number alone.",) if self.real else ()
-        self.sums = arithmetic.write_questions(folder / "sums.jsonl", 9, *words)
-        self.start = Path(model) if model else self.write_start()
+        self.sums = arithmetic.write_questions(folder / "sums.jsonl")
+        self.start = self.write_start()
         self.facts: dict[str, float] = {}
         """What the profile found."""
 
     def all(self) -> dict[str, Curve]:
         """The curve of each method."""
-        turns = self.candidates()
-        chosen, asked = self.choose(turns)
-        first = {"iteration": 0, "turns": 0, **self.measure(self.start)}
-        curves: dict[str, Curve] = {
-            "supervised": [first, {"turns": 0, **self.measure(self.copy(turns))}],
-            "pivots": [first],
-            "episodes": [first],
+        turns, same, nearer = self.candidates(), {"effect": WORLD}, {"progress": WORLD}
+        journal, asked = self.ask(turns)
+        first = {"iteration": 0, "turns": 0, "training_turns": 0, **self.measure(self.start)}
+        found: dict[str, Curve] = {
+            "pivots": self.by_pivots("pivots", self.choose(turns, journal, same), asked),
+            "rounds": self.by_rounds(turns, same, asked),
+            "progress": self.by_pivots("progress", self.choose(turns, journal, nearer), asked),
+            "episodes": self.by_episodes(),
+            "supervised": [{"turns": 0, **self.measure(self.copy(turns))}],
         }
-        environments = {
-            "pivots": {"name": "pivots", "options": {"file": str(chosen)}},
-            "episodes": {"name": "textcraft", "options": OPTIONS},
-        }
-        for method, environment in environments.items():
-            tasks, before = (weighed(chosen), asked) if method == "pivots" else (self.size.tasks, 0)
-            found = self.reinforce(method, environment, tasks, before)
-            curves[method] += found
-        return curves
+        return {method: [first, *curve] for method, curve in found.items()}
 
     # The start, and the traces.
 
     def write_start(self) -> Path:
         """A policy that was taught a little of everything, by somebody clumsy."""
-        goals = (*TRAINED, *OTHERS) * max(1, self.size.warm // 2)
-        told = self.taught(Setup("textcraft", OPTIONS, "plain", "serial"), goals, STRAY)
+        goals = (*self.size.trained, *self.size.others) * max(1, self.size.warm // 2)
+        told = self.taught(Setup("textcraft", OPTIONS, "plain", "serial"), goals, self.size.stray)
         sums = self.taught(self.counting(), range(100), 0.0)
         tokenizer = word_tokenizer([text for pair in told + sums for text in pair])
         chat = Chat(tokenizer)
@@ -230,45 +234,49 @@ class Run:
 
     def candidates(self) -> list[Candidate]:
         """The turns of the planner's traces."""
-        tasks = self.size.tasks
-        chosen = tasks and [tasks[number % len(tasks)] for number in range(self.size.traces)]
+        tasks = self.size.trained
+        chosen = [tasks[number % len(tasks)] for number in range(self.size.traces)]
         setup = Setup("textcraft", OPTIONS, "plain", "serial")
         plan = Plan(self.size.traces, 1, 40, 2000 + self.seed, "traces", chosen)
         write(arrow(play(setup, Model("expert"), plan)), self.folder / "traces.parquet")
         found = extract([self.folder / "traces.parquet"], play=Play(plan.seed)).candidates
-        if chosen is None:
-            return list(found)
         # A file of rollouts does not say which task was asked for.
         task = {plan.trajectory_name(group, 0): chosen[group] for group in range(plan.groups)}
         return [
             replace(one, scene=replace(one.scene, task=task[one.origin.trace])) for one in found
         ]
 
-    # The three ways.
+    # The ways to learn.
 
-    def choose(self, turns: list[Candidate]) -> tuple[Path, int]:
-        """Profile and select: the file of pivots, and the answers that it took."""
-        size, random = self.size, np.random.default_rng(self.seed)
-        places = random.permutation(len(turns))[: size.profiled]
-        asked = [turns[place] for place in sorted(places.tolist())]
-        journal, sampling = self.folder / "answers.jsonl", Sampling(max_tokens=size.tokens)
-        reference = Reference("start", sampling)
-        done = profile(asked, self.policy(self.start), reference, journal, k=K, batch=256)
-        scored = score(asked, list(read_answers(journal)), make_verifier(VERIFIER), K)
+    def ask(self, turns: list[Candidate]) -> tuple[Path, int]:
+        """Profile some of the turns: the journal, and the answers that it holds."""
+        places = np.random.default_rng(self.seed).permutation(len(turns))[: self.size.profiled]
+        asked = [turns[place] for place in places]
+        journal = self.folder / "answers.jsonl"
+        reference = Reference("start", Sampling(max_tokens=self.size.tokens))
+        done = profile(asked, policy_of(self.start), reference, journal, k=K, batch=256)
+        return journal, done.asked
+
+    def choose(self, turns: list[Candidate], journal: Path, spec: dict[str, Any]) -> Path:
+        """Judge the answers and select: the file of pivots."""
+        (name,) = spec
+        answers = list(read_answers(journal))
+        known = {answer.candidate for answer in answers}
+        asked = [turn for turn in turns if turn.id in known]
+        scored = score(asked, answers, make_verifier(spec), K)
         found, told = select(scored), report(scored)
-        self.facts = {
+        self.facts |= {
             "turns": len(turns),
-            "answers": done.asked,
-            "without_signal": told.without_signal.value if told.without_signal else 1.0,
-            "kept": len(found.kept) / len(asked),
-            "missed_by_strict": told.miss_rate.value if told.miss_rate else 0.0,
-            "mean_reward": told.functional,
+            "answers": len(answers),
+            f"without_signal_{name}": told.without_signal.value if told.without_signal else 1.0,
+            f"kept_{name}": len(found.kept) / len(asked),
+            f"missed_by_strict_{name}": told.miss_rate.value if told.miss_rate else 0.0,
         }
-        kept = found.kept or tuple(scored)  # a quick run knows nothing, and nothing is mixed
-        path = self.folder / "pivots.jsonl"
-        facts = {"verifier": VERIFIER}
-        write_turns(path, [one.candidate for one in kept], KINDS[1], facts, profiles(kept))
-        return path, done.asked
+        kept = found.kept or tuple(scored)  # a quick run knows nothing, and no turn is mixed
+        path = self.folder / f"{name}.jsonl"
+        chosen = [one.candidate for one in kept]
+        write_turns(path, chosen, KINDS[1], {"verifier": spec}, profiles(kept))
+        return path
 
     def copy(self, turns: list[Candidate]) -> Path:
         """Supervised learning on all turns of the traces."""
@@ -277,108 +285,110 @@ class Run:
         lessons = [
             lesson(chat, one.messages, one.action) for one in turns for _ in range(1 + one.copies)
         ]
-        batch = 8 if self.real else 32
-        steps = max(1, round(self.size.epochs * len(lessons) / batch))
-        schedule = Schedule(steps, batch, self.size.copy_rate, most_tokens=4096, seed=self.seed)
+        steps = max(1, round(self.size.epochs * len(lessons) / 32))
+        schedule = Schedule(steps, 32, self.size.rate, most_tokens=4096, seed=self.seed)
         teach(model, lessons, schedule)
         return save_model(model, tokenizer, self.folder / "supervised")
 
-    def reinforce(
-        self, method: str, environment: dict[str, Any], tasks: Sequence[int] | None, before: int
-    ) -> Curve:
-        """``ascribe train``, and what its checkpoints can do.
+    def by_pivots(self, method: str, pivots: Path, asked: int) -> Curve:
+        """GRPO on pivots."""
+        environment = {"name": "pivots", "options": {"file": str(pivots)}}
+        config = self.config(method, environment, None)
+        with redirect_stdout(sys.stderr):  # the engine prints what it logs
+            train(config, "trl")
+        return self.curve(config, lambda _: asked)
 
-        Args:
-            method: its name.
-            environment: what is played.
-            tasks: numbers of the tasks; None: all.
-            before: turns that it took to begin.
-        """
-        size, out = self.size, self.folder / method
-        single = method == "pivots"
-        trl = {"use_cpu": True, "bf16": self.real, "gradient_checkpointing": False}
-        lines = train_here(
-            {
-                "model": {"path": str(self.start)},
-                "environment": {**environment, "style": "plain", "pool": "serial"},
-                "recipe": {"name": "grpo"},
-                "rollout": {
-                    "groups": size.pivot_groups if single else size.episode_groups,
-                    "size": K,
-                    "max_turns": 1 if single else size.turns,
-                    "max_tokens": size.tokens,
-                    "tasks": None if tasks is None else list(tasks),
-                    **({"dtype": "bfloat16", "context": 768} if self.real else {}),
-                },
-                "update": {
-                    "iterations": size.iterations,
-                    "learning_rate": size.rate,
-                    "kl": size.kl,
-                    "rows_per_pass": size.rows,
-                    "seed": self.seed,
-                },
-                "output": {"folder": str(out), "save_every": size.every, "keep": None},
-                "engine": {"trl": trl},
-            }
-        )
-        episodes = K * (size.pivot_groups if single else size.episode_groups)
-        played = np.cumsum([episodes * line["ascribe/turns"] for line in lines])
-        curve = []
-        for number in range(size.every, size.iterations + 1, size.every):
-            last = number + size.every > size.iterations
-            found = self.measure(out / f"checkpoint-{number}", everything=last)
-            curve.append(
-                {
-                    "iteration": number,
-                    "turns": int(before + round(played[number - 1])),
-                    "turns_of_training": round(played[number - 1]),
-                    **found,
-                }
-            )
-        return curve
+    def by_rounds(self, turns: list[Candidate], spec: dict[str, Any], asked: int) -> Curve:
+        """The same, with pivots that are chosen anew."""
+        size, file = self.size, self.folder / "candidates.jsonl"
+        write_turns(file, turns)
+        options = {"file": str(file), "verifier": spec}
+        config = self.config("rounds", {"name": "pivots", "options": options}, None)
+        sample = max(1, asked // K * size.every // size.iterations)
+        with redirect_stdout(sys.stderr):
+            done = train_in_rounds(config, "trl", Rounds(size.every, K, sample=sample, batch=256))
+        if not done[0].kept:  # a quick run knows nothing, and no turn is mixed
+            return []
+        told = np.cumsum([one.answers for one in done])
+        return self.curve(config, lambda number: int(told[(number - 1) // size.every]))
+
+    def by_episodes(self) -> Curve:
+        """GRPO on whole episodes."""
+        environment = {"name": "textcraft", "options": OPTIONS}
+        config = self.config("episodes", environment, self.size.trained)
+        with redirect_stdout(sys.stderr):
+            train(config, "trl")
+        return self.curve(config, lambda _: 0)
+
+    def config(
+        self, method: str, environment: dict[str, Any], tasks: Sequence[int] | None
+    ) -> Config:
+        """A run of ``ascribe train``."""
+        size, single = self.size, environment["name"] == "pivots"
+        groups = size.pivot_groups if single else size.episode_groups
+        document = {
+            "model": {"path": str(self.start)},
+            "environment": {**environment, "style": "plain", "pool": "serial"},
+            "recipe": {"name": "grpo"},
+            "rollout": {
+                "groups": groups,
+                "size": K,
+                "max_turns": 1 if single else size.turns,
+                "max_tokens": size.tokens,
+                "tasks": None if tasks is None else list(tasks),
+            },
+            "update": {
+                "iterations": size.iterations,
+                "learning_rate": size.rate,
+                "kl": size.kl,
+                "rows_per_pass": K * min(groups, 4),
+                "seed": self.seed,
+            },
+            "output": {
+                "folder": str(self.folder / method),
+                "save_every": size.every,
+                "keep": None,
+            },
+            "engine": {"trl": {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}},
+        }
+        file = self.folder / f"{method}.yaml"
+        file.write_text(json.dumps(document))  # which is YAML too
+        return load_config(file).config
+
+    def curve(self, config: Config, asked: Callable[[int], int]) -> Curve:
+        """What the checkpoints of a run can do, and the turns that it took."""
+        size, folder = self.size, Path(config.output.folder)
+        each = [config.episodes * line["ascribe/turns"] for line in read_metrics(folder)]
+        found = []
+        for number in range(size.every, len(each) + 1, size.every):
+            played = round(sum(each[:number]))
+            last = number + size.every > len(each)
+            shares = self.measure(folder / f"checkpoint-{number}", everything=last)
+            turns = {"turns": asked(number) + played, "training_turns": played}
+            found.append({"iteration": number, **turns, **shares})
+        return found
 
     # What a policy can do.
 
     def measure(self, model: Path, *, everything: bool = True) -> dict[str, float]:
         """Shares of success, as the policy is sampled in training."""
-        policy, size = self.policy(model), self.size
+        policy, size = policy_of(model), self.size
         goals = Setup("textcraft", OPTIONS, "plain", "serial")
-        asked: dict[str, tuple[Setup, Sequence[int], int]] = {}
-        if size.tasks is None:
-            drawn = np.random.default_rng(7).permutation(282)[: size.trials].tolist()
-            asked["trained_goals"] = (goals, drawn, size.turns)
-        else:
-            asked["trained_goals"] = (goals, size.tasks * size.trials, size.turns)
-            asked["other_goals"] = (goals, OTHERS[: len(size.tasks)] * size.trials, size.turns)
-        often = 1 if self.real else min(4, size.trials)
-        asked["sums"] = (self.counting(), [*range(100)] * often, 1)
-        if not everything:
-            asked = {"trained_goals": asked["trained_goals"]}
+        asked: dict[str, tuple[Setup, Sequence[int], int]] = {
+            "trained_goals": (goals, size.trained * size.trials, size.turns)
+        }
+        if everything:
+            asked["other_goals"] = (goals, size.others * size.trials, size.turns)
+            asked["sums"] = (self.counting(), [*range(100)] * min(4, size.trials), 1)
         return {
             name: won(policy, setup, tasks, turns, size.tokens)
             for name, (setup, tasks, turns) in asked.items()
         }
 
-    def policy(self, model: Path) -> TransformersPolicy:
-        """Who answers."""
-        dtype = "bfloat16" if self.real else None
-        return TransformersPolicy.load(model, dtype=dtype, batch_size=128)
 
-
-def weighed(pivots: Path) -> list[int]:
-    """The number of each pivot, as often as it is in the traces."""
-    turns = read_turns(pivots).candidates
-    return [number for number, one in enumerate(turns) for _ in range(1 + one.copies)]
-
-
-def train_here(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """``ascribe train`` in this process; the lines of its ``metrics.jsonl``."""
-    folder = Path(document["output"]["folder"])
-    file = folder.with_suffix(".yaml")
-    file.write_text(json.dumps(document))  # which is YAML too
-    with redirect_stdout(sys.stderr):  # the engine prints what it logs
-        train(load_config(file).config, "trl")
-    return read_metrics(folder)
+def policy_of(model: Path) -> TransformersPolicy:
+    """Who answers."""
+    return TransformersPolicy.load(model, batch_size=128)
 
 
 def won(
@@ -450,30 +460,27 @@ def word_tokenizer(texts: Sequence[str]) -> Any:
 
 
 def tell(
-    figures: common.Figures, case: str, runs: Sequence[Run], curves: Sequence[dict[str, Curve]]
+    figures: common.Figures,
+    kind: str,
+    facts: Sequence[dict[str, float]],
+    curves: Sequence[dict[str, Curve]],
 ) -> None:
     """Means over seeds, with their intervals."""
-    for name in runs[0].facts:
-        values = [run.facts[name] for run in runs]
-        unit = {"turns": "turns", "answers": "answers"}.get(name, "share")
-        figures.emit(f"{case}: profile", name, statistics.mean(values), unit, "higher")
-    skills = [name for name in curves[0]["pivots"][0] if name not in ("iteration", "turns")]
-    ends: dict[str, Callable[[dict[str, Curve]], dict[str, Any]]] = {
-        "start": lambda found: found["pivots"][0],
-        **{method: (lambda found, m=method: found[m][-1]) for method in METHODS},
-    }
-    for when, end in ends.items():
-        for skill in skills:
-            emit(figures, f"{case}: {when}", skill, [end(found)[skill] for found in curves])
-    for skill in skills:
-        for method in ("pivots", "supervised"):
+    for name in facts[0]:
+        unit = name if name in {"turns", "answers"} else "share"
+        mean = statistics.mean(one[name] for one in facts)
+        figures.emit(f"{kind}: profile", name, mean, unit, "higher")
+    for skill in SKILLS:
+        start = [found["pivots"][0][skill] for found in curves]
+        emit(figures, f"{kind}: start", skill, start)
+    for method in METHODS:
+        for skill in SKILLS:
+            end = [found[method][-1][skill] for found in curves]
             change = [found[method][-1][skill] - found[method][0][skill] for found in curves]
-            emit(figures, f"{case}: change by {method}", skill, change, low=-1.0)
-    reached = [turns_to_reach(found) for found in curves]
-    for name in reached[0]:
-        values = [found[name] for found in reached]
-        unit = "ratio" if name.startswith("times") else "turns"
-        figures.emit(f"{case}: the same success", name, statistics.mean(values), unit, "lower")
+            emit(figures, f"{kind}: {method}", skill, end)
+            emit(figures, f"{kind}: {method}", f"{skill}_change", change, low=-1.0)
+    for method in METHODS[:3]:
+        tell_turns(figures, f"{kind}: turns of {method} to the same success", method, curves)
 
 
 def emit(
@@ -487,28 +494,48 @@ def emit(
         figures.emit(case, f"{name}_high", min(mean + half, 1.0), "share", "higher")
 
 
-def turns_to_reach(found: dict[str, Curve]) -> dict[str, float]:
-    """Turns until pivots and episodes have the success that both reach."""
-    skill = "trained_goals"
-    target = min(found[method][-1][skill] for method in ("pivots", "episodes"))
+def tell_turns(
+    figures: common.Figures, case: str, method: str, curves: Sequence[dict[str, Curve]]
+) -> None:
+    """How many turns a method needs for what whole episodes reach too."""
+    counted = [one for found in curves if (one := turns_to_reach(found, method)) is not None]
+    figures.emit(case, "seeds", len(counted), "seeds", "higher")
+    if not counted:
+        return
+    for name in counted[0]:
+        values = [one[name] for one in counted]
+        unit = "ratio" if name == RATIO else "turns"
+        figures.emit(case, name, statistics.mean(values), unit, "lower")
+        if name == RATIO:
+            figures.emit(case, f"{name}_low", min(values), unit, "lower")
+            figures.emit(case, f"{name}_high", max(values), unit, "lower")
 
-    def first(method: str, count: str) -> float:
-        return float(next(one[count] for one in found[method][1:] if one[skill] >= target))
 
-    turns = {
-        "turns_of_pivots": first("pivots", "turns"),
-        "turns_of_training_of_pivots": first("pivots", "turns_of_training"),
+def turns_to_reach(found: dict[str, Curve], method: str) -> dict[str, float] | None:
+    """Turns to the lower one of the successes of a method and of episodes; None without any."""
+    skill = SKILLS[0]
+    target = min(found[name][-1][skill] for name in (method, "episodes"))
+    if target < found[method][0][skill] + AHEAD:
+        return None
+
+    def first(name: str, count: str) -> float:
+        return float(next(one[count] for one in found[name][1:] if one[skill] >= target))
+
+    return {
+        "turns": first(method, "turns"),
+        "training_turns": first(method, "training_turns"),
         "turns_of_episodes": first("episodes", "turns"),
+        RATIO: first(method, "turns") / first("episodes", "turns"),
     }
-    return turns | {"times_fewer": turns["turns_of_episodes"] / turns["turns_of_pivots"]}
 
 
-def save(path: Path, seeds: Sequence[int], curves: Sequence[dict[str, Curve]]) -> None:
+def save(path: Path, curves: dict[str, list[dict[str, Curve]]]) -> None:
     """All curves so far, one line for each point."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
-        {"method": method, "seed": seed, **point}
-        for seed, found in zip(seeds, curves, strict=False)
+        {"goals": kind, "method": method, "seed": seed, **point}
+        for kind, of_kind in curves.items()
+        for seed, found in enumerate(of_kind)
         for method, curve in found.items()
         for point in curve
     ]

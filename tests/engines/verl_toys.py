@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def _shown() -> list[tuple[Any, str]]:
 
 
 def write_config(path: Path, model: Path, **changes: Any) -> Path:
-    """Two groups of four on the two goals; ``changes`` by section and key, with ``__`` between."""
+    """Two groups of four on the two goals; ``changes`` by section, or section__key."""
     import yaml
 
     document: dict[str, Any] = {
@@ -85,15 +86,20 @@ def write_config(path: Path, model: Path, **changes: Any) -> Path:
     }
     for name, value in changes.items():
         section, _, key = name.partition("__")
-        document.setdefault(section, {})[key] = value
+        if key:
+            document.setdefault(section, {})[key] = value
+        else:
+            document[section] = value
     path.write_text(yaml.safe_dump(document))
     return path
 
 
-def start(config: Path, *options: str, **environment: str) -> "subprocess.Popen[bytes]":
+def start(
+    config: Path, *options: str, command: Sequence[str] = ("train",), **environment: str
+) -> "subprocess.Popen[bytes]":
     """``ascribe train --engine verl`` in a process group of its own; it talks to ``log.txt``."""
     ascribe = Path(sys.executable).parent / "ascribe"
-    words = [str(ascribe), "train", "--engine", "verl", str(config), *options]
+    words = [str(ascribe), *command, "--engine", "verl", str(config), *options]
     # The workers find the toys of the tests by this path.
     root = str(Path(__file__).parents[2])
     spy = {
@@ -108,9 +114,9 @@ def start(config: Path, *options: str, **environment: str) -> "subprocess.Popen[
         )
 
 
-def train(config: Path, *options: str, **environment: str) -> list[dict[str, Any]]:
-    """Run to the end, and give the lines of ``metrics.jsonl``."""
-    running = start(config, *options, **environment)
+def train(config: Path, *options: str, **how: Any) -> list[dict[str, Any]]:
+    """Run to the end, and give the lines of ``metrics.jsonl``; ``how`` as in ``start``."""
+    running = start(config, *options, **how)
     code = running.wait(timeout=1200)
     said = (config.parent / "log.txt").read_text(errors="replace")
     assert code == 0, said[-6000:]

@@ -1,6 +1,7 @@
 """Pivots as an environment: both engines train on what keeps the contract."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_turn_is_an_episode_of_one_step(file: Path) -> None:
     said, reward, terminated, truncated, info = environment.step(answer)
     assert (said, reward, terminated, truncated) == ("same_calls", 1.0, True, False)
     assert info["won"]
+
+
+def test_a_turn_is_a_task_as_often_as_it_was_in_the_traces(tmp_path: Path) -> None:
+    often, once = replace(a_turn("go"), copies=2), a_turn("stay")
+    write_turns(tmp_path / "turns.jsonl", [often, once])
+    environment = make("pivots", file=tmp_path / "turns.jsonl", verifier="exact")
+    met = [environment.reset(options={"task": task})[1]["state"] for task in range(4)]
+    assert met == [often.id] * 3 + [once.id]
+    assert environment.tasks == 4
 
 
 def test_the_agent_shows_the_history_as_the_chat_that_it_is(file: Path) -> None:

@@ -1,9 +1,9 @@
 """Pivots as an environment: one turn, one answer, and the verifier pays.
 
-Protocol: task i is pivot i of a file; the observation is its history as JSON, which the agent
-``pivots`` shows as the chat that it is; the action is the whole answer; the reward is the verdict,
-0 or 1; the episode ends with it. So a pivot is a group of one-step episodes, and whatever trains
-on episodes trains on pivots:
+Protocol: the tasks are the turns of a file, each as often as it was in the traces; the observation
+is a turn's history as JSON, which the agent ``pivots`` shows as the chat that it is; the action is
+the whole answer; the reward is the verdict, 0 or 1; the episode ends with it. So a pivot is a group
+of one-step episodes, and whatever trains on episodes trains on pivots:
 
     environment:
       name: pivots
@@ -92,7 +92,9 @@ class Pivots(TextEnvironment[Asked]):
         if not turns.candidates:
             raise ValueError(f"{Path(file).name} holds no turns")
         self.verify = make_verifier(verifier_of(turns) if verifier is None else verifier)
-        self.turns = turns.candidates
+        # Copies were kept once, to be asked about once. They count here: else a situation that is
+        # always the same, such as the first of a task, would hardly be met.
+        self.turns = [one for one in turns.candidates for _ in range(1 + one.copies)]
         self.tasks = len(self.turns)
 
     def _begin(self, task: int, generator: np.random.Generator) -> Start[Asked]:  # noqa: ARG002

@@ -126,7 +126,8 @@ def profile(
 ) -> Profiled:
     """Ask for what is missing of K answers to each candidate, batch by batch.
 
-    Every batch is in the journal before the next is asked for.
+    Every batch is in the journal before the next is asked for. Candidates are asked about in the
+    order of their ids, which are hashes: with a limit, those that are done are a random sample.
 
     Args:
         candidates: whom to ask about.
@@ -150,7 +151,7 @@ def profile(
         known = {answer.key for answer in read_answers(path, reference)}
         missing = [
             (one, number, seed)
-            for one in candidates
+            for one in sorted(candidates, key=lambda one: one.id)
             for number in range(k)
             if (one.id, number, (seed := seed_of(one.id, number)), *_who(reference)) not in known
         ]

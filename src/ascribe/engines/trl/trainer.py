@@ -44,6 +44,7 @@ from ascribe.engines.numbers import episode_numbers, iteration_numbers
 from ascribe.engines.plan import seats, task_rows
 from ascribe.engines.player import Player
 from ascribe.engines.trl import batch as batches
+from ascribe.engines.trl import scores
 from ascribe.engines.trl.batch import Tensor, Tensors
 from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
 from ascribe.engines.trl.conversation import Conversing, whole_chat
@@ -467,6 +468,41 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 )
                 found[part, :length] = logprobs.float().cpu()
         return found
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        *,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """As TRL; on a processor without what nobody asks for."""
+        unwrapped = self.accelerator.unwrap_model(model)
+        if input_ids.device.type != "cpu" or compute_aux_loss or not scores.knows_how(unwrapped):
+            found: tuple[Tensor, Tensor | None, Tensor | None]
+            found = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size=batch_size,
+                compute_entropy=compute_entropy,
+                compute_aux_loss=compute_aux_loss,
+                **options,
+            )
+            return found
+        with self.accelerator.autocast():
+            parts = [
+                scores.score_completions(model, ids, mask, logits_to_keep, self.temperature)
+                for ids, mask in scores.pieces(input_ids, attention_mask, batch_size)
+            ]
+        logprobs, entropies = (torch.cat(one) for one in zip(*parts, strict=True))
+        return logprobs, entropies if compute_entropy else None, None
 
     def _parts(self, batch: Tensors) -> tuple[Tensor, ...]:
         """The rows of a batch, as many as fit in one pass; like lengths together."""
