@@ -2,14 +2,14 @@
 
 Every step is a command of ``ascribe``: 500 traces of goals of depth 1 and 2, their turns, a profile
 of 320 of them drawn at random (K = 8), selection, training with TRL by
-``examples/train/pivots_textcraft.yaml``; and supervised learning on all turns from the same start,
-half an epoch of them. Before and after, the model plays all goals of these depths that are in
-neither the traces nor the warm-up, twice each; answers sums in words, once each; and reads the
-first 100 solutions of GSM8K's test set. The last two were not trained on. ``perplexity`` is that
-of the solutions' tokens; its change is the factor by which it differs from that at the start, with
-the 95 % interval over questions. Other ``low`` and ``high`` are Wilson's intervals, for as many
-trials as there are goals or sums. ``turns`` are answers of the policy, those of the profile too.
-One run with one seed says little about one way of learning against another.
+``examples/train/pivots_textcraft.yaml``; and supervised learning on 480 turns from the same start.
+Before and after, the model plays all goals of these depths that are in neither the traces nor the
+warm-up, twice each; answers sums in words, once each; and reads the first 100 solutions of GSM8K's
+test set. The last two were not trained on. ``perplexity`` is that of the solutions' tokens; its
+change is the factor by which it differs from that at the start, with the 95 % interval over
+questions. Other ``low`` and ``high`` are Wilson's intervals, for as many trials as there are goals
+or sums. ``turns`` are answers of the policy, those of the profile too. One run with one seed says
+little about one way of learning against another.
 
     python benchmarks/learning_pivots_smollm2.py --warm warm --run runs/pivots --gsm8k test.jsonl
 
@@ -42,9 +42,10 @@ CONFIG = ROOT / "examples" / "train" / "pivots_textcraft.yaml"
 OPTIONS = {"split": "train", "depth": [1, 2], "inventory": True}
 VERIFIER = {"effect": {"environment": "textcraft", "options": OPTIONS, "style": "plain"}}
 TRACES, PROFILED, K = 500, 320, 8
-ITERATIONS, TURNS, TOKENS = 24, 6, 24
-COPIED, BATCH = 132, 8
-"""Updates of supervised learning and turns of each: half an epoch."""
+ITERATIONS, TURNS, TOKENS = 12, 6, 24
+COPIED, BATCH = 60, 8
+"""Updates of supervised learning and turns of each; a quarter of an epoch, and about the time that
+training on pivots takes."""
 READ = 100
 """Solutions of GSM8K."""
 SUM = "What is {} plus {}? Answer with the number alone."
@@ -113,7 +114,7 @@ def walk(folder: Path, warm: Path) -> None:
                           *(word for change in trained.items() for word in setting(*change))],
         "supervised": ["warmup", "--env", "pivots", "--model", str(warm), "--out", "supervised",
                        *(word for change in taught.items() for word in setting(*change)),
-                       "--episodes", str(2 * COPIED * BATCH), "--steps", str(COPIED),
+                       "--episodes", str(COPIED * BATCH), "--steps", str(COPIED),
                        "--batch", str(BATCH)],
     }  # fmt: skip
     for result, words in steps.items():

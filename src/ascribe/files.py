@@ -166,7 +166,7 @@ def table_to_arrow(table: StepTable) -> "pa.Table":
 
 def _read_parquet(path: Path, progress: Progress) -> Rollouts:
     with path.open("rb") as opened:
-        if _is_broken(opened):
+        if is_broken(opened):
             detail = f"{path.name} is not as it was written: its seal is broken"
             raise TableError([Problem(Kind.UNREADABLE_FILE, detail)])
         try:
@@ -219,7 +219,7 @@ def _write_parquet(table: "pa.Table", path: Path) -> None:
         file.write(whole[footer:])
 
 
-def _is_broken(file: IO[bytes]) -> bool:
+def is_broken(file: IO[bytes]) -> bool:
     """Whether a Parquet file has a seal that does not fit its other bytes."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))

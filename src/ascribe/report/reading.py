@@ -16,7 +16,7 @@ import numpy as np
 from ascribe.arrays import Bools, Floats, Ints
 from ascribe.columns import KNOWN_COLUMNS, TEXT_COLUMNS
 from ascribe.engines.dump import TRAINED
-from ascribe.files import SUFFIXES, Progress, _is_broken, read, table_from_arrow
+from ascribe.files import SUFFIXES, Progress, is_broken, read, table_from_arrow
 from ascribe.problems import Kind, Problem, TableError
 from ascribe.table import Coded, StepTable
 
@@ -89,7 +89,7 @@ def _read(path: Path, *, fingerprints: bool) -> tuple[StepTable, "pa.Table"]:
         return rollouts.table, rollouts.carried
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     with path.open("rb") as opened:
-        if _is_broken(opened):
+        if is_broken(opened):
             detail = f"{path.name} is not as it was written: its seal is broken"
             raise TableError([Problem(Kind.UNREADABLE_FILE, detail)])
     arrow = _columns_of_parquet(path, (*known, WON, ITERATION, TRAINED))
