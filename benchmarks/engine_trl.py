@@ -11,7 +11,8 @@ what comes out where both are ``grpo``: where it is far from 1, others kept the 
 the paired ratio says as little. ``step_ratio`` is not troubled by that: it compares ``bipace_q``'s
 iteration with itself, less what it spends in code that the other does not run (the capture, the
 bookkeeping around it, and its credit less the credit of ``grpo``). ``trl_ratio`` compares with
-TRL's GRPOTrainer on the same rows, in pairs too. Weights are random: they cost the same.
+TRL's GRPOTrainer on the same rows, in pairs too; on a processor that one scores the tokens of
+prompts as well. Weights are random: they cost the same.
 """
 
 import os

@@ -67,7 +67,7 @@ def main() -> None:
                   "supervised": folder / "supervised"}  # fmt: skip
         for name, model in models.items():
             tell_success(figures, name, folder, model)
-            after = losses(model, options.gsm8k)
+            after = before if name == "start" else losses(model, options.gsm8k)
             figures.emit(name, "perplexity", perplexity(after), "perplexity", "lower")
             if name != "start":
                 tell_change(figures, name, before, after)

@@ -1,7 +1,7 @@
 """Log-probabilities on a processor: of the tokens that were written, and of no others.
 
 Where there is no Triton, TRL's head multiplies every position of the prompt with the whole
-vocabulary too. With prompts twenty times as long as answers that is most of an update.
+vocabulary too. With prompts twenty times as long as answers that is a large part of an update.
 """
 
 import inspect
