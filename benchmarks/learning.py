@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from common import Figures
 
-from ascribe.rollout import Plan, Sampling, Setup, rollout, success
+from ascribe.rollout import Plan, Sampling, Setup, Success, rollout, success
 from ascribe.rollout.policies import TransformersPolicy
 
 ROOT = Path(__file__).parents[1]
@@ -88,18 +88,19 @@ def _tried(learning: Learning, config: dict[str, Any], folder: Path) -> Any:
     environment = config["environment"]
     options = {**environment["options"], "split": "eval", "depth": list(learning.depths)}
     setup = Setup("textcraft", options, environment["style"], "processes", 1)
-    count = setup.facts[0] or 0
     asked = config["rollout"]
-    plan = Plan(
-        count,
-        learning.repeats,
-        asked["max_turns"],
-        seed=1,
-        tasks=range(count),
-        sampling=Sampling(asked["temperature"], asked["top_p"], asked["max_tokens"]),
-    )
+    sampling = Sampling(asked["temperature"], asked["top_p"], asked["max_tokens"])
+    return play_all(folder, setup, learning.repeats, asked["max_turns"], sampling)
+
+
+def play_all(
+    folder: Path, setup: Setup, repeats: int, turns: int, sampling: Sampling
+) -> list[Success]:
+    """Success of a model at all tasks of an environment, in half precision."""
+    count = setup.facts[0] or 0
+    plan = Plan(count, repeats, turns, seed=1, tasks=range(count), sampling=sampling)
     policy = TransformersPolicy.load(folder, dtype="bfloat16")
-    with setup.open_pool(count * learning.repeats) as pool:
+    with setup.open_pool(count * repeats) as pool:
         return success(rollout(plan, pool, setup.agent, policy))
 
 

@@ -29,11 +29,12 @@ from typing import Any
 import arithmetic
 import common
 import torch
+from learning import play_all
 
 from ascribe.engines.metrics import read_metrics
 from ascribe.fingerprints.models import load_causal_lm, load_smollm2
-from ascribe.rollout import Plan, Sampling, Setup, rollout, success
-from ascribe.rollout.policies import Chat, TransformersPolicy
+from ascribe.rollout import Sampling, Setup
+from ascribe.rollout.policies import Chat
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
@@ -43,6 +44,7 @@ OPTIONS = {"split": "train", "depth": [1, 2], "inventory": True}
 VERIFIER = {"effect": {"environment": "textcraft", "options": OPTIONS, "style": "plain"}}
 TRACES, PROFILED, K = 500, 320, 8
 ITERATIONS, TURNS, TOKENS = 12, 6, 24
+SAMPLING = Sampling(max_tokens=TOKENS)
 COPIED, BATCH = 60, 8
 """Updates of supervised learning and turns of each; a quarter of an epoch, and about the time that
 training on pivots takes."""
@@ -145,24 +147,14 @@ def verified() -> list[str]:
 def play_goals(model: Path) -> list[tuple[str, Any]]:
     """Success on goals that are held out, by depth."""
     setup = Setup("textcraft", {**OPTIONS, "split": "eval"}, "plain", "processes", 1)
-    return [(f"goals, {one.family}", one) for one in played(model, setup, 2, TURNS)]
+    return [(f"goals, {one.family}", one) for one in play_all(model, setup, 2, TURNS, SAMPLING)]
 
 
 def play_sums(folder: Path, model: Path) -> list[tuple[str, Any]]:
     """Success on sums in words."""
     file = arithmetic.write_questions(folder / "sums.jsonl", 9, SUM)
     setup = Setup("maths", {"file": str(file), "judge": "number"}, "plain", "processes", 1)
-    return [("sums", played(model, setup, 1, 1)[-1])]
-
-
-def played(model: Path, setup: Setup, repeats: int, turns: int) -> list[Any]:
-    """All tasks, sampled as in training, in half precision."""
-    count = setup.facts[0] or 0
-    sampling = Sampling(max_tokens=TOKENS)
-    plan = Plan(count, repeats, turns, seed=1, tasks=range(count), sampling=sampling)
-    policy = TransformersPolicy.load(model, dtype="bfloat16")
-    with setup.open_pool(count * repeats) as pool:
-        return success(rollout(plan, pool, setup.agent, policy))
+    return [("sums", play_all(model, setup, 1, 1, SAMPLING)[-1])]
 
 
 def losses(model: Path | None, file: Path) -> list[tuple[float, int]]:

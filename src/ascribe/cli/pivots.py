@@ -12,7 +12,12 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
-from ascribe.cli.pivots_train import train_command
+from ascribe.cli.pivots_train import (
+    BatchOption,
+    ThresholdOption,
+    say_estimate,
+    train_command,
+)
 from ascribe.cli.rollout import (
     BackendOption,
     ContextOption,
@@ -24,7 +29,6 @@ from ascribe.cli.rollout import (
 from ascribe.pivots import (
     LAMBDA_DIFF,
     BrokenJournal,
-    Estimate,
     Extracted,
     Order,
     Play,
@@ -75,9 +79,6 @@ AnswersOption = Annotated[
 VerifierOption = Annotated[
     str,
     typer.Option(help='A verifier by name, or as JSON: {"any": ["tool_call", "shell"]}.'),
-]
-ThresholdOption = Annotated[
-    float, typer.Option(help="Keep turns with a mean reward below this (λ_diff).")
 ]
 KeptOption = Annotated[
     int | None, typer.Option("-k", help="Use the first K answers. Default: all there are.", min=1)
@@ -148,7 +149,7 @@ def profile_command(
     model: Annotated[str, typer.Option(help="A model folder, smollm2, or http://... of a server.")],
     answers: AnswersOption = None,
     k: Annotated[int, typer.Option("-k", help="Answers to each candidate.", min=1)] = 8,
-    batch: Annotated[int, typer.Option(help="Answers that are asked for at once.", min=1)] = 64,
+    batch: BatchOption = 64,
     limit: Annotated[
         int | None, typer.Option(help="Stop after so many answers; go on another time.", min=1)
     ] = None,
@@ -193,7 +194,7 @@ def profile_command(
     _or_wrong_call(lambda: (read_turns(candidates), order.reference))
     try:
         with _counter("answers") as count:
-            done = keep_profile(order, progress=count, told=_tell, waiting=_wait)
+            done = keep_profile(order, progress=count, told=say_estimate, waiting=_wait)
     except ProfilingFailed as error:
         screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
         screen.err.print(Text("The answers so far are kept; the same command goes on."))
@@ -317,11 +318,6 @@ def _counter(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=screen.err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, wanted: bar.update(task, completed=done, total=wanted)
-
-
-def _tell(estimate: Estimate) -> None:
-    if estimate.answers:
-        screen.err.print(Text(f"{estimate}."))
 
 
 def _wait() -> None:

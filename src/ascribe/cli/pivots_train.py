@@ -22,6 +22,11 @@ from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse, train_in_
 from ascribe.engines.train import train, verify
 from ascribe.pivots import LAMBDA_DIFF, Estimate, ProfilingFailed
 
+ThresholdOption = Annotated[
+    float, typer.Option(help="Keep turns with a mean reward below this (λ_diff).")
+]
+BatchOption = Annotated[int, typer.Option(help="Answers that are asked for at once.", min=1)]
+
 
 def train_command(
     config: ConfigArgument,
@@ -32,14 +37,12 @@ def train_command(
         typer.Option(help="Profile and select anew every so many iterations.", min=1),
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Answers to each candidate.", min=2)] = 8,
-    threshold: Annotated[
-        float, typer.Option(help="Keep turns with a mean reward below this (λ_diff).")
-    ] = LAMBDA_DIFF,
+    threshold: ThresholdOption = LAMBDA_DIFF,
     sample: Annotated[
         int | None,
         typer.Option(help="Profile so many candidates, drawn anew each time.", min=1),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Answers that are asked for at once.", min=1)] = 64,
+    batch: BatchOption = 64,
     backend: BackendOption = "transformers",
     dry_run: DryFlag = False,
     resume: ResumeFlag = False,
@@ -67,7 +70,7 @@ def train_command(
             verify(found, engine)
             try:
                 done = train_in_rounds(
-                    found, engine, rounds, resume=resume, estimated=_estimate, told=_tell
+                    found, engine, rounds, resume=resume, estimated=say_estimate, told=_tell
                 )
             except ProfilingFailed as error:
                 screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
@@ -80,7 +83,8 @@ def train_command(
         say_where(found)
 
 
-def _estimate(estimate: Estimate) -> None:
+def say_estimate(estimate: Estimate) -> None:
+    """What is left to ask for, if anything is."""
     if estimate.answers:
         screen.err.print(Text(f"{estimate}."))
 
