@@ -43,8 +43,8 @@ def in_process(tiny_folder: Path) -> Iterator[VllmPolicy]:
 
 
 @pytest.fixture(scope="module")
-def served(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPolicy]:
-    """vLLM's own server on the loopback interface, in a process of its own."""
+def server(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of vLLM's own server, on the loopback interface, in a process of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -62,13 +62,17 @@ def served(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         )
     try:
         _wait(process, f"http://127.0.0.1:{port}/health", log)
-        chat = load_chat(tiny_folder)
-        policy = ServerPolicy(f"http://127.0.0.1:{port}", chat, "tiny", limits=Limits(seconds=120))
-        yield policy
-        policy.close()
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def served(server: str, tiny_folder: Path) -> Iterator[ServerPolicy]:
+    policy = ServerPolicy(server, load_chat(tiny_folder), "tiny", limits=Limits(seconds=120))
+    yield policy
+    policy.close()
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
@@ -181,8 +185,8 @@ def test_more_prompts_than_are_read_at_once(tiny_folder: Path) -> None:
         policy.close()
 
 
-def test_the_server_refuses_what_it_does_not_know(served: ServerPolicy) -> None:
+def test_the_server_refuses_what_it_does_not_know(server: str, served: ServerPolicy) -> None:
     from ascribe.rollout.policies import ServerError
 
     with pytest.raises(ServerError, match="name one of the server's models: 'tiny'"):
-        ServerPolicy(f"http://127.0.0.1:{served._server._address.port}", served.chat, "huge")
+        ServerPolicy(server, served.chat, "huge")

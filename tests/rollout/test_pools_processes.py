@@ -179,12 +179,12 @@ def test_a_step_over_its_limit_is_ended(action: str) -> None:
 
 
 def test_the_limit_is_that_of_one_step() -> None:
-    with open_pool(workers=1, slots=3, step_limit=1.5) as pool:
+    with open_pool(workers=1, slots=3, step_limit=3.0) as pool:
         begin(pool)
-        answers = pool.step(dict.fromkeys(range(3), "wait 0.6"))
+        answers = pool.step(dict.fromkeys(range(3), "wait 1.2"))
         assert kinds(answers) == dict.fromkeys(range(3), "told")
-        assert kinds(pool.replay({0: (Begin(0), ["wait 0.6"] * 3)})) == {0: "told"}
-        assert 0.6 <= answers[0].seconds < 1.5
+        assert kinds(pool.replay({0: (Begin(0), ["wait 1.2"] * 3)})) == {0: "told"}
+        assert 1.2 <= answers[0].seconds < 3.0
 
 
 def test_a_reset_has_a_limit_of_its_own() -> None:
