@@ -68,6 +68,11 @@ def test_the_table_says_whose_a_default_is(file: Path) -> None:
         (("--set", "model.path=nowhere"), "model.path: there is no folder nowhere"),
         (("--set", "environment.name=tetris"), "environment: there is no environment"),
         (("--set", "recipe.name=magic"), "recipe: no recipe 'magic'"),
+        (("--set", "recipe.name=bipace_q"), "fingerprints.layer: bipace_q takes the policy's"),
+        (
+            ("--set", "model.lora.rank=8", "--set", "rollout.dtype=bfloat16"),
+            "rollout.dtype: a model with adapters samples with its own weights",
+        ),
         (("--engine", "magic"), "no engine 'magic'; there are: trl"),
     ],
 )
@@ -95,12 +100,43 @@ def test_a_folder_with_a_run_is_taken_up_or_left_alone(file: Path) -> None:
     out = file.parent / "out"
     out.mkdir()
     (out / "config.yaml").write_text(file.read_text() + "update: {seed: 3}\n")
+    (out / "metrics.jsonl").touch()
     code, output = run("train", file)
     assert code == 2
     assert "holds a run: resume it, or name another" in one_line(output)
     code, output = run("train", file, "--resume")
     assert code == 2
     assert "update.seed: was 3 in the run to resume" in one_line(output)
+
+
+def test_a_run_that_did_not_begin_leaves_its_folder_free(tmp_path: Path) -> None:
+    from ascribe.engines.train import _take_folder
+    from tests.engines.test_config import config
+
+    first, other = (config(output__folder=str(tmp_path), update__seed=seed) for seed in (1, 2))
+    for resume in (False, True):
+        _take_folder(first, resume=resume)
+        _take_folder(other, resume=resume)
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(ValueError, match="holds a run"):
+        _take_folder(other, resume=False)
+
+
+def test_iterations_may_change_where_the_learning_rate_is_constant(tmp_path: Path) -> None:
+    from ascribe.engines.train import _take_folder
+    from tests.engines.test_config import config
+
+    (tmp_path / "metrics.jsonl").touch()
+    for schedule, may in (("constant", True), ("cosine", False)):
+        given = {"output__folder": str(tmp_path), "update__schedule": schedule}
+        (tmp_path / "config.yaml").unlink(missing_ok=True)
+        _take_folder(config(**given, update__iterations=5), resume=True)
+        longer = config(**given, update__iterations=9)
+        if may:
+            _take_folder(longer, resume=True)
+        else:
+            with pytest.raises(ValueError, match=r"update\.iterations: was 5"):
+                _take_folder(longer, resume=True)
 
 
 def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:

@@ -85,6 +85,33 @@ def test_a_dry_run_needs_no_verl(tmp_path: Path) -> None:
         verify(replace(made, update=replace(made.update, layout="trajectory")), "verl")
 
 
+def test_what_verl_cannot_schedule_is_refused() -> None:
+    assert overrides(update__schedule="cosine")["actor_rollout_ref.actor.optim.lr_scheduler_type"]
+    with pytest.raises(Refused, match="on verl one of constant, cosine"):
+        overrides(update__schedule="linear")
+
+
+def test_weights_with_adapters_are_not_saved_as_a_whole_model() -> None:
+    name = "actor_rollout_ref.actor.checkpoint.save_contents"
+    assert "hf_model" in overrides()[name]
+    assert "hf_model" not in overrides(model__lora={"rank": 8})[name]
+
+
 def test_values_on_the_command_line() -> None:
     said = command({"a": True, "b": None, "c": ["x", 1], "d": "text", "e": 1e-6})[3:]
-    assert said == ["a=true", "b=null", 'c=["x", 1]', "d=text", "e=1e-06"]
+    assert said == ["a=true", "b=null", "c=[x,1]", "d=text", "e=1e-06"]
+
+
+VALUES = [
+    *({"a": 1, "b": {"c": "x=1"}}, ["a", "b, c", 1, None, True], 5e-7, True, None),
+    *("runs, v2", "run (1)", "my run", "a=b", "x[1]", "{x}", "~/x", "a:b", "$x", "pkg://a.b"),
+    *("it's", '"so"', "back\\slash", "end\\", "a\\'b"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_hydra_reads_what_was_meant(value: Any) -> None:
+    parser = pytest.importorskip("hydra.core.override_parser.overrides_parser", reason="needs verl")
+    (read,) = parser.OverridesParser.create().parse_overrides(command({"key": value})[3:])
+    assert not read.is_sweep_override()
+    assert read.value() == value

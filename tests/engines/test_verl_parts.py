@@ -145,6 +145,7 @@ def verl_config(config: Path, **changes: Any) -> Any:
         ({"trainer__test_freq": 5}, "there is no validation here"),
         ({"trainer__val_before_train": True}, "there is no validation here"),
         ({"actor_rollout_ref__rollout__max_model_len": None}, "must be given"),
+        ({"critic__enable": True}, "would learn for nothing"),
     ],
 )
 def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], said: str) -> None:

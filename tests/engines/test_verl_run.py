@@ -35,12 +35,15 @@ def test_two_ranks_and_two_servers(tiny: Path, tmp_path: Path) -> None:
         recipe__name="bipace_q",
         fingerprints__layer=-1,
         update__iterations=3,
-        update__minibatches=2,
+        update__minibatches=4,
         update__rows_per_pass=2,
         engine__verl={"trainer.n_gpus_per_node": 2},
     )
     lines = toys.train(config)
     assert_learned(lines, 3)
+    for number in (1, 2, 3):
+        found = shares(toys.given(config, number), ranks=2, parts=4)
+        assert max(found) - min(found) <= 1
     assert {"ascribe/singleton_share", "ascribe/rms/episode", "ascribe/rms/step"} <= lines[0].keys()
     toys.assert_credited(config)
     folder = tmp_path / "run"
@@ -51,6 +54,12 @@ def test_two_ranks_and_two_servers(tiny: Path, tmp_path: Path) -> None:
     rows = [row for row in toys.given(config, 3) if not row["padding"]]
     assert surprise(folder / "model", rows) > 1e-2, "the third update did not change the model"
     assert surprise(model, rows) < 1e-4
+
+
+def shares(rows: list[dict[str, Any]], ranks: int, parts: int) -> list[int]:
+    """How many rows of each part are learned from: verl gives a piece to each rank and cuts it."""
+    pieces = np.array([not row["padding"] for row in rows]).reshape(ranks, parts, -1)
+    return [int(count) for count in pieces.sum(axis=(0, 2))]
 
 
 def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
@@ -67,6 +76,26 @@ def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
         own = logprobs.gather(1, ids[0, 1:, None])[-len(row["responses"]) :, 0]
         found.append((own - torch.tensor(row["rollout_log_probs"])).abs().max().item())
     return max(found)
+
+
+def test_a_step_of_which_nothing_counts(tiny: Path, tmp_path: Path) -> None:
+    """No prompt fits into the context, so every episode is given up, and the run goes on."""
+    config = toys.write_config(tmp_path / "run.yaml", tiny, rollout__context=64)
+    (line,) = toys.train(config)
+    assert line["ascribe/given_up"] == 8
+    assert line["ascribe/rows"] == line["ascribe/missing"] == 0
+    assert "actor/pg_loss" not in line
+    before, after = ((each / "model.safetensors") for each in (tiny, tmp_path / "run" / "model"))
+    assert weights(before) == weights(after)
+
+
+def weights(file: Path) -> dict[str, list[float]]:
+    """All numbers, by name; one that is tied to another is left out."""
+    from safetensors.torch import load_file
+
+    return {
+        name: one.flatten().tolist() for name, one in load_file(file).items() if "head" not in name
+    }
 
 
 def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ class UpdateSection:
 
     iterations: int = key("rounds of playing and learning", 150, "verl-agent's examples")
     learning_rate: float = key("of AdamW", 1e-6, GIGPO)
-    schedule: Rate = key("of the learning rate", "constant", VERL)
+    schedule: Rate = key("of the learning rate; linear only with TRL", "constant", VERL)
     clip_low: float = key("a ratio of probabilities below 1 - this is clipped", 0.2, "PPO; verl")
     clip_high: float = key("a ratio above 1 + this is clipped", 0.2, "PPO; verl")
     kl: float = key(

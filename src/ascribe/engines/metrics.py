@@ -22,6 +22,8 @@ class Metrics:
         self.path = Path(folder) / NAME
         kept = [line for line in read_metrics(folder) if line["iteration"] <= done]
         self.path.write_text("".join(map(_line, kept)), encoding="utf-8")
+        self.seconds = float(kept[-1].get("seconds") or 0) if kept else 0.0
+        """How long the run had taken when the last of these lines was written."""
 
     def add(self, iteration: int, numbers: Mapping[str, Any]) -> None:
         """Write the numbers of an iteration, counted from 1."""

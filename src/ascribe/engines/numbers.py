@@ -45,6 +45,7 @@ LOGGED = {
     "rows": "rows in the update",
     "rows_skipped": "rows left out, for they have no advantage (TRL)",
     "rows_padded": "empty rows",
+    "missing": "episodes that raised, and left no row (verl)",
     "seconds/PHASE": "`rollout`, `logprobs`, `credit` and `update` (TRL; verl has `timing_s`)",
 }
 """What each number means, by its name without ``ascribe/``. A word in capitals stands for many."""

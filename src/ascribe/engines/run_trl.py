@@ -61,7 +61,7 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, metrics: Metrics, updates: int) -> None:
         self.metrics, self.updates = metrics, updates
-        self.began = time.perf_counter()
+        self.began = time.perf_counter() - metrics.seconds
 
     def on_log(
         self,

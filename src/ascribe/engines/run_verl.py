@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ LATEST = "latest_checkpointed_iteration.txt"
 
 
 def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG001 (read there anew)
-    """Train, and write the model to ``MODEL`` in the output folder.
+    """Train, and write the model to ``MODEL`` in the output folder, unless it has adapters.
 
     Raises:
         ImportError: without verl.
@@ -38,7 +39,8 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG00
     cpu = _without_gpu(config)
     write_config(_absolute(config), folder / RUN)
     overrides = verl_overrides(config, folder / RUN, start_folder(config), cpu=cpu)
-    overrides["trainer.resume_mode"] = "auto" if resume else "disable"
+    if resume:
+        overrides["trainer.resume_mode"] = "auto"
     overrides["hydra.run.dir"] = str(folder / "hydra")  # Hydra's own, not of verl's configuration
     words = command(overrides)
     said = " \\\n  ".join(map(shlex.quote, words))
@@ -46,7 +48,8 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG00
     done = subprocess.run(words, env=_environment(cpu), check=False)
     if done.returncode:
         raise EngineFailed(f"verl ended with code {done.returncode}; what it said stands above")
-    _publish(folder)
+    if config.model.lora is None:
+        _publish(folder)
 
 
 def _absolute(config: Config) -> Config:
@@ -61,15 +64,27 @@ def _absolute(config: Config) -> Config:
 
 
 def command(overrides: Mapping[str, Any]) -> list[str]:
-    """The command line; values are JSON where text would be read as something else."""
+    """The command line, with values as Hydra reads them."""
     said = [f"{name}={_value(value)}" for name, value in overrides.items()]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *said]
 
 
 def _value(value: Any) -> str:
-    if value is None:
-        return "null"
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_value(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_value, value)) + "]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    # Quotes would make a text of what is to be a number, so only where they are needed.
+    return _quoted(value) if re.search(r"[,=()\[\]{}'\"~:\\]", value) else value
+
+
+def _quoted(text: str) -> str:
+    """In Hydra's quotes, in which backslashes are doubled before a quote and nowhere else."""
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    tail = escaped[len(escaped.rstrip("\\")) :]
+    return f"'{escaped}{tail}'"
 
 
 def _without_gpu(config: Config) -> bool:

@@ -9,7 +9,9 @@ from typing import Any
 from ascribe.calibrate.setting import read_setting
 from ascribe.engines.config import Config, Keys, Refused, leaves
 from ascribe.engines.corrections import why_not
+from ascribe.engines.layer import fingerprint_layer
 from ascribe.engines.load import ConfigError, load_config
+from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.trl_arguments import grpo_arguments
 from ascribe.engines.verl_arguments import verl_overrides
 from ascribe.envs import MissingExtra
@@ -23,13 +25,14 @@ ENGINES = {"trl": "ascribe.engines.run_trl", "verl": "ascribe.engines.run_verl"}
 MODEL = "model"
 """Folder of the model at the end, inside the output folder."""
 
+ITERATIONS: Keys = ("update", "iterations")
 MAY_CHANGE: tuple[Keys, ...] = (
     ("output",),
-    ("update", "iterations"),
     ("environment", "pool"),
     ("environment", "workers"),
 )
-"""Keys that a run may have otherwise when it is taken up again: they do not change the updates."""
+"""Keys that a run may have otherwise when it is taken up again: they do not change the updates.
+So do the iterations, if the learning rate is constant."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Chosen:
 
     recipe: Recipe
     layer: int | None
-    """Decoder block that fingerprints are taken from."""
+    """Decoder block that fingerprints are taken from; None if the recipe needs none."""
 
 
 class EngineFailed(RuntimeError):  # noqa: N818 (named for what happened)
@@ -97,7 +100,11 @@ def choose(config: Config) -> Chosen:
     changes = {} if radius is None else {"radius": radius}
     if changes and "radius" in config.recipe.parameters:
         raise Refused("fingerprints.radius", "is given, and recipe.parameters.radius too")
-    return Chosen(config.recipe.recipe(**changes), layer)
+    recipe = config.recipe.recipe(**changes)
+    try:
+        return Chosen(recipe, fingerprint_layer(recipe, layer))
+    except ValueError as error:
+        raise Refused("fingerprints.layer", str(error)) from error
 
 
 def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:
@@ -133,10 +140,13 @@ def is_first_process() -> bool:
 
 
 def _take_folder(config: Config, *, resume: bool) -> None:
-    """Write the config to the output folder, unless there is a run that this is not."""
+    """Write the config to the output folder, unless there is a run that this is not.
+
+    A folder without metrics is of a run that was refused, or failed before its first iteration.
+    """
     folder = Path(config.output.folder)
     record = folder / "config.yaml"
-    if record.exists():
+    if record.exists() and (folder / METRICS).exists():
         if not resume:
             raise Refused("output.folder", f"{folder} holds a run: resume it, or name another")
         _same_run(config, record)
@@ -162,7 +172,7 @@ def _same_run(config: Config, record: Path) -> None:
     other = [
         keys
         for keys in sorted(before.keys() | now.keys())
-        if before.get(keys) != now.get(keys) and not _may_change(keys)
+        if before.get(keys) != now.get(keys) and not _may_change(keys, config)
     ]
     if other:
         raise ConfigError(
@@ -170,7 +180,9 @@ def _same_run(config: Config, record: Path) -> None:
         )
 
 
-def _may_change(keys: Keys) -> bool:
+def _may_change(keys: Keys, config: Config) -> bool:
+    if keys == ITERATIONS:  # other courses of the learning rate end with them
+        return config.update.schedule == "constant"
     return any(keys[: len(free)] == free for free in MAY_CHANGE)
 
 

@@ -50,6 +50,8 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         Refused: if the episodes cannot be split evenly, or ``engine.trl`` says what a key says.
     """
     update, rollout, output = config.update, config.rollout, config.output
+    if config.model.lora is not None and rollout.dtype not in {None, config.model.dtype}:
+        raise Refused("rollout.dtype", "a model with adapters samples with its own weights")
     parts = _parts(config, processes)
     arguments = {
         "output_dir": output.folder,

@@ -16,11 +16,15 @@ them, so it is not what the model can."""
 
 TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
+SCHEDULES = ("constant", "cosine")
+"""Courses of the learning rate that verl's FSDP knows."""
+
 SAID_ELSEWHERE = {
     "actor_rollout_ref.actor.clip_ratio_high": "update.clip_high",
     "actor_rollout_ref.actor.clip_ratio_low": "update.clip_low",
     "actor_rollout_ref.actor.grad_clip": "update.max_grad_norm",
     "actor_rollout_ref.actor.kl_loss_coef": "update.kl",
+    "actor_rollout_ref.actor.optim.clip_grad": "update.max_grad_norm",
     "actor_rollout_ref.actor.optim.lr": "update.learning_rate",
     "actor_rollout_ref.actor.optim.lr_scheduler_type": "update.schedule",
     "actor_rollout_ref.actor.ppo_epochs": "update.epochs",
@@ -37,6 +41,7 @@ SAID_ELSEWHERE = {
     "data.max_response_length": "rollout.max_tokens",
     "data.train_batch_size": "rollout.groups",
     "trainer.default_local_dir": "output.folder",
+    "trainer.resume_mode": "--resume",
     "trainer.save_freq": "output.save_every",
     "trainer.total_training_steps": "update.iterations",
 }
@@ -59,6 +64,8 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         raise Refused("update.layout", "on verl rows are steps")
     if config.model.lora is not None and config.model.lora.agents:
         raise Refused("model.lora.agents", "on verl a team shares its weights; leave it empty")
+    if config.update.schedule not in SCHEDULES:
+        raise Refused("update.schedule", f"on verl one of {', '.join(SCHEDULES)}")
     refuse_said_elsewhere("verl", config.engine.verl, SAID_ELSEWHERE)
     found = _data(config, run_file) | _actor(config, model) | _rollout(config) | _trainer(config)
     if cpu:
@@ -106,7 +113,7 @@ def _actor(config: Config, model: Path) -> dict[str, Any]:
         # Rows are steps, of which there are never fewer than groups: parts are made by minibatches.
         "actor.ppo_mini_batch_size": config.rollout.groups,
         "actor.data_loader_seed": update.seed,
-        "actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        "actor.checkpoint.save_contents": _saved(config),
         # What is saved for others to read is not read again.
         "actor.checkpoint.load_contents": ["model", "optimizer", "extra"],
         "rollout.log_prob_micro_batch_size_per_gpu": update.rows_per_pass,
@@ -118,6 +125,12 @@ def _actor(config: Config, model: Path) -> dict[str, Any]:
         found["model.lora_rank"], found["model.lora_alpha"] = lora.rank, lora.alpha
         found["model.target_modules"] = list(lora.targets) or "all-linear"
     return _together(found)
+
+
+def _saved(config: Config) -> list[str]:
+    # With adapters verl would save weights under names by which nobody finds them.
+    whole = [] if config.model.lora else ["hf_model"]
+    return ["model", "optimizer", "extra", *whole]
 
 
 def _together(found: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +166,7 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.v1.trainer_mode": "ascribe",
         "trainer.total_training_steps": config.update.iterations,
         "trainer.total_epochs": 1,
+        "trainer.resume_mode": "disable",
         "trainer.save_freq": output.save_every or -1,
         "trainer.max_actor_ckpt_to_keep": output.keep,
         "trainer.default_local_dir": str(folder / "checkpoints"),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from ascribe.engines.verl.run_file import Run
 
 
@@ -34,6 +36,12 @@ def refuse(config: Any, run: Run) -> None:
         "again; set it to False": bool(config.data.shuffle),
         "trainer.test_freq and trainer.val_before_train: there is no validation here; use ascribe "
         "eval on a checkpoint": config.trainer.test_freq > 0 or config.trainer.val_before_train,
+        "critic.enable: the baseline is the recipe's; a critic would learn for nothing": bool(
+            OmegaConf.select(config, "critic.enable")
+        ),
+        "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
+            run.chosen.layer is not None and _sequence_parallel(config) > 1
+        ),
         "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
         "algorithm.rollout_correction.bypass_mode: fingerprints come from the pass that it leaves "
         "out": run.chosen.layer is not None and _bypasses(algorithm),
@@ -41,6 +49,13 @@ def refuse(config: Any, run: Run) -> None:
     found = [why for why, is_so in wrong.items() if is_so]
     if found:
         raise ValueError("\n".join(found))
+
+
+def _sequence_parallel(config: Any) -> int:
+    """Ranks that share a sequence, by verl's key or by its older name."""
+    places = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.actor")
+    names = [f"{place}.ulysses_sequence_parallel_size" for place in places]
+    return max(int(OmegaConf.select(config, name, default=1)) for name in names)
 
 
 def _bypasses(algorithm: Any) -> bool:

@@ -1,12 +1,11 @@
 """The run that a verl process belongs to: the config that ``data.train_files`` names."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config
-from ascribe.engines.layer import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.train import Chosen, choose
 
@@ -23,8 +22,7 @@ class Run:
 def read_run(path: str) -> Run:
     """The run of a config file; a process reads it once."""
     config = load_config(path).config
-    chosen = choose(config)
-    return Run(config, replace(chosen, layer=fingerprint_layer(chosen.recipe, chosen.layer)))
+    return Run(config, choose(config))
 
 
 def run_of(verl_config: Any) -> Run:

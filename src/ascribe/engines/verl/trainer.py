@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import transfer_queue
 from omegaconf import open_dict
+from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
@@ -20,6 +21,7 @@ from ascribe.engines.metrics import Metrics
 from ascribe.engines.numbers import iteration_numbers
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
 from ascribe.engines.verl.estimator import credited
+from ascribe.engines.verl.parts import dealt, parts_of
 from ascribe.engines.verl.refusals import refuse
 from ascribe.engines.verl.run_file import run_of
 from ascribe.engines.verl.travel import FIELD, Arrived, unpack
@@ -32,14 +34,16 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     """PPOTrainerSync that credits each step of an episode by a recipe.
 
     Rows are steps, so a batch has another number of them each time. They are learned from in
-    ``update.minibatches`` equal parts. Rows that verl adds to make the parts equal, and rows of
-    groups that do not count, have no token to learn from and enter no statistic.
+    ``update.minibatches`` parts, each with its share of the rows that count. Rows that verl adds to
+    make the parts equally long, and rows of groups that do not count, have no token to learn from
+    and enter no statistic.
     """
 
     def __init__(self, config: Any) -> None:
         self.run = run_of(config)
         refuse(config, self.run)
         self._history: History = None
+        self._learned = 0
         with open_dict(config):  # from here on this is the synchronous trainer
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
@@ -59,7 +63,11 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps > 0:
-            self._history = load_history(self.run.chosen.recipe, self._checkpoint())
+            trainer = self.config.trainer
+            given = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
+            self._history = load_history(
+                self.run.chosen.recipe, Path(given) if given else self._checkpoint()
+            )
 
     def _checkpoint(self) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
@@ -79,27 +87,55 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         arrived = self._arrived(batch)
-        if arrived.given_up and self.run.config.rollout.failures.stop:
-            raise RolloutFailed(arrived.given_up[0])
+        missing = self._missing(arrived)
+        if self.run.config.rollout.failures.stop:
+            if arrived.given_up:
+                raise RolloutFailed(arrived.given_up[0])
+            if missing:
+                raise RuntimeError(f"{missing} episodes raised; what they said stands above")
         iteration = self._credited(batch, arrived)
         self._history = iteration.handed_on(self._history)
         advantage, counts = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.bool_)
         advantage[arrived.rows] = iteration.advantage
         counts[arrived.rows] = iteration.counts
         self._mute(batch, ~counts)
-        padded = sum(map(_is_padding, batch.tags))
-        with credited(advantage):
-            found = super()._compute_advantage(batch, metrics)
-        for tag, count in zip(found.tags, counts, strict=True):
-            tag["is_padding"] = tag.get("is_padding", False) or not count
         metrics.update(iteration_numbers(iteration))
-        metrics["ascribe/rows"] = int(counts.sum())
-        metrics["ascribe/rows_padded"] = padded
+        metrics["ascribe/rows"] = self._learned = int(counts.sum())
+        metrics["ascribe/rows_padded"] = sum(map(_is_padding, batch.tags))
+        metrics["ascribe/missing"] = missing
         config = self.run.config
         if config.output.rollouts:
             folder = Path(config.output.folder) / "rollouts"
             dump(iteration, folder, self.global_steps - 1, config.rollout.states)
+        if not counts.any():
+            return self._without_advantages(batch)
+        with credited(advantage):
+            found = super()._compute_advantage(batch, metrics)
+        for tag, count in zip(found.tags, counts, strict=True):
+            tag["is_padding"] = tag.get("is_padding", False) or not count
+        parts = parts_of(self._learned, config.update.minibatches)
+        # Dealt in the order of names, not of arrival: early rows are those of short episodes.
+        learned = arrived.rows[iteration.counts].tolist()
+        found.reorder(dealt(learned, len(found), self._ranks(), parts).tolist())
         return found
+
+    def _without_advantages(self, batch: Any) -> Any:
+        """An iteration of which no row counts: its rows are told of, and not learned from."""
+        mask = self._get(batch, "response_mask")["response_mask"]
+        nothing = torch.zeros_like(mask, dtype=torch.float32)
+        fields = TensorDict({"advantages": nothing, "returns": nothing}, batch_size=len(batch))
+        return transfer_queue.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=fields
+        )
+
+    def _missing(self, arrived: Arrived) -> int:
+        """Episodes of which verl has no row, since they raised."""
+        rollout = self.run.config.rollout
+        came = [*arrived.trajectories, *arrived.given_up]
+        return rollout.groups * rollout.size - sum(one.corrects is None for one in came)
+
+    def _ranks(self) -> int:
+        return max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
 
     def _arrived(self, batch: Any) -> Arrived:
         fields = self._get(batch, "extra_fields")["extra_fields"]
@@ -171,12 +207,14 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """One update for each part of the rows."""
-        actor, parts = self.config.actor_rollout_ref.actor, self.run.config.update.minibatches
-        real = sum(not _is_padding(tag) for tag in batch.tags)
+        if self._learned == 0:
+            return batch
+        actor = self.config.actor_rollout_ref.actor
+        parts = parts_of(self._learned, self.run.config.update.minibatches)
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
-            # Means over rows are over the real ones.
-            global_batch_size=max(1, real // parts),
+            # Means over rows are over the real ones: so many are in a part, or one more or less.
+            global_batch_size=self._learned / parts,
             mini_batch_size=len(batch) // parts,
             epochs=actor.ppo_epochs,
             seed=actor.data_loader_seed,
