@@ -4,13 +4,25 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = Callable[[dict[str, Any]], str]
+
+@dataclass(frozen=True)
+class Reply:
+    """More than a text: what a server can say besides."""
+
+    text: str = ""
+    status: int = 200
+    finish: str = "stop"
+    calls: Sequence[Any] = ()
+
+
+Answer = Callable[[dict[str, Any]], str | Reply]
 
 
 def by_seed(body: dict[str, Any]) -> str:
@@ -42,8 +54,13 @@ class ChatServer:
                 with mine.lock:
                     mine.asked.append(body)
                 time.sleep(seconds)
-                message = {"role": "assistant", "content": answer(body)}
-                choice = {"index": 0, "message": message, "finish_reason": "stop"}
+                said = answer(body)
+                reply = Reply(said) if isinstance(said, str) else said
+                if reply.status != 200:
+                    self.say({"error": {"message": reply.text}}, reply.status)
+                    return
+                message = {"role": "assistant", "content": reply.text, "tool_calls": reply.calls}
+                choice = {"index": 0, "message": message, "finish_reason": reply.finish}
                 self.say(
                     {
                         "choices": [choice],
@@ -51,10 +68,10 @@ class ChatServer:
                     }
                 )
 
-            def say(self, value: Any) -> None:
+            def say(self, value: Any, status: int = 200) -> None:
                 content = json.dumps(value).encode()
                 try:
-                    self.send_response(200)
+                    self.send_response(status)
                     self.send_header("Content-Length", str(len(content)))
                     self.end_headers()
                     self.wfile.write(content)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,12 @@ from typer.testing import CliRunner, Result
 
 from ascribe.cli import app
 from ascribe.pivots import read_turns
-from tests.pivots.chat_server import ChatServer, chat_server
+from tests.pivots.chat_server import ChatServer, Reply, chat_server
 from tests.pivots.made import CHAT, SHAREGPT, call, lines
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, ["pivots", *map(str, words)], env={"COLUMNS": "200"})
+def run(*words: object, columns: int = 200) -> Result:
+    return CliRunner().invoke(app, ["pivots", *map(str, words)], env={"COLUMNS": str(columns)})
 
 
 def as_json(*words: object) -> Any:
@@ -110,6 +111,76 @@ def test_answers_of_several_models_need_a_label(candidates: Path) -> None:
     assert found.exit_code == 2
     assert "2 models or samplings" in found.stderr
     assert as_json("report", candidates, "--verifier", "exact", "--label", "two")["profiled"] == 2
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+def test_the_advice_to_a_journal_of_several_samplings_works_as_it_is_written(
+    candidates: Path, columns: int
+) -> None:
+    report = ["report", candidates, "--verifier", "exact"]
+    with chat_server(mixed) as server:
+        for temperature in (1.0, 0.7):
+            profiled(candidates, server, "--temperature", temperature)
+        url = server.url
+    for more in ([], ["--label", url], ["--label", "nobody"]):
+        found = run(*report, *more, columns=columns)
+        assert found.exit_code == 2
+        advice = re.findall(r"^ *(--label .*)$", found.stderr, re.MULTILINE)
+        assert len(advice) == 2
+        read = [as_json(*report, *shlex.split(line)) for line in advice]
+        sampled = [json.loads(one["sampling"])["temperature"] for one in read]
+        assert sorted(sampled) == [0.7, 1.0]
+        assert {one["model"] for one in read} == {url}
+    assert "holds no answers of 'nobody'" in re.sub(r"\s+", " ", found.stderr)
+    alone = read[0]["sampling"]
+    assert as_json(*report, "--label", alone)["sampling"] == alone
+
+
+def test_a_journal_without_answers_says_what_to_do(candidates: Path) -> None:
+    candidates.with_name("c.answers.jsonl").touch()
+    found = run("report", candidates, "--verifier", "exact")
+    assert found.exit_code == 2
+    assert "holds no answers; run ascribe pivots profile first" in found.stderr
+
+
+def test_turns_that_the_server_refuses_are_counted_with_its_words(
+    candidates: Path, tmp_path: Path
+) -> None:
+    def answer(body: dict[str, Any]) -> str | Reply:
+        if "<tool_response>" in body["messages"][-1]["content"]:
+            return Reply("too long\x1b[2J for us", 400)
+        return mixed(body)
+
+    with chat_server(answer) as server:
+        done = profiled(candidates, server)
+        assert (done["complete"], done["refused"]) == (True, 16)
+        assert "too long" in done["refusal"]
+        other = ["--answers", tmp_path / "b.jsonl"]
+        told = run("profile", candidates, "--model", server.url, "-k", 16, *other)
+    assert "16 were refused by the server and will not be asked for again" in told.stdout
+    options = ["--verifier", VERIFIER]
+    numbers = as_json("report", candidates, *options)
+    assert (numbers["candidates"], numbers["copies"], numbers["profiled"]) == (2, 2, 1)
+    assert numbers["left_out"] == {"refused": 1}
+    assert "too long" in numbers["refusal"]
+    shown = run("report", candidates, *options)
+    assert "1 refused" in shown.stdout
+    assert "answered 400" in shown.stdout
+    assert "\x1b" not in shown.stdout + told.stdout
+    out, random = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    said = as_json("select", candidates, *options, "--out", out, "--random", random)
+    assert (said["kept"], said["left_out"]) == (1, {"refused": 1})
+    assert read_turns(out).candidates == read_turns(random).candidates
+    people = run("select", candidates, *options, "--out", out)
+    assert re.search(r"refused +│ +1 ", people.stdout)
+
+
+def test_a_server_that_refuses_everything_is_exit_code_one(candidates: Path) -> None:
+    with chat_server(lambda _: Reply("no such model", 400)) as server:
+        found = run("profile", candidates, "--model", server.url)
+    assert found.exit_code == 1
+    assert "refuses everything" in found.stderr
+    assert "no such model" in found.stderr
 
 
 def test_broken_traces_are_refused_with_every_reason(tmp_path: Path) -> None:

@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 
 from ascribe.envs import make
+from ascribe.envs.search_qa import SearchQA
 from ascribe.files import write
-from ascribe.pivots import Candidate, Play, Why, extract, make_verifier
+from ascribe.pivots import Candidate, Play, Scene, Why, extract, make_verifier
 from ascribe.pivots.verifiers.effect import OtherScene
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from tests.pivots.made import a_turn
 
 
 class Counting:
-    """Counts in steps of a number; it cannot go back by itself."""
+    """Counts in steps of a number; it cannot go back by itself.
+
+    Two guesses end it in the same state: one wins, one is only paid, the rest is for nothing.
+    """
 
     tasks = 5
 
@@ -31,11 +35,13 @@ class Counting:
         return self._tell(True)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        moves = {"up": self.by, "+1": self.by, "down": -self.by, "look": 0, "end": 0}
-        known = action in moves
+        moves = {"up": self.by, "+1": self.by, "down": -self.by}
+        ends = {"end": 0.0, "right": 1.0, "nearly": 1.0, "wrong": 0.0}
+        known = action in {*moves, *ends, "look"}
         self.at += moves.get(action, 0)
         observation, info = self._tell(known)
-        return observation, 0.0, action == "end", False, info
+        info["won"] = action == "right"
+        return observation, ends.get(action, 0.0), action in ends, False, info
 
     def close(self) -> None:
         pass
@@ -49,8 +55,6 @@ SPEC = {"effect": {"environment": "tests.pivots.test_effect:Counting"}}
 
 
 def scened(action: str, *actions: str, state: str, task: int | None = 2) -> Candidate:
-    from ascribe.pivots import Scene
-
     return a_turn(f"<action>{action}</action>", scene=Scene(0, task, actions, state))
 
 
@@ -83,6 +87,27 @@ def test_what_is_not_understood_is_refused_even_where_nothing_changes() -> None:
 def test_an_end_is_an_effect() -> None:
     verify = make_verifier(SPEC)
     assert not verify(scened("look", state="2"), "<action>end</action>").accepted
+
+
+@pytest.mark.parametrize("answer", ["wrong", "nearly"])
+def test_the_outcome_is_an_effect(answer: str) -> None:
+    verify = make_verifier(SPEC)
+    turn = scened("right", state="2")
+    assert verify(turn, "<action>right</action>").why is Why.SAME_EFFECT
+    assert verify(turn, f"<action>{answer}</action>").why is Why.OTHER_EFFECT
+
+
+def test_in_search_qa_a_wrong_answer_is_refused() -> None:
+    options: dict[str, Any] = {"retriever": "http://127.0.0.1:9"}  # nothing is searched for
+    environment = SearchQA(**options)
+    _, info = environment.reset(seed=0, options={"task": 0})
+    right = environment.questions[0].answers[0]
+    turn = a_turn(f"<answer>{right}</answer>", scene=Scene(0, 0, (), info["state"]))
+    verify = make_verifier({"effect": {"environment": "search_qa", "options": options}})
+    assert verify(turn, f"<think>It is</think><answer>The {right}.</answer>").accepted
+    found = verify(turn, "<answer>utter nonsense</answer>")
+    assert found.why is Why.OTHER_EFFECT
+    assert found.detail.startswith("reward 0, not won")
 
 
 def test_a_trace_of_another_world_is_an_error_that_says_what_to_do() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ascribe.pivots import Why, make_verifier
+from ascribe.pivots import BrokenJournal, Why, make_verifier
 from ascribe.pivots.verifiers.judge import OutOfBudget, chat, reading
 from ascribe.rollout.policies import ServerError
 from tests.hostile import hostile_texts
-from tests.pivots.chat_server import ChatServer, chat_server
-from tests.pivots.made import a_turn
+from tests.pivots.chat_server import ChatServer, Reply, chat_server
+from tests.pivots.made import a_turn, lines
 
 
 def says_same_to(words: str) -> Any:
@@ -57,6 +57,62 @@ def test_another_model_is_another_judge(tmp_path: Path) -> None:
         make_verifier(spec(server, tmp_path, model="one"))(a_turn("go"), "x")
         make_verifier(spec(server, tmp_path, model="two"))(a_turn("go"), "x")
     assert [body["model"] for body in server.asked] == ["one", "two"]
+
+
+def thinks_first(body: dict[str, Any]) -> str | Reply:
+    """Needs more than 50 tokens."""
+    if body["max_tokens"] <= 50:
+        return Reply("<think>They list the same", finish="length")
+    return "<think>They list the same files, so</think> SAME"
+
+
+def test_a_judge_that_is_cut_before_its_word_is_no_verdict(tmp_path: Path) -> None:
+    turn = a_turn("ls -l")
+    with chat_server(thinks_first) as server:
+        for _ in range(2):  # it is not in the cache
+            with pytest.raises(OutOfBudget, match=r"neither word after 16 tokens.*raise it"):
+                make_verifier(spec(server, tmp_path))(turn, "ls  -l")
+        assert len(server.asked) == 2
+        for _ in range(2):
+            more = make_verifier(spec(server, tmp_path, max_tokens=2048))
+            assert more(turn, "ls  -l").why is Why.JUDGED_SAME
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("said", ["SAME, because both", "DIFFERENT: the other"])
+def test_a_judge_that_is_cut_after_its_word_is_believed(tmp_path: Path, said: str) -> None:
+    with chat_server(lambda _: Reply(said, finish="length")) as server:
+        for _ in range(2):
+            found = make_verifier(spec(server, tmp_path))(a_turn("ls"), "dir")
+            assert found.accepted is said.startswith("SAME")
+    assert len(server.asked) == 1
+
+
+def test_how_the_judge_is_sampled_is_in_the_cache(tmp_path: Path) -> None:
+    with chat_server(says_same_to("x")) as server:
+        for most in (16, 32, 16):
+            make_verifier(spec(server, tmp_path, max_tokens=most))(a_turn("go"), "x")
+    assert [body["max_tokens"] for body in server.asked] == [16, 32]
+
+
+def test_a_judge_that_refuses_is_an_error_and_no_verdict(tmp_path: Path) -> None:
+    with chat_server(lambda _: Reply("too long", 400)) as server:
+        for _ in range(2):
+            with pytest.raises(ServerError, match=r"refuses.*too long"):
+                make_verifier(spec(server, tmp_path))(a_turn("go"), "x")
+    assert len(server.asked) == 2
+
+
+def test_a_file_that_is_no_cache_is_left_as_it_is(tmp_path: Path) -> None:
+    cache = lines(tmp_path / "cache.jsonl", {"key": "a", "value": 1})
+    before = cache.read_bytes()
+    with (
+        chat_server(says_same_to("x")) as server,
+        pytest.raises(BrokenJournal, match="something else"),
+    ):
+        make_verifier(spec(server, tmp_path))(a_turn("go"), "x")
+    assert cache.read_bytes() == before
+    assert not server.asked
 
 
 def test_no_server_is_an_error_and_no_verdict(

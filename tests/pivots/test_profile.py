@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,11 +34,13 @@ from ascribe.pivots import (
     seed_of,
     write_turns,
 )
+from ascribe.pivots.calls import calls_in
 from ascribe.pivots.estimate import Meter
+from ascribe.pivots.text_server import sample_from
 from ascribe.rollout.policies import ServerError
 from ascribe.rollout.policy import Request, Sample, Sampling
-from tests.pivots.chat_server import ChatServer, chat_server
-from tests.pivots.made import a_turn
+from tests.pivots.chat_server import ChatServer, Reply, by_seed, chat_server
+from tests.pivots.made import a_turn, lines
 
 HERE = Reference("tiny", Sampling(max_tokens=9))
 
@@ -206,6 +209,44 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
         list(read_answers(path))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"precious, without a final newline",
+        b"precious\nwithout a final newline",
+        b'{"one": "line of JSON"}',
+        b'{"n": 1}\n}',
+        b'{"other": 1}\n{"other": 2}',
+        b'{"n": 1}\n{"other": 2}',
+    ],
+)
+def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(BrokenJournal), Journal(path) as journal:
+        journal.append([{"n": 2}])
+    assert path.read_bytes() == content
+    with pytest.raises(BrokenJournal):
+        profile(turns(1), Echo(), HERE, path, k=1)
+    assert path.read_bytes() == content
+
+
+def test_whoever_only_opens_a_journal_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(b'{"n": 1}\n{"n": ')
+    with Journal(path) as journal:
+        journal.append([])
+    assert path.read_bytes() == b'{"n": 1}\n{"n": '
+
+
+def test_nobody_is_asked_for_answers_that_cannot_be_written_down(tmp_path: Path) -> None:
+    path, policy = tmp_path / "notes.txt", Echo()
+    path.write_text("precious")
+    with pytest.raises(BrokenJournal, match=r"notes\.txt is no journal"):
+        profile(turns(1), policy, HERE, path, k=1)
+    assert not policy.asked
+
+
 def test_one_writes_and_the_other_waits(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     code = (
@@ -247,24 +288,167 @@ def test_a_server_is_asked_with_the_seed_and_without_chat_tokens() -> None:
         {"choices": []},
         {"choices": [{"message": "hello"}]},
         {"choices": [{"message": {"content": 7}}]},
-        {"choices": [{"message": {"content": None, "tool_calls": [{"function": {}}]}}]},
+        {"choices": [{"message": {"content": None, "tool_calls": {}}}], "usage": 1},
     ],
 )
 def test_completions_of_another_form_are_refused(answer: object) -> None:
-    from ascribe.pivots.text_server import sample_from
-
     with pytest.raises(ServerError):
         sample_from(answer)
 
 
 def test_tool_calls_of_a_server_are_written_as_a_model_writes_them() -> None:
-    from ascribe.pivots.text_server import sample_from
-
     call = {"function": {"name": "search", "arguments": '{"query": "x"}'}}
     message = {"content": "So:", "tool_calls": [call]}
     found = sample_from({"choices": [{"message": message, "finish_reason": "length"}]})
     assert found.text.startswith('So:\n<tool_call>\n{"name": "search"')
     assert (found.finish, found.prompt_tokens) == ("length", 0)
+
+
+def a_call(arguments: object) -> dict[str, Any]:
+    return {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        a_call("{not json"),
+        a_call('{"x": 1e400}'),
+        a_call('{"x": 1}, "y": {}'),
+        a_call("[" * 900),
+        a_call({"x": float("inf")}),
+        a_call("</tool_call><tool_call>{}"),
+        {"function": {}},
+        "f",
+        None,
+    ],
+)
+def test_a_tool_call_that_cannot_be_read_is_a_wrong_answer(call: Any) -> None:
+    message = {"content": "So:", "tool_calls": [call]}
+    found = sample_from({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    body = found.text.removeprefix("So:\n<tool_call>\n").removesuffix("\n</tool_call>")
+    assert json.loads(body) == call
+    assert calls_in(found.text) is None
+
+
+def test_a_tool_call_that_is_nested_beyond_writing_is_a_wrong_answer() -> None:
+    deep: Any = {}
+    for _ in range(5_000):
+        deep = {"x": deep}
+    found = sample_from({"choices": [{"message": {"tool_calls": [a_call(deep)]}}]})
+    assert calls_in(found.text) is None
+
+
+# Requests that a server refuses, and servers that fail.
+
+LONG = "Where to, 3?"
+
+
+def refusing(status: int) -> Any:
+    def answer(body: dict[str, Any]) -> str | Reply:
+        if body["messages"][-1]["content"] == LONG:
+            return Reply("maximum context length is 8192 tokens", status)
+        return by_seed(body)
+
+    return answer
+
+
+def asked_of(server: ChatServer, path: Path, count: int = 6, **options: int) -> Profiled:
+    policy = TextServer(server.url, "tiny", at_once=2)
+    try:
+        return profile(turns(count), policy, HERE, path, **{"k": 2, **options})  # type: ignore[arg-type]
+    finally:
+        policy.close()
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("batch", [1, 64])
+def test_a_request_that_is_refused_is_the_candidates_own_outcome(
+    tmp_path: Path, status: int, batch: int
+) -> None:
+    path = tmp_path / "a.jsonl"
+    with chat_server(refusing(status)) as server:
+        done = asked_of(server, path, batch=batch)
+        assert (done.asked, done.complete, done.refused) == (12, True, 2)
+        assert f"answered {status}" in done.refusal
+        assert "maximum context length" in done.refusal
+        assert set(server.counts.values()) == {1}
+        again = asked_of(server, path, batch=batch)
+        assert (again.asked, again.refused, again.refusal) == (0, 0, "")
+        assert len(server.asked) == 12
+    refused = {answer for answer in known(path) if answer.finish == "refused"}
+    assert {answer.candidate for answer in refused} == {turns(6)[3].id}
+    assert {(answer.k, answer.text) for answer in refused} == {(0, ""), (1, "")}
+    assert all("maximum context length" in answer.refusal for answer in refused)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 64])
+def test_a_server_that_refuses_everything_is_a_failure_at_the_door(
+    tmp_path: Path, batch: int
+) -> None:
+    path = tmp_path / "a.jsonl"
+    with chat_server(lambda _: Reply("no such model", 400)) as server:
+        for _ in range(2):
+            with pytest.raises(ServerError, match=r"refuses everything.*no such model"):
+                asked_of(server, path, batch=batch)
+        assert len(server.asked) == 2 * (min(batch, 12) + 1)
+    assert not known(path)
+    with chat_server() as server:
+        assert asked_of(server, path).refused == 0
+
+
+def test_a_first_batch_of_long_candidates_alone_does_not_block_the_rest(tmp_path: Path) -> None:
+    """Neither at the start nor where only they are left."""
+    path = tmp_path / "a.jsonl"
+    ones = [*turns(1), *(a_turn("go", "x" * 99 + str(number)) for number in range(9))]
+    first = min(ones, key=lambda one: one.id)
+    assert first.messages[0]["content"].startswith("x"), "the long ones must come first"
+
+    def answer(body: dict[str, Any]) -> str | Reply:
+        long = len(body["messages"][-1]["content"]) > 99
+        return Reply("too long", 400) if long else by_seed(body)
+
+    with chat_server(answer) as server:
+        policy = TextServer(server.url, "tiny")
+        done = profile(ones, policy, HERE, path, k=1, batch=1)
+        assert (done.complete, done.refused) == (True, 9)
+        more = profile([*ones, a_turn("go", "y" * 100)], policy, HERE, path, k=1)
+        assert (more.asked, more.refused, more.complete) == (1, 1, True)
+        policy.close()
+
+
+def test_what_arrived_of_a_batch_is_kept_when_another_request_of_it_fails(tmp_path: Path) -> None:
+    path, broken = tmp_path / "a.jsonl", True
+    last = max(turns(6), key=lambda one: one.id).messages[0]["content"]
+
+    def answer(body: dict[str, Any]) -> str | Reply:
+        bad = broken and body["messages"][-1]["content"] == last
+        return Reply("who are you?", 401) if bad else by_seed(body)
+
+    with chat_server(answer) as server:
+        with pytest.raises(ServerError, match=r"answered 401.*who are you"):
+            asked_of(server, path)
+        assert len(known(path)) == 10
+        broken = False
+        done = asked_of(server, path)
+        assert (done.before, done.asked, done.complete) == (10, 2, True)
+        answered = [body for body in server.asked if body["messages"][-1]["content"] != last]
+        assert len(answered) == 10
+
+
+@pytest.mark.parametrize("arguments", ["{not json", '{"x": 1e400}'])
+def test_a_bad_tool_call_does_not_stop_profiling(tmp_path: Path, arguments: str) -> None:
+    path = tmp_path / "a.jsonl"
+    with chat_server(lambda _: Reply(calls=[a_call(arguments)])) as server:
+        assert asked_of(server, path).complete
+    assert {calls_in(answer.text) for answer in known(path)} == {None}
+
+
+def test_journals_without_refusals_are_read_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    profile(turns(1), Echo(), HERE, path, k=1)
+    (row,) = Journal.records(path)
+    del row["refusal"]
+    assert set(read_answers(lines(tmp_path / "old.jsonl", row))) == known(path)
 
 
 # The process that outlives a kill.

@@ -43,6 +43,11 @@ def same(one: str, other: str) -> bool:
         ("echo $HOME", "echo ${HOME}"),
         ("git commit -m 'x y' -a", 'git commit -a -m "x y"'),
         ("a &&\n b", "a && b"),
+        ("grep -r --include='*.py' x .", 'grep x . -r --include "*.py"'),
+        ("sed -i -E s/a/b/ f", "sed -E -i s/a/b/ f"),
+        ("git diff --stat --cached -- a b", "git diff --cached --stat -- a b"),
+        ("ls -la *.py", "ls -al *.py"),
+        ("ls 'a b'/c", "ls a\\ b/c"),
     ],
 )
 def test_the_same(one: str, other: str) -> None:
@@ -81,6 +86,78 @@ def test_the_same(one: str, other: str) -> None:
 )
 def test_not_the_same(one: str, other: str) -> None:
     assert not same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # Where ``--`` stands counts for git, and elsewhere before what may be a flag.
+        ("git checkout -- main", "git checkout main"),
+        ("git checkout v1 -- a.py", "git checkout -- v1 a.py"),
+        ("git diff --cached a", "git diff a --cached"),
+        ("git diff --cached -- a", "git diff -- --cached a"),
+        ("rm -r -- -f", "rm -r -f"),
+        ("tail -- +5 f", "tail +5 f"),
+        # A backslash before a line end.
+        ("echo a\\\\\nls f", "echo als f"),
+        ("echo 'a\\\nb'", "echo 'ab'"),
+        ("echo 2\\\n>f", "echo 2 >f"),
+        ("ls # a\\\npwd", "ls"),
+        # Words that are no cluster of letters.
+        ("chmod -w,+x f", "chmod -x,+w f"),
+        ("tail -12f log", "tail -21f log"),
+        ("git diff -M50", "git diff -M05"),
+        ("sed -in p f", "sed -ni p f"),
+        ("ls --a", "ls -a"),
+        # Flags whose order or place counts.
+        ("head -n 1 -c 4 f", "head -c 4 -n 1 f"),
+        ("head -n 1 --bytes=4 f", "head --bytes=4 -n 1 f"),
+        (
+            "grep -r --include='*.py' --exclude='test*' x .",
+            "grep -r --exclude='test*' --include='*.py' x .",
+        ),
+        ("git log --not a b", "git log a --not b"),
+        ("git log --oneline --format=%H", "git log --format=%H --oneline"),
+        ("git commit -m a -m b", "git commit -m b -m a"),
+        ("sed -n -e 1p -f s.sed f", "sed -n -f s.sed -e 1p f"),
+        ("sed -E -e 's/(a)/b/' f", "sed -e 's/(a)/b/' -E f"),
+        ("ls -t --sort=size", "ls --sort=size -t"),
+        ("grep -l -L x f", "grep -L -l x f"),
+        ("sort +1 -k 1 f", "sort -k 1 +1 f"),
+        ("pwd x -P", "pwd -P x"),
+        ("POSIXLY_CORRECT=1 ls a -l", "POSIXLY_CORRECT=1 ls -l a"),
+        # What the shell puts in may be a flag, or nothing.
+        ("head $a -n 1 f", "head -n 1 $a f"),
+        ('head "$a" -n 1 f', 'head -n 1 "$a" f'),
+        ("head -n $a -q f", "head -q -n $a f"),
+        ("head -n1 * -v", "head -n1 -v *"),
+        # Quoting inside a pattern.
+        ("echo {a,b}", "echo {a\\,b}"),
+        ("echo [a-z]", "echo [a'-'z]"),
+        ("echo ~/a", 'echo ~"/a"'),
+        ("echo $a", 'echo $a""'),
+        ('tool "$@"', "tool \"$@\"''"),
+        # Names, assignments and streams.
+        ("'A=1' ls", "A=1 ls"),
+        ("'git add' a", "git add a"),
+        ("\\rm a", "rm a"),
+        ("alias ls=cat; ls -A -n a", "alias ls=cat; ls -n -A a"),
+        ("echo {a}>f", "echo {a} >f"),
+        ("ls &>f a", "ls a &>f"),
+        ("echo 12>f", "echo 12 >f"),
+        ("echo $[ 1 > 2 ]", "echo $[ 1 ] > 2"),
+        ("ls -a\r -l", "ls -a -l"),
+        # Errors.
+        ("ls && pwd", "ls && ; pwd"),
+        ("ls", "; ls"),
+        ("ls; pwd", "ls; ; pwd"),
+    ],
+)
+def test_what_does_something_else_is_refused(one: str, other: str) -> None:
+    assert not same(one, other)
+    commands = [call("bash", command=text) for text in (one, other)]
+    assert not same(commands[0], commands[1])
+    assert all(same(command, command) for command in commands)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +204,31 @@ def test_the_command_is_found_in_a_call_or_a_block() -> None:
     assert verify(a_turn("<action>ls -la</action>"), "<think>a</think>ls -al").accepted
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "```bash\ncd a\n```\nthen\n```bash\nmake\n```",
+            "```bash\ncd a\n```\nthen\n```bash\nrm -rf /\n```",
+        ),
+        ("```bash\nls\n```\n```bash\npwd\n```", "```bash\nls\n```"),
+        ("```python\nls\n```", "ls"),
+        (call("bash", command="ls") + call("bash", command="pwd"), call("bash", command="ls")),
+        (call("tmux", keystrokes="ls"), call("tmux", keystrokes="ls\n")),
+        (call("tmux", keystrokes="python\nx 'a'\n"), call("tmux", keystrokes="python\nx a\n")),
+        (call("tmux", keystrokes="ls\ta\n"), call("tmux", keystrokes="ls a\n")),
+        (call("bash", command="cat <<E\nE\n\n"), call("bash", command="cat <<E\nE ")),
+    ],
+)
+def test_what_is_not_one_command_is_compared_as_it_is(one: str, other: str) -> None:
+    assert not same(one, other)
+    assert same(one, one)
+
+
+def test_keystrokes_that_are_a_line_are_read() -> None:
+    assert same(call("tmux", keystrokes="ls -la\n"), call("tmux", keystrokes="ls  -al\n"))
+
+
 words = st.text(string.ascii_letters + string.digits + " .*$'\"\\;|&<>()#~", min_size=1, max_size=8)
 
 
@@ -147,17 +249,19 @@ def test_flags_that_do_not_overrule_each_other_may_stand_anywhere(
     name: str, data: st.DataObject
 ) -> None:
     known = COMMANDS[name]
-    taken = known.values + known.attached + "".join(known.rivals)
-    letters = [letter for letter in string.ascii_letters if letter not in taken]
-    flags = data.draw(st.lists(st.sampled_from(letters), min_size=1, max_size=4, unique=True))
+    free = sorted(known.switches.difference(*known.rivals))
+    assume(free)
+    flags = data.draw(st.lists(st.sampled_from(free), min_size=1, max_size=4, unique=True))
     operands = data.draw(st.lists(st.sampled_from("abc"), max_size=3))
-    one = " ".join([name, *(f"-{flag}" for flag in flags), *operands])
+    one = [f"-{flag}" if len(flag) == 1 else f"--{flag}" for flag in flags]
     mixed = data.draw(st.permutations(flags))
-    place = data.draw(st.integers(0, len(operands)))
-    rest = [*operands[:place], "-" + "".join(mixed), *operands[place:]]
-    assert same(one, " ".join([name, *rest]))
-    if len(operands) > 1 and operands != operands[::-1]:
-        assert not same(one, " ".join([name, *(f"-{flag}" for flag in flags), *operands[::-1]]))
+    letters = "".join(flag for flag in mixed if len(flag) == 1)
+    other = [f"--{flag}" for flag in mixed if len(flag) > 1] + ([f"-{letters}"] if letters else [])
+    place = 0 if name.startswith("git ") else data.draw(st.integers(0, len(operands)))
+    rest = [*operands[:place], *other, *operands[place:]]
+    assert same(" ".join([name, *one, *operands]), " ".join([name, *rest]))
+    if operands != operands[::-1]:
+        assert not same(" ".join([name, *one, *operands]), " ".join([name, *one, *operands[::-1]]))
 
 
 @given(st.text(max_size=60))

@@ -79,6 +79,23 @@ def test_parallel_calls_and_tool_answers_stay_together(tmp_path: Path) -> None:
     assert second.messages[-1]["content"].count("<tool_response>") == 2
 
 
+@pytest.mark.parametrize(
+    ("told", "arguments"),
+    [
+        ({"name": "search", "parameters": {"q": "x"}}, '{"q": "x"}'),
+        ({"name": "search", "parameters": '{"q": "x"}'}, '{"q": "x"}'),
+        ({"name": "search", "id": "1", "type": "function"}, "{}"),
+        ({"name": "search", "arguments": ""}, "{}"),
+        ({"function": {"name": "search"}, "id": "1", "type": "function", "index": 0}, "{}"),
+    ],
+)
+def test_calls_as_others_write_them(told: Any, arguments: str, tmp_path: Path) -> None:
+    turns = [SHARED, {"from": "function_call", "value": json.dumps(told)}]
+    (found,) = extract([lines(tmp_path / "t.jsonl", {"conversations": turns})]).candidates
+    written = f'{{"name": "search", "arguments": {arguments}}}'
+    assert found.action == f"<tool_call>\n{written}\n</tool_call>"
+
+
 def test_a_turn_of_no_weight_is_history_alone(tmp_path: Path) -> None:
     row = json.loads(json.dumps(CHAT))
     row["messages"][2]["weight"] = 0
@@ -149,6 +166,16 @@ def test_a_prompt_that_is_no_chat_is_refused_with_its_row(prompt: Any, tmp_path:
     assert len(extract([path], skip_bad=True).candidates) == 1
 
 
+def test_a_trace_with_a_bad_prompt_is_left_out_whole(tmp_path: Path) -> None:
+    steps = rows({"step": 0}, {"step": 1, "prompt": "{"}, {"step": 2})
+    one = [{**step, "group": "g/0", "trajectory": "g/0/0"} for step in steps]
+    other = [{**step, "group": "g/1", "trajectory": "g/1/0"} for step in rows({"state": "t"})]
+    path = lines(tmp_path / "r.jsonl", *one, *other)
+    assert faults(path) == [(TraceFault.BAD_PROMPT, 2)]
+    found = extract([path], skip_bad=True)
+    assert [turn.origin.trace for turn in found.candidates] == ["g/1/0"]
+
+
 def test_turns_that_were_invalid_or_empty_are_left_out(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", *rows({"valid": False}, {"response": " "}, {}))
     found = extract([path])
@@ -194,6 +221,8 @@ def chat(*messages: Any, **more: Any) -> dict[str, Any]:
     return {"messages": list(messages), **more}
 
 
+DEEP = '{"a":' * 500 + "1" + "}" * 500
+
 BROKEN: list[tuple[Any, TraceFault]] = [
     ("{", TraceFault.BAD_LINE),
     ("[1, 2]", TraceFault.BAD_LINE),
@@ -217,6 +246,27 @@ BROKEN: list[tuple[Any, TraceFault]] = [
         chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": "[]"}]}),
         TraceFault.BAD_TOOL_CALL,
     ),
+    (
+        chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "input": {"a": 1}}]}),
+        TraceFault.BAD_TOOL_CALL,
+    ),
+    (
+        chat(
+            USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": '{"a":1e400}'}]}
+        ),
+        TraceFault.BAD_TOOL_CALL,
+    ),
+    (
+        chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": DEEP}]}),
+        TraceFault.BAD_TOOL_CALL,
+    ),
+    (
+        '{"messages": [], "tools": [{"name": "x", "parameters": {"minimum": 1e400}}]}',
+        TraceFault.BAD_LINE,
+    ),
+    (f'{{"messages": [], "tools": {DEEP}}}', TraceFault.BAD_LINE),
+    (chat(USER, tools='[{"name": "x", "parameters": {"a": 1e400}}]'), TraceFault.BAD_TOOLS),
+    (chat(USER, tools=DEEP), TraceFault.BAD_TOOLS),
     (chat(USER, tools={}), TraceFault.BAD_TOOLS),
     (chat(USER, tools=[{"name": ""}]), TraceFault.BAD_TOOLS),
     (chat(USER, tools=[{"name": "x", "parameters": 3}]), TraceFault.BAD_TOOLS),
@@ -242,6 +292,10 @@ SHAREGPT_BROKEN: list[tuple[list[Any], TraceFault]] = [
     ([SHARED, {"from": "oracle", "value": "x"}], TraceFault.UNKNOWN_ROLE),
     ([SHARED, {"from": ["gpt"], "value": "x"}], TraceFault.UNKNOWN_ROLE),
     ([SHARED, {"from": "function_call", "value": "search(x)"}], TraceFault.BAD_TOOL_CALL),
+    (
+        [SHARED, {"from": "function_call", "value": '{"name": "x", "q": 1}'}],
+        TraceFault.BAD_TOOL_CALL,
+    ),
     ([], TraceFault.NO_MESSAGES),
 ]
 

@@ -3,7 +3,9 @@
 import json
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
+from time import process_time
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from ascribe.envs import MissingExtra
 from ascribe.pivots import VERIFIERS, Candidate, Verdict, Verifier, Why, make_verifier
 from ascribe.pivots.calls import Call, act, calls_in, written
+from ascribe.pivots.lines import DEEPEST, strict
 from ascribe.pivots.verifiers import all_of, any_of, first_of, read_spec, spec_text, weighted
 from tests.hostile import HOSTILE, LONG, hostile_texts
 from tests.pivots.made import SEARCH, a_turn, call
@@ -154,12 +157,21 @@ def test_other_arguments_are_refused_by_the_call_and_not_by_the_name(
     [
         ("No.", Why.NO_CALL),
         ("<tool_call>{</tool_call>", Why.NO_CALL),
-        ("<tool_call>" + call("search", query="x"), Why.SAME_CALLS),
+        ("<tool_call>" + call("search", query="x"), Why.NO_CALL),
+        (call("search", query="x") + '<tool_call>{"name": "rm"', Why.NO_CALL),
+        (call("search", query="x") + "<TOOL_CALL >", Why.NO_CALL),
+        ("<think><tool_call></think>" + call("search", query="x"), Why.SAME_CALLS),
         ('<tool_call>\n{"name": "search"', Why.NO_CALL),
         (call("find", query="x"), Why.OTHER_TOOLS),
         (call("search", query="x") * 2, Why.OTHER_TOOLS),
         (call("search", query="y"), Why.OTHER_ARGUMENTS),
         ('{"name": "search", "arguments": {"query": "x"}}', Why.SAME_CALLS),
+        ('{"name": "search", "parameters": {"query": "x"}}', Why.SAME_CALLS),
+        ('{"name": "search", "parameters": {"query": "y"}}', Why.OTHER_ARGUMENTS),
+        ('{"name": "search"}', Why.OTHER_ARGUMENTS),
+        ('{"name": "search", "query": "x"}', Why.NO_CALL),
+        ('{"name": "search", "arguments": {"query": "x"}, "parameters": {}}', Why.NO_CALL),
+        ('{"function": {"name": "search"}, "arguments": {"query": "x"}}', Why.NO_CALL),
         (
             json.dumps(
                 {"tool_calls": [{"function": {"name": "search", "arguments": '{"query":"x"}'}}]}
@@ -174,6 +186,19 @@ def test_other_arguments_are_refused_by_the_call_and_not_by_the_name(
 )
 def test_each_way_to_call_otherwise_has_its_reason(answer: str, why: Why) -> None:
     assert make_verifier("tool_call")(a_turn(call("search", query="x")), answer).why is why
+
+
+@pytest.mark.parametrize("told", ['{"name": "look"}', '{"type": "function", "name": "look"}'])
+def test_a_call_of_a_name_alone_has_no_arguments(told: str) -> None:
+    assert calls_in(f"<tool_call>{told}</tool_call>") == calls_in(told) == (Call("look", "{}"),)
+    assert make_verifier("tool_call")(a_turn(written("look", {})), told).accepted
+
+
+def test_json_that_calls_nothing_is_no_call() -> None:
+    alice = '{"name": "Alice", "age": %d}'
+    assert calls_in(alice % 3) == ()
+    assert calls_in(f"<tool_call>{alice % 3}</tool_call>") is None
+    assert make_verifier("tool_call")(a_turn(alice % 3), alice % 99).accepted is None
 
 
 def test_numbers_are_numbers() -> None:
@@ -198,6 +223,95 @@ def test_calls_are_read_as_they_are_written() -> None:
     assert calls_in("just words") == ()
     assert calls_in("<think>" + call("a") + "</think>no") == ()
     assert act("<think>x</think> look ") == "look"
+
+
+# Deep and large answers.
+
+
+@pytest.mark.parametrize("depth", [200, 500, 600, 900, 100_000])
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+@pytest.mark.parametrize("name", [*PLAIN, pytest.param("schema", marks=needs_schema)])
+def test_deep_answers_are_refused(name: str, brackets: str, depth: int) -> None:
+    left, right = ("[", "]") if brackets == "[]" else ('{"a":', "}")
+    deep = '{"a":' + left * depth + brackets + right * depth + "}"
+    turn = a_turn(call("search", query="x"), tools=(SEARCH,))
+    for value in (deep, json.dumps(deep)):
+        told = f'{{"name": "search", "arguments": {value}}}'
+        for answer in (told, f"<tool_call>{told}</tool_call>"):
+            assert make_verifier(name)(turn, answer).accepted is False
+
+
+def test_json_has_a_depth_and_finite_numbers() -> None:
+    assert strict("[" * DEEPEST + "1" + "]" * DEEPEST)
+    assert strict("[1e308, -1e308, 1e-400, %s]" % ("9" * 400))
+    for text in ("[" * DEEPEST + "[1]" + "]" * DEEPEST, "1e400", "[-1e400]", '{"a": 1E+999}'):
+        with pytest.raises(ValueError, match=r"too (deeply|large)"):
+            strict(text)
+
+
+@needs_schema
+@pytest.mark.parametrize("answer", ["1e308", "1e400", "1" + "0" * 400, "1" + "0" * 5000])
+def test_large_numbers_break_no_schema(answer: str) -> None:
+    verify = make_verifier({"schema": {"schema": {"type": "number", "multipleOf": 0.01}}})
+    assert verify(a_turn("x"), answer).accepted in (True, False)
+    assert verify(a_turn("x"), "0.25").accepted
+
+
+@needs_schema
+@pytest.mark.parametrize("depth", [90, 300])
+def test_a_deep_answer_misfits_a_schema_that_is_fine(depth: int) -> None:
+    lists: dict[str, Any] = {"type": "array", "items": {"$ref": "#"}}
+    for _ in range(20):  # so that each level of the answer takes many calls
+        lists = {"allOf": [lists]}
+    verify = make_verifier({"schema": {"schema": lists}})
+    assert verify(a_turn("x"), "[[[]]]").why is Why.FITS
+    assert verify(a_turn("x"), "[" * depth + "]" * depth).why is Why.MISFIT
+
+
+@needs_schema
+def test_a_schema_without_end_judges_nothing() -> None:
+    endless = {"name": "t", "parameters": {"allOf": [{"$ref": "#"}]}}
+    turn = a_turn(call("t"), tools=(endless,))
+    assert make_verifier("schema")(turn, call("t")).accepted is None
+    assert make_verifier("schema")(turn, call("t", a=[[1]])).accepted is None
+
+
+@needs_schema
+@pytest.mark.parametrize("tool", ["{", "[]", "{}", "[" * 900 + "]" * 900])
+def test_tools_that_cannot_be_read_judge_nothing(tool: str) -> None:
+    turn = replace(a_turn(call("t")), tools=(tool,))
+    assert make_verifier("schema")(turn, call("t")).accepted is None
+
+
+@needs_schema
+@pytest.mark.parametrize(
+    ("items", "unique"),
+    [
+        ([], True),
+        ([1, 2, "1", True, [1], {"a": 1}], True),
+        ([1, 1.0], False),
+        ([{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}], False),
+        ([{"a": 1}, {"a": True}], True),
+        ([{"a": number} for number in range(3_000)], True),
+    ],
+)
+def test_items_are_unique_as_json_values_and_it_takes_no_long_time(
+    items: list[Any], unique: bool
+) -> None:
+    verify = make_verifier({"schema": {"schema": {"uniqueItems": True}}})
+    start = process_time()
+    assert verify(a_turn("x"), json.dumps(items)).accepted is unique
+    assert process_time() - start < 2
+    free = make_verifier({"schema": {"schema": {"uniqueItems": False}}})
+    assert free(a_turn("x"), json.dumps(items)).accepted
+
+
+@needs_schema
+def test_an_answer_of_very_many_values_fits_nothing() -> None:
+    verify = make_verifier({"schema": {"schema": {"type": "array"}}})
+    assert verify(a_turn("x"), json.dumps([0] * 9_999)).why is Why.FITS
+    found = verify(a_turn("x"), json.dumps([0] * 10_000))
+    assert found == Verdict(False, Why.MISFIT, "it holds more than 10,000 values")
 
 
 # Schemas.

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast, get_args
+from shlex import quote
+from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -28,7 +30,9 @@ from ascribe.cli.rollout import (
 )
 from ascribe.pivots import (
     LAMBDA_DIFF,
+    Answer,
     BrokenJournal,
+    Candidate,
     Extracted,
     Order,
     Play,
@@ -54,12 +58,14 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.candidates import KINDS
 from ascribe.pivots.keeper import answers_file
+from ascribe.pivots.text_server import REFUSED
 from ascribe.pivots.traces import Format
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import OutOfBudget
 from ascribe.rollout.policies import ServerError
 
 T = TypeVar("T")
+SOURCES_SHOWN = 20
 BAR = 40
 """Characters of the longest bar of a histogram."""
 
@@ -85,7 +91,10 @@ KeptOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    typer.Option(help="Whose answers, if the journal holds those of several models."),
+    typer.Option(
+        help="Whose answers, if the journal holds those of several: the model, how it was sampled, "
+        "or both."
+    ),
 ]
 
 
@@ -226,19 +235,19 @@ def select_command(
 
     Ends with exit code 1 if no turn is kept.
     """
-    spec, scored, facts = _scored(candidates, answers, verifier, k, label)
-    found = _or_wrong_call(lambda: select(scored, threshold))
-    facts |= {"verifier": spec, "threshold": threshold}
+    read = _scored(candidates, answers, verifier, k, label)
+    found = _or_wrong_call(lambda: select(read.scored, threshold))
+    facts = read.facts | {"verifier": read.spec, "threshold": threshold}
     if found.kept:
         _write(out, found.kept, facts | {"chosen": "mixed outcomes, mean below the threshold"})
         if random is not None:
-            drawn = random_set(scored, len(found.kept), seed)
+            drawn = random_set(read.scored, len(found.kept), seed)
             _write(random, drawn, facts | {"chosen": "at random", "seed": seed})
+    left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()} | read.left_out
     if as_json:
-        left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()}
         screen.print_json({"out": str(out), "kept": len(found.kept), "left_out": left_out, **facts})
     else:
-        _print_selection(found, out)
+        _print_selection(found, left_out, out)
     if not found.kept:
         raise typer.Exit(1)
 
@@ -255,12 +264,18 @@ def report_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Show where the signal is, and what a strict reward would miss of it."""
-    _, scored, facts = _scored(candidates, answers, verifier, k, label)
-    found = _or_wrong_call(lambda: report(scored, threshold, examples))
+    read = _scored(candidates, answers, verifier, k, label)
+    found = _or_wrong_call(lambda: report(read.scored, threshold, examples))
+    found = replace(
+        found,
+        candidates=found.candidates + len(read.refused),
+        copies=found.copies + sum(one.copies for one in read.refused),
+        left_out=found.left_out | read.left_out,
+    )
     if as_json:
-        screen.print_json(facts | found.as_dict())
+        screen.print_json(read.facts | found.as_dict())
     else:
-        _print_report(found)
+        _print_report(found, read.facts.get("refusal"))
 
 
 pivots.command("train")(train_command)
@@ -269,10 +284,24 @@ pivots.command("train")(train_command)
 # What the commands share.
 
 
+@dataclass(frozen=True)
+class _Read:
+    spec: Spec
+    scored: list[Scored]
+    refused: list[Candidate]
+    """Candidates that the server refused to answer, for good."""
+    facts: dict[str, Any]
+    """Whose answers they are, and the server's words if it refused some."""
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        return {REFUSED: len(self.refused)} if self.refused else {}
+
+
 def _scored(
     candidates: Path, answers: Path | None, verifier: str, k: int | None, label: str | None
-) -> tuple[Spec, list[Scored], dict[str, Any]]:
-    """The verifier's spec, the scored candidates, and whose answers they are."""
+) -> _Read:
+    """The verifier's spec, the candidates with their rewards, and whose answers they have."""
     spec = _or_wrong_call(lambda: read_spec(verifier))
     verify = _or_wrong_call(lambda: make_verifier(spec))
     turns: Turns = _or_wrong_call(lambda: read_turns(candidates))
@@ -280,20 +309,44 @@ def _scored(
     if not journal.exists():
         screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
     given = _or_wrong_call(lambda: list(read_answers(journal)))
-    sources = sorted({(answer.model, answer.sampling) for answer in given})
-    if label is not None:
-        sources = [source for source in sources if source[0] == label]
-    if len(sources) != 1:
-        known = ", ".join(f"{model} {sampling}" for model, sampling in sources)
-        screen.wrong_call(
-            f"the journal holds answers of {len(sources)} models or samplings, and one is needed "
-            f"(--label): {screen.safe(known, 400)}"
-        )
-    ((model, sampling),) = sources
-    mine = [answer for answer in given if (answer.model, answer.sampling) == sources[0]]
-    scored = _or_wrong_call(lambda: score(turns.candidates, mine, verify, k))
+    model, sampling = _source(given, label)
+    mine = [answer for answer in given if (answer.model, answer.sampling) == (model, sampling)]
+    refusals = {
+        answer.candidate: answer.refusal
+        for answer in mine
+        if answer.finish == REFUSED and (k is None or answer.k < k)
+    }
+    asked = [one for one in turns.candidates if one.id not in refusals]
+    refused = [one for one in turns.candidates if one.id in refusals]
+    scored = _or_wrong_call(lambda: score(asked, mine, verify, k))
     wanted = max((one.wanted for one in scored), default=0)
-    return spec, scored, {"model": model, "sampling": sampling, "k": wanted}
+    facts = {"model": model, "sampling": sampling, "k": wanted}
+    if refused:
+        facts["refusal"] = refusals[refused[0].id]
+    return _Read(spec, scored, refused, facts)
+
+
+def _source(answers: Sequence[Answer], label: str | None) -> tuple[str, str]:
+    """The one model and sampling whose answers are meant."""
+    known = sorted({(answer.model, answer.sampling) for answer in answers})
+    meant = [one for one in known if label in (None, *one, " ".join(one))]
+    if not known:
+        screen.wrong_call("the journal holds no answers; run ascribe pivots profile first")
+    if not meant:
+        _offer(known, f"holds no answers of {screen.safe(label)!r}")
+    if len(meant) > 1:
+        _offer(meant, f"holds answers of {len(meant)} models or samplings, and one is needed")
+    return meant[0]
+
+
+def _offer(sources: Sequence[tuple[str, str]], said: str) -> NoReturn:
+    """Say which options there are, and stop."""
+    alike = len({model for model, _ in sources}) < len(sources)
+    for one in sources[:SOURCES_SHOWN]:
+        choice = quote(" ".join(one) if alike else one[0])
+        # Without line breaks of our own, for it is there to be copied.
+        screen.err.print(Text(f"  --label {screen.safe(choice, 1_000)}"), soft_wrap=True)
+    screen.wrong_call(f"the journal {said}: give one of the options above")
 
 
 def _write(path: Path, scored: Sequence[Scored], facts: dict[str, Any]) -> None:
@@ -370,16 +423,19 @@ def _print_profiled(done: Profiled, journal: Path) -> None:
     if done.asked:
         tokens = f"{done.prompt_tokens:,} tokens of prompts, {done.response_tokens:,} of answers"
         screen.out.print(Text(f"{tokens}."))
+    if done.refused:
+        said = f"{done.refused:,} were refused by the server and will not be asked for again"
+        screen.out.print(Text(f"{said}: {screen.safe(done.refusal, 400)}", style="yellow"))
     screen.out.print(Text(f"The answers are in {screen.safe(journal)}.", style="green"))
 
 
-def _print_selection(found: Selection, out: Path) -> None:
+def _print_selection(found: Selection, left_out: dict[str, int], out: Path) -> None:
     table = Table()
     table.add_column("candidates")
     table.add_column("turns", justify="right")
     table.add_row("kept", f"{len(found.kept):,}")
-    for kind, ones in found.left_out.items():
-        table.add_row(kind.value, f"{len(ones):,}")
+    for kind, count in left_out.items():
+        table.add_row(kind, f"{count:,}")
     screen.out.print(table)
     if found.kept:
         screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
@@ -387,7 +443,7 @@ def _print_selection(found: Selection, out: Path) -> None:
         screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
 
 
-def _print_report(found: Report) -> None:
+def _print_report(found: Report, refusal: str | None) -> None:
     facts = Table(show_header=False)
     facts.add_row("candidates", f"{found.candidates:,}, and {found.copies:,} copies of them")
     facts.add_row("profiled", f"{found.profiled:,} turns, {found.k} answers each")
@@ -396,6 +452,8 @@ def _print_report(found: Report) -> None:
     kept = f"{found.kept:,} turns, of mixed outcomes and a mean below {found.threshold:g}"
     facts.add_row("kept", kept)
     facts.add_row("left out", ", ".join(f"{n:,} {kind}" for kind, n in found.left_out.items()))
+    if refusal is not None:
+        facts.add_row("refused", Text(screen.safe(refusal, 400)))
     rewards = f"functional {found.functional:.3f}, strict {found.strict:.3f}"
     facts.add_row("mean reward", rewards)
     if found.miss_rate is not None:

@@ -10,6 +10,7 @@ So a chat is plain messages that every policy of Ascribe takes, and an action is
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,11 @@ from ascribe.pivots.lines import canonical, strict
 
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 """What a tool's own answer may not hold: it could end its part and call a tool itself."""
+
+ARGUMENTS = ("arguments", "parameters")
+"""What models call the arguments of a call."""
+
+_OPENED = re.compile(r"<tool_call\s*>", re.IGNORECASE | re.ASCII)
 
 
 class NotACall(ValueError):  # noqa: N818 (named for what is wrong)
@@ -50,16 +56,29 @@ def written(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def name_and_arguments(value: Any) -> tuple[str, dict[str, Any]]:
-    """What a call in the form of OpenAI, Hermes or ShareGPT says.
+    """What a call in the form of OpenAI, Hermes, Llama or ShareGPT says.
+
+    Arguments are named ``arguments`` or ``parameters``; a call of a name alone has none. Beside
+    these stand at most an ``id`` and a ``type``: what has other keys is some other object, or says
+    its arguments in a way that is not known here.
 
     Raises:
         NotACall: if it is none.
     """
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        # Servers put ids and the like of their own beside a function.
+        if not value.keys().isdisjoint({"name", *ARGUMENTS}):
+            raise NotACall("a part of the call stands outside of its function")
         value = value["function"]
     if not isinstance(value, dict):
         raise NotACall("a call is an object")
-    name, arguments = value.get("name"), value.get("arguments", {})
+    name = value.get("name")
+    given = [key for key in value if key in ARGUMENTS]
+    if len(given) > 1:
+        raise NotACall("the arguments are given twice")
+    if others := sorted(value.keys() - {"name", "id", "type", *ARGUMENTS}):
+        raise NotACall(f"the key {others[0][:40]!r} belongs to no call")
+    arguments = value[given[0]] if given else {}
     if isinstance(arguments, str):
         try:
             arguments = strict(arguments) if arguments.strip() else {}
@@ -76,21 +95,19 @@ def name_and_arguments(value: Any) -> tuple[str, dict[str, Any]]:
 def calls_in(answer: str) -> tuple[Call, ...] | None:
     """The calls of an answer, in order; none if it makes none; None if one cannot be read.
 
-    Calls stand in ``<tool_call>`` tags, or the whole answer is the JSON of one or of a list of
-    them. What stands inside a closed thought is only thought of.
+    Calls stand in ``<tool_call>`` tags, every one of them closed, or the whole answer is the JSON
+    of one or of a list of them. What stands inside a closed thought is only thought of.
     """
     _, parts = split_thoughts(mend(answer))
-    tags = bodies(parts, ("tool_call",))
+    tags = bodies(parts, ("tool_call",)).found
+    opened = sum(len(_OPENED.findall(part)) for part in parts)
+    if opened > len(tags):
+        return None
     try:
-        if tags.opened:
-            values = [strict(body.strip()) for _, body in tags.found]
-        else:
-            bare = "\n".join(parts).strip()
-            values = _bare(bare)
-        found = tuple(map(_call, values))
+        values = [strict(body.strip()) for _, body in tags] or _bare("\n".join(parts).strip())
+        return tuple(map(_call, values))
     except ValueError:
-        return None if tags.opened else ()
-    return None if tags.opened and not found else found
+        return None if opened else ()
 
 
 def _bare(text: str) -> list[Any]:
@@ -105,15 +122,15 @@ def _bare(text: str) -> list[Any]:
 
 def _call(value: Any) -> Call:
     name, arguments = name_and_arguments(value)
-    return Call(name, canonical(_numbers(arguments)))
+    return Call(name, canonical(same_numbers(arguments)))
 
 
-def _numbers(value: Any) -> Any:
+def same_numbers(value: Any) -> Any:
     """The value with 2 for 2.0: JSON has one kind of number."""
     if isinstance(value, dict):
-        return {name: _numbers(entry) for name, entry in value.items()}
+        return {name: same_numbers(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_numbers(entry) for entry in value]
+        return [same_numbers(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -2,7 +2,8 @@
 
 Records are on the disk (``fsync``) before ``append`` returns. One process writes at a time; another
 waits. A last line that was cut short by a crash is no record: readers pass over it, and the next
-writer takes it away.
+record takes its place, if it begins as the record does. Nothing else is ever taken away: the file
+may be no journal.
 """
 
 import json
@@ -15,7 +16,7 @@ from ascribe.pivots.lines import NotALine, as_object, numbered
 
 
 class BrokenJournal(ValueError):  # noqa: N818 (named for what is wrong)
-    """A line in the middle of a journal is no record."""
+    """A line of a journal is no record, so something else was written there."""
 
 
 class Journal:
@@ -24,6 +25,9 @@ class Journal:
     Args:
         path: the file; it is made if it is not there.
         waiting: called once if another process has it open.
+
+    Raises:
+        BrokenJournal: on entering it, if the last line is neither whole nor part of a record.
     """
 
     def __init__(self, path: str | Path, waiting: Callable[[], None] = lambda: None) -> None:
@@ -35,7 +39,7 @@ class Journal:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             _lock(self._file, self._waiting)
-            os.ftruncate(self._file, _whole(self._file))
+            self._torn("{")
         except BaseException:
             self.__exit__()
             raise
@@ -47,13 +51,34 @@ class Journal:
             self._file = None
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Put records at the end; they are on the disk when this returns."""
+        """Put records at the end; they are on the disk when this returns.
+
+        Raises:
+            BrokenJournal: if the last line was cut short and is no part of such a record.
+        """
         assert self._file is not None, "the journal is not open"
         lines = [json.dumps(record, ensure_ascii=True, allow_nan=False) for record in records]
+        if not lines:
+            return
+        first_key, _, _ = lines[0].partition(":")
+        os.ftruncate(self._file, self._torn(first_key))
         data = memoryview("".join(f"{line}\n" for line in lines).encode())
         while data:
             data = data[os.write(self._file, data) :]
         os.fsync(self._file)
+
+    def _torn(self, begin: str) -> int:
+        """Where a last line that was cut short starts; it must begin so, as far as it goes."""
+        assert self._file is not None
+        place = _whole(self._file)
+        os.lseek(self._file, place, os.SEEK_SET)
+        found = os.read(self._file, len(begin.encode()))
+        if not begin.encode().startswith(found):
+            raise BrokenJournal(
+                f"{self.path.name} is no journal, or was changed by something else: its last line "
+                "is no part of a record; the file was left as it is"
+            )
+        return place
 
     @staticmethod
     def records(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -5,11 +5,16 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isinf
 from pathlib import Path
 from typing import IO, Any
 
 LONGEST_LINE = 64 << 20
 """Bytes of one line; a trace of a thousand long turns has fewer."""
+
+DEEPEST = 100
+"""How many lists and objects a value may stand in, so that functions that call themselves can walk
+over it."""
 
 
 class NotALine(ValueError):  # noqa: N818 (named for what is wrong)
@@ -24,15 +29,36 @@ def canonical(value: Any) -> str:
 
 
 def strict(text: str | bytes) -> Any:
-    """The value of a JSON text without doubled keys, NaN, or nesting beyond Python's stack.
+    """The value of a JSON text without doubled keys, NaN, infinite numbers, or deep nesting.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is none, or one of more than ``DEEPEST`` levels.
     """
     try:
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        value = json.loads(
+            text,
+            object_pairs_hook=_distinct,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    if any(depth > DEEPEST for depth, _ in enumerate(levels(value))):
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def levels(value: Any) -> Iterator[list[Any]]:
+    """The value, then what it holds, then what that holds, and so on; nothing here recurses."""
+    level = [value]
+    while level:
+        yield level
+        level = [
+            entry
+            for one in level
+            if isinstance(one, dict | list)
+            for entry in (one.values() if isinstance(one, dict) else one)
+        ]
 
 
 def numbered(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -95,6 +121,13 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is given twice")
+    return found
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if isinf(found):
+        raise ValueError("a number is too large")
     return found
 
 

@@ -21,6 +21,8 @@ from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.estimate import Estimate, Meter
 from ascribe.pivots.journal import BrokenJournal, Journal
 from ascribe.pivots.lines import canonical
+from ascribe.pivots.text_server import REFUSED, Unfinished
+from ascribe.rollout.policies.http_json import ServerError
 from ascribe.rollout.policy import Policy, Request, Sample, Sampling
 
 
@@ -51,6 +53,8 @@ class Answer:
     finish: str
     prompt_tokens: int
     response_tokens: int
+    refusal: str = ""
+    """The server's words, if it refused the request for good."""
 
     @property
     def key(self) -> tuple[str, int, int, str, str]:
@@ -103,6 +107,10 @@ class Profiled:
     prompt_tokens: int
     response_tokens: int
     seconds: float
+    refused: int = 0
+    """Of those asked for, how many the server refused for good."""
+    refusal: str = ""
+    """Its words, the first time."""
 
     @property
     def complete(self) -> bool:
@@ -128,6 +136,7 @@ def profile(
 
     Every batch is in the journal before the next is asked for. Candidates are asked about in the
     order of their ids, which are hashes: with a limit, those that are done are a random sample.
+    What the server refuses for good is in the journal as well, and not asked for again.
 
     Args:
         candidates: whom to ask about.
@@ -142,11 +151,15 @@ def profile(
             prompts and after it from what it took.
         waiting: called if another process is at the journal; this one goes on after it.
         stop: asked before each batch.
+
+    Raises:
+        ServerError: if the server fails, or refuses everything. What it answered is in the journal.
     """
     if k < 1 or batch < 1:
         raise ValueError("k and batch must be at least 1")
     started = time.monotonic()
     wanted = len(candidates) * k
+    refusals: list[str] = []
     with Journal(path, waiting) as journal:
         known = {answer.key for answer in read_answers(path, reference)}
         missing = [
@@ -165,19 +178,59 @@ def profile(
                 break
             part = asked[start : start + batch]
             began = time.monotonic()
-            requests = [Request(one.messages, seed) for one, _, seed in part]
-            samples = policy(requests, reference.sampling)
-            answers = [
-                _answer(one, place, seed, reference, sample)
-                for (one, place, seed), sample in zip(part, samples, strict=True)
-            ]
+            answers, failure = _ask(policy, part, reference)
+            if start == 0 and answers and all(answer.finish == REFUSED for answer in answers):
+                _knock(policy, candidates, reference)
             journal.append(map(asdict, answers))
+            if failure is not None:
+                raise failure
+            refusals += [answer.refusal for answer in answers if answer.finish == REFUSED]
             meter.count(answers, time.monotonic() - began)
             if start == 0:
                 told(meter.estimate())
             progress(before + meter.done, wanted)
     seconds = time.monotonic() - started
-    return Profiled(wanted, before, meter.done, meter.prompt_tokens, meter.response_tokens, seconds)
+    return Profiled(
+        wanted,
+        before,
+        meter.done,
+        meter.prompt_tokens,
+        meter.response_tokens,
+        seconds,
+        len(refusals),
+        refusals[0] if refusals else "",
+    )
+
+
+def _ask(
+    policy: Policy, asked: Sequence[tuple[Candidate, int, int]], reference: Reference
+) -> tuple[list[Answer], Unfinished | None]:
+    """The answers that arrived, and the failure because of which others did not."""
+    requests = [Request(one.messages, seed) for one, _, seed in asked]
+    samples: Sequence[Sample | None]
+    failure = None
+    try:
+        samples = policy(requests, reference.sampling)
+    except Unfinished as error:
+        samples, failure = error.samples, error
+    answers = [
+        _answer(one, number, seed, reference, sample)
+        for (one, number, seed), sample in zip(asked, samples, strict=True)
+        if sample is not None
+    ]
+    return answers, failure
+
+
+def _knock(policy: Policy, candidates: Sequence[Candidate], reference: Reference) -> None:
+    """Raise if even the shortest candidate is refused: then it is the model's name or an option.
+
+    Else all candidates would be written down as refused, for good.
+    """
+    shortest = min(candidates, key=_length)
+    request = Request(shortest.messages, seed_of(shortest.id, 0))
+    (sample,) = policy([request], reference.sampling)
+    if sample.finish == REFUSED:
+        raise ServerError(f"the server refuses everything: {getattr(sample, 'refusal', '')}")
 
 
 def _who(reference: Reference) -> tuple[str, str]:
@@ -198,6 +251,7 @@ def _answer(one: Candidate, number: int, seed: int, reference: Reference, sample
         sample.finish,
         _tokens(sample, "prompt"),
         _tokens(sample, "response"),
+        getattr(sample, "refusal", ""),
     )
 
 

@@ -5,15 +5,20 @@ must train on the very ids that were sampled. Profiling and judging read the tex
 ``/v1/chat/completions`` is enough.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ascribe.agents.clean import mend
-from ascribe.pivots.calls import NotACall, name_and_arguments, safe, written
-from ascribe.rollout.policies.http_json import Limits, ServerError
+from ascribe.pivots.calls import name_and_arguments, safe, written
+from ascribe.rollout.policies.http_json import Limits, RequestRefused, ServerError
 from ascribe.rollout.policies.openai_server import OpenAIServer
 from ascribe.rollout.policy import Request, Sample, Sampling
+
+REFUSED = "refused"
+"""A finish beside those of ``FINISHES``: the server will not take the request, so the sample is
+empty. The history is too long for it, for one."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,17 @@ class Metered(Sample):
 
     prompt_tokens: int = 0
     response_tokens: int = 0
+    refusal: str = ""
+    """The server's words, if it refused."""
+
+
+class Unfinished(ServerError):  # noqa: N818 (named for what happened)
+    """A request of a batch failed; what others were answered is not lost."""
+
+    def __init__(self, message: str, samples: Sequence[Sample | None]) -> None:
+        super().__init__(message)
+        self.samples = samples
+        """One for each request; None for those that failed or were not sent any more."""
 
 
 class TextServer:
@@ -53,8 +69,28 @@ class TextServer:
         self.model = self._server.model(None)[0] if model is None else model
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
-        """One sample for each request, in the same order."""
-        return self._server.each(lambda request: self._one(request, sampling), requests)
+        """One sample for each request, in the same order; empty ones where the server refuses.
+
+        Raises:
+            Unfinished: if a request failed; those that were sent by then are waited for.
+        """
+        failed: list[ServerError] = []
+
+        def one(request: Request) -> Sample | None:
+            if failed:
+                return None
+            try:
+                return self._one(request, sampling)
+            except RequestRefused as error:
+                return Metered("", finish=REFUSED, refusal=str(error))
+            except ServerError as error:
+                failed.append(error)
+                return None
+
+        samples = self._server.each(one, requests)
+        if failed:
+            raise Unfinished(str(failed[0]), samples) from failed[0]
+        return [sample for sample in samples if sample is not None]
 
     def close(self) -> None:
         """Send nothing more."""
@@ -91,17 +127,29 @@ def sample_from(answer: Any) -> Metered:
         raise ServerError("the server's completion has another form") from error
     if not isinstance(text, str) or not isinstance(calls, list):
         raise ServerError("the server's completion has another form")
-    try:
-        told = [written(*name_and_arguments(call)) for call in calls]
-    except NotACall as error:
-        raise ServerError(f"the server's tool call is none: {error}") from error
-    whole = "\n".join([*([text] if text else []), *told])
+    whole = "\n".join([*([text] if text else []), *map(_told, calls)])
     return Metered(
         mend(whole),
         finish="length" if finish == "length" else "stop",
         prompt_tokens=_count(prompt),
         response_tokens=_count(response),
     )
+
+
+def _told(call: Any) -> str:
+    """A call as a model writes it. One that cannot be read is the model's wrong answer: as it is.
+
+    What is written then cannot be read as a call either, for it is the very same value.
+    """
+    try:
+        return written(*name_and_arguments(call))
+    except (ValueError, RecursionError):
+        pass
+    try:
+        raw = json.dumps(call, ensure_ascii=False)
+    except RecursionError:
+        raw = "nested too deeply"
+    return "<tool_call>\n" + raw.replace("<", r"\u003c") + "\n</tool_call>"
 
 
 def _count(value: Any) -> int:

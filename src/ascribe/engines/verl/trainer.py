@@ -131,11 +131,12 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _missing(self, arrived: Arrived) -> int:
         """Episodes of which verl has no row, since they raised."""
         rollout = self.run.config.rollout
-        came = [*arrived.trajectories, *arrived.given_up]
-        return rollout.groups * rollout.size - sum(one.corrects is None for one in came)
+        played = sum(one.corrects is None for one in arrived.trajectories)
+        lost = sum(one.corrects is None for one in arrived.given_up)
+        return rollout.groups * rollout.size - played - lost
 
     def _ranks(self) -> int:
-        return max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+        return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1
 
     def _arrived(self, batch: Any) -> Arrived:
         fields = self._get(batch, "extra_fields")["extra_fields"]

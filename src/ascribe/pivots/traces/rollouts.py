@@ -95,7 +95,7 @@ class _Reader:
                 except ValueError as error:
                     fault = TraceFault.BAD_PROMPT
                     self.problems.append(TraceProblem(fault, str(error), self.file, line))
-                    continue
+                    return []
                 origin = Origin(self.file, name, turn, len(rows))
                 scene = self._scene(row, actions)
                 found.append(candidate(messages, mend(response), origin, scene=scene))

@@ -1,13 +1,14 @@
 """The verifier of effects: what the action does to the environment is what counts.
 
 The environment is brought to where the turn was taken, the demonstrated action is carried out, then
-the same is done with the answer's action; the keys of the two situations are compared. Going back
-is a snapshot where the environment can, and a replay of the actions where it cannot.
+the same is done with the answer's action; the keys of the two situations and the outcomes are
+compared. Going back is a snapshot where the environment can, and a replay of the actions where it
+cannot.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ascribe.agents import View, agent_for
 from ascribe.envs import branching, make
@@ -26,7 +27,7 @@ class OtherScene(ValueError):  # noqa: N818 (named for what is wrong)
 def effect(
     environment: str, options: Mapping[str, Any] | None = None, style: str = "paper"
 ) -> Verifier:
-    """An action that leaves the environment in the same state.
+    """An action that leaves the environment in the same state, with the same outcome.
 
     The environment is named here and not by the trace: a file must not say which code is run.
 
@@ -50,9 +51,10 @@ def effect(
         found = world.after(candidate.scene, _said(answer))
         if found is None or wanted is None:
             return Verdict(False, Why.OTHER_EFFECT, "nothing was carried out")
-        if found[1:] == wanted[1:] and (found[0] or not wanted[0]):
+        if found[1:] == wanted[1:] and (found.valid or not wanted.valid):
             return Verdict(True, Why.SAME_EFFECT)
-        return Verdict(False, Why.OTHER_EFFECT, found[1][:200])
+        outcome = f"reward {found.reward:g}, {'won' if found.won else 'not won'}"
+        return Verdict(False, Why.OTHER_EFFECT, f"{outcome}: {found.state}"[:200])
 
     def _said(answer: str) -> str | None:
         return agent.decide(answer, View("", "")).action
@@ -60,8 +62,19 @@ def effect(
     return verify
 
 
-Effect = tuple[bool, str, bool]
-"""Whether the action was valid, the key of the situation after it, and whether that is the end."""
+class Effect(NamedTuple):
+    """What an action did.
+
+    The key of a situation is what the agent can see, so it need not tell a right answer from a
+    wrong one; the outcome does.
+    """
+
+    valid: bool
+    state: str
+    terminated: bool
+    won: bool
+    reward: float
+    """Of this step."""
 
 
 class World:
@@ -82,8 +95,9 @@ class World:
 
     def _try(self, scene: Scene, action: str) -> Effect:
         self.at(scene)
-        _, _, terminated, _, info = self.environment.step(action)
-        return bool(info["valid"]), str(info["state"]), terminated
+        _, reward, terminated, _, info = self.environment.step(action)
+        won = bool(info["won"])
+        return Effect(bool(info["valid"]), str(info["state"]), terminated, won, float(reward))
 
     def _go(self, scene: Scene) -> Any:
         options = None if scene.task is None else {"task": scene.task}

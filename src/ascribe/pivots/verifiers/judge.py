@@ -6,6 +6,7 @@ what it says besides is not read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -14,10 +15,11 @@ from ascribe.agents.clean import shorten
 from ascribe.agents.tags import split_thoughts
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message
-from ascribe.pivots.journal import Journal
+from ascribe.pivots.journal import BrokenJournal, Journal
 from ascribe.pivots.lines import canonical
-from ascribe.pivots.text_server import TextServer
+from ascribe.pivots.text_server import REFUSED, Metered, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, verdict
+from ascribe.rollout.policies.http_json import ServerError
 from ascribe.rollout.policy import Request, Sampling
 
 LONGEST_SITUATION = 8_000
@@ -36,7 +38,7 @@ INSTRUCTIONS = (
 
 
 class OutOfBudget(RuntimeError):  # noqa: N818 (named for what happened)
-    """The judge may not be asked again; what it said so far is in the cache."""
+    """The judge may not be asked again, or not say more; what it said so far is in the cache."""
 
 
 def judge(
@@ -55,11 +57,13 @@ def judge(
         cache: a file; what is in it is not asked again.
         model: its name on the server; None if the server has only one.
         max_calls: how often the server may be asked by this process; after that ``OutOfBudget``.
-        max_tokens: tokens that one answer of the judge may have.
+        max_tokens: tokens that one answer of the judge may have, thoughts included; if they are
+            used up before it said one of the two words, ``OutOfBudget``. Answers under another
+            number are others.
         key_variable: environment variable with the server's key, if it wants one.
 
     Raises:
-        ServerError: if the server does not answer.
+        ServerError: if the server does not answer, or refuses to.
     """
     if max_calls < 0:
         raise ValueError(f"max_calls must be at least 0, not {max_calls}")
@@ -95,9 +99,13 @@ def chat(candidate: Candidate, answer: str) -> list[Message]:
 
 def reading(said: str) -> bool:
     """Whether the first word that is no thought is SAME; anything else counts as different."""
+    return _word(said) == "SAME"
+
+
+def _word(said: str) -> str:
     _, parts = split_thoughts(said)
     words = " ".join(parts).split()
-    return bool(words) and words[0].strip(".,:;!*\"'`").upper() == "SAME"
+    return words[0].strip(".,:;!*\"'`").upper() if words else ""
 
 
 class _Judge:
@@ -115,7 +123,8 @@ class _Judge:
         self.server: TextServer | None = None
 
     def __call__(self, messages: Sequence[Message]) -> str:
-        number = sha256(canonical([self.label, list(messages)]).encode()).hexdigest()
+        asked = [self.label, asdict(self.sampling), list(messages)]
+        number = sha256(canonical(asked).encode()).hexdigest()
         if self.known is None:
             self.known = dict(map(_entry, Journal.records(self.cache)))
         if number not in self.known:
@@ -133,8 +142,19 @@ class _Judge:
         self.left -= 1
         if self.server is None:
             self.server = self.open_server()
-        return self.server([Request(messages, seed=0)], self.sampling)[0].text
+        (sample,) = self.server([Request(messages, seed=0)], self.sampling)
+        if sample.finish == REFUSED:
+            words = sample.refusal if isinstance(sample, Metered) else ""
+            raise ServerError(f"the judge's server refuses: {words}")
+        if sample.finish == "length" and _word(sample.text) not in ("SAME", "DIFFERENT"):
+            raise OutOfBudget(
+                f"the judge had said neither word after {self.sampling.max_tokens} tokens, the "
+                "most that max_tokens allows; raise it and go on: judges that think need more"
+            )
+        return sample.text
 
 
 def _entry(row: Mapping[str, object]) -> tuple[str, str]:
-    return str(row.get("key")), str(row.get("said", ""))
+    if set(row) != {"key", "judge", "said"}:
+        raise BrokenJournal("the judge's cache holds something else than a judge's words")
+    return str(row["key"]), str(row["said"])

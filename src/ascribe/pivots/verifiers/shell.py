@@ -11,7 +11,10 @@ from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, verdict
 ARGUMENTS = ("command", "cmd", "keystrokes", "script")
 """Names under which tools take a command."""
 
-_FENCE = re.compile(r"```[a-z]*\n(.*?)\n?```", re.DOTALL)
+_LINE = re.compile(r"[^\t\n]*\n")
+"""Keystrokes that are one line. What is typed after it may go to the program that it started."""
+
+_BLOCK = re.compile(r"```(?:sh|bash|shell)?\n(.*?)\n?```", re.DOTALL)
 
 
 def shell() -> Verifier:
@@ -19,6 +22,7 @@ def shell() -> Verifier:
 
     The command is the argument ``command``, ``cmd``, ``keystrokes`` or ``script`` of the only tool
     call, whose other arguments must be the same; else the answer's code block; else the action.
+    Other calls, other blocks and more than one of them are compared as they are.
     """
 
     def verify(candidate: Candidate, answer: str) -> Verdict:
@@ -34,21 +38,30 @@ Reading = tuple[object, Script | str]
 
 @lru_cache(maxsize=4_096)
 def _reading(answer: str) -> Reading:
-    beside, text = _command(answer)
-    try:
-        return beside, script(text)
-    except NotUnderstood:
-        return beside, text.strip()
-
-
-def _command(answer: str) -> tuple[object, str]:
     calls = calls_in(answer)
+    if calls == ():
+        return None, _in_words(act(answer))
     if calls is not None and len(calls) == 1:
         values = calls[0].values
         for name in ARGUMENTS:
-            if isinstance(values.get(name), str):
+            text = values.get(name)
+            if isinstance(text, str):
                 others = {key: value for key, value in values.items() if key != name}
-                return (calls[0].name, name, repr(sorted(others.items()))), values[name]
-    said = act(answer)
-    block = _FENCE.search(said)
-    return None, block[1] if block else said
+                is_line = name != "keystrokes" or _LINE.fullmatch(text)
+                beside = (calls[0].name, name, repr(sorted(others.items())))
+                return beside, _read(text) if is_line else text
+    return None, act(answer)
+
+
+def _in_words(said: str) -> Script | str:
+    if "```" not in said:
+        return _read(said)
+    block = _BLOCK.search(said) if said.count("```") == 2 else None
+    return _read(block[1]) if block else said
+
+
+def _read(text: str) -> Script | str:
+    try:
+        return script(text)
+    except NotUnderstood:
+        return text

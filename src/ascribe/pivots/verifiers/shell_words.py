@@ -5,14 +5,14 @@ a form in which the order of flags, the way of quoting and the white space no lo
 does not understand for certain it refuses: substitutions, subshells, loops, here-documents,
 functions. Two refused texts are the same only if they are the same text.
 
-Which flags take a value, and which overrule each other, is known of the commands in ``COMMANDS``.
-The words of other commands keep their order.
+Flags lose their order only where ``COMMANDS`` lists every one of them as free to move, as GNU and
+git read them. The words of all other commands keep their order.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 LONGEST = 20_000
 
@@ -23,10 +23,11 @@ RESERVED: Final = frozenset(
     {
         *("if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case"),
         *("esac", "in", "function", "select", "time", "coproc", "!", "{", "}", "[[", "]]"),
+        "alias",
     }
 )
 OPERATORS: Final = ("&&", "||", "|&", ";;", "|", ";", "\n", "&", "(", ")")
-REDIRECTION: Final = re.compile(r"(?:[0-9]+|&)?(?:>>|>\||>&|>|<&|<>|<)")
+REDIRECTION: Final = re.compile(r"[0-9]?(?:>>|>\||>&|>|<&|<>|<)")
 
 
 class NotUnderstood(ValueError):  # noqa: N818 (named for what is wrong)
@@ -35,80 +36,83 @@ class NotUnderstood(ValueError):  # noqa: N818 (named for what is wrong)
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a command's flags.
+    """The flags of a command that may change places with each other: letters and long names.
 
     Attributes:
-        values: letters of short flags that take a value.
-        attached: letters of short flags whose value, if there is one, is in the same word.
-        words: long flags that take a value.
-        rivals: sets of letters of which the last given one wins; they keep their order.
+        switches: flags without a value.
+        values: flags that take a value.
+        attached: letters whose value, if there is one, is in the same word.
+        rivals: sets of flags that overrule each other: with two of a set, all words keep their
+            order.
     """
 
-    values: str = ""
-    attached: str = ""
-    words: frozenset[str] = frozenset()
-    rivals: tuple[str, ...] = ()
+    switches: frozenset[str]
+    values: frozenset[str]
+    attached: str
+    rivals: tuple[frozenset[str], ...]
 
 
-def _known(values: str = "", attached: str = "", words: str = "", *rivals: str) -> Known:
-    return Known(values, attached, frozenset(words.split()), rivals)
+def _known(
+    switches: Iterable[str],
+    values: Iterable[str] = (),
+    *rivals: Iterable[str],
+    attached: str = "",
+) -> Known:
+    return Known(
+        frozenset(switches), frozenset(values), attached, tuple(frozenset(each) for each in rivals)
+    )
 
 
 COMMANDS: Final[dict[str, Known]] = {
-    "cat": _known(),
-    "chmod": _known("", "", "reference"),
-    "chown": _known("", "", "reference from"),
-    "cp": _known("tS", "", "target-directory suffix", "fin", "HLP"),
-    "cut": _known("bcdf", "", "bytes characters delimiter fields output-delimiter"),
-    "df": _known("tx", "", "type exclude-type", "hHk"),
-    "diff": _known("U", "", "unified label", "uc"),
-    "du": _known("dt", "", "max-depth threshold exclude", "hkmb"),
-    "grep": _known(
-        "efmABCdD",
-        "",
-        "regexp file max-count after-context before-context context include exclude exclude-dir",
-        "EFGP",
-        "hH",
-        "rR",
-    ),
-    "head": _known("nc", "", "lines bytes", "qv"),
-    "ls": _known("IwT", "", "ignore width tabsize sort time", "tSUXvf", "lC1xmgno", "Aa", "cu"),
-    "mkdir": _known("m", "", "mode"),
-    "mv": _known("tS", "", "target-directory suffix", "fin"),
-    "pwd": _known("", "", "", "LP"),
-    "rm": _known("", "", "", "fiI"),
-    "rmdir": _known(),
-    "sed": _known("efl", "i", "expression file line-length"),
-    "sort": _known("koSTt", "", "key output buffer-size field-separator temporary-directory"),
-    "tail": _known("ncs", "", "lines bytes pid sleep-interval", "qv"),
-    "touch": _known("drt", "", "date reference time"),
-    "uniq": _known("fsw", "", "skip-fields skip-chars check-chars"),
-    "wc": _known("", "", "files0-from"),
-    "git add": _known(),
-    "git branch": _known("u", "", "set-upstream-to sort format", "dD", "mM"),
-    "git checkout": _known("bB"),
-    "git clone": _known("bo", "", "branch depth origin"),
-    "git commit": _known("mFCc", "", "message file author date reuse-message"),
-    "git diff": _known("", "U", "unified stat-width"),
-    "git log": _known("nSGL", "", "max-count since until author grep format pretty"),
-    "git pull": _known(),
-    "git push": _known("o", "", "push-option"),
-    "git status": _known("", "u"),
+    "cat": _known("AbeEnstTuv"),
+    "chmod": _known("Rv"),
+    "chown": _known("hRv"),
+    "cp": _known("afprRTv", "t"),
+    "cut": _known("s", "bcdf", "bcf"),
+    "df": _known("ahilT"),
+    "diff": _known("abBiNqruw"),
+    "du": _known("achsx", ("d", "max-depth"), ("d", "max-depth")),
+    "grep": _known("cEFhHiIlLnoPqrRsvwx", (*"ABCem", "include"), "EFP", "hH", "lL", "rR"),
+    "head": _known("qv", ("n", "c", "lines", "bytes"), "qv", ("n", "c", "lines", "bytes")),
+    "ls": _known("1aAdFhilrRsSt", "", "1l", "aA", "St"),
+    "mkdir": _known("pv", "m"),
+    "mv": _known("fTv", "t"),
+    "rm": _known("dfrRv"),
+    "rmdir": _known("pv"),
+    "sed": _known("Enrsz", "e", "eE", "er", "ez", attached="i"),
+    "sort": _known("bfhnrsuV", "kot"),
+    "tail": _known("fqv", ("n", "c", "lines", "bytes"), "qv", ("n", "c", "lines", "bytes")),
+    "touch": _known("acm", "dr"),
+    "uniq": _known("cdiu"),
+    "wc": _known("clLmw"),
+    "git add": _known("Afnuv"),
+    "git branch": _known("av"),
+    "git checkout": _known("fq", "b"),
+    "git clone": _known("q", ("b", "depth")),
+    "git commit": _known((*"aqsv", "amend", "no-edit", "no-verify"), "m"),
+    "git diff": _known(("cached", "staged", "stat")),
+    "git log": _known(("graph", "oneline"), "n"),
+    "git push": _known((*"fqu", "tags")),
+    "git status": _known("bs"),
 }
-"""The commands whose flags may be given in any order."""
+"""The commands of which some flags may be given in any order.
+
+A flag that is not listed is not known to be free: its value, its place or its rivals may count.
+"""
+
+Flags = tuple[tuple[str, tuple[str | None, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Command:
     """One command: assignments before it, its name, flags, operands, and where its streams go.
 
-    Flags of known commands are sorted, rivals apart; of others they are among the operands.
+    Flags are sorted where each of them may move; else all words are among the operands.
     """
 
     assignments: tuple[str, ...]
-    name: str
-    flags: tuple[tuple[str, tuple[str | None, ...]], ...]
-    rivals: tuple[str, ...]
+    name: tuple[str, ...]
+    flags: Flags
     operands: tuple[str, ...]
     streams: tuple[tuple[str, str], ...]
 
@@ -125,33 +129,39 @@ def script(text: str) -> Script:
     """
     if len(text) > LONGEST:
         raise NotUnderstood("it is too long")
+    if "POSIXLY_CORRECT" in text:
+        raise NotUnderstood("flags may be read in another way")
     found: list[tuple[str, Command]] = []
     before = ""
     for tokens, after in _parts(_tokens(text)):
         if tokens:
             found.append((before, _command(tokens)))
-            before = after
-        elif after not in (";", "") or (not after and before not in (";", "")):
+            before = ";" if after == "\n" else after
+        elif after != "\n" and (after or before not in (";", "")):
             raise NotUnderstood("an operator has nothing beside it")
     if not found:
         raise NotUnderstood("there is no command")
     return tuple(found)
 
 
-Token = tuple[str, str]
-"""A kind, ``word``, ``operator`` or ``stream``, and what stands there."""
+class Token(NamedTuple):
+    """A kind, ``word``, ``operator`` or ``stream``, what it means, and how a word is written."""
+
+    kind: str
+    value: str
+    raw: str = ""
 
 
 def _parts(tokens: Sequence[Token]) -> list[tuple[list[Token], str]]:
     """What lies between operators, with the operator after it; none after the last."""
     parts: list[tuple[list[Token], str]] = []
     here: list[Token] = []
-    for kind, value in tokens:
-        if kind == "operator":
-            parts.append((here, value))
+    for token in tokens:
+        if token.kind == "operator":
+            parts.append((here, token.value))
             here = []
         else:
-            here.append((kind, value))
+            here.append(token)
     return [*parts, (here, "")]
 
 
@@ -159,10 +169,10 @@ def _parts(tokens: Sequence[Token]) -> list[tuple[list[Token], str]]:
 
 
 def _tokens(text: str) -> list[Token]:
-    """Words, operators and redirections. Line ends are operators like semicolons."""
+    """Words, operators, line ends among them, and redirections."""
     if ACTIVE in text or QUOTED in text or "\x00" in text:
         raise NotUnderstood("it holds characters that are used for marks")
-    return _Scanner(text.replace("\\\n", "")).tokens()
+    return _Scanner(text).tokens()
 
 
 class _Scanner:
@@ -174,23 +184,27 @@ class _Scanner:
         text = self.text
         while self.at < len(text):
             here = text[self.at]
-            if here in " \t\r":
+            if here in " \t":
                 self.at += 1
+            elif text.startswith("\\\n", self.at):
+                self.at += 2
             elif here == "#":
                 end = text.find("\n", self.at)
                 self.at = len(text) if end < 0 else end
             elif not self._redirection() and not self._operator():
-                self.found.append(("word", self._word()))
+                self.found.append(self._word())
         return self.found
 
     def _redirection(self) -> bool:
         match = REDIRECTION.match(self.text, self.at)
         if match is None:
             return False
+        if self.text[self.at - 1 : self.at] in tuple("}0123456789"):
+            raise NotUnderstood("what stands before may be the name of a stream")
         self.at = match.end()
         if self.text.startswith(("<", "("), self.at):
             raise NotUnderstood("a here-document or the output of a command is read")
-        self.found.append(("stream", match[0]))
+        self.found.append(Token("stream", match[0]))
         return True
 
     def _operator(self) -> bool:
@@ -199,22 +213,22 @@ class _Scanner:
                 if operator in ("(", ")", ";;", "&"):
                     raise NotUnderstood(f"it holds {operator}")
                 self.at += len(operator)
-                self.found.append(("operator", ";" if operator == "\n" else operator))
+                self.found.append(Token("operator", operator))
                 return True
         return False
 
-    def _word(self) -> str:
+    def _word(self) -> Token:
         parts: list[str] = []
-        text = self.text
-        while self.at < len(text) and text[self.at] not in " \t\r\n;|&()<>":
+        text, start = self.text, self.at
+        while self.at < len(text) and text[self.at] not in " \t\n;|&()<>":
             here = text[self.at]
             if here == "'":
                 parts.append(self._until("'"))
             elif here == '"':
                 parts.append(self._double())
             elif here == "\\":
-                if self.at + 1 == len(text):
-                    raise NotUnderstood("it ends in a backslash")
+                if text[self.at + 1 : self.at + 2] in ("", "\n"):
+                    raise NotUnderstood("a word, or all of it, ends in a backslash")
                 parts.append(text[self.at + 1])
                 self.at += 2
             elif here == "$":
@@ -225,7 +239,11 @@ class _Scanner:
                 # A tilde counts at the beginning of a word alone, but nothing is lost by a mark.
                 parts.append(f"{ACTIVE}{here}" if here in "*?[]{}~!" else here)
                 self.at += 1
-        return "".join(parts)
+        value, raw = "".join(parts), text[start : self.at]
+        if ACTIVE in value and _QUOTING.search(raw):
+            # What is quoted takes part in no pattern: {a,b} is not {a\,b}, nor ~/a ~"/a".
+            value = f"{ACTIVE}{raw}"
+        return Token("word", value, raw)
 
     def _until(self, quote: str) -> str:
         end = self.text.find(quote, self.at + 1)
@@ -244,6 +262,8 @@ class _Scanner:
             if here == '"':
                 self.at += 1
                 return "".join(parts)
+            if text.startswith("\\\n", self.at):
+                raise NotUnderstood("a line end is taken out of a word")
             if here == "\\" and text[self.at + 1 : self.at + 2] in tuple('$`"\\'):
                 parts.append(text[self.at + 1])
                 self.at += 2
@@ -262,15 +282,16 @@ class _Scanner:
         if match is not None:
             self.at = match.end()
             return f"{mark}${{{match['plain'] or match['braced']}}}"
-        if self.text[self.at + 1 : self.at + 2] in ("(", "{", "'", '"'):
+        if self.text[self.at + 1 : self.at + 2] in tuple("({['\"@*"):
             raise NotUnderstood("it holds the output of a command or more than a variable")
         self.at += 1
         return f"{mark}$"
 
 
 _VARIABLE = re.compile(
-    r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*|[0-9?#@*!$-])|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})"
+    r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*|[0-9?#!$-])|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})"
 )
+_QUOTING = re.compile(r"['\"\\]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
@@ -278,79 +299,98 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 def _command(tokens: Sequence[Token]) -> Command:
-    words: list[str] = []
+    words: list[Token] = []
     streams: list[tuple[str, str]] = []
     waiting = list(tokens)
     while waiting:
-        kind, value = waiting.pop(0)
-        if kind == "word":
-            words.append(value)
-        elif waiting and waiting[0][0] == "word":
-            streams.append((value, waiting.pop(0)[1]))
+        token = waiting.pop(0)
+        if token.kind == "word":
+            words.append(token)
+        elif waiting and waiting[0].kind == "word":
+            streams.append((token.value, waiting.pop(0).value))
         else:
             raise NotUnderstood("a stream leads nowhere")
-    bare = [word.replace(ACTIVE, "") for word in words]
-    start = next((i for i, word in enumerate(bare) if not _ASSIGNMENT.match(word)), len(words))
-    assignments, rest = tuple(words[:start]), list(words[start:])
-    if rest and bare[start] in RESERVED:
-        raise NotUnderstood(f"it holds {bare[start]}")
-    name = rest.pop(0) if rest else ""
-    if name == "git" and rest and not rest[0].startswith("-"):
-        name = f"git {rest.pop(0)}"
-    known = COMMANDS.get(name)
-    if known is None:
-        return Command(assignments, name, (), (), tuple(rest), tuple(streams))
-    flags, rivals, operands = _sorted_flags(rest, known)
-    return Command(assignments, name, flags, rivals, operands, tuple(streams))
+    start = next((i for i, word in enumerate(words) if not _ASSIGNMENT.match(word.raw)), len(words))
+    first = words[start].raw if start < len(words) else ""
+    if first in RESERVED or _QUOTING.search(first):
+        # A quoted name is no alias: \rm may do without the questions that rm asks.
+        raise NotUnderstood(f"it holds {first}")
+    values = tuple(word.value for word in words)
+    split = start + (2 if first == "git" else 1)
+    name, rest = values[start:split], values[split:]
+    known = COMMANDS.get(" ".join(name))
+    # git may take a word for a revision or a path, or refuse a flag, by what stands before it.
+    read = None if known is None else _flags(rest, known, anywhere=first != "git")
+    flags, operands = ((), rest) if read is None else read
+    return Command(values[:start], name, flags, operands, tuple(streams))
 
 
-def _sorted_flags(
-    words: Sequence[str], known: Known
-) -> tuple[tuple[tuple[str, tuple[str | None, ...]], ...], tuple[str, ...], tuple[str, ...]]:
-    """Flags with their values, by name; the order of those that overrule each other; the rest."""
+def _flags(
+    words: Sequence[str], known: Known, anywhere: bool
+) -> tuple[Flags, tuple[str, ...]] | None:
+    """Flags with their values, by name, and the rest; None if all words must keep their order.
+
+    From the first word on that may be a flag or an operand, words keep their order; unless flags
+    may stand anywhere, from the first operand on.
+    """
     found: dict[str, list[str | None]] = {}
-    order: list[str] = []
     operands: list[str] = []
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
-        if word == "--":
-            operands += waiting
-            break
-        if word.startswith("--"):
-            name, equals, given = word.partition("=")
-            value = given if equals else None
-            if not equals and name[2:] in known.words:
-                value = _next(waiting)
-            found.setdefault(name, []).append(value)
-            order.append(name)
-        elif len(word) > 1 and word.startswith("-") and not word[1:].isdigit():
-            for flag, attached in _letters(word[1:], waiting, known):
-                found.setdefault(flag, []).append(attached)
-                order.append(flag)
-        elif word.startswith("-") and len(word) > 1:
-            found.setdefault(word, []).append(None)
-            order.append(word)
-        else:
+        if anywhere and _is_operand(word):
             operands.append(word)
-    flags = tuple((name, tuple(values)) for name, values in sorted(found.items()))
-    return flags, _rivals(order, known), tuple(operands)
+        elif anywhere and word == "--" and all(map(_is_operand, waiting)):
+            continue
+        elif word.startswith("-") and word not in ("-", "--"):
+            given = (_long if word.startswith("--") else _letters)(word, waiting, known)
+            if given is None or any(_is_open(value or "") for _, value in given):
+                return None
+            for flag, value in given:
+                found.setdefault(flag, []).append(value)
+        else:
+            operands += [word, *waiting]
+            break
+    if any(len(rivals & found.keys()) > 1 for rivals in known.rivals):
+        return None
+    return tuple((name, tuple(values)) for name, values in sorted(found.items())), tuple(operands)
 
 
-def _letters(word: str, waiting: list[str], known: Known) -> list[tuple[str, str | None]]:
+def _is_operand(word: str) -> bool:
+    """Whether the word is one operand, whatever the shell puts in; ``+1`` is a flag to some."""
+    return not word.startswith(("-", "+")) and not _is_open(word)
+
+
+def _is_open(word: str) -> bool:
+    """Whether the shell may make several words of it, or none, or a flag."""
+    return ACTIVE in word or word.startswith(QUOTED)
+
+
+Given = list[tuple[str, str | None]] | None
+"""The flags of a word with their values; None if one of them may not move."""
+
+
+def _long(word: str, waiting: list[str], known: Known) -> Given:
+    name, equals, value = word[2:].partition("=")
+    if len(name) > 1 and name in known.values:
+        return [(name, value if equals else _next(waiting))]
+    return [(name, None)] if len(name) > 1 and name in known.switches and not equals else None
+
+
+def _letters(word: str, waiting: list[str], known: Known) -> Given:
     """``-rf`` as ``-r`` and ``-f``; what follows a letter that takes a value is the value."""
     found: list[tuple[str, str | None]] = []
-    for place, letter in enumerate(word):
-        rest = word[place + 1 :]
-        if letter in known.values:
-            found.append((f"-{letter}", rest or _next(waiting)))
-            break
-        if letter in known.attached:
-            found.append((f"-{letter}", rest or None))
-            break
+    for place, letter in enumerate(word[1:], start=2):
+        rest = word[place:]
         if letter in (ACTIVE, QUOTED):
             raise NotUnderstood("a flag depends on what the shell puts in")
-        found.append((f"-{letter}", None))
+        if letter in known.values:
+            return [*found, (letter, rest or _next(waiting))]
+        if letter in known.attached:
+            return [*found, (letter, rest or None)]
+        if letter not in known.switches:
+            return None
+        found.append((letter, None))
     return found
 
 
@@ -358,13 +398,3 @@ def _next(waiting: list[str]) -> str:
     if not waiting:
         raise NotUnderstood("a flag lacks its value")
     return waiting.pop(0)
-
-
-def _rivals(order: Sequence[str], known: Known) -> tuple[str, ...]:
-    """The flags that overrule each other, in order; none where at most one of a set is there."""
-    kept: list[str] = []
-    for letters in known.rivals:
-        given = [flag for flag in order if len(flag) == 2 and flag[1] in letters]
-        if len(set(given)) > 1:
-            kept += given
-    return tuple(kept)

@@ -18,6 +18,8 @@ from ascribe.web import JSON_HEADERS, Address, TooLarge, TooSlow
 
 TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 """Answers that may be another one the next time."""
+FOR_GOOD = frozenset({400, 413, 422})
+"""Answers that say: not this request, however often it is sent."""
 LONGEST_PAUSE = 30.0
 QUOTED = 300
 """How much of a server's own words an error repeats."""
@@ -25,6 +27,10 @@ QUOTED = 300
 
 class ServerError(RuntimeError):
     """The server did not answer as it should."""
+
+
+class RequestRefused(ServerError):  # noqa: N818 (named for what happened)
+    """The server does not take this request, and would not the next time; others it may take."""
 
 
 class _Busy(ServerError):  # noqa: N818 (named for what is wrong)
@@ -82,7 +88,8 @@ class Server:
         """The answer to a POST of ``body``, or to a GET without one, tried again within limits.
 
         Raises:
-            ServerError: if there is no good answer.
+            RequestRefused: if the server will not take it.
+            ServerError: if there is no good answer for another reason.
         """
         for attempt in range(self._limits.retries + 1):
             try:
@@ -114,6 +121,8 @@ class Server:
         said = f"{self._where(path)} answered {answer.status}: {_quoted(answer.content, key)}"
         if answer.status in TRY_AGAIN:
             raise _Busy(said, _seconds(answer.headers.get("Retry-After")))
+        if answer.status in FOR_GOOD:
+            raise RequestRefused(said)
         if answer.status != HTTPStatus.OK:
             raise ServerError(said)
         try:
