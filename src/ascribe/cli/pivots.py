@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args
@@ -32,7 +32,6 @@ from ascribe.pivots import (
     LAMBDA_DIFF,
     Answer,
     BrokenJournal,
-    Candidate,
     Extracted,
     Order,
     Play,
@@ -58,7 +57,6 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.candidates import KINDS
 from ascribe.pivots.keeper import answers_file
-from ascribe.pivots.text_server import REFUSED
 from ascribe.pivots.traces import Format
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import OutOfBudget
@@ -243,7 +241,7 @@ def select_command(
         if random is not None:
             drawn = random_set(read.scored, len(found.kept), seed)
             _write(random, drawn, facts | {"chosen": "at random", "seed": seed})
-    left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()} | read.left_out
+    left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()}
     if as_json:
         screen.print_json({"out": str(out), "kept": len(found.kept), "left_out": left_out, **facts})
     else:
@@ -266,12 +264,6 @@ def report_command(
     """Show where the signal is, and what a strict reward would miss of it."""
     read = _scored(candidates, answers, verifier, k, label)
     found = _or_wrong_call(lambda: report(read.scored, threshold, examples))
-    found = replace(
-        found,
-        candidates=found.candidates + len(read.refused),
-        copies=found.copies + sum(one.copies for one in read.refused),
-        left_out=found.left_out | read.left_out,
-    )
     if as_json:
         screen.print_json(read.facts | found.as_dict())
     else:
@@ -288,14 +280,8 @@ pivots.command("train")(train_command)
 class _Read:
     spec: Spec
     scored: list[Scored]
-    refused: list[Candidate]
-    """Candidates that the server refused to answer, for good."""
     facts: dict[str, Any]
     """Whose answers they are, and the server's words if it refused some."""
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        return {REFUSED: len(self.refused)} if self.refused else {}
 
 
 def _scored(
@@ -311,19 +297,13 @@ def _scored(
     given = _or_wrong_call(lambda: list(read_answers(journal)))
     model, sampling = _source(given, label)
     mine = [answer for answer in given if (answer.model, answer.sampling) == (model, sampling)]
-    refusals = {
-        answer.candidate: answer.refusal
-        for answer in mine
-        if answer.finish == REFUSED and (k is None or answer.k < k)
-    }
-    asked = [one for one in turns.candidates if one.id not in refusals]
-    refused = [one for one in turns.candidates if one.id in refusals]
-    scored = _or_wrong_call(lambda: score(asked, mine, verify, k))
+    scored = _or_wrong_call(lambda: score(turns.candidates, mine, verify, k))
     wanted = max((one.wanted for one in scored), default=0)
     facts = {"model": model, "sampling": sampling, "k": wanted}
-    if refused:
-        facts["refusal"] = refusals[refused[0].id]
-    return _Read(spec, scored, refused, facts)
+    refusals = (answer.refusal for one in scored for answer in one.answers if answer.refusal)
+    if (refusal := next(refusals, None)) is not None:
+        facts["refusal"] = refusal
+    return _Read(spec, scored, facts)
 
 
 def _source(answers: Sequence[Answer], label: str | None) -> tuple[str, str]:

@@ -38,6 +38,8 @@ class NoSignal(StrEnum):
     """The verifier has nothing to say of this turn."""
     TOO_LONG = "too_long"
     """The history leaves no room for an answer in the model's context."""
+    REFUSED = "refused"
+    """The server refuses this turn for good, and has said why."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Scored:
             return NoSignal.NOT_PROFILED
         if all(answer.finish == "prompt_too_long" for answer in self.answers):
             return NoSignal.TOO_LONG
+        if any(answer.refusal for answer in self.answers):
+            return NoSignal.REFUSED
         if any(verdict.accepted is None for verdict in self.verdicts):
             return NoSignal.NOT_VERIFIABLE
         return None
@@ -115,8 +119,8 @@ def score(
 
 def _scored(one: Candidate, given: Mapping[int, Answer], verifier: Verifier, wanted: int) -> Scored:
     kept = tuple(given[number] for number in range(wanted) if number in given)
-    # Verdicts on incomplete profiles are not needed, and some cost a judge's time.
-    if len(kept) < wanted:
+    # Verdicts on such profiles are not needed, and some cost a judge's time.
+    if len(kept) < wanted or any(answer.refusal for answer in kept):
         return Scored(one, kept, (), wanted)
     said: dict[str, Verdict] = {}
     for answer in kept:
