@@ -269,6 +269,15 @@ def test_a_deep_answer_misfits_a_schema_that_is_fine(depth: int) -> None:
 
 
 @needs_schema
+def test_a_deep_schema_will_not_do() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"not": deep}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        make_verifier({"schema": {"schema": deep}})
+
+
+@needs_schema
 def test_a_schema_without_end_judges_nothing() -> None:
     endless = {"name": "t", "parameters": {"allOf": [{"$ref": "#"}]}}
     turn = a_turn(call("t"), tools=(endless,))

@@ -159,6 +159,8 @@ def _validator(given: str) -> Any:
         plain.check_schema(value)
     except jsonschema.SchemaError as error:
         raise ValueError(str(error.message)[:200]) from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     return plain(value, registry=import_module("referencing").Registry())
 
 
