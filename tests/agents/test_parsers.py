@@ -202,6 +202,8 @@ def test_keys_of_actions_read_what_the_parser_writes() -> None:
 
 def test_a_tool_call_needs_no_arguments() -> None:
     assert ToolCall()('{"name": "look"}').action == '{"name":"look","arguments":{}}'
+    llama = '{"name": "go", "parameters": {"to": "hall"}}'
+    assert ToolCall()(llama).action == '{"name":"go","arguments":{"to":"hall"}}'
 
 
 def _call(arguments: str) -> str:

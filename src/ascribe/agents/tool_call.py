@@ -15,8 +15,8 @@ from ascribe.agents.tags import bodies, split_thoughts
 class ToolCall(AnswerParser):
     """A tool call in ``<tool_call>`` tags (Hermes), or as bare JSON (OpenAI's ``tool_calls``).
 
-    Read are ``{"name": ..., "arguments": {...}}``; the same inside ``function``; arguments as an
-    object or as JSON text of one; a list of calls, also under ``tool_calls``, of which the first
+    Read are ``{"name": ..., "arguments": {...}}``; the same with ``parameters``, as Llama writes it,
+    or inside ``function``; arguments as an object or as JSON text of one; a list of calls, also under ``tool_calls``, of which the first
     counts. Of several tags the first that holds a call counts.
 
     The action is canonical JSON, ``{"name":...,"arguments":{...}}`` with sorted keys and no spaces:
@@ -83,7 +83,7 @@ def _name_and_arguments(value: Any) -> tuple[str, dict[str, Any]]:
         value = value["function"]
     if not isinstance(value, dict):
         raise _NotACall("not_a_call")
-    name, arguments = value.get("name"), value.get("arguments", {})
+    name, arguments = value.get("name"), value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         arguments = _loads(arguments)
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):

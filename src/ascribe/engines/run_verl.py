@@ -23,6 +23,10 @@ RUN = "run.yaml"
 LATEST = "latest_checkpointed_iteration.txt"
 """Where verl writes the number of the last checkpoint that is whole."""
 
+CODE_KEPT = "128"
+"""Of how many operations torch keeps its code on a CPU. It makes some for every width of a batch,
+and would keep 1024 of them, which are gigabytes."""
+
 
 def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG001 (read there anew)
     """Train, and write the model to ``MODEL`` in the output folder, unless it has adapters.
@@ -106,6 +110,7 @@ def _environment(cpu: bool) -> dict[str, str]:
     }
     if cpu:
         found["VERL_PLATFORM"] = "cpu"
+        found["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CODE_KEPT
     return found | dict(os.environ)
 
 
