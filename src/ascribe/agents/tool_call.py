@@ -15,9 +15,10 @@ from ascribe.agents.tags import bodies, split_thoughts
 class ToolCall(AnswerParser):
     """A tool call in ``<tool_call>`` tags (Hermes), or as bare JSON (OpenAI's ``tool_calls``).
 
-    Read are ``{"name": ..., "arguments": {...}}``; the same with ``parameters``, as Llama writes it,
-    or inside ``function``; arguments as an object or as JSON text of one; a list of calls, also under ``tool_calls``, of which the first
-    counts. Of several tags the first that holds a call counts.
+    Read are ``{"name": ..., "arguments": {...}}``; the same with ``parameters``, as Llama writes,
+    or inside ``function``; arguments as an object or as JSON text of one; a list of calls, also
+    under ``tool_calls``, of which the first counts. Of several tags the first that holds a call
+    counts.
 
     The action is canonical JSON, ``{"name":...,"arguments":{...}}`` with sorted keys and no spaces:
     calls that mean the same are the same text, and ``ascribe.actions.tool_call`` reads it.
