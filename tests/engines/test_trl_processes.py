@@ -44,6 +44,18 @@ def logs(folder: Path) -> dict[str, Any]:
     return found
 
 
+def test_two_processes_find_what_one_does_in_held_out_tasks(tmp_path: Path) -> None:
+    """Ten tasks in batches of eight: the second is filled up with six that were played already."""
+    args = {"num_generations_eval": 1, "per_device_eval_batch_size": 4, "eval_on_start": True}
+    args |= {"eval_strategy": "steps", "eval_steps": 9, "save_strategy": "steps", "save_steps": 2}
+    run(tmp_path, 2, eval_tasks=[*range(10)], args=args | {"max_steps": 2})
+    together = logs(tmp_path)
+    alone = toys.trainer(tmp_path, eval_tasks=range(10), args=args).evaluate()
+    names = ["eval_reward", *(name for name in alone if name.startswith("eval_ascribe/"))]
+    assert alone["eval_ascribe/episodes"] == 10
+    assert {name: together[name] for name in names} == {name: alone[name] for name in names}
+
+
 @pytest.mark.parametrize(
     ("loss_type", "layout", "recipe"),
     [("dapo", "step", "bipace_q"), ("grpo", "trajectory", "sbc")],

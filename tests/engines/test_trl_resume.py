@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra trl")
 
 import torch
+from transformers import TrainerCallback
 
 from ascribe.engines.trl import last_checkpoint
 from ascribe.files import read
@@ -110,6 +111,28 @@ def test_a_checkpoint_between_updates_of_an_iteration(tmp_path: Path) -> None:
             sorted(read(tmp_path / run / name).table.group.values) for run in ("whole", "again")
         ]
         assert groups[0] == groups[1]
+
+
+def test_an_interrupted_trainer_forgets_what_it_was_at(tmp_path: Path) -> None:
+    """Stopped in the third iteration, and taken up amid the second, by the same trainer."""
+
+    class Interrupt(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            if state.global_step == 5:
+                raise KeyboardInterrupt
+
+    args = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "num_iterations": 2}
+    same = toys.trainer(tmp_path, args=args)
+    same.add_callback(Interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        same.train()
+    same.remove_callback(Interrupt)
+    found = []
+    for made in (same, toys.trainer(tmp_path, args=args)):
+        made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+        names = ("loss", "entropy", "grad_norm", "ascribe/return", "ascribe/rows")
+        found.append([toys.logged(made, name) for name in names])
+    assert found[0] == found[1]
 
 
 def test_a_longer_run_goes_on_with_other_tasks(tmp_path: Path) -> None:

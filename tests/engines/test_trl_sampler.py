@@ -11,7 +11,8 @@ pytest.importorskip("trl", reason="needs the extra trl")
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
 
-def test_the_copy_is_the_model_as_it_is_now() -> None:
+def test_the_copy_is_the_model_as_it_is_now(tmp_path: Path) -> None:
+    """The same as if the model were written, and read again in half precision."""
     import torch
 
     from ascribe.engines.trl.sampler import Sampler
@@ -25,9 +26,12 @@ def test_the_copy_is_the_model_as_it_is_now() -> None:
         copy = sampler.of(model)
         assert copy is not model
         assert {weight.dtype for weight in copy.parameters()} == {torch.bfloat16}
-        half = toys.tiny().to(torch.bfloat16)
-        half.load_state_dict({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()})
-        torch.testing.assert_close(copy(ids).logits, half(ids).logits)
+        model.save_pretrained(tmp_path)
+        half = type(model).from_pretrained(tmp_path, dtype=torch.bfloat16)
+        torch.testing.assert_close(copy(ids).logits, half(ids).logits, rtol=0, atol=0)
+        for mine, other in zip(copy.buffers(), model.buffers(), strict=True):
+            assert mine.dtype == other.dtype
+            assert torch.equal(mine, other)
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 

@@ -75,6 +75,45 @@ def test_agents_learn_in_turns(topology: str, agents: list[str], tmp_path: Path)
         before = after
 
 
+def test_an_evaluation_amid_an_iteration_changes_nobody_s_turn(tmp_path: Path) -> None:
+    watch = Watch()
+    args = {"max_steps": 2, "num_iterations": 2, "eval_strategy": "steps", "eval_steps": 1}
+    args |= {"num_generations_eval": 1, "per_device_eval_batch_size": 4}
+    made = toys.trainer(
+        tmp_path,
+        team={},
+        recipe="grpo",
+        agents=VOTERS,
+        eval_tasks=range(4),
+        callbacks=[watch],
+        args=args,
+    )
+    watch.made = made
+    before = adapters(made)
+    made.train()
+    assert len(toys.logged(made, "eval_ascribe/success")) == 2
+    for after in watch.seen:
+        assert [name for name in VOTERS if not torch.equal(before[name], after[name])] == ["1"]
+        before = after
+
+
+def test_lengths_are_those_of_the_agent_that_learns(tmp_path: Path) -> None:
+    args = {"max_steps": 3}
+    made = toys.trainer(
+        tmp_path, team={}, recipe="grpo", agents=VOTERS, dump_dir=tmp_path, args=args
+    )
+    made.train()
+    found = []
+    for agent, file in zip(VOTERS, sorted(tmp_path.glob("rollouts_*.parquet")), strict=True):
+        rollouts = read(file)
+        ids = rollouts.carried.column("response_ids").to_pylist()
+        whose = rollouts.table.agent.texts()
+        found.append(
+            np.mean([len(one) for one, name in zip(ids, whose, strict=True) if name == agent])
+        )
+    assert toys.logged(made, "completions/mean_length") == pytest.approx(found)
+
+
 @pytest.mark.parametrize(
     ("topology", "agents", "form"),
     [
@@ -144,6 +183,14 @@ def test_an_agent_without_an_adapter_is_named(tmp_path: Path) -> None:
 def test_what_a_team_cannot_do(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         toys.trainer(tmp_path, team={}, agents=VOTERS, **options)
+
+
+def test_adapters_that_are_there_already_are_not_thrown_away(tmp_path: Path) -> None:
+    from peft import get_peft_model
+
+    ready = get_peft_model(toys.tiny(), toys.lora())
+    with pytest.raises(ValueError, match="agents need a model without adapters"):
+        toys.trainer(tmp_path, model=ready, team={}, agents=VOTERS, peft_config=None)
 
 
 # Resuming.

@@ -295,6 +295,22 @@ def test_what_is_logged(tmp_path: Path) -> None:
     assert 0 < spent < told["step_time"]
 
 
+def test_passes_without_rows_are_in_no_mean(tmp_path: Path) -> None:
+    """Two iterations teach nothing; the third has four rows: 12 of 16 parts are padding alone."""
+    found = []
+    for parts in (1, 16):
+        args = {"max_steps": 3, "learning_rate": 1e-12, "per_device_train_batch_size": 16 // parts}
+        args["gradient_accumulation_steps"] = parts
+        setup = toys.hall(wish="k", horizon=1)
+        made = toys.trainer(tmp_path, setup=setup, recipe="grpo", stop=(), args=args)
+        made.train()
+        assert toys.logged(made, "ascribe/rows") == [0, 0, 4]
+        assert toys.logged(made, "clip_ratio/low_mean") == [0]
+        found.append(toys.logged(made, "entropy"))
+    assert len(found[0]) == 1
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+
+
 def test_evaluation_plays_held_out_tasks(tmp_path: Path) -> None:
     args = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
     args |= {"num_generations_eval": 2}
@@ -308,6 +324,23 @@ def test_evaluation_plays_held_out_tasks(tmp_path: Path) -> None:
     assert {state.split(",")[0] for state in table.state.values} < {"hall 1", "hall 2", "hall 3"}
     assert trainer.evaluate()["eval_ascribe/episodes"] == 8
     assert trainer.player._pool is None
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_the_batches_of_an_evaluation_do_not_change_what_it_finds(
+    each: int, tmp_path: Path
+) -> None:
+    found = []
+    for size in (4, 8, 20):
+        args = {"num_generations_eval": each, "per_device_eval_batch_size": size}
+        made = toys.trainer(tmp_path, eval_tasks=range(10), args=args)
+        for _ in range(2):  # the second counts anew
+            told = made.evaluate()
+            found.append({name: told[name] for name in told if "ascribe" in name or "rew" in name})
+    assert found[0]["eval_ascribe/episodes"] == 10 * each
+    assert 0 < found[0]["eval_ascribe/success"] < 1
+    assert found == [found[-1]] * 6
+    assert [name for name in told if "entropy" in name or "clip_ratio/" in name] == []
 
 
 def test_adapters_are_trained(tmp_path: Path) -> None:
@@ -350,6 +383,23 @@ def test_a_policy_of_one_s_own_answers(tmp_path: Path) -> None:
         closed.clear()
 
 
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_policy_may_put_the_model_in_evaluation_mode(size: int, tmp_path: Path) -> None:
+    from ascribe.rollout.policies import TransformersPolicy
+
+    class Mine(TransformersPolicy):
+        def __call__(self, requests: Any, sampling: Any) -> Any:
+            self.model.eval()
+            return super().__call__(requests, sampling)
+
+    args = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 8 // size}
+    made = toys.trainer(tmp_path, policy=Mine, args=args)
+    before = parameters(made.model)
+    made.train()
+    assert len(toys.logged(made, "ascribe/success")) == 1
+    assert np.abs(parameters(made.model) - before).max() > 1e-4
+
+
 def test_the_table_of_completions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import pandas as pd
 
@@ -370,6 +420,7 @@ def test_the_table_of_completions(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"max_steps": -1}, "give max_steps"),
         ({"loss_type": "bnpo"}, "use loss_type='dapo'"),
         ({"entropy_coef": 0.1}, "leave entropy_coef at 0"),
+        ({"top_entropy_quantile": 0.2}, "leave top_entropy_quantile at 1"),
         ({"top_k": 5}, "leave top_k at 0"),
         ({"min_p": 0.1}, "leave min_p unset"),
         ({"repetition_penalty": 1.1}, "leave repetition_penalty at 1"),

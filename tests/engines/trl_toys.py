@@ -197,7 +197,7 @@ def trainer(folder: Path, *, model: Any = None, setup: Setup | None = None, **op
     args = config(folder, **options.pop("args", {}))
     team = options.pop("team", None)
     if options.get("agents"):
-        options["peft_config"] = lora()
+        options.setdefault("peft_config", lora())
     return AscribeTrainer(
         tiny() if model is None else model,
         args,

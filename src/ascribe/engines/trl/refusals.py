@@ -14,6 +14,10 @@ def refuse(args: Any) -> None:
             args.entropy_coef != 0 or args.use_adaptive_entropy,
             f"{tokens} the entropy bonus depends on how: leave entropy_coef at 0",
         ),
+        (
+            args.top_entropy_quantile < 1.0,
+            f"{tokens} the quantile of entropies depends on how: leave top_entropy_quantile at 1",
+        ),
         (args.top_k not in (0, None), f"{sampling}: leave top_k at 0"),
         (args.min_p is not None, f"{sampling}: leave min_p unset"),
         (args.repetition_penalty != 1.0, f"{sampling}: leave repetition_penalty at 1"),

@@ -33,7 +33,8 @@ class Sampler:
             config.dtype = self.dtype
             # The fastest at reading, whatever is the fastest at learning.
             self._copy = type(model)._from_config(config, attn_implementation="sdpa")
-            self._copy.to(device=model.device, dtype=self.dtype).eval()
+            # Its buffers, such as the frequencies of positions, keep the precision they need.
+            self._copy.to(model.device).eval()
             self._copy.generation_config = model.generation_config
         with torch.no_grad():
             for mine, other in zip(self._copy.parameters(), model.parameters(), strict=True):

@@ -4,7 +4,8 @@ One agent is taught in each iteration, in turns, while the others stay as they a
 5.3). In the episodes every agent answers with its own adapter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ascribe.rollout.policy import Policy, Request, Sample, Sampling
@@ -40,6 +41,15 @@ class Adapters:
             known = ", ".join(self.agents)
             raise ValueError(f"agent {agent!r} of the environment is not among agents: {known}")
         self.model.set_adapter(self.names[agent])
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Afterwards the model is the agent that it was, whoever spoke in between."""
+        before = self.model.active_adapter
+        try:
+            yield
+        finally:
+            self.model.set_adapter(before)
 
     def taught(self, iteration: int) -> str:
         """Whose turn it is to learn."""

@@ -132,6 +132,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         **others: Any,
     ) -> None:
         refuse(args)
+        if agents and hasattr(model, "peft_config"):
+            raise ValueError("agents need a model without adapters, since each gets a fresh one")
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, not {layout!r}")
         self.recipe = make_recipe(recipe) if isinstance(recipe, str) else recipe
@@ -178,6 +180,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._policy: Policy | None = None
         self._sampler = None if sampling_dtype is None else Sampler(sampling_dtype)
         self._clock = Stopwatch()
+        self._held_out: list[Played] = []
+        """Of all processes, in the batches of an evaluation so far."""
         self.add_callback(_TakeUp(self))
 
     def _team(self, agents: Sequence[str], policy: PolicyMaker | None) -> Adapters:
@@ -214,6 +218,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 raise ValueError(f"{self.args.output_dir} holds no checkpoint that is whole")
             resume_from_checkpoint = str(whole)
         self._history = None
+        # What is left of a run that was interrupted must not get into this one.
+        self._buffered_inputs = None
+        self._metrics["train"].clear()
+        self._clock = Stopwatch()
         if resume_from_checkpoint:
             self._history = load_history(self.recipe, resume_from_checkpoint)
         try:
@@ -233,6 +241,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def evaluate(self, *given: Any, **options: Any) -> dict[str, float]:
         """As GRPOTrainer's: plays ``eval_tasks`` and logs how the episodes went."""
+        self._held_out = []
+        self._metrics["eval"].clear()
         try:
             found: dict[str, float] = super().evaluate(*given, **options)
             return found
@@ -250,9 +260,11 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     # An iteration: play, credit, lay out.
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
-        with self._clock("rollout") if self._training else nullcontext():
-            groups, local = self._play(inputs)
-        if not self._training:
+        training = self._training
+        with self._clock("rollout") if training else nullcontext():
+            groups, local = self._play(inputs, training=training)
+        self.model.train(training)  # a policy of one's own may have left it otherwise
+        if not training:
             return self._evaluated(groups, local)
         rows = rows_of(local.trajectories, self.layout)
         logprobs, vectors = None, None
@@ -262,12 +274,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         with self._clock("credit"):
             iteration, mine = self._credited(groups, local, vectors)
         counts, signal = iteration.counts[mine], iteration.signal[mine]
-        taught = self._taught(local)
-        counted = [n for n, row in enumerate(rows) if (counts & taught)[row.steps[0]]]
+        learning = counts & self._taught(local)
+        counted = [n for n, row in enumerate(rows) if learning[row.steps[0]]]
         chosen = [n for n in counted if self._teach_all or signal[rows[n].steps].any()]
         taken = [rows[number] for number in chosen]
-        sums = gather_object([(len(counted), sum(rows[n].tokens for n in counted), len(chosen))])
-        row_counts, token_counts, chosen_counts = zip(*sums, strict=True)
+        tokens = sum(rows[n].tokens for n in counted)
+        sums = gather_object([(len(counted), tokens, int(learning.sum()), len(chosen))])
+        row_counts, token_counts, step_counts, chosen_counts = zip(*sums, strict=True)
         batch = self._tensors(taken, self._full(max(chosen_counts)))
         with self._clock("logprobs"):
             if logprobs is not None:
@@ -277,8 +290,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         batch["num_items_in_batch"] = torch.tensor(sum(token_counts))
         batch["rows_in_batch"] = torch.tensor(sum(row_counts))
         self._tell(iteration, sum(row_counts), sum(chosen_counts), len(batch["prompt_ids"]))
-        mean = sum(token_counts) / max(1, iteration.counts.sum())
-        self._log("train", {"completions/mean_length": float(mean)})
+        mean = sum(token_counts) / max(1, sum(step_counts))
+        self._log("train", {"completions/mean_length": mean})
         self._show(local, iteration.advantage[mine])
         return self._on_device(batch)
 
@@ -293,8 +306,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _evaluated(self, groups: tuple[str, ...], local: Rollout) -> Tensors:
         """Log how the episodes went; there is nothing to learn, so the loss is 0."""
-        played = gather_object([self._played(groups, local, None)])
-        episodes = together(played)
+        self._held_out += gather_object([self._played(groups, local, None)])
+        episodes = together(self._held_out)
+        # TRL takes the mean over batches, which may differ in size: let there be one number.
+        self._metrics["eval"].clear()
         self._log("eval", episode_numbers(episodes) | familiar_numbers(episodes))
         batch = self._tensors([], 1)
         nothing = {"advantages": torch.zeros(1), "num_items_in_batch": torch.tensor(0)}
@@ -310,18 +325,22 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     @property
     def _teach_all(self) -> bool:
         """Whether also rows without advantage move the model."""
-        return bool(self.beta != 0.0 or self.top_entropy_quantile < 1.0)
+        return bool(self.beta != 0.0)
 
-    def _play(self, inputs: list[dict[str, Any]]) -> tuple[tuple[str, ...], Rollout]:
+    def _play(
+        self, inputs: list[dict[str, Any]], *, training: bool
+    ) -> tuple[tuple[str, ...], Rollout]:
         """The groups of the rows of this process, and what was played of them."""
         groups = tuple(row["group"] for row in inputs)
         others = gather_object([groups])[: self.accelerator.process_index]
-        before = [name for names in others for name in names]
-        size = self.num_generations if self._training else self.num_generations_eval
-        mine = seats(inputs, before)
+        earlier = [] if training else [part.groups for part in self._held_out]
+        before = [name for names in earlier + others for name in names]
+        size = self.num_generations if training else self.num_generations_eval
+        # With several processes the last batch is filled up with tasks that were played already.
+        mine = [seat for seat in seats(inputs, before) if seat.member < size]
         with self._answering() as policy:
-            played = self.player.play(mine, size, policy)
-            if self.corrections is not None and self._training:
+            played = self.player.play(mine, size, policy) if mine else together(())
+            if self.corrections is not None and training:
                 everyone = gather_object(answers(played, mine, self.recipe))
                 told = (played, mine, everyone, self.corrections)
                 played = with_corrections(self.player, *told, size=size, policy=policy)
@@ -353,7 +372,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 template_options=self.chat_template_kwargs,
             )
             if self._adapters is not None:
-                yield EachWithItsOwn(own, self._adapters)
+                with self._adapters.kept():
+                    yield EachWithItsOwn(own, self._adapters)
             else:
                 yield self._keeping_tokens(own)
 
@@ -548,9 +568,15 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
         TRL divides by the rows of the pass and by the number of passes. The sum over passes and the
         mean over processes is then right if each is multiplied by its rows, the passes of an
-        iteration and the processes, and divided by the rows that count.
+        iteration and the processes, and divided by the rows that count. What TRL logs of a pass in
+        which all rows of all processes are empty is no number of the policy, and is left out.
         """
+        metrics = self._metrics["train" if self._training else "eval"]
+        before = {name: list(values) for name, values in metrics.items()}
         loss = super()._compute_loss(model, inputs)
+        if not self.accelerator.gather(inputs["completion_mask"].sum()).any():
+            metrics.clear()
+            metrics.update(before)
         if self.loss_type in BY_ROW:
             parts = self.args.steps_per_generation if self._training else 1
             rows = len(inputs["prompt_ids"]) * parts * self.accelerator.num_processes
