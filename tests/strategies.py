@@ -156,6 +156,8 @@ def recipes(name: str, **fixed: Any) -> st.SearchStrategy[Recipe]:
     """The recipe with random parameters, but for the ``fixed`` ones, where it has them."""
     kind = RECIPES[name]
     known = ("penalty", *kind.__dataclass_fields__)
+    if name.startswith("bipace"):
+        fixed["revisits"] = "each"  # it takes no other
     fixed = {key: value for key, value in fixed.items() if key in known}
     free = {key: values for key, values in CHOICES.items() if key in known and key not in fixed}
 

@@ -71,6 +71,15 @@ def to_go(table: StepTable, row: int, gamma: float) -> float:
     return float((gamma**away * table.reward[later]).sum())
 
 
+@pytest.mark.parametrize("name", ["bipace_diff", "bipace_q"])
+@pytest.mark.parametrize("revisits", ["first", "average"])
+def test_a_way_to_count_revisits_that_would_do_nothing_is_refused(name: str, revisits: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: revisits is '{revisits}', but every visit"):
+        recipe(name, revisits=revisits)
+    assert recipe(name, revisits="each") == recipe(name)
+    assert recipe("bigpo", revisits=revisits).revisits == revisits
+
+
 def rollout(states: list[str]) -> StepTable:
     rows = [
         {"group": "g", "trajectory": f"t{i}", "step": 0, "state": state, "action": "go"}

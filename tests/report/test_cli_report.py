@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ascribe import TableError, recipe
 from ascribe.cli import app
+from ascribe.report import picture
 from tests.conftest import write_jsonl
 from tests.report.toys import sound
 
@@ -77,6 +79,36 @@ def test_rollouts_that_cannot_be_credited_are_refused(tmp_path: Path) -> None:
     assert code == 1
     assert "non_finite_reward" in error
     assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("fault", ["unreadable", "no right answer"])
+def test_a_refusal_names_the_file_that_is_at_fault(
+    rollouts: Path, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [row | {"reward": None} for row in sound()] if fault == "no right answer" else [{"a": 1}]
+    write_jsonl(tmp_path / "bad.jsonl", rows)
+    files = (rollouts.name, "bad.jsonl", rollouts.name)
+    code, _, error = run(*files, "--out", "r.html")
+    assert code == 1
+    assert "bad.jsonl: refused" in error
+    assert "rollouts.jsonl" not in error
+    _, said, _ = run(*files, "--out", "r.html", "--json")
+    assert json.loads(said)["file"] == "bad.jsonl"
+
+
+def test_a_refusal_names_the_iteration_and_the_rows_of_the_file(tmp_path: Path) -> None:
+    rows = [row | {"iteration": n // 60} for n, row in enumerate(sound())]
+    for row in rows[60:]:
+        row["reward"] = None
+    file = write_jsonl(tmp_path / "run.jsonl", rows)
+    code, said, _ = run(file, "--out", tmp_path / "r.html", "--json")
+    assert code == 1
+    (problem,) = json.loads(said)["problems"]
+    assert problem["detail"].startswith("iteration 1: ")
+    assert problem["rows"] == list(range(60, 80))
+    with pytest.raises(TableError, match=r"^run\.jsonl: fatal non_finite_reward: iteration 1: "):
+        picture([file], recipe("gigpo"))
 
 
 def test_without_the_extra_it_says_what_to_install(

@@ -42,7 +42,7 @@ def told(found: Credited, name: str, compared: Comparison) -> None:
 @given(data=st.data())
 def test_values_follow_from_what_is_told(name: str, data: st.DataObject) -> None:
     table = data.draw(step_tables(rewards=(0.0, 1.0, 0.5, -1.0)))
-    by = data.draw(recipes(name, grouping="exact", group_of_one="no_credit"))
+    by = data.draw(recipes(name, grouping="exact"))
     found = credit_batches([_batch(table)], by)
     for term, compared in comparisons(found).items():
         told(found, term, compared)
@@ -74,6 +74,39 @@ def test_a_blend_is_called_a_blend(name: str) -> None:
     by = recipe(name, preset="exact") if name == "sbc" else recipe(name)
     for compared in comparisons(credited(sound(), by)).values():
         assert (compared.form == Form.BLEND).all()
+
+
+def test_the_own_return_of_a_step_is_compared_inside_its_task() -> None:
+    rows = sound()
+    found = comparisons(credited(rows, recipe("sbc", preset="exact")))
+    own, step = found["own"], found["step"]
+    assert (own.among, step.among) == ("steps of this task", "peers in this state")
+    # A task has 4 trajectories of 5 steps, a state one step of each.
+    assert set(own.peers) == {20}
+    assert set(step.peers) == {4}
+    assert not own.same.any()
+    np.testing.assert_array_equal(own.own, step.own)
+    np.testing.assert_allclose(own.mean[:20], step.own[:20].mean())
+
+
+@pytest.mark.parametrize("preset", ["verl-agent", "trinity"])
+def test_a_return_that_counts_as_it_is(preset: str) -> None:
+    rows = [row | {"valid": False} for row in sound(size=1, length=1)] + sound(groups=1, length=1)
+    rows = [row | {"group": f"{row['valid']} {row['group']}"} for row in rows]
+    rows = [row | {"trajectory": f"{row['valid']} {row['trajectory']}"} for row in rows]
+    found = credited(rows, recipe("gigpo", preset=preset))
+    compared = comparisons(found)["episode"]
+    alone = compared.peers == 1
+    assert alone.sum() == 6
+    assert (compared.form == np.where(alone, Form.RAW, Form.MEAN)).all()
+    values = found.credit.terms["episode"].values[found.table.arranged.rows]
+    np.testing.assert_array_equal(compared.difference()[alone], values[alone])
+
+
+def test_a_baseline_over_steps_counts_steps() -> None:
+    compared = comparisons(credited(sound(), GiGPO(baseline_unit="step")))["episode"]
+    assert compared.among.startswith("steps of this task")
+    assert set(compared.peers) == {20}
 
 
 @pytest.mark.parametrize("by", [GiGPO(revisits="average"), ReinforcePP(baseline="group")])

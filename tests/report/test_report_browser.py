@@ -9,12 +9,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ascribe import recipe
+from ascribe import Recipe, recipe
 from ascribe.recipes import BiPACEQ
 from ascribe.report import picture
 from tests.conftest import write_jsonl
@@ -159,6 +160,61 @@ def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
     assert tab.locator(".cell.peer").count() == 4
     assert tab.locator(".join.on").count() == 1
     assert_quiet(seen, report)
+
+
+def sentences(chromium: Any, folder: Path, rows: list[Row], by: Recipe) -> str:
+    """What is told about the first step of a report on these rows."""
+    page = folder / "report.html"
+    picture([write_jsonl(folder / "rows.jsonl", rows)], by).write(page)
+    tab, seen = opened(chromium, page)
+    tab.locator(".cell").first.click()
+    said: str = tab.locator("#detail").inner_text()
+    assert_quiet(seen, page)
+    return said
+
+
+def test_the_own_return_is_told_by_task(chromium: Any, tmp_path: Path) -> None:
+    rows = told()
+    rows[0]["state"] = "seen by no other"
+    said = sentences(chromium, tmp_path, rows, recipe("sbc", preset="exact"))
+    assert "own: 20 steps of this task returned 0.452 in the mean; this one returned 0.815" in said
+    assert "step: no other step is in this state; this one returned 0.815" in said
+    said = sentences(chromium, tmp_path, told(), recipe("sbc", preset="exact"))
+    assert "step: 4 peers in this state returned 0.407 in the mean; the 2 that did the same" in said
+
+
+def test_a_return_without_peers_is_told_as_it_is(chromium: Any, tmp_path: Path) -> None:
+    by = recipe("gigpo", preset="trinity")
+    said = sentences(chromium, tmp_path, sound(groups=4, size=1), by)
+    assert "episode: alone in its task, so its return counts as it is: +1." in said
+    assert "divided" not in said
+
+
+@pytest.mark.parametrize("reward", [-2.0, -0.123, -0.0001234])
+def test_the_end_of_a_lane_is_read_in_full(chromium: Any, tmp_path: Path, reward: float) -> None:
+    rows = [row | {"won": False, "reward": 0.0} for row in sound(groups=1)]
+    for row in rows:
+        if row["step"] == 4:
+            cut = row["trajectory"].endswith("0")
+            row |= {"reward": reward, "truncated": cut, "terminated": not cut}
+    page = tmp_path / "report.html"
+    picture([write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("grpo")).write(page)
+    tab, _ = opened(chromium, page, 390)
+    ends = tab.locator(".end").all()
+    assert [end.inner_text().split(", ")[1] for end in ends] == ["cut", *3 * ["not done"]]
+    assert all(end.evaluate("e => e.scrollWidth <= e.clientWidth") for end in ends)
+    # No name of a lane runs into the next one.
+    boxes = [name.bounding_box() for name in tab.locator(".lane-name").all()]
+    assert all(a["y"] + a["height"] <= b["y"] for a, b in pairwise(boxes))
+
+
+def test_the_dots_have_their_numbers(chromium: Any, report: Path) -> None:
+    tab, _ = opened(chromium, report)
+    figure = tab.locator("figure", has_text="Credit against credit").first
+    figure.locator("summary").click()
+    assert figure.locator("thead").inner_text().split() == ["first", "second"]
+    assert figure.locator("tbody tr").count() == 200
+    assert "40 rows more" in figure.inner_text()
 
 
 def test_everything_can_be_reached_by_keyboard(chromium: Any, report: Path) -> None:

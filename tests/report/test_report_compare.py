@@ -6,7 +6,8 @@ import pytest
 from ascribe.recipes import GRPO, GiGPO
 from ascribe.report.compare import over_time, two_recipes
 from ascribe.report.crediting import credit_batches
-from tests.report.toys import batch, credited, sound
+from ascribe.report.figures import draw
+from tests.report.toys import batch, credited, facts, sound
 
 
 def test_signs_are_counted() -> None:
@@ -64,8 +65,18 @@ def test_a_recipe_agrees_with_itself() -> None:
 
 def test_two_settings_of_a_recipe_are_told_apart() -> None:
     found = two_recipes(credited(sound()), credited(sound(), GiGPO(gamma=1.0)))
-    assert found.first != found.second
-    assert "gamma=1.0" in found.second
+    assert (found.first, found.second) == ("gigpo", "gigpo with gamma=1.0")
+
+
+def test_a_long_name_is_nowhere_cut() -> None:
+    found = two_recipes(credited(sound()), credited(sound(), GiGPO.preset("verl-agent")))
+    settings = "invalid_penalty=0.1, penalty_timing=after, baseline_unit=step, group_of_one=raw"
+    assert found.second == f"gigpo with {settings}"
+    signs, scatter = draw(facts(sound()), [found])[-2:]
+    assert settings in signs.caption
+    for axis in (signs.spec["encoding"]["x"], scatter.spec["encoding"]["y"]):
+        assert " ".join(axis["title"]) == found.second
+        assert max(map(len, axis["title"])) < 45
 
 
 def test_a_credit_without_signal_has_no_correlation() -> None:

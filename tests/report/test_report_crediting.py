@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from ascribe import Kind, StepTable, TableError, assign, recipe
-from ascribe.files import read
+from ascribe.files import read, write
 from ascribe.recipes import GiGPO, ReinforcePP
+from ascribe.report import reading
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches, said
 from tests.conftest import good_rows, write_jsonl
@@ -91,8 +92,6 @@ def test_a_batch_that_leaves_nothing_is_refused() -> None:
 def played(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     import pyarrow as pa
 
-    from ascribe.files import write
-
     rows = good_rows()
     table = StepTable.from_dicts(rows).to_arrow()
     number = pa.array(range(len(rows)))
@@ -124,12 +123,35 @@ def test_what_a_report_reads_is_what_the_file_says(played: Path) -> None:
 
 
 def test_what_was_said_is_read_for_chosen_rows(played: Path) -> None:
-    each = read_batches([played], fingerprints=False)[1]
-    rows = np.array([5, 0, 3])
-    assert said(each, rows) == {
-        "observation": [f"saw {20 + row}" for row in rows],
-        "response": [f"said {20 + row}" for row in rows],
+    batches = read_batches([played], fingerprints=False)
+    numbers, rows = np.array([1, 1, 0, 1, 2]), np.array([5, 0, 7, 3, 2])
+    assert said(batches, numbers, rows) == {
+        "observation": [f"saw {20 * n + row}" for n, row in zip(numbers, rows, strict=True)],
+        "response": [f"said {20 * n + row}" for n, row in zip(numbers, rows, strict=True)],
     }
+
+
+@pytest.mark.parametrize("reader", ["read", "_rows_of_parquet"])
+def test_a_file_is_read_once_for_what_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """However many iterations it holds."""
+    rows = [row | {"iteration": n // 5, "observation": f"{n}"} for n, row in enumerate(sound())]
+    path = write_jsonl(tmp_path / "steps.jsonl", rows)
+    if reader != "read":
+        rollouts = read(path)
+        table = rollouts.table.to_arrow()
+        for name in rollouts.carried.column_names:
+            table = table.append_column(name, rollouts.carried.column(name))
+        path = tmp_path / "steps.parquet"
+        write(table, path)
+    batches = read_batches([path], fingerprints=False)
+    assert len(batches) == 24
+    opened, original = [], getattr(reading, reader)
+    monkeypatch.setattr(reading, reader, lambda *what: opened.append(what) or original(*what))
+    found = said(batches, np.arange(24), np.zeros(24, dtype=np.int64))
+    assert found == {"observation": [str(5 * n) for n in range(24)]}
+    assert len(opened) == 1
 
 
 def test_what_was_said_is_found_in_every_part_of_a_file(tmp_path: Path) -> None:
@@ -141,9 +163,11 @@ def test_what_was_said_is_found_in_every_part_of_a_file(tmp_path: Path) -> None:
     told = [f"saw {i}" for i in range(len(rows))]
     path = tmp_path / "parts.parquet"
     pq.write_table(table.append_column("observation", pa.array(told)), path, row_group_size=7)
-    each = read_batches([path], fingerprints=False)[0]
+    batches = read_batches([path], fingerprints=False)
     chosen = np.random.default_rng(0).permutation(len(rows))[:20]
-    assert said(each, chosen) == {"observation": [told[row] for row in chosen]}
+    assert said(batches, np.zeros_like(chosen), chosen) == {
+        "observation": [told[row] for row in chosen]
+    }
 
 
 def test_fingerprints_are_left_out_unless_wanted(played: Path) -> None:

@@ -32,7 +32,9 @@ def test_every_table_is_written_twice_alike(tmp_path: Path) -> None:
             assert read == {key: "" if value is None else str(value) for key, value in row.items()}
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2", "@SUM(A1)", "  =1", "\t=1"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd", "-2", "@SUM(A1)", "  =1", "\t=1", "\n=1", " \r\n@x"]
+)
 def test_a_spreadsheet_runs_nothing(tmp_path: Path, text: str) -> None:
     write_tables({"x": [{"name": text, "value": -2.5}]}, tmp_path)
     with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:

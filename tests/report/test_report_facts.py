@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from ascribe.recipes import GRPO, GiGPO
-from ascribe.report.facts import ALL, MOST_FAMILIES, UNKNOWN
+from ascribe.report.facts import ALL, EQUAL, MOST_FAMILIES, UNKNOWN
 from tests.report.toys import Row, credited, facts, sound
 
 
@@ -93,6 +93,35 @@ def test_many_lengths_are_put_into_bins() -> None:
     assert sum(each.trajectories for each in found) == pytest.approx(1.0)
 
 
+def with_gradient_in_the_first_task() -> list[Row]:
+    """Of four tasks, only the first has a success."""
+    rows = sound(groups=4, length=3)
+    return [row | {"reward": 0.0} if row["group"] != "task 0" else row for row in rows]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_trajectories_of_one_length_have_no_longest_quarter(order: int) -> None:
+    rows = with_gradient_in_the_first_task()
+    assert facts(rows[::order]).longest_quarter == pytest.approx(0.25)
+    assert facts([row for row in rows if row["trajectory"] == "task 0/0"]).longest_quarter == 0.0
+
+
+def test_those_that_tie_share_the_last_places_of_the_longest_quarter() -> None:
+    rows = [
+        row | {"terminated": False}
+        for row in sound(groups=4, length=4)
+        if row["step"] < 3 or row["trajectory"] in ("task 0/0", "task 3/1")
+    ]
+    credit = credited(rows, GRPO()).credit
+    size: dict[str, float] = defaultdict(float)
+    for row, value in zip(rows, credit.advantage, strict=True):
+        size[row["trajectory"]] += abs(value)
+    longest = size.pop("task 0/0") + size.pop("task 3/1")
+    # 16 trajectories: two longer ones, and 14 for the two places that are left.
+    wanted = (longest + sum(size.values()) * 2 / 14) / (longest + sum(size.values()))
+    assert facts(rows, GRPO()).longest_quarter == pytest.approx(wanted)
+
+
 def test_reasons_add_up_in_every_term() -> None:
     found = facts(sound(), GiGPO())
     for term in ("episode", "step"):
@@ -108,3 +137,65 @@ def test_tables_are_plain_rows_with_the_same_names() -> None:
 
 def test_tasks_of_one_turn_are_no_collapse() -> None:
     assert facts(sound(length=1)).collapsed == 0.0
+
+
+@pytest.mark.parametrize(
+    "by", [GiGPO(scope="batch"), GiGPO.preset("trinity"), GiGPO.preset("roll")]
+)
+def test_a_state_of_many_tasks_is_no_collapse_of_one(by: GiGPO) -> None:
+    rows = [row | {"state": f"room {row['step']}"} for row in sound(groups=5, length=4)]
+    assert facts(rows, by).collapsed == 0.0
+    one = [row | {"state": "a room"} if row["group"] == "task 0" else row for row in rows]
+    assert facts(one, by).collapsed == pytest.approx(0.2)
+
+
+def test_steps_without_signal_by_the_outcome_of_their_task() -> None:
+    """Task 0 fails whole, task 1 succeeds whole, and in task 2 one state was passed by alike."""
+    rows = sound(groups=3)
+    for row in rows:
+        if row["group"] != "task 2":
+            row["reward"] = float(row["step"] == 4 and row["group"] == "task 1")
+        elif row["step"] == 3:
+            row["state"] = f"task 2, {'good' if row['trajectory'][-1] in '02' else 'bad'} room"
+    found = facts(rows, GiGPO(gamma=1.0))
+    assert found.main_term == "step"
+    assert {name: steps for name, steps in found.equal_steps.items() if steps} == {
+        "all fail": 20,
+        "all succeed": 20,
+        "returns differ": 4,
+    }
+    assert facts(rows, GRPO()).main_term == "episode"
+    assert facts(rows, GRPO()).equal_steps["returns differ"] == 0
+
+
+def with_invalid_actions() -> list[Row]:
+    """In two tasks of six, all succeed; in the first, some by way of an invalid action."""
+    return [
+        row
+        | {"valid": (row["group"], row["step"], row["trajectory"][-1]) != ("task 0", 1, "3")}
+        | ({"reward": float(row["step"] == 4)} if row["group"] in ("task 0", "task 1") else {})
+        for row in sound()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "equal", "fined"),
+    [(GiGPO(), 2, 0), (GiGPO(invalid_penalty=0.1), 1, 1), (GiGPO.preset("verl-agent"), 1, 1)],
+)
+def test_a_group_of_equal_returns_is_told_once(by: GiGPO, equal: int, fined: int) -> None:
+    found = facts(with_invalid_actions(), by)
+    told = {each["problem"]: each["count"] for each in found.tables()["problems"]}
+    assert told.get("equal_returns", 0) == equal
+    assert told.get("only_penalties_differ", 0) == fined
+    assert found.groups_with(*EQUAL) == equal
+    assert found.groups_with("only penalties differ") == fined
+    assert [each.equal_groups for each in found.iterations] == [pytest.approx(equal / 6)]
+
+
+def test_problems_of_groups_name_them() -> None:
+    rows = [row | {"reward": 0.0} if row["group"] != "task 5" else row for row in sound()]
+    (problem,) = (
+        each for each in facts(rows).tables()["problems"] if each["problem"] == "equal_returns"
+    )
+    assert problem["found"] == "group 'task 0', 'task 1', 'task 2' and 2 more has equal returns"
+    assert (problem["count"], problem["rows"]) == (5, 100)

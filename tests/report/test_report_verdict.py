@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 
 from ascribe import Recipe, recipe
 from ascribe.recipes import BiGPO, GiGPO
-from ascribe.report.verdict import RULES, Level, Verdict, _adding_up, percent
-from tests.report.toys import Row, credited, sound, verdict
+from ascribe.report.verdict import RULES, Finding, Level, Verdict, _adding_up, judge, percent
+from tests.report.toys import Row, credited, facts, sound, verdict
 
 Change = Callable[[Row], dict[str, Any]]
 
@@ -267,6 +267,112 @@ def test_every_finding_is_on_the_page_about_reports() -> None:
     )
 
 
+CIRCLES = FAULTS["running in circles"].rows
+FINED = FAULTS["only penalties differ"].rows
+
+
+def finding(rows: list[Row], by: Recipe | str, name: str) -> Finding:
+    return next(each for each in verdict(rows, by).findings if each.name == name)
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        *(recipe("hgpo"), recipe("sbc", states="exact")),
+        *(recipe(name, fingerprint="identity", radius=0.0) for name in ("bipace_q", "bipace_diff")),
+    ],
+    ids=lambda by: str(by.name),
+)
+def test_loops_advise_no_way_to_count_that_the_recipe_lacks(by: Recipe) -> None:
+    found = finding(CIRCLES, by, "loops")
+    assert "are compared with themselves" in found.said
+    assert found.advice == "End episodes that stand still."
+
+
+@pytest.mark.parametrize("revisits", ["first", "average"])
+def test_loops_are_not_compared_with_themselves_if_they_count_once(revisits: str) -> None:
+    found = finding(CIRCLES, recipe("gigpo", revisits=revisits), "loops")
+    assert found.said.endswith(
+        "come back to a state of their own trajectory: episodes run in circles."
+    )
+    assert found.advice == "End episodes that stand still."
+
+
+@pytest.mark.parametrize(
+    ("by", "advice"),
+    [
+        (recipe("grpo"), "Set a floor for the spread (--set std_floor=0.5)."),
+        (recipe("ibpo", compare="consistency"), "Take tasks that sometimes succeed"),
+        (recipe("hgpo"), "Do not divide by the spread (--set normalise=mean), or set a floor"),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_penalties_that_are_divided_are_told_what_the_recipe_takes(by: Recipe, advice: str) -> None:
+    found = finding(FINED, by, "only_penalties")
+    assert "Divided by their small spread" in found.said
+    assert found.advice.startswith(advice)
+    assert found.level is Level.BAD
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        *(recipe("rloo"), recipe("dr_grpo"), recipe("reinforce_pp"), recipe("sbc", states="exact")),
+        *(recipe("gigpo", normalise="mean"), recipe("grpo", std_floor=0.5)),
+    ],
+    ids=lambda by: str(by.name),
+)
+def test_penalties_that_nothing_divides_are_not_said_to_be_divided(by: Recipe) -> None:
+    found = finding(FINED, by, "only_penalties")
+    assert "ivide" not in found.said + found.advice
+    assert "--set" not in found.advice
+    assert found.level is Level.WARNING
+
+
+@pytest.mark.parametrize(("weight", "larger"), [(0.01, "1"), (1.0, "2"), (3.0, "6")])
+def test_a_weight_is_raised_from_where_it_is(weight: float, larger: str) -> None:
+    given = facts(sound(), GiGPO(weight=weight))
+    small = replace(given.diagnosis, term_share={"episode": 0.99, "step": 0.01})
+    (found,) = (each for each in judge(replace(given, diagnosis=small)).findings if each.advice)
+    assert f"(--set weight={larger})" in found.advice
+
+
+def test_a_weight_that_the_recipe_lacks_is_not_raised() -> None:
+    given = facts(sound(), recipe("sbc", states="exact"))
+    small = replace(given.diagnosis, term_share={"own": 0.99, "step": 0.01})
+    (found,) = (each for each in judge(replace(given, diagnosis=small)).findings if each.advice)
+    assert found.name == "small_step_term"
+    assert found.advice == "See why steps lack a signal."
+
+
+SETTING = re.compile(r"--set (\w+)=([\w.]+)")
+
+
+@pytest.mark.parametrize("name", ["gigpo", "hgpo", "bigpo", "bipace_q", "bipace_diff", "grpo"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_setting_that_is_advised_is_taken(name: str, fault: str) -> None:
+    given = {"fingerprint": "identity", "radius": 0.0} if name.startswith("bi") else {}
+    for each in verdict(FAULTS[fault].rows, recipe(name, **given)).findings:
+        for parameter, value in SETTING.findall(each.advice):
+            default = getattr(recipe(name, **given), parameter)
+            changed = recipe(name, **given, **{parameter: type(default)(value)})
+            assert getattr(changed, parameter) != default
+
+
+def test_states_of_many_tasks_are_no_giant_state() -> None:
+    rows = changed(sound(groups=5, length=4), lambda row: {"state": f"room {row['step']}"})
+    names = [each.name for each in verdict(rows, GiGPO(scope="batch")).findings]
+    assert "merged_tasks" in names
+    assert "giant_state" not in names
+
+
+def test_equally_long_trajectories_are_not_long() -> None:
+    rows = changed(
+        sound(groups=4, length=3), lambda row: {} if row["group"] == "task 0" else {"reward": 0.0}
+    )
+    assert "long_trajectories" not in [each.name for each in verdict(rows).findings]
+
+
 def test_copies_count_as_padding_too() -> None:
     names = [each.name for each in verdict(copies()).findings]
     assert "padding_in_statistics" in names
@@ -308,6 +414,61 @@ def test_the_headline_of_a_recipe_without_a_step_term() -> None:
     said, advice = headline(verdict(rows, "grpo"))
     assert said == ("17 % of your steps carry no signal: they sit in groups with equal outcomes.")
     assert "always fail" in advice
+
+
+def test_the_headline_says_all_where_the_parts_are_all() -> None:
+    """Two steps alone, seven among equals and one without a state: 0.7 + 0.2 + 0.1 is not 1."""
+    states = ["hall"] * 7 + ["attic", "cellar", None]
+    rows = [
+        {"group": "g", "trajectory": f"t{n}", "step": 0, "action": "go", "reward": 0.0}
+        | {"state": s}
+        for n, s in enumerate(states)
+    ]
+    said, _ = headline(verdict(rows))
+    assert said == (
+        "All of your steps carry no step-level signal: 70 % sit in groups with equal outcomes, "
+        "20 % are alone in their state and 10 % have no state."
+    )
+
+
+def outcomes(fail: int, win: int) -> list[Row]:
+    """Short tasks that always succeed, long ones that always fail, and one of each kind of end."""
+    short = changed(sound(groups=win, length=2), lambda row: {"reward": float(row["step"] == 1)})
+    short = changed(short, lambda row: {name: f"won {row[name]}" for name in NAMED})
+    long = changed(sound(groups=fail, length=20), lambda row: {"reward": 0.0})
+    long = changed(long, lambda row: {name: f"lost {row[name]}" for name in NAMED})
+    return short + long + sound(groups=1)
+
+
+NAMED = ("group", "trajectory")
+
+
+@pytest.mark.parametrize("by", ["grpo", GiGPO(gamma=1.0)], ids=["grpo", "gigpo"])
+def test_the_headline_counts_steps_and_the_finding_groups(by: Recipe | str) -> None:
+    """Three tasks that always succeed have 24 steps, two that always fail 160."""
+    found = verdict(outcomes(fail=2, win=3), by)
+    assert found.advice.startswith("Most of these steps belong to tasks that always fail: take eas")
+    (equal,) = (each for each in found.findings if each.name == "equal_returns")
+    assert equal.advice.startswith("Most of these tasks always succeed: take harder ones")
+
+
+def test_the_headline_knows_steps_of_tasks_that_are_mixed() -> None:
+    """Good and bad runs part at once, so that those who meet again fared alike."""
+    ends = {"0": "good", "1": "bad", "2": "good", "3": "bad"}
+    rows = changed(
+        sound(),
+        lambda row: (
+            {"state": f"{row['state']} {ends[row['trajectory'][-1]]}"} if row["step"] else {}
+        ),
+    )
+    found = verdict(rows, GiGPO(gamma=1.0))
+    assert "80 % of your steps carry no step-level signal" in found.headline
+    assert "better and worse trajectories, but those that met fared alike" in found.advice
+
+
+def test_no_outcome_is_told_of_most_where_none_has_most() -> None:
+    found = verdict(outcomes(fail=1, win=10), "grpo")
+    assert found.advice == "Take tasks that sometimes succeed and sometimes fail."
 
 
 def test_a_column_that_says_who_won_is_believed() -> None:

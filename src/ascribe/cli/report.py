@@ -9,8 +9,7 @@ from rich.text import Text
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
 from ascribe.cli.credit import PresetOption, RecipeOption, SetOption, make_recipe
-from ascribe.problems import TableError
-from ascribe.report import Picture, picture
+from ascribe.report import Picture, RefusedFileError, picture
 from ascribe.report.verdict import Level
 
 STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Level.GOOD: "green"}
@@ -62,8 +61,8 @@ def report(
             made.write_figures(figures)
         if tables is not None:
             made.write_tables(tables)
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=files[0])
+    except RefusedFileError as error:
+        screen.refuse(error, as_json=as_json, file=error.path)
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else out
         screen.wrong_call(f"cannot open or write {screen.safe(where)}: {error.strerror or error}")

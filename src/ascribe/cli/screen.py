@@ -83,7 +83,7 @@ def refuse(error: TableError, *, as_json: bool, file: Path) -> NoReturn:
         )
     else:
         err.print(problem_table(error.problems))
-        err.print(Text(f"{safe(file)}: refused; nothing was computed.", style="bold red"))
+        err.print(Text(f"{safe(file, 300)}: refused; nothing was computed.", style="bold red"))
     raise typer.Exit(1)
 
 

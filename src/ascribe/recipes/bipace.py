@@ -113,12 +113,21 @@ class _BiPACE(BiGPO):
             ``first_tokens`` (8), the ``tool_call`` (name and arguments) or the ``whole`` text.
         step_normalise: the step term ``raw``, as the equations are written, or divided by the
             cluster's ``std``.
+        revisits: ``each`` visit is a peer, as the equations are written; there is no other form.
     """
 
     form: ClassVar[Form]
 
     action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
     step_normalise: StepNormalise = "raw"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.revisits != "each":
+            raise ValueError(
+                f"{self.name}: revisits is {self.revisits!r}, but every visit to a state is a peer "
+                "here; leave it at 'each'"
+            )
 
     def _step_values(
         self, table: StepTable, returns: Floats, groups: Groups, numbers: dict[str, float]

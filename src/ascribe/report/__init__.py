@@ -15,11 +15,11 @@ from ascribe.report.crediting import credit_batches
 from ascribe.report.export import write_figures, write_tables
 from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, theme
-from ascribe.report.reading import read_batches
+from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.text import one_line, visible
 from ascribe.report.verdict import Verdict, judge
 
-__all__ = ["Comparison", "Facts", "Figure", "Picture", "Verdict", "picture"]
+__all__ = ["Comparison", "Facts", "Figure", "Picture", "RefusedFileError", "Verdict", "picture"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def picture(
         progress: told the share that is done.
 
     Raises:
-        TableError: if a file cannot be read as a step table, or nothing in it can be credited.
+        RefusedFileError: if a file is no step table, or nothing in it can be credited.
         OSError: if a file cannot be opened.
         ValueError: if a recipe needs something that the files do not have.
     """

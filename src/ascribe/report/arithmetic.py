@@ -45,12 +45,16 @@ class Form(IntEnum):
     """The mean of the peers that did the same against the mean of all."""
     DIFFERENT = 4
     """Its own return against the mean of the peers that did something else."""
+    RAW = 5
+    """Its own return as it is: nothing else is in its task."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """What each step of a term was compared with, in canonical order."""
 
+    among: str
+    """What the peers are, in words."""
     form: Codes8
     own: Floats
     peers: Ints
@@ -71,12 +75,14 @@ class Comparison:
                 self.form == Form.OTHERS,
                 self.form == Form.SAME,
                 self.form == Form.DIFFERENT,
+                self.form == Form.RAW,
             ],
             [
                 self.own - self.mean,
                 self.own - (whole - self.own) / others,
                 self.same_mean - self.mean,
                 self.own - (whole - self.same * self.same_mean) / different,
+                self.own,
             ],
             np.nan,
         )
@@ -103,6 +109,8 @@ def comparisons(credited: Credited) -> dict[str, Comparison]:
             found[name] = _episode(recipe, table, labels, credited.batch[steps.rows])
         elif name == "team":
             found[name] = _team(recipe, table, labels)
+        elif name == "own":
+            found[name] = _own(recipe, steps, labels)
         else:
             found[name] = _step(recipe, steps, labels, keys)
     return found
@@ -114,6 +122,7 @@ def _step(recipe: Recipe, steps: Arranged, labels: Ints, keys: ActionKeys) -> Co
     alike = segments.pick(segments.size(kind, kinds).astype(np.float64), kind)
     lonely = (kind < 0) & (labels >= 0)  # an action without a key is nobody's same action
     return Comparison(
+        among="peers in this state",
         form=_step_form(recipe, returns, labels, count, keys),
         own=returns,
         peers=_sizes(labels, count, labels),
@@ -138,6 +147,12 @@ def _step_form(
     return form.astype(np.int8)
 
 
+def _own(recipe: Recipe, steps: Arranged, labels: Ints) -> Comparison:
+    """A step's return among all steps of its task, whatever their states."""
+    form = np.full(labels.size, Form.BLEND)
+    return _with_mean("steps of this task", form, returns_of(recipe, steps), labels, labels)
+
+
 def _episode(recipe: Recipe, table: StepTable, labels: Ints, batch: Ints) -> Comparison:
     """A trajectory's return against its task group, or against the batch."""
     steps = table.arranged
@@ -151,10 +166,14 @@ def _episode(recipe: Recipe, table: StepTable, labels: Ints, batch: Ints) -> Com
     elif isinstance(recipe, IBPO) and table.corrects is not None:
         form[table.corrects.codes[steps.rows] >= 0] = Form.MEAN  # corrections get no bonus
     own = recipe._episode_returns(steps)[steps.trajectory]
+    members, among = _once(labels, steps.starts), "trajectories"
     if by_step:
-        own = own - recipe._late_penalties(steps)
-    members = labels if by_step else _once(labels, steps.starts)
-    return _with_mean(form, own, members, labels)
+        members, among = labels, "steps of this task, each by its whole trajectory,"
+    if getattr(recipe, "group_of_one", "") == "raw":
+        form[_sizes(members, int(labels.max(initial=-1)) + 1, labels) == 1] = Form.RAW
+    late = (form == Form.RAW) | by_step
+    own = np.where(late, own - recipe._late_penalties(steps), own)
+    return _with_mean(among, form, own, members, labels)
 
 
 def _team(recipe: Recipe, table: StepTable, labels: Ints) -> Comparison:
@@ -165,13 +184,15 @@ def _team(recipe: Recipe, table: StepTable, labels: Ints) -> Comparison:
     own = np.where(labels < 0, 0.0, own)  # nothing was measured where a step only measures
     both, pairs = segments.pairs(labels, steps.trajectory, steps.trajectory_count)
     members = _once(labels, segments.first_rows(both, pairs))
-    return _with_mean(np.full(own.size, Form.BLEND), own, members, labels)
+    form = np.full(own.size, Form.BLEND)
+    return _with_mean("trajectories of the task", form, own, members, labels)
 
 
-def _with_mean(form: Ints, own: Floats, members: Ints, labels: Ints) -> Comparison:
+def _with_mean(among: str, form: Ints, own: Floats, members: Ints, labels: Ints) -> Comparison:
     """A comparison with the mean of the group; ``members`` are the labels of those that count."""
     count = int(labels.max(initial=-1)) + 1
     return Comparison(
+        among=among,
         form=form.astype(np.int8),
         own=own,
         peers=_sizes(members, count, labels),

@@ -45,12 +45,10 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
     for name in ("agent", "corrects"):
         if (column := getattr(table, name)) is not None:
             columns[name] = texts.add(column.take(rows).texts())
-    columns |= {name: texts.add(found) for name, found in _said(credited, batches, rows).items()}
-    numbers = _numbers(credited, places)
-    terms = {
-        name: _term(credited, name, compared, places)
-        for name, compared in comparisons(credited).items()
-    }
+    found = said(batches, credited.batch[rows], credited.row[rows])
+    columns |= {name: texts.add(values) for name, values in found.items()}
+    numbers, compared = _numbers(credited, places), comparisons(credited)
+    terms = {name: _term(credited, name, each, places) for name, each in compared.items()}
     state = _states(credited, places)
     shown, most = texts.fitted()
     groups = []
@@ -80,23 +78,12 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "of_groups": steps.group_count,
         "weights": {name: term.weight for name, term in credited.credit.terms.items()},
         "reasons": [reason.label for reason in Reason],
+        "among": {name: each.among for name, each in compared.items()},
         "beyond": beyond(credited.recipe),
         "scale": _scale(credited),
         "batches": len(credited.names),
         "first": _telling(groups),
     }
-
-
-def _said(credited: Credited, batches: Sequence[Batch], rows: Ints) -> dict[str, list[str | None]]:
-    """What was seen and said at these rows, where the files tell."""
-    found: dict[str, list[str | None]] = {}
-    for number in np.unique(credited.batch[rows]):
-        where = np.flatnonzero(credited.batch[rows] == number)
-        for name, values in said(batches[number], credited.row[rows[where]]).items():
-            whole = found.setdefault(name, [None] * rows.size)
-            for at, value in zip(where.tolist(), values, strict=True):
-                whole[at] = value
-    return found
 
 
 def _numbers(credited: Credited, places: Ints) -> dict[str, list[Any]]:

@@ -1,7 +1,7 @@
 """Two credits side by side: which steps changed sign, and by how much."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class Comparison:
         return {
             f"signs_{self.kind}": [asdict(each) for each in self.signs],
             f"changed_{self.kind}": list(self.largest),
+            f"dots_{self.kind}": [{"first": one, "second": other} for one, other in self.dots],
         }
 
 
@@ -194,6 +195,10 @@ def _text(values: Any, code: int) -> str | None:
 
 
 def _other_name(one: Credited, other: Credited) -> str:
-    """Two settings of one recipe are told apart."""
-    same = one.recipe.name == other.recipe.name
-    return repr(other.recipe) if same else other.recipe.name
+    """Two settings of one recipe are told apart by the parameters that differ."""
+    name = other.recipe.name
+    if name != one.recipe.name:
+        return name
+    values = [(field.name, getattr(other.recipe, field.name)) for field in fields(other.recipe)]
+    differ = [f"{key}={value}" for key, value in values if value != getattr(one.recipe, key)]
+    return f"{name} with {', '.join(differ)}" if differ else name

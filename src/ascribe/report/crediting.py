@@ -11,9 +11,9 @@ from ascribe.assign import assign
 from ascribe.check import DropGroup, Report
 from ascribe.credit import Credit, Term
 from ascribe.diagnose import Diagnosis, diagnose
-from ascribe.problems import Problem, Severity
+from ascribe.problems import Problem, Severity, TableError
 from ascribe.recipes import Recipe
-from ascribe.report.reading import Batch
+from ascribe.report.reading import Batch, refused
 from ascribe.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
@@ -51,7 +51,7 @@ def credit_batches(
     Groups whose rows leave no right answer are left out and counted.
 
     Raises:
-        TableError: if nothing is left of a batch.
+        RefusedFileError: if nothing is left of a batch.
     """
     tables, credits_, reports, rows = [], [], [], []
     diagnoses: list[Diagnosis] = []
@@ -59,7 +59,10 @@ def credit_batches(
     for batch in batches:
         inputs: dict[str, Any] = {"history": history} if history is not None else {}
         policy = DropGroup(Severity.FATAL)
-        assigned = assign(batch.table, recipe, policy, group_size=group_size, **inputs)
+        try:
+            assigned = assign(batch.table, recipe, policy, group_size=group_size, **inputs)
+        except TableError as error:
+            raise refused(batch, error) from error
         keep = assigned.decision.keep
         history = getattr(assigned.credit, "history", None)
         whole = bool(keep.all())

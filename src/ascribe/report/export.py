@@ -58,6 +58,6 @@ def write_tables(
 
 def _cell(value: Any) -> Any:
     """A spreadsheet takes text that begins so for a formula, and runs it."""
-    if isinstance(value, str) and value.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r")):
+    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")):
         return f"'{value}"
     return value

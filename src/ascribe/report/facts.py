@@ -9,10 +9,11 @@ import numpy as np
 from ascribe import segments
 from ascribe.arrays import Bools, Floats, Ints
 from ascribe.check import Report, penalty_only
-from ascribe.credit import Reason
+from ascribe.credit import Reason, Term
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.groups.cluster import collapsed
 from ascribe.groups.exact import exact
+from ascribe.problems import Kind, Problem
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
 from ascribe.returns import penalties
@@ -103,6 +104,8 @@ OUTCOMES = (
 )
 """What the trajectories of a task group can earn. Only the last gives a sound episode-level signal;
 a group of one trajectory is counted under ``one trajectory``."""
+EQUAL = OUTCOMES[:3]
+"""Outcomes of groups whose trajectories all earned the same."""
 ONE = "one trajectory"
 
 
@@ -113,8 +116,12 @@ class Facts:
     files: tuple[str, ...]
     recipe: str
     recipe_name: str
+    parameters: dict[str, Any]
+    """Of the recipe."""
     diagnosis: Diagnosis
     report: Report
+    """What ``check`` found. It knows no recipe, so the task groups with equal returns, or with
+    returns that differ by penalties alone, are counted again as the recipe compares them."""
     dropped_groups: int
     dropped_rows: int
     success_by_column: bool
@@ -124,9 +131,15 @@ class Facts:
     outcomes: tuple[Outcome, ...]
     lengths: tuple[LengthBin, ...]
     reasons: tuple[ReasonCount, ...]
+    main_term: str
+    """The term that is told first: the step term, or the first of a recipe without one."""
+    equal_steps: dict[str, int]
+    """Steps that the main term gives nothing since their peers fared alike, by the outcome of their
+    task group."""
     views: tuple[StateView, ...]
     longest_quarter: float
-    """Share of the gradient of the longest quarter of the trajectories."""
+    """Share of the gradient of the longest quarter of the trajectories. Those that tie for its last
+    places share them."""
     cut: float
     """Share of trajectories that a limit cut."""
     blank: int
@@ -197,6 +210,8 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
     diagnosis = credited.diagnoses[0] if single else diagnose(table, credit)
     names, family = _families(table)
     episodes = _episodes(credited, family)
+    kind = outcome_of_groups(table, episodes)
+    main_term = "step" if "step" in credit.terms else next(iter(credit.terms))
     step = credit.terms.get("step")
     labels = None if step is None else step.labels
     views = state_views(table, credited.recipe, labels)
@@ -205,16 +220,19 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         files=tuple(files),
         recipe=credit.recipe,
         recipe_name=credited.recipe.name,
+        parameters=asdict(credited.recipe),
         diagnosis=diagnosis,
-        report=credited.report,
+        report=_as_compared(credited.report, table, episodes, kind),
         dropped_groups=credited.dropped_groups,
         dropped_rows=credited.dropped_rows,
         success_by_column=credited.won is not None,
         families=_by_family(table, episodes, names),
         iterations=_by_batch(credited, episodes),
-        outcomes=_outcomes(table, episodes, names),
+        outcomes=_outcomes(table, episodes, names, kind),
         lengths=_lengths(episodes),
         reasons=_reasons(credited),
+        main_term=main_term,
+        equal_steps=_equal_steps(table, credit.terms[main_term], kind),
         views=tuple(views),
         longest_quarter=_longest_quarter(episodes),
         cut=float(episodes.cut.mean()),
@@ -335,15 +353,15 @@ def _by_batch(credited: Credited, episodes: Episodes) -> tuple[IterationNumbers,
 def _equal_groups(steps: Any, episodes: Episodes, chosen: Bools) -> float:
     group, count = np.where(chosen, steps.group_of_trajectory, -1), steps.group_count
     size = segments.size(group, count)
-    same = segments.constant(episodes.returns[chosen], group[chosen], count)
+    same = segments.constant(episodes.compared[chosen], group[chosen], count)
     return float((same & (size > 1)).sum() / (size > 0).sum())
 
 
-def _outcomes(table: StepTable, episodes: Episodes, names: Sequence[str]) -> tuple[Outcome, ...]:
-    kind = outcome_of_groups(table, episodes)
+def _outcomes(
+    table: StepTable, episodes: Episodes, names: Sequence[str], kind: Ints
+) -> tuple[Outcome, ...]:
     steps = table.arranged
-    group = np.where(episodes.answer, steps.group_of_trajectory, -1)
-    tasks = segments.size(group, steps.group_count) > 0
+    tasks = _tasks(table, episodes)
     family = episodes.family[segments.first_rows(steps.group_of_trajectory, steps.group_count)]
     labels = (*OUTCOMES, ONE)
     place = (family * len(labels) + kind)[tasks]
@@ -355,6 +373,13 @@ def _outcomes(table: StepTable, episodes: Episodes, names: Sequence[str]) -> tup
         for column in range(len(labels))
         if counted[row, column]
     )
+
+
+def _tasks(table: StepTable, episodes: Episodes) -> Bools:
+    """Groups that hold an answer to their task, not corrections alone."""
+    steps = table.arranged
+    group = np.where(episodes.answer, steps.group_of_trajectory, -1)
+    return segments.size(group, steps.group_count) > 0
 
 
 def outcome_of_groups(table: StepTable, episodes: Episodes) -> Ints:
@@ -372,6 +397,31 @@ def outcome_of_groups(table: StepTable, episodes: Episodes) -> Ints:
     kind[same & (won == 1)] = OUTCOMES.index("all succeed")
     kind[size == 1] = len(OUTCOMES)
     return kind
+
+
+def _as_compared(report: Report, table: StepTable, episodes: Episodes, kind: Ints) -> Report:
+    """The report with every group told once, under what the recipe's own penalty makes of it."""
+    fined = kind == OUTCOMES.index("only penalties differ")
+    again = {
+        Kind.EQUAL_RETURNS: ("has equal returns", kind < len(EQUAL)),
+        Kind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", fined),
+    }
+    found = [problem for problem in report.problems if problem.kind not in again]
+    for name, (said, which) in again.items():
+        found += _groups_problem(table, name, said, _tasks(table, episodes) & which)
+    return Report(report.rows, tuple(sorted(found, key=lambda problem: -problem.severity)))
+
+
+def _groups_problem(table: StepTable, kind: Kind, said: str, which: Bools) -> list[Problem]:
+    """A problem of the groups ``which``; none if there are none. Rows are those of the table."""
+    steps = table.arranged
+    rows = np.sort(steps.rows[which[steps.group]])
+    codes = np.unique(table.group.codes[rows])
+    if not codes.size:
+        return []
+    names = ", ".join(repr(table.group.values[code])[:60] for code in codes[:3])
+    more = f" and {codes.size - 3:,} more" if codes.size > 3 else ""
+    return [Problem(kind, f"group {names}{more} {said}", rows, int(codes.size))]
 
 
 def _lengths(episodes: Episodes) -> tuple[LengthBin, ...]:
@@ -400,10 +450,12 @@ def _lengths(episodes: Episodes) -> tuple[LengthBin, ...]:
 
 
 def _longest_quarter(episodes: Episodes) -> float:
-    order = np.argsort(-episodes.length, kind="stable")
-    quarter = order[: max(order.size // 4, 1)]
-    total = float(episodes.gradient.sum())
-    return float(episodes.gradient[quarter].sum()) / total if total else 0.0
+    _, place = np.unique(-episodes.length, return_inverse=True)
+    size, gradient = np.bincount(place), np.bincount(place, weights=episodes.gradient)
+    longer = np.cumsum(size) - size
+    inside = np.clip(episodes.length.size / 4 - longer, 0, size) / size
+    total = float(gradient.sum())
+    return float((inside * gradient).sum()) / total if total else 0.0
 
 
 def _reasons(credited: Credited) -> tuple[ReasonCount, ...]:
@@ -421,6 +473,14 @@ def _reasons(credited: Credited) -> tuple[ReasonCount, ...]:
     return tuple(found)
 
 
+def _equal_steps(table: StepTable, term: Term, kind: Ints) -> dict[str, int]:
+    steps = table.arranged
+    silent = term.reason[steps.rows] == Reason.ZERO_VARIANCE
+    labels = (*OUTCOMES, ONE)
+    counted = np.bincount(kind[steps.group[silent]], minlength=len(labels))
+    return dict(zip(labels, counted.tolist(), strict=True))
+
+
 def _blank(table: StepTable) -> int:
     empty = [
         np.append([not str(text).strip() for text in column.values], True).astype(np.bool_)
@@ -436,7 +496,9 @@ def _collapsed(table: StepTable, labels: Ints | None) -> float:
         states = exact(steps.group, steps.state, table.state.values.size).labels
     else:
         states = labels[steps.rows]
-    fell = collapsed(states, int(states.max(initial=-1)) + 1, steps.group)
+    # States may reach over tasks.
+    states, count = segments.pairs(steps.group, states, int(states.max(initial=-1)) + 1)
+    fell = collapsed(states, count, steps.group)
     # A task of one turn has one state, and nothing is wrong with it.
     turns = segments.size(steps.group, steps.group_count)
     several = turns > np.bincount(steps.group_of_trajectory, minlength=steps.group_count)

@@ -5,6 +5,7 @@ the same figure can be drawn light and dark. No figure tells by colour alone: ba
 the order of their parts, lines differ in dashes and marks, and every number is in a table too.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -407,7 +408,7 @@ def _signs(comparison: Comparison) -> Figure:
             "field": "second",
             "type": "ordinal",
             "sort": list(SIGNS),
-            "title": one_line(comparison.second, 60),
+            "title": _lines(comparison.second),
             "axis": _flat(),
         },
         "y": {"field": "first", "type": "ordinal", "sort": list(reversed(SIGNS)), "title": None},
@@ -437,22 +438,23 @@ def _signs(comparison: Comparison) -> Figure:
     return Figure(
         f"signs_{comparison.kind}",
         "Signs under both",
-        f"Share of {comparison.things} by the sign of their credit: rows by "
-        f"{one_line(comparison.first, 60)}, columns by {one_line(comparison.second, 60)}.",
+        f"Share of {comparison.things} by the sign of their credit: rows by {comparison.first}, "
+        f"columns by {comparison.second}.",
         f"signs_{comparison.kind}",
         spec,
     )
 
 
 def _scatter(comparison: Comparison) -> Figure:
-    rows = [{"first": one, "second": other} for one, other in comparison.dots]
+    table = f"dots_{comparison.kind}"
+    rows = comparison.tables()[table]
     spec = _spec(
         rows,
         height=260,
         mark={"type": "point", "color": BLUE, "opacity": 0.35, "size": 24},
         encoding={
-            "x": _value("first", one_line(comparison.first, 60)) | INSIDE,
-            "y": _value("second", one_line(comparison.second, 60)) | INSIDE,
+            "x": _value("first", _lines(comparison.first)) | INSIDE,
+            "y": _value("second", _lines(comparison.second)) | INSIDE,
         },
     )
     said = f" Up to {len(rows):,} are drawn." if len(rows) < comparison.compared else ""
@@ -460,7 +462,7 @@ def _scatter(comparison: Comparison) -> Figure:
         f"scatter_{comparison.kind}",
         "Credit against credit",
         f"Each dot is one of the {comparison.things}, in units of each credit's own size.{said}",
-        f"changed_{comparison.kind}",
+        table,
         spec,
     )
 
@@ -495,8 +497,17 @@ def _y(field: str) -> Spec:
     return {"field": field, "type": "nominal", "sort": None, "title": None}
 
 
+def _lines(name: str) -> list[str]:
+    """A long title on several lines, each short enough for the height of a figure."""
+    return textwrap.wrap(name, 36)
+
+
 def _value(
-    field: str, title: str, *, axis: Spec | None = None, domain: list[float] | None = None
+    field: str,
+    title: str | list[str],
+    *,
+    axis: Spec | None = None,
+    domain: list[float] | None = None,
 ) -> Spec:
     found: Spec = {"field": field, "type": "quantitative", "title": title}
     found["axis"] = {"tickCount": 5, **(axis or {})}

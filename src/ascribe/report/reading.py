@@ -17,7 +17,7 @@ from ascribe.arrays import Bools, Floats, Ints
 from ascribe.columns import KNOWN_COLUMNS, TEXT_COLUMNS
 from ascribe.engines.dump import TRAINED
 from ascribe.files import SUFFIXES, Progress, is_broken, read, table_from_arrow
-from ascribe.problems import Kind, Problem, TableError
+from ascribe.problems import Kind, Problem, TableError, printable
 from ascribe.table import Coded, StepTable
 
 if TYPE_CHECKING:
@@ -43,6 +43,27 @@ class Batch:
     """Row of the file that each row of the table is."""
 
 
+class RefusedFileError(TableError):
+    """A file that cannot be read or credited: which one, and why."""
+
+    def __init__(self, path: Path, problems: Iterable[Problem]) -> None:
+        self.path = path
+        super().__init__(problems)
+
+    def __str__(self) -> str:
+        return f"{printable(self.path.name)}: {super().__str__()}"
+
+
+def refused(batch: Batch, error: TableError) -> RefusedFileError:
+    """The error for a batch that cannot be credited, with the rows of its file."""
+    part = "" if batch.name.endswith(batch.path.name) else f"{batch.name}: "
+    problems = [
+        replace(each, detail=f"{part}{each.detail}", rows=batch.rows[each.rows])
+        for each in error.problems
+    ]
+    return RefusedFileError(batch.path, problems)
+
+
 def read_batches(
     files: Sequence[Path], *, fingerprints: bool, progress: Progress = lambda _: None
 ) -> list[Batch]:
@@ -54,26 +75,50 @@ def read_batches(
         progress: told the share that is done.
 
     Raises:
-        TableError: if a file cannot be read as a step table.
+        RefusedFileError: if a file cannot be read as a step table.
         OSError: if a file cannot be opened.
     """
     batches = []
     for number, path in enumerate(files):
-        batches += _split(path, *_read(path, fingerprints=fingerprints))
+        try:
+            batches += _split(path, *_read(path, fingerprints=fingerprints))
+        except TableError as error:
+            raise RefusedFileError(path, error.problems) from error
         progress((number + 1) / len(files))
     return _told_apart(batches)
 
 
-def said(batch: Batch, rows: Ints) -> dict[str, list[str | None]]:
-    """What was seen and said at these rows of a batch's table, by column."""
+def said(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[str, list[str | None]]:
+    """What was seen and said, by column, where the files tell. Each file is read once.
+
+    Args:
+        batches: all batches.
+        batch: number of the batch of each step that is asked for.
+        rows: row of its batch's table that each step is.
+    """
+    wanted: dict[Path, list[Ints]] = {}
+    for number in np.unique(batch):
+        places = np.flatnonzero(batch == number)
+        rows_of_file = batches[number].rows[rows[places]]
+        wanted.setdefault(batches[number].path, []).append(np.stack([places, rows_of_file]))
+    found: dict[str, list[str | None]] = {}
+    for path, parts in wanted.items():
+        places, rows_of_file = np.concatenate(parts, axis=1)
+        for name, texts in _said_in_file(path, rows_of_file).items():
+            whole = found.setdefault(name, [None] * rows.size)
+            for place, text in zip(places.tolist(), texts, strict=True):
+                whole[place] = text
+    return found
+
+
+def _said_in_file(path: Path, rows: Ints) -> dict[str, list[str | None]]:
     import pyarrow as pa
 
-    wanted = batch.rows[rows]
-    if batch.path.name.endswith(SUFFIXES[1:]):
-        found = read(batch.path).carried
-        found = found.select([name for name in SAID if name in found.column_names]).take(wanted)
+    if path.name.endswith(SUFFIXES[1:]):
+        found = read(path).carried
+        found = found.select([name for name in SAID if name in found.column_names]).take(rows)
     else:
-        found = _rows_of_parquet(batch.path, wanted)
+        found = _rows_of_parquet(path, rows)
     return {
         name: found.column(name).to_pylist()
         for name in found.column_names

@@ -4,13 +4,15 @@ Every rule looks at the facts and says one thing or nothing. Shares are of steps
 says otherwise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from ascribe.credit import Reason
 from ascribe.problems import Kind
-from ascribe.report.facts import ALL, ONE, Facts
+from ascribe.recipes import recipe
+from ascribe.report.facts import ALL, EQUAL, ONE, Facts
 from ascribe.report.states import CLUSTERED
 
 
@@ -91,17 +93,12 @@ _LOST = {
 
 
 def _headline(facts: Facts) -> tuple[str, str]:
-    names = {each.term for each in facts.reasons}
-    term = "step" if "step" in names else facts.reasons[0].term
-    kind = "step-level signal" if term == "step" else "signal"
-    lost = {
-        each.reason: each.share
-        for each in facts.reasons
-        if each.term == term and each.reason != Reason.CREDITED.label
-    }
-    total = sum(lost.values())
-    if total == 0:
+    kind = "step-level signal" if facts.main_term == "step" else "signal"
+    of_term = [each for each in facts.reasons if each.term == facts.main_term]
+    silent = [each for each in of_term if each.reason != Reason.CREDITED.label]
+    if not silent:
         return f"All of your steps carry a {kind}.", ""
+    lost = {each.reason: each.share for each in silent}
     ranked = sorted(lost, key=lambda label: -lost[label])
     causes = [_LOST.get(Reason[label.upper()], label) for label in ranked]
     shares = _adding_up([lost[label] for label in ranked])
@@ -109,7 +106,7 @@ def _headline(facts: Facts) -> tuple[str, str]:
     if len(parts) == 1:
         parts = [f"they {causes[0]}"]
     advice = _advice(facts, Reason[ranked[0].upper()])
-    steps = "All" if total == 1 else percent(total)
+    steps = "All" if len(silent) == len(of_term) else percent(sum(lost.values()))
     return f"{steps} of your steps carry no {kind}: {_listed(parts)}.", advice
 
 
@@ -130,7 +127,7 @@ def _advice(facts: Facts, cause: Reason) -> str:
     if cause is Reason.SINGLETON:
         return _against_singletons(facts)
     if cause is Reason.ZERO_VARIANCE:
-        return _against_equal_outcomes(facts)
+        return _against_equal_outcomes(facts.equal_steps, "steps belong to tasks that")
     return {
         Reason.MISSING_STATE: "Write what the agent saw before each action into the column state.",
         Reason.SAME_ACTION: "Sample at a higher temperature, so that peers try different actions.",
@@ -155,16 +152,22 @@ def _against_singletons(facts: Facts) -> str:
     )
 
 
-def _against_equal_outcomes(facts: Facts) -> str:
-    fail, win = facts.groups_with("all fail"), facts.groups_with("all succeed")
-    if fail > win:
-        return (
-            "Most of these tasks always fail: take easier ones, warm up first, allow more turns, "
-            "or sample more trajectories of each."
-        )
-    if win > fail:
-        return "Most of these tasks always succeed: take harder ones, or fewer of the easy ones."
-    return "Take tasks that sometimes succeed and sometimes fail."
+_MIXED = "Take tasks that sometimes succeed and sometimes fail."
+_OF_TASKS = {
+    "all fail": "always fail: take easier ones, warm up first, allow more turns, or sample more "
+    "trajectories of each.",
+    "all succeed": "always succeed: take harder ones, or fewer of the easy ones.",
+    "returns differ": "have better and worse trajectories, but those that met fared alike: sample "
+    "more trajectories of each.",
+}
+
+
+def _against_equal_outcomes(counted: Mapping[str, int], things: str) -> str:
+    """Advice for the outcome that more than half of what is counted have, if there is one."""
+    outcome = max(counted, key=lambda each: counted[each])
+    if outcome not in _OF_TASKS or 2 * counted[outcome] <= sum(counted.values()):
+        return _MIXED
+    return f"Most of these {things} {_OF_TASKS[outcome]}"
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -253,9 +256,9 @@ def _giant_state(facts: Facts) -> Finding | None:
 
 
 def _equal_returns(facts: Facts) -> Finding | None:
-    fail, win = facts.groups_with("all fail"), facts.groups_with("all succeed")
-    same = facts.groups_with("all earn the same")
-    share = (fail + win + same) / facts.task_groups
+    counted = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
+    fail, win = counted["all fail"], counted["all succeed"]
+    share = sum(counted.values()) / facts.task_groups
     if share < 0.3:
         return None
     return Finding(
@@ -263,7 +266,7 @@ def _equal_returns(facts: Facts) -> Finding | None:
         Level.BAD if share > 0.8 else Level.WARNING,
         f"In {percent(share)} of the groups all trajectories earned the same ({fail:,} always "
         f"fail, {win:,} always succeed): they teach nothing about whole episodes.",
-        _against_equal_outcomes(facts),
+        _against_equal_outcomes(counted, "tasks"),
     )
 
 
@@ -272,15 +275,31 @@ def _only_penalties(facts: Facts) -> Finding | None:
     share = count / facts.task_groups
     if share < 0.05:
         return None
+    said = (
+        f"In {percent(share)} of the groups the trajectories differ by penalties for invalid "
+        "actions alone."
+    )
+    if not _divides(facts):
+        return Finding("only_penalties", Level.WARNING, said, _MIXED)
+    ways = []
+    if _takes(facts, "normalise", "mean"):
+        ways.append("do not divide by the spread (--set normalise=mean)")
+    if _takes(facts, "std_floor", 0.5):
+        ways.append("set a floor for the spread (--set std_floor=0.5)")
     return Finding(
         "only_penalties",
         Level.BAD if share > 0.5 else Level.WARNING,
-        f"In {percent(share)} of the groups the trajectories differ by penalties for invalid "
-        "actions alone. Divided by their small spread, those count as much as success and failure "
-        "do elsewhere.",
-        "Do not divide by the spread (--set normalise=mean), or set a floor for it (--set "
-        "std_floor=0.5).",
+        f"{said} Divided by their small spread, those count as much as success and failure do "
+        "elsewhere.",
+        _sentence(", or ".join(ways)) if ways else _MIXED,
     )
+
+
+def _divides(facts: Facts) -> bool:
+    """Whether the recipe divides by the spread inside a task, however small that is."""
+    always = facts.recipe_name in ("grpo", "ibpo")
+    by_std = always or facts.parameters.get("normalise") == "std"
+    return by_std and not facts.parameters.get("std_floor")
 
 
 def _family_never_succeeds(facts: Facts) -> Finding | None:
@@ -347,13 +366,16 @@ def _loops(facts: Facts) -> Finding | None:
     states = facts.diagnosis.states
     if states is None or states.revisit_share < 0.4:
         return None
+    each = facts.parameters.get("revisits", "each") == "each"
+    compared = " and are compared with themselves" if each else ""
+    once = "count a trajectory once per state (--set revisits=average), and "
+    once = once if each and _takes(facts, "revisits", "average") else ""
     return Finding(
         "loops",
         Level.WARNING,
         f"{percent(states.revisit_share)} of the steps come back to a state of their own "
-        "trajectory: episodes run in circles and are compared with themselves.",
-        "Count a trajectory once per state (--set revisits=average), and end episodes that stand "
-        "still.",
+        f"trajectory: episodes run in circles{compared}.",
+        _sentence(f"{once}end episodes that stand still"),
     )
 
 
@@ -400,12 +422,15 @@ def _small_step_term(facts: Facts) -> Finding | None:
     others = len(facts.diagnosis.term_share) > 1
     if share is None or not others or share > 0.05 or facts.diagnosis.advantage_rms == 0:
         return None
+    larger = max(1.0, 2 * facts.parameters.get("weight", 0.0))
+    raised = f", or raise its weight (--set weight={larger:g})"
+    raised = raised if _takes(facts, "weight", larger) else ""
     return Finding(
         "small_step_term",
         Level.NOTE,
         f"The step term makes {percent(share)} of the credit: this is an episode-level estimator "
         "in all but name.",
-        "See why steps lack a signal, or raise its weight (--set weight=2).",
+        f"See why steps lack a signal{raised}.",
     )
 
 
@@ -466,6 +491,17 @@ def _share(facts: Facts, term: str, reason: Reason) -> float:
 def _groups_with_problem(facts: Facts, kind: Kind) -> float:
     counted = sum(each.count for each in facts.report.problems if each.kind is kind)
     return counted / (facts.diagnosis.groups + facts.dropped_groups)
+
+
+def _takes(facts: Facts, parameter: str, value: Any) -> bool:
+    """Whether the recipe has the parameter at another value, and would take this one."""
+    if facts.parameters.get(parameter, value) == value:
+        return False
+    try:
+        recipe(facts.recipe_name, **facts.parameters | {parameter: value})
+    except ValueError:
+        return False
+    return True
 
 
 def _short(name: str) -> str:

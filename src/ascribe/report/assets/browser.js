@@ -2,7 +2,7 @@
 
 const NAME = 150, WIDE = 46, HIGH = 30, GAP_X = 14, GAP_Y = 22;
 const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
-const FORM = { BLEND: 0, MEAN: 1, OTHERS: 2, SAME: 3, DIFFERENT: 4 };
+const FORM = { BLEND: 0, MEAN: 1, OTHERS: 2, SAME: 3, DIFFERENT: 4, RAW: 5 };
 const WHY = {
   singleton: "no other step is in this state",
   group_of_one: "its task has one trajectory",
@@ -36,7 +36,7 @@ function brief(advantage, reason) {
 }
 
 function ending(run) {
-  const end = run.won === true ? "done" : run.won === false ? "not done" : null;
+  const end = run.won ? "done" : run.won === false && !run.cut ? "not done" : null;
   return [`returned ${number(run.return)}`, end, run.cut ? "cut" : null].filter(Boolean).join(", ");
 }
 
@@ -168,7 +168,7 @@ function sentence(name, term, at) {
   if (reason !== "credited") return `no credit, because ${WHY[reason] || reason}`;
   const own = term.own[at], peers = term.peers[at], mean = term.mean[at];
   const same = term.same[at], sameMean = term.same_mean[at], difference = term.difference[at];
-  const where = name === "episode" ? "trajectories" : "peers in this state";
+  const where = trail.among[name];
   const it = name === "episode" ? "this one" : "this step";
   let said;
   switch (term.form[at]) {
@@ -187,6 +187,8 @@ function sentence(name, term, at) {
     case FORM.MEAN:
       said = `${whole(peers)} ${where} returned ${number(mean)} in the mean; ${it} returned ${number(own)}`;
       break;
+    case FORM.RAW:
+      return `alone in its task, so its return counts as it is: ${signed(value)}`;
     default:
       return blend(name, where, term, at) + `; so ${signed(value)}`;
   }
@@ -198,8 +200,9 @@ function sentence(name, term, at) {
 function blend(name, where, term, at) {
   const peers = whole(term.peers[at]), mean = number(term.mean[at]), own = number(term.own[at]);
   if (!term.peers[at]) return "the recipe compares in several ways at once";
+  if (name === "step" && term.peers[at] === 1) return `${WHY.singleton}; this one returned ${own}; ${trail.beyond}`;
   if (name === "team") {
-    return `this agent added ${signed(term.own[at])} to what the team earned; in the ${peers} trajectories of the task ` +
+    return `this agent added ${signed(term.own[at])} to what the team earned; in the ${peers} ${where} ` +
       `it added ${signed(term.mean[at])} in the mean; ${trail.beyond}`;
   }
   const same = term.same[at]
