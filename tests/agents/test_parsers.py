@@ -308,6 +308,12 @@ def test_a_tool_call_may_hold_its_own_closing_tag() -> None:
     assert ToolCall()(ToolCall().render(action)) == Parsed(action)
 
 
+@pytest.mark.parametrize("text", ["<TOOL_CALL>", '<tool_call>{\\"name\\":\\"x\\"}</tool_call>'])
+def test_tags_inside_json_are_text(text: str) -> None:
+    action = f'{{"name":"say","arguments":{{"text":"{text}"}}}}'
+    assert ToolCall()(action) == Parsed(action)
+
+
 @pytest.mark.parametrize("name", PARSERS)
 @given(action=hostile_texts(), thought=st.none() | hostile_texts())
 def test_rendering_gives_the_action_or_is_refused(

@@ -38,9 +38,10 @@ class ToolCall(AnswerParser):
         thought, parts = split_thoughts(text)
         tags = bodies(parts, ("tool_call",))
         calls = [body.strip() for _, body in tags.found]
-        if not tags.opened:
-            bare = "\n".join(parts).strip()
-            calls = [bare] if bare.startswith(("{", "[")) else []
+        bare = "\n".join(parts).strip()
+        # In whole JSON a tag can only be a part of a string.
+        if bare.startswith(("{", "[")) and (not tags.opened or self._is_json(bare)):
+            calls = [bare]
         problem = "action_not_closed" if tags.opened else "no_action"
         for number, call in enumerate(calls):
             try:
@@ -53,6 +54,12 @@ class ToolCall(AnswerParser):
         # In JSON this sign stands in strings alone; escaped, it begins no tag.
         call = action.replace("<", r"\u003c")
         return f"{in_think(thought)}<tool_call>\n{call}\n</tool_call>"
+
+    def _is_json(self, text: str) -> bool:
+        try:
+            return len(text) <= self.longest and _loads(text) is not None
+        except (ValueError, RecursionError):
+            return False
 
     def _canonical(self, call: str) -> str:
         if not call:
