@@ -19,6 +19,11 @@ def run(*words: object, columns: int = 200) -> Result:
     return CliRunner().invoke(app, ["pivots", *map(str, words)], env={"COLUMNS": str(columns)})
 
 
+def one_line(text: str) -> str:
+    """What was said, wherever a narrow terminal broke it."""
+    return " ".join(text.split())
+
+
 def as_json(*words: object) -> Any:
     found = run(*words, "--json")
     assert found.exit_code == 0, found.output
@@ -140,7 +145,7 @@ def test_a_journal_without_answers_says_what_to_do(candidates: Path) -> None:
     candidates.with_name("c.answers.jsonl").touch()
     found = run("report", candidates, "--verifier", "exact")
     assert found.exit_code == 2
-    assert "holds no answers; run ascribe pivots profile first" in found.stderr
+    assert "holds no answers; run ascribe pivots profile first" in one_line(found.stderr)
 
 
 def test_turns_that_the_server_refuses_are_counted_with_its_words(
@@ -179,9 +184,8 @@ def test_a_server_that_refuses_everything_is_exit_code_one(candidates: Path) -> 
     with chat_server(lambda _: Reply("no such model", 400)) as server:
         found = run("profile", candidates, "--model", server.url)
     assert found.exit_code == 1
-    said = " ".join(found.stderr.split())  # a narrow terminal breaks lines anywhere
-    assert "refuses everything" in said
-    assert "no such model" in said
+    assert "refuses everything" in one_line(found.stderr)
+    assert "no such model" in one_line(found.stderr)
 
 
 def test_broken_traces_are_refused_with_every_reason(tmp_path: Path) -> None:
@@ -218,7 +222,7 @@ def test_wrong_calls_say_what_is_wrong(words: list[str], said: str) -> None:
 def test_select_before_profile_is_a_wrong_call(candidates: Path, tmp_path: Path) -> None:
     found = run("select", candidates, "--verifier", "exact", "--out", tmp_path / "p.jsonl")
     assert found.exit_code == 2
-    assert "run ascribe pivots profile first" in found.stderr
+    assert "run ascribe pivots profile first" in one_line(found.stderr)
 
 
 def test_a_model_that_is_not_there_is_exit_code_one(candidates: Path) -> None:
