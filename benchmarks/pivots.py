@@ -40,7 +40,7 @@ from ascribe.pivots import (
 from ascribe.pivots.calls import act, calls_in, written
 from ascribe.pivots.journal import Journal
 from ascribe.pivots.lines import canonical
-from ascribe.pivots.verifiers.judge import chat
+from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play
 
@@ -166,13 +166,13 @@ def moves(folder: Path, count: int) -> list[Pair]:
 
 def judged(folder: Path, texts: Sequence[Pair]) -> dict[str, Any]:
     """The spec of a judge that has said everything already."""
-    path, url = folder / "cache.jsonl", "http://127.0.0.1:9"
+    path, url, sampling = folder / "cache.jsonl", "http://127.0.0.1:9", Sampling(0.0, max_tokens=16)
     with Journal(path) as journal:
         journal.append(
-            {"key": sha256(canonical([url, chat(*pair)]).encode()).hexdigest(), "said": "SAME"}
+            {"key": key_of(url, sampling, chat(*pair)), "judge": url, "said": "SAME"}
             for pair in texts
         )
-    return {"judge": {"url": url, "cache": str(path), "max_calls": 0}}
+    return {"judge": {"url": url, "cache": str(path), "max_calls": 0, "max_tokens": 16}}
 
 
 # Profiling.

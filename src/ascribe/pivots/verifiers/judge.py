@@ -108,6 +108,12 @@ def _word(said: str) -> str:
     return words[0].strip(".,:;!*\"'`").upper() if words else ""
 
 
+def key_of(label: str, sampling: Sampling, messages: Sequence[Message]) -> str:
+    """The key of an answer in the cache: who was asked, how, and what."""
+    asked = [label, asdict(sampling), list(messages)]
+    return sha256(canonical(asked).encode()).hexdigest()
+
+
 class _Judge:
     def __init__(
         self,
@@ -123,8 +129,7 @@ class _Judge:
         self.server: TextServer | None = None
 
     def __call__(self, messages: Sequence[Message]) -> str:
-        asked = [self.label, asdict(self.sampling), list(messages)]
-        number = sha256(canonical(asked).encode()).hexdigest()
+        number = key_of(self.label, self.sampling, messages)
         if self.known is None:
             self.known = dict(map(_entry, Journal.records(self.cache)))
         if number not in self.known:
