@@ -167,6 +167,12 @@ def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) ->
     return same & differ
 
 
+def first_names(column: Coded, codes: Ints) -> str:
+    """The first of these values of a column, and how many there are besides."""
+    shown = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
+    return f"{shown} and {codes.size - 3:,} more" if codes.size > 3 else shown
+
+
 class _Finder:
     """One pass of checks over the rows that are not padding."""
 
@@ -252,7 +258,7 @@ class _Finder:
         owner[trajectory[known]] = group[known]
         strange = np.zeros(owner.size, dtype=np.bool_)
         strange[trajectory[known][owner[trajectory[known]] != group[known]]] = True
-        names = self._names(self.table.trajectory, np.flatnonzero(strange))
+        names = first_names(self.table.trajectory, np.flatnonzero(strange))
         rows = self.real[known][strange[trajectory[known]]]
         self._add(
             Kind.TRAJECTORY_IN_TWO_GROUPS, f"in two groups: {names}", rows, int(strange.sum())
@@ -305,12 +311,8 @@ class _Finder:
         rows = self.real[order[mask]]
         if rows.size:
             codes = np.unique(self.table.trajectory.codes[rows])
-            names = self._names(self.table.trajectory, codes)
+            names = first_names(self.table.trajectory, codes)
             self._add(kind, f"trajectory {names} {said}", rows, int(codes.size))
-
-    def _names(self, column: Coded, codes: Ints) -> str:
-        shown = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
-        return f"{shown} and {codes.size - 3:,} more" if codes.size > 3 else shown
 
     def _sound_groups(self, fatal: Sequence[Problem]) -> None:
         """What the groups can teach that no fatal problem touches: a policy may go on with them."""
@@ -332,7 +334,7 @@ class _Finder:
 
         def add(kind: Kind, said: str, which: Bools) -> None:
             if which.any():
-                names = self._names(table.group, np.sort(codes[which]))
+                names = first_names(table.group, np.sort(codes[which]))
                 rows = arranged.rows[which[arranged.group]]
                 self._add(kind, f"group {names} {said}", rows, int(which.sum()))
 
@@ -369,7 +371,7 @@ class _Finder:
         states = arranged.state[segments.first_rows(labels, count)]
         shared = np.bincount(states, minlength=self.table.state.values.size + 1) > 1
         rows = arranged.rows[(arranged.state >= 0) & shared[arranged.state]]
-        names = self._names(self.table.state, np.flatnonzero(shared))
+        names = first_names(self.table.state, np.flatnonzero(shared))
         self._add(Kind.STATE_ACROSS_TASKS, f"in several groups: {names}", rows, int(shared.sum()))
 
 

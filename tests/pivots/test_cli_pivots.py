@@ -13,15 +13,11 @@ from ascribe.cli import app
 from ascribe.pivots import read_turns
 from tests.pivots.chat_server import ChatServer, Reply, chat_server
 from tests.pivots.made import CHAT, SHAREGPT, call, lines
+from tests.test_cli_train import one_line
 
 
 def run(*words: object, columns: int = 200) -> Result:
     return CliRunner().invoke(app, ["pivots", *map(str, words)], env={"COLUMNS": str(columns)})
-
-
-def one_line(text: str) -> str:
-    """What was said, wherever a narrow terminal broke it."""
-    return " ".join(text.split())
 
 
 def as_json(*words: object) -> Any:

@@ -33,7 +33,7 @@ def test_every_table_is_written_twice_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "+cmd", "-2", "@SUM(A1)", "  =1", "\t=1", "\n=1", " \r\n@x"]
+    "text", ["=1+1", "+cmd", "-2", "@SUM(A1)", "  =1", "\t=1", "\n=1", " \r\n@x", "\tx", " \rx"]
 )
 def test_a_spreadsheet_runs_nothing(tmp_path: Path, text: str) -> None:
     write_tables({"x": [{"name": text, "value": -2.5}]}, tmp_path)

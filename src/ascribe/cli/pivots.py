@@ -241,11 +241,11 @@ def select_command(
         if random is not None:
             drawn = random_set(read.scored, len(found.kept), seed)
             _write(random, drawn, facts | {"chosen": "at random", "seed": seed})
-    left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()}
     if as_json:
+        left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()}
         screen.print_json({"out": str(out), "kept": len(found.kept), "left_out": left_out, **facts})
     else:
-        _print_selection(found, left_out, out)
+        _print_selection(found, out)
     if not found.kept:
         raise typer.Exit(1)
 
@@ -409,13 +409,13 @@ def _print_profiled(done: Profiled, journal: Path) -> None:
     screen.out.print(Text(f"The answers are in {screen.safe(journal)}.", style="green"))
 
 
-def _print_selection(found: Selection, left_out: dict[str, int], out: Path) -> None:
+def _print_selection(found: Selection, out: Path) -> None:
     table = Table()
     table.add_column("candidates")
     table.add_column("turns", justify="right")
     table.add_row("kept", f"{len(found.kept):,}")
-    for kind, count in left_out.items():
-        table.add_row(kind, f"{count:,}")
+    for kind, ones in found.left_out.items():
+        table.add_row(kind.value, f"{len(ones):,}")
     screen.out.print(table)
     if found.kept:
         screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,11 @@ def write_tables(
     return written
 
 
+_FORMULA = re.compile(r" *[\t\r]|\s*[=+\-@]")
+
+
 def _cell(value: Any) -> Any:
     """A spreadsheet takes text that begins so for a formula, and runs it."""
-    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")):
+    if isinstance(value, str) and _FORMULA.match(value):
         return f"'{value}"
     return value

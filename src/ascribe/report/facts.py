@@ -8,7 +8,7 @@ import numpy as np
 
 from ascribe import segments
 from ascribe.arrays import Bools, Floats, Ints
-from ascribe.check import Report, penalty_only
+from ascribe.check import Report, first_names, penalty_only
 from ascribe.credit import Reason, Term
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.groups.cluster import collapsed
@@ -419,9 +419,8 @@ def _groups_problem(table: StepTable, kind: Kind, said: str, which: Bools) -> li
     codes = np.unique(table.group.codes[rows])
     if not codes.size:
         return []
-    names = ", ".join(repr(table.group.values[code])[:60] for code in codes[:3])
-    more = f" and {codes.size - 3:,} more" if codes.size > 3 else ""
-    return [Problem(kind, f"group {names}{more} {said}", rows, int(codes.size))]
+    names = first_names(table.group, codes)
+    return [Problem(kind, f"group {names} {said}", rows, int(codes.size))]
 
 
 def _lengths(episodes: Episodes) -> tuple[LengthBin, ...]:

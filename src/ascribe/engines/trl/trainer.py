@@ -572,9 +572,11 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         which all rows of all processes are empty is no number of the policy, and is left out.
         """
         metrics = self._metrics["train" if self._training else "eval"]
-        before = {name: list(values) for name, values in metrics.items()}
-        loss = super()._compute_loss(model, inputs)
+        before = None
         if not self.accelerator.gather(inputs["completion_mask"].sum()).any():
+            before = {name: list(values) for name, values in metrics.items()}
+        loss = super()._compute_loss(model, inputs)
+        if before is not None:
             metrics.clear()
             metrics.update(before)
         if self.loss_type in BY_ROW:

@@ -7,10 +7,6 @@ place the first parts would have all there is to learn, and the last ones nothin
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ascribe.arrays import Ints
-
 
 def parts_of(learned: int, wanted: int) -> int:
     """How many updates these rows are for: as many as are wanted, if none is left empty.
@@ -20,7 +16,7 @@ def parts_of(learned: int, wanted: int) -> int:
     return max(n for n in range(1, wanted + 1) if wanted % n == 0 and n <= max(learned, 1))
 
 
-def dealt(learned: Sequence[int], size: int, ranks: int, parts: int) -> Ints:
+def dealt(learned: Sequence[int], size: int, ranks: int, parts: int) -> list[int]:
     """An order of all rows in which each part has its share of those that are learned from.
 
     Rows stay with their rank, whose work has been weighed. Within each they are dealt to the parts
@@ -45,4 +41,4 @@ def dealt(learned: Sequence[int], size: int, ranks: int, parts: int) -> Ints:
             taken = mine[(part - begin) % parts :: parts]
             order += [*taken, *(next(fill) for _ in range(room - len(taken)))]
         begin = (begin + len(mine)) % parts
-    return np.array(order, dtype=np.int64)
+    return order

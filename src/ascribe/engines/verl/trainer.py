@@ -116,7 +116,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         parts = parts_of(self._learned, config.update.minibatches)
         # Dealt in the order of names, not of arrival: early rows are those of short episodes.
         learned = arrived.rows[iteration.counts].tolist()
-        found.reorder(dealt(learned, len(found), self._ranks(), parts).tolist())
+        found.reorder(dealt(learned, len(found), self._ranks(), parts))
         return found
 
     def _without_advantages(self, batch: Any) -> Any:
