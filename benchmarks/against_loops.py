@@ -26,8 +26,8 @@ import numpy as np
 from common import Figures, Work, interleaved
 
 from ascribe import StepTable
+from ascribe.estimators import GiGPO
 from ascribe.groups.similar import similar
-from ascribe.recipes import GiGPO
 
 THRESHOLD = 0.9
 EPSILON = 1e-6

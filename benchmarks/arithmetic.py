@@ -17,8 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ascribe.engines.lessons import Lesson
 from ascribe.engines.supervised import Schedule, teach
-from ascribe.fingerprints.models import save_model
-from ascribe.rollout.policies import Chat
+from ascribe.models import Chat
+from ascribe.models.loading import save_model
 
 LARGEST, BATCH = 9, 64
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}="

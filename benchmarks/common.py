@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ascribe import StepTable
-from ascribe.table import Coded
+from ascribe.steps.table import Coded
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 PACKAGES = ("ascribe", "numpy", "pyarrow", "rapidfuzz", "torch", "transformers", "trl", "verl")

@@ -24,11 +24,10 @@ import numpy as np
 from common import Figures, Work, interleaved
 
 from ascribe import StepTable
-from ascribe.arrays import Bools, Floats, Ints
 from ascribe.audit import QUICK, WORLDS, audit, named, rollouts
 from ascribe.audit.run import interval
-from ascribe.credit import Credit, Reason, Term
-from ascribe.credit.correction import (
+from ascribe.estimators import DrGRPO
+from ascribe.estimators.correction import (
     Consistency,
     Correction,
     Shaped,
@@ -38,13 +37,14 @@ from ascribe.credit.correction import (
     moments,
     shape,
 )
-from ascribe.credit.divergence import Divergence, Which, divergence, divergence_credit
-from ascribe.credit.relative import Norm
+from ascribe.estimators.credit import Credit, Reason, Term
+from ascribe.estimators.divergence import Divergence, Which, divergence, divergence_credit
+from ascribe.estimators.relative import Norm
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
-from ascribe.recipes import DrGRPO
-from ascribe.returns import episode_return
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.returns import episode_return
 
 BETA = 0.5
 CHOSEN = 0.6

@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 from trl import GRPOConfig, GRPOTrainer
 
 from ascribe.engines.trl import AscribeTrainer
-from ascribe.recipes import Recipe, recipe
+from ascribe.estimators import Recipe, recipe
 from ascribe.rollout import Clock, Rollout, Sample, Setup, Trajectory
 from ascribe.rollout.episode import Step
 

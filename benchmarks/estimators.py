@@ -24,7 +24,7 @@ import pyarrow as pa
 from common import Figures, Work, interleaved, peak_bytes
 
 from ascribe import Recipe, StepTable, check, recipe
-from ascribe.recipes import GiGPO
+from ascribe.estimators import GiGPO
 
 RECIPES: dict[str, Recipe] = {
     name: recipe(name) for name in ("grpo", "rloo", "dr_grpo", "reinforce_pp", "gigpo", "hgpo")

@@ -26,7 +26,7 @@ import transformers
 
 from ascribe import Credit, StepTable, diagnose, recipe
 from ascribe.fingerprints.actor import Pooling, actor_layers
-from ascribe.fingerprints.models import load_smollm2
+from ascribe.models.loading import load_smollm2
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 

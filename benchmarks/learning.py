@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 from common import Figures
 
+from ascribe.models import TransformersPolicy
 from ascribe.rollout import Plan, Sampling, Setup, Success, rollout, success
-from ascribe.rollout.policies import TransformersPolicy
 
 ROOT = Path(__file__).parents[1]
 KEPT = ("success", "success/depth 1", "success/depth 2", "invalid_share", "signal_share", "rows")

@@ -44,10 +44,10 @@ from ascribe.engines.lessons import Lesson
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.trl import AscribeTrainer
 from ascribe.envs import Outcome, Start, TextEnvironment
-from ascribe.fingerprints.models import save_model
-from ascribe.recipes import GRPO, IBPO, Recipe
+from ascribe.estimators import GRPO, IBPO, Recipe
+from ascribe.models import TransformersPolicy, load_chat
+from ascribe.models.loading import save_model
 from ascribe.rollout import Plan, Sampling, Setup, rollout, success
-from ascribe.rollout.policies import TransformersPolicy, load_chat
 
 ROOT = Path(__file__).parents[1]
 LARGEST = 29

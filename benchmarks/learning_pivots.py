@@ -54,8 +54,8 @@ from ascribe.engines.metrics import read_metrics
 from ascribe.engines.rounds import Rounds, train_in_rounds
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.train import train
-from ascribe.files import write
-from ascribe.fingerprints.models import load_causal_lm, save_model
+from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
+from ascribe.models.loading import load_causal_lm, save_model
 from ascribe.pivots import (
     Candidate,
     Play,
@@ -72,7 +72,7 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.candidates import KINDS
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play, rollout
-from ascribe.rollout.policies import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
+from ascribe.steps.files import write
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 

@@ -32,9 +32,9 @@ import torch
 from learning import play_all
 
 from ascribe.engines.metrics import read_metrics
-from ascribe.fingerprints.models import load_causal_lm, load_smollm2
+from ascribe.models import Chat
+from ascribe.models.loading import load_causal_lm, load_smollm2
 from ascribe.rollout import Sampling, Setup
-from ascribe.rollout.policies import Chat
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 

@@ -25,7 +25,6 @@ from typing import Any
 
 import common
 
-from ascribe.files import write
 from ascribe.pivots import (
     Candidate,
     Origin,
@@ -43,6 +42,7 @@ from ascribe.pivots.lines import canonical
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play
+from ascribe.steps.files import write
 
 common.PACKAGES = ("ascribe", "numpy", "jsonschema", "rapidfuzz")
 

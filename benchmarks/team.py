@@ -30,14 +30,14 @@ from pathlib import Path
 import numpy as np
 from common import Figures, Work, interleaved
 
-from ascribe.arrays import Bools, Floats, Ints
-from ascribe.credit.relative import Norm
-from ascribe.credit.team.counterfactual import counterfactual, within_prompts
-from ascribe.credit.team.shapley import shapley
-from ascribe.credit.team.statistics import Statistics
-from ascribe.credit.team.think_solve import STREAMS, outcome_bonus, think_solve
-from ascribe.credit.team.topology import contributions, side_by_side
-from ascribe.credit.team.voting import Ties, Votes, allocated
+from ascribe.estimators.relative import Norm
+from ascribe.estimators.team.counterfactual import counterfactual, within_prompts
+from ascribe.estimators.team.shapley import shapley
+from ascribe.estimators.team.statistics import Statistics
+from ascribe.estimators.team.think_solve import STREAMS, outcome_bonus, think_solve
+from ascribe.estimators.team.topology import contributions, side_by_side
+from ascribe.estimators.team.voting import Ties, Votes, allocated
+from ascribe.steps.arrays import Bools, Floats, Ints
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "team.jsonl"

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from ascribe import StepTable
-from ascribe.files import write
+from ascribe.steps.files import write
 
 FAMILIES = ("pick", "look", "clean", "heat", "cool", "pick2")
 

@@ -18,7 +18,7 @@ import household  # noqa: E402
 
 from ascribe import StepTable, diagnose, recipe  # noqa: E402
 from ascribe.fingerprints.actor import actor  # noqa: E402
-from ascribe.fingerprints.models import load_smollm2  # noqa: E402
+from ascribe.models.loading import load_smollm2  # noqa: E402
 
 LAYER, POOLING, RADIUS = -1, "mean", 0.00275
 """For SmolLM2-135M, as ``ascribe calibrate`` finds them on such rollouts."""

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ascribe import recipe
-from ascribe.columns import KNOWN_COLUMNS
 from ascribe.engines.dump import TRAINED
 from ascribe.report import Picture, picture
 from ascribe.report.reading import ITERATION, SAID, WON
+from ascribe.steps.columns import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

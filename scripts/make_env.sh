@@ -3,7 +3,7 @@
 # disk), or what a list in scripts/constraints names: TRL (2 GB), verl with vLLM (5 GB).
 #
 #     scripts/make_env.sh .venv-vllm
-#     .venv-vllm/bin/python -m pytest tests/rollout/test_policies_vllm.py
+#     .venv-vllm/bin/python -m pytest tests/models/test_vllm.py
 #
 #     scripts/make_env.sh .venv-trl trl
 #     .venv-trl/bin/python -m pytest tests/engines -k trl

@@ -10,9 +10,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from ascribe.arrays import Floats
-from ascribe.credit.team.statistics import Statistics
-from ascribe.credit.team.think_solve import SOLVER, STREAMS, THINKER, think_solve
+from ascribe.estimators.team.statistics import Statistics
+from ascribe.estimators.team.think_solve import SOLVER, STREAMS, THINKER, think_solve
+from ascribe.steps.arrays import Floats
 
 ROOT = Path(__file__).parents[1]
 STEPS, PROMPTS, ROLLOUTS = 300, 64, 4

@@ -18,8 +18,8 @@ from ascribe.calibrate.sample import sample
 from ascribe.calibrate.scan import partition
 from ascribe.calibrate.setting import Setting, read_setting, write_setting
 from ascribe.cli.calibrate import calibrate as command
-from ascribe.files import read, write
 from ascribe.fingerprints import normalised
+from ascribe.steps.files import read, write
 from examples import household
 
 FAMILIES, GROUPS, STATES, VISITS, DIMS = 3, 12, 6, 5, 32
@@ -392,7 +392,7 @@ def test_the_command_in_json_is_the_library_in_numbers(
     result = run(*small(rollouts, tiny, tmp_path), "--poolings", "last,mean", "--json")
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
-    from ascribe.fingerprints.models import load_causal_lm
+    from ascribe.models.loading import load_causal_lm
 
     seen = audit(read(rollouts), "state", 250)
     model, tokenizer = load_causal_lm(tiny)
@@ -414,7 +414,7 @@ def test_layers_are_spaced_evenly_up_to_the_last() -> None:
 
 
 def test_only_the_end_of_a_long_text_is_read(tiny: Path) -> None:
-    from ascribe.fingerprints.models import load_causal_lm
+    from ascribe.models.loading import load_causal_lm
 
     model, tokenizer = load_causal_lm(tiny)
     texts = np.array(["a long text, then the end", "quite another text, then the end"], object)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from ascribe import RECIPES, StepTable, __version__, assign, recipe
 from ascribe.cli import app, screen
-from ascribe.files import SUFFIXES, read
+from ascribe.steps.files import SUFFIXES, read
 from tests.conftest import Row, good_rows, write_jsonl
 
 pytestmark = pytest.mark.unit

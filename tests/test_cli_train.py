@@ -159,8 +159,8 @@ def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tiny_folder(tmp_path: Path) -> Path:
-    from ascribe.fingerprints.models import save_model
-    from tests.rollout.conftest import load_tokenizer, random_llama
+    from ascribe.models.loading import save_model
+    from tests.models.conftest import load_tokenizer, random_llama
 
     tokenizer = load_tokenizer()
     return save_model(random_llama(len(tokenizer)), tokenizer, tmp_path / "tiny")
@@ -194,7 +194,7 @@ TRAINING = {
 def test_a_run_learns_writes_and_is_taken_up_again(tiny_folder: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="needs the extra trl")
     pytest.importorskip("trl", reason="needs the extra trl")
-    from ascribe.fingerprints.models import load_causal_lm
+    from ascribe.models.loading import load_causal_lm
 
     out = tiny_folder.parent / "out"
     document: dict[str, Any] = TRAINING | {

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, diagnose
-from ascribe.recipes import GRPO, HGPO, GiGPO
+from ascribe.estimators import GRPO, HGPO, GiGPO
 from tests import reference
 from tests.strategies import TEXTS, recipes, step_tables
 

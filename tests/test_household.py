@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ascribe import Severity, StepTable, assign, check, diagnose, recipe
-from ascribe.files import read
+from ascribe.steps.files import read
 from examples import household
 
 

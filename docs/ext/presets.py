@@ -6,7 +6,7 @@ from typing import Any
 from tables import table
 
 from ascribe import Credit, StepTable
-from ascribe.recipes import GiGPO
+from ascribe.estimators import GiGPO
 
 STEPS: list[tuple[str, str, int, str, str, float, bool]] = [
     # Task apple: one success in two steps, one failure in four, with an invalid action.

@@ -16,10 +16,10 @@ import typer
 from packaging.requirements import Requirement
 
 from ascribe.cli import app
-from ascribe.credit import Reason
 from ascribe.engines.numbers import LOGGED
-from ascribe.problems import Kind, Severity
-from ascribe.recipes import RECIPES
+from ascribe.estimators import RECIPES
+from ascribe.estimators.credit import Reason
+from ascribe.steps.problems import Kind, Severity
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,12 +1,12 @@
 """Step-level credit for reinforcement learning of LLM agents: steps in, advantages out."""
 
-from ascribe.assign import Assignment, assign
-from ascribe.check import DropGroup, Keep, Policy, Raise, Report, check
-from ascribe.credit import Credit, Reason, Term
 from ascribe.diagnose import Diagnosis, diagnose
-from ascribe.problems import Kind, Problem, Severity, TableError
-from ascribe.recipes import RECIPES, Recipe, recipe
-from ascribe.table import StepTable
+from ascribe.estimators import RECIPES, Recipe, recipe
+from ascribe.estimators.assign import Assignment, assign
+from ascribe.estimators.credit import Credit, Reason, Term
+from ascribe.steps.check import DropGroup, Keep, Policy, Raise, Report, check
+from ascribe.steps.problems import Kind, Problem, Severity, TableError
+from ascribe.steps.table import StepTable
 
 __version__ = "0.1.0"
 

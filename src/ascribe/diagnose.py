@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Floats, Ints
-from ascribe.check import penalty_only
-from ascribe.credit import Credit, Reason, Term
-from ascribe.table import Arranged, StepTable
+from ascribe.estimators.credit import Credit, Reason, Term
+from ascribe.steps import segments
+from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.check import penalty_only
+from ascribe.steps.table import Arranged, StepTable
 
 SIZES = (1, 2, 4, 8, 16, 32)
 """Upper ends of the bins of the histogram of group sizes; a last bin holds the larger ones."""

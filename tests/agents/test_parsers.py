@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.actions import tool_call
 from ascribe.agents import (
     PROBLEMS,
     AnswerParser,
@@ -20,6 +19,7 @@ from ascribe.agents import (
     WholeText,
     Writer,
 )
+from ascribe.groups.actions import tool_call
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 PARSERS: dict[str, AnswerParser] = {

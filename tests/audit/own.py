@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ascribe.recipes import DrGRPO
+from ascribe.estimators import DrGRPO
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 from ascribe.audit import WORLDS
 from ascribe.audit.scores import policy_gradient
 from ascribe.audit.tasks import Tasks
-from ascribe.recipes import RLOO, DrGRPO
+from ascribe.estimators import RLOO, DrGRPO
 from tests.audit.batches import batch_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ascribe.audit import QUICK, WORLDS, Audit, audit, named
 from ascribe.audit.forms import ABLATIONS
-from ascribe.recipes import BiGPO
+from ascribe.estimators import BiGPO
 from tests.audit.batches import batch_of
 
 pytestmark = pytest.mark.slow

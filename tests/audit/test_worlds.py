@@ -7,9 +7,9 @@ import pytest
 
 from ascribe.audit import WORLDS, Batch, Tasks
 from ascribe.audit.scores import policy_gradient
-from ascribe.check import check
-from ascribe.problems import Severity
-from ascribe.recipes import GRPO, BiGPO, GiGPO
+from ascribe.estimators import GRPO, BiGPO, GiGPO
+from ascribe.steps.check import check
+from ascribe.steps.problems import Severity
 from tests.audit.batches import batch_of
 
 pytestmark = pytest.mark.unit

@@ -13,9 +13,9 @@ import typer
 
 from ascribe import RECIPES, Diagnosis
 from ascribe.cli import app
-from ascribe.columns import KNOWN_COLUMNS
 from ascribe.diagnose import StateGroups
-from ascribe.recipes import GiGPO
+from ascribe.estimators import GiGPO
+from ascribe.steps.columns import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -24,7 +24,7 @@ from ascribe.engines.config import (
 from ascribe.engines.load import ConfigError, allowed, load_config
 from ascribe.engines.metrics import Metrics, read_metrics
 from ascribe.engines.train import choose, train, verify, write_config
-from ascribe.engines.trl_arguments import SAID_ELSEWHERE, grpo_arguments
+from ascribe.engines.trl.arguments import SAID_ELSEWHERE, grpo_arguments
 from ascribe.rollout import FailurePolicy
 
 ROOT = Path(__file__).parents[2]

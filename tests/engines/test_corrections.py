@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from ascribe.agents import CorrectionPrompt
-from ascribe.check import DropGroup
-from ascribe.credit import Reason
 from ascribe.engines.corrections import (
     Answer,
     Corrections,
@@ -22,8 +20,10 @@ from ascribe.engines.crediting import Played, credit_iteration
 from ascribe.engines.numbers import iteration_numbers
 from ascribe.engines.plan import Seat, seats, task_rows
 from ascribe.engines.player import Player
-from ascribe.recipes import IBPO, recipe
+from ascribe.estimators import IBPO, recipe
+from ascribe.estimators.credit import Reason
 from ascribe.rollout import FailurePolicy, Request, Rollout, Sample, Sampling, Setup
+from ascribe.steps.check import DropGroup
 
 SIZE = 4
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ascribe.assign import assign
-from ascribe.check import DropGroup, Raise
 from ascribe.engines.crediting import Iteration, Played, credit_iteration, light
 from ascribe.engines.numbers import iteration_numbers
 from ascribe.engines.trl.familiar import familiar_numbers
-from ascribe.problems import TableError
-from ascribe.recipes import recipe
+from ascribe.estimators import recipe
+from ascribe.estimators.assign import assign
 from ascribe.rollout import FailurePolicy, GivenUp, Sample, Trajectory
 from ascribe.rollout.episode import Step
 from ascribe.rollout.pools import FailureKind
+from ascribe.steps.check import DropGroup, Raise
+from ascribe.steps.problems import TableError
 
 
 def step(state: str, reward: float = 0.0, last: bool = False) -> Step:

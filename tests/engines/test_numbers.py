@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.check import DropGroup
 from ascribe.engines.crediting import Iteration, credit_iteration
 from ascribe.engines.numbers import LOGGED, iteration_numbers
-from ascribe.recipes import RECIPES, recipe
+from ascribe.estimators import RECIPES, recipe
 from ascribe.rollout import FailurePolicy, Trajectory
 from ascribe.rollout.pools import FailureKind
+from ascribe.steps.check import DropGroup
 from tests.engines.test_corrections import credited as corrected
 from tests.engines.test_corrections import played as played_with_corrections
 from tests.engines.test_crediting import groups, part

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ascribe.engines.plan import Seat, SeatPlan, seats, task_rows
-from ascribe.rollout.seeds import mixed
+from ascribe.models.seeds import mixed
 
 
 def test_more_groups_begin_with_the_same_groups() -> None:

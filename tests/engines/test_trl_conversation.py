@@ -10,9 +10,9 @@ pytest.importorskip("torch", reason="needs the extra actor")
 
 from ascribe.agents import Turn, View, agent_for
 from ascribe.engines.trl.conversation import Conversing, GrowingChat, Said, whole_chat
+from ascribe.models import Chat, TransformersPolicy
+from ascribe.models.policy import PromptTooLong
 from ascribe.rollout import Request, Sample, Sampling
-from ascribe.rollout.policies import Chat, TransformersPolicy
-from ascribe.rollout.policy import PromptTooLong
 from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]

@@ -11,7 +11,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 
 from ascribe.cli import app
 from ascribe.engines.corrections import Corrections
-from ascribe.files import read
+from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
 from tests.engines.test_trl_processes import run
 from tests.engines.test_trl_trainer import expected, recorded, same

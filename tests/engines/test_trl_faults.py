@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra trl")
 
-from ascribe.files import read
 from ascribe.rollout import FailurePolicy, RolloutFailed
+from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]

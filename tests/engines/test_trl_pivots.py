@@ -12,7 +12,7 @@ from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
 from ascribe.engines.rounds import Rounds, train_in_rounds
 from ascribe.envs import Outcome, Start, TextEnvironment
-from ascribe.fingerprints.models import save_model
+from ascribe.models.loading import save_model
 from ascribe.pivots import Origin, Scene, candidate, read_answers, write_turns
 from ascribe.rollout import Setup
 from tests.engines import trl_toys as toys

@@ -14,7 +14,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 
 import torch
 
-from ascribe.files import read
+from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.QUIET]

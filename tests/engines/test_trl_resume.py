@@ -18,7 +18,7 @@ import torch
 from transformers import TrainerCallback
 
 from ascribe.engines.trl import last_checkpoint
-from ascribe.files import read
+from ascribe.steps.files import read
 from tests.engines import trl_run
 from tests.engines import trl_toys as toys
 

@@ -21,8 +21,8 @@ from transformers import TrainerCallback
 from ascribe import Reason, recipe
 from ascribe.engines.history import FILE
 from ascribe.engines.trl import last_checkpoint
-from ascribe.files import read
-from ascribe.rollout.policy import Request
+from ascribe.models.policy import Request
+from ascribe.steps.files import read
 from tests.engines import trl_run
 from tests.engines import trl_toys as toys
 

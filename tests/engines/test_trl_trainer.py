@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 pytest.importorskip("trl", reason="needs the extra trl")
 
 from ascribe.cli import app
-from ascribe.files import read
-from ascribe.recipes import recipe
+from ascribe.estimators import recipe
+from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
@@ -362,7 +362,7 @@ def test_adapters_are_trained(tmp_path: Path) -> None:
 
 
 def test_a_policy_of_one_s_own_answers(tmp_path: Path) -> None:
-    from ascribe.rollout.policies import TransformersPolicy
+    from ascribe.models import TransformersPolicy
 
     asked: list[int] = []
     closed: list[bool] = []
@@ -385,7 +385,7 @@ def test_a_policy_of_one_s_own_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [4, 8])
 def test_a_policy_may_put_the_model_in_evaluation_mode(size: int, tmp_path: Path) -> None:
-    from ascribe.rollout.policies import TransformersPolicy
+    from ascribe.models import TransformersPolicy
 
     class Mine(TransformersPolicy):
         def __call__(self, requests: Any, sampling: Any) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ascribe.engines.config import Refused
-from ascribe.engines.run_verl import command
 from ascribe.engines.train import verify
-from ascribe.engines.verl_arguments import SAID_ELSEWHERE, verl_overrides
+from ascribe.engines.verl.arguments import SAID_ELSEWHERE, verl_overrides
+from ascribe.engines.verl.run import command
 from tests.engines.test_config import config
 
 

@@ -11,7 +11,7 @@ from ascribe.engines.config import Config
 from ascribe.engines.layer import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.train import choose
-from ascribe.engines.verl_arguments import verl_overrides
+from ascribe.engines.verl.arguments import verl_overrides
 
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ascribe.engines.verl.travel import Arrived, unpack
+from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.failures import GivenUp
-from ascribe.rollout.policy import Request, Sample, Sampling
 from ascribe.rollout.pools import FailureKind
 from ascribe.rollout.run import Clock
 from tests.engines import verl_toys as toys
@@ -201,7 +201,7 @@ class Server:
 
 
 def chat() -> Any:
-    from ascribe.rollout.policies import Chat
+    from ascribe.models import Chat
     from tests.engines.trl_toys import tokenizer
 
     return Chat(tokenizer(), context=400)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ascribe.files import write
 from ascribe.pivots import extract, read_turns, write_turns
 from ascribe.rollout import Model, Plan, Setup, arrow, play
+from ascribe.steps.files import write
 from tests.engines import verl_toys as toys
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]

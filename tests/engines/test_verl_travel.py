@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ascribe.engines.crediting import light
 from ascribe.engines.verl.travel import pack, pack_lost, unpack
+from ascribe.models.policy import Sample
 from ascribe.rollout.episode import Step
 from ascribe.rollout.failures import EpisodeFailure, GivenUp
-from ascribe.rollout.policy import Sample
 from ascribe.rollout.pools import FailureKind
 from ascribe.rollout.run import Trajectory
 

@@ -11,9 +11,9 @@ import pytest
 from ascribe.engines.lessons import Demonstration, Lesson, Straying, lessons
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.warmup import Trial, Warmup, warm_up
+from ascribe.models import Chat, ExpertPolicy, RandomPolicy
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, play
-from ascribe.rollout.policies import Chat, ExpertPolicy, RandomPolicy
-from tests.rollout.conftest import load_tokenizer, random_llama
+from tests.models.conftest import load_tokenizer, random_llama
 
 CORRIDOR = Setup("tests.envs.toys:Corridor", {}, style="plain", pool="serial")
 SAMPLING = Sampling()
@@ -239,7 +239,7 @@ def test_all_lessons_are_seen_before_one_is_again() -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_random_model_learns_to_speak(tokenizer: Any, tmp_path: Path) -> None:
-    from ascribe.fingerprints.models import load_causal_lm, save_model
+    from ascribe.models.loading import load_causal_lm, save_model
 
     start = save_model(random_llama(len(tokenizer)), tokenizer, tmp_path / "start")
     done = warm_up(

@@ -153,7 +153,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Any:
 
 def tiny() -> Any:
     """A tiny random model, always the same."""
-    from tests.rollout.conftest import random_llama
+    from tests.models.conftest import random_llama
 
     return random_llama(len(tokenizer()))
 

@@ -26,7 +26,7 @@ def models(folder: Path) -> tuple[Path, Path, Any]:
     """Two folders with models that share nothing but their form, and the second one's weights."""
     import torch
 
-    from tests.rollout.conftest import random_llama
+    from tests.models.conftest import random_llama
 
     first = random_llama(128)
     assert first.config.tie_word_embeddings

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.assign import assign
 from ascribe.engines.history import History, remembers
 from ascribe.engines.lessons import Lesson, Straying
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
 from ascribe.engines.supervised import Schedule, teach
-from ascribe.files import read
+from ascribe.estimators.assign import assign
+from ascribe.models import ExpertPolicy, RandomPolicy
 from ascribe.rollout import Plan, Setup, rollout
-from ascribe.rollout.policies import ExpertPolicy, RandomPolicy
+from ascribe.steps.files import read
 from tests.engines.trl_toys import train_tokenizer
 
 NEEDS_VERL = pytest.mark.skipif(
@@ -37,9 +37,9 @@ OPTIONS = {"split": "train", "depth": 1, "inventory": True}
 
 def write_tiny(folder: Path) -> Path:
     """Write a model of two layers that was taught two goals a little, always the same."""
-    from ascribe.fingerprints.models import save_model
-    from ascribe.rollout.policies import Chat
-    from tests.rollout.conftest import random_llama
+    from ascribe.models import Chat
+    from ascribe.models.loading import save_model
+    from tests.models.conftest import random_llama
 
     shown = _shown()
     texts = (message["content"] for messages, _ in shown for message in messages)

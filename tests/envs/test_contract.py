@@ -17,7 +17,7 @@ import pytest
 from ascribe.envs import INFO_KEYS, Environment, EpisodeOver, Info, Outcome, Start, make
 from ascribe.envs.contract import HOSTILE, check_environment
 from ascribe.envs.faults import Fault, Finding, Report
-from ascribe.problems import Severity
+from ascribe.steps.problems import Severity
 from tests.envs.toys import Corridor, Walk
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments" / "contract.md"

@@ -39,7 +39,7 @@ def smollm2() -> Any:
     """SmolLM2-135M-Instruct in single precision, and its tokenizer."""
     for package in ("torch", "transformers", "gguf", "accelerate"):
         pytest.importorskip(package, reason="needs the extra actor, gguf and accelerate")
-    from ascribe.fingerprints.models import load_smollm2
+    from ascribe.models.loading import load_smollm2
 
     try:
         return load_smollm2()

@@ -9,7 +9,7 @@ import pytest
 from ascribe.fingerprints import normalised
 from ascribe.fingerprints.actor import actor, actor_layers
 from ascribe.fingerprints.capture import capture
-from ascribe.fingerprints.models import load_causal_lm, save_model
+from ascribe.models.loading import load_causal_lm, save_model
 
 from .test_actor import TEXTS
 from .test_capture import LAYOUTS, Batch, captured, separate

@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ascribe import StepTable
+from ascribe.estimators import GiGPO
 from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
-from ascribe.recipes import GiGPO
 from tests import reference
 from tests.strategies import TEXTS, step_tables
 

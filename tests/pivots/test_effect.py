@@ -9,10 +9,10 @@ import pytest
 
 from ascribe.envs import make
 from ascribe.envs.search_qa import SearchQA
-from ascribe.files import write
 from ascribe.pivots import Candidate, Play, Scene, Why, extract, make_verifier
 from ascribe.pivots.verifiers.effect import OtherScene
 from ascribe.rollout import Model, Plan, Setup, arrow, play
+from ascribe.steps.files import write
 from tests.pivots.made import a_turn
 
 

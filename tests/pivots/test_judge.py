@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from ascribe.models import ServerError
 from ascribe.pivots import BrokenJournal, Why, make_verifier
 from ascribe.pivots.verifiers.judge import OutOfBudget, chat, reading
-from ascribe.rollout.policies import ServerError
 from tests.hostile import hostile_texts
 from tests.pivots.chat_server import ChatServer, Reply, chat_server
 from tests.pivots.made import a_turn, lines
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_cache_is_left_as_it_is(tmp_path: Path) -> None:
 def test_no_server_is_an_error_and_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascribe.rollout.policies.http_json.time.sleep", lambda _: None)
+    monkeypatch.setattr("ascribe.models.http_json.time.sleep", lambda _: None)
     with chat_server() as server:
         pass
     with pytest.raises(ServerError):

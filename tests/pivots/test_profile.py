@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ascribe.models import ServerError
+from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.pivots import (
     Answer,
     BrokenJournal,
@@ -37,8 +39,6 @@ from ascribe.pivots import (
 from ascribe.pivots.calls import calls_in
 from ascribe.pivots.estimate import Meter
 from ascribe.pivots.text_server import sample_from
-from ascribe.rollout.policies import ServerError
-from ascribe.rollout.policy import Request, Sample, Sampling
 from tests.pivots.chat_server import ChatServer, Reply, by_seed, chat_server
 from tests.pivots.made import a_turn, lines
 

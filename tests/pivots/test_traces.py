@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.files import write
+from ascribe.models.seeds import mixed
 from ascribe.pivots import Play, TraceError, TraceFault, extract, read_turns, write_turns
 from ascribe.pivots.candidates import NotTurns, distinct
 from ascribe.rollout import Model, Plan, Setup, arrow, play
-from ascribe.rollout.seeds import mixed
+from ascribe.steps.files import write
 from tests.hostile import HOSTILE, LONG
 from tests.pivots.made import CHAT, SEARCH, SHAREGPT, a_turn, lines
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import Recipe, StepTable, recipe
-from ascribe.credit import Reason
-from ascribe.recipes import RECIPES, BiPACEDiff, BiPACEQ, GiGPO, ReinforcePP
+from ascribe.estimators import RECIPES, BiPACEDiff, BiPACEQ, GiGPO, ReinforcePP
+from ascribe.estimators.credit import Reason
 from ascribe.report.arithmetic import Comparison, Form, comparisons
 from ascribe.report.crediting import Credited, credit_batches
 from ascribe.report.reading import Batch

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ascribe import Recipe, recipe
-from ascribe.recipes import BiPACEQ
+from ascribe.estimators import BiPACEQ
 from ascribe.report import picture
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS

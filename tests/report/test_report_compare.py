@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ascribe.recipes import GRPO, GiGPO
+from ascribe.estimators import GRPO, GiGPO
 from ascribe.report.compare import over_time, two_recipes
 from ascribe.report.crediting import credit_batches
 from ascribe.report.figures import draw

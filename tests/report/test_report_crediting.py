@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ascribe import Kind, StepTable, TableError, assign, recipe
-from ascribe.files import read, write
-from ascribe.recipes import GiGPO, ReinforcePP
+from ascribe.estimators import GiGPO, ReinforcePP
 from ascribe.report import reading
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches, said
+from ascribe.steps.files import read, write
 from tests.conftest import good_rows, write_jsonl
 from tests.report.toys import Row, batch, sound
 

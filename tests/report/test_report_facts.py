@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from ascribe.recipes import GRPO, GiGPO
+from ascribe.estimators import GRPO, GiGPO
 from ascribe.report.facts import ALL, EQUAL, MOST_FAMILIES, UNKNOWN
 from tests.report.toys import Row, credited, facts, sound
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable
-from ascribe.recipes import BiGPO
+from ascribe.estimators import BiGPO
 from ascribe.report.sample import whole_groups
 from ascribe.report.states import partners, state_views
 from tests.report.toys import Row, credited, sound

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from ascribe import Reason, Recipe, StepTable, assign, recipe
-from ascribe.check import DropGroup
 from ascribe.report import Picture, picture
 from ascribe.report.arithmetic import Form, comparisons
 from ascribe.report.crediting import credit_batches
+from ascribe.steps.check import DropGroup
 from tests.conftest import write_jsonl
 from tests.report.test_report_arithmetic import told
 from tests.report.toys import Row, batch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ascribe import Recipe, recipe
-from ascribe.recipes import BiGPO, GiGPO
+from ascribe.estimators import BiGPO, GiGPO
 from ascribe.report.verdict import RULES, Finding, Level, Verdict, _adding_up, judge, percent
 from tests.report.toys import Row, credited, facts, sound, verdict
 

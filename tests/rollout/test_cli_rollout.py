@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe.cli import app
-from ascribe.files import read
+from ascribe.steps.files import read
 from tests.envs.toys import Corridor
 
 CORRIDOR = ["--env", "tests.envs.toys:Corridor", "--pool", "serial"]

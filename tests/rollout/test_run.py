@@ -171,7 +171,7 @@ def test_observations_can_be_the_states() -> None:
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz"])
 def test_a_file_gives_back_the_sampled_ids(tmp_path, suffix: str) -> None:
-    from ascribe.files import read
+    from ascribe.steps.files import read
 
     played = play(PLAN)
     path = tmp_path / f"rollouts{suffix}"

@@ -9,7 +9,7 @@ What is changed, and nothing else:
   unless the user sets one: two states that differ only in what was cut would look the same.
 
 Control characters, escape sequences and marks of direction are left alone: a model reads them as
-text. Only terminals obey them; ``ascribe.problems.printable`` is for those.
+text. Only terminals obey them; ``ascribe.steps.problems.printable`` is for those.
 """
 
 import re

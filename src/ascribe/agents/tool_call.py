@@ -21,7 +21,7 @@ class ToolCall(AnswerParser):
     counts.
 
     The action is canonical JSON, ``{"name":...,"arguments":{...}}`` with sorted keys and no spaces:
-    calls that mean the same are the same text, and ``ascribe.actions.tool_call`` reads it.
+    calls that mean the same are the same text, and ``ascribe.groups.actions.tool_call`` reads it.
 
     The JSON is strict: no key twice, no NaN or infinity, no half surrogates.
 

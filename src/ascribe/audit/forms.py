@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 from ascribe.audit.run import Scored
-from ascribe.recipes import RECIPES
-from ascribe.recipes.sbc import SBC, Ladder
+from ascribe.estimators import RECIPES
+from ascribe.estimators.sbc import SBC, Ladder
 
 MEAN = {"normalise": "mean"}
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ascribe.arrays import Floats
 from ascribe.audit.rollouts import Conditions, rollouts
 from ascribe.audit.scores import Estimator, policy_gradient
 from ascribe.audit.tasks import Tasks
+from ascribe.steps.arrays import Floats
 
 RATE = 2.0
 """Length of an update on the logits of one task, root mean square over the tasks of a block."""

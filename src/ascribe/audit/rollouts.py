@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.arrays import Bools, Floats, Ints, Objects
 from ascribe.audit.tasks import Exact, Tasks, unit
-from ascribe.table import Coded, StepTable
+from ascribe.steps.arrays import Bools, Floats, Ints, Objects
+from ascribe.steps.table import Coded, StepTable
 
 OPENINGS = ("", "Now: ", "It is your turn. ", "Look: ", "So far: ", "This is what you see. ")
 """Wordings of one observation differ in how they open."""

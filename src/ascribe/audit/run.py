@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.arrays import Floats
 from ascribe.audit.learning import learning_curves
 from ascribe.audit.rollouts import Batch, Conditions, rollouts
 from ascribe.audit.scores import Scores, Tally
 from ascribe.audit.worlds import WORLDS
-from ascribe.table import StepTable
+from ascribe.steps.arrays import Floats
+from ascribe.steps.table import StepTable
 
 Scored = Callable[[StepTable], Any]
 """A recipe, or any function of a step table whose answer has an ``advantage`` for every row."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.arrays import Floats
 from ascribe.audit.rollouts import Batch
 from ascribe.audit.tasks import Exact, Tasks
+from ascribe.steps.arrays import Floats
 
 Estimator = Callable[[Batch], Floats]
 """The total advantage of every row of a batch, as the policy update would use it."""

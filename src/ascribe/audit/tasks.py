@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.arrays import Floats, Ints
+from ascribe.steps.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

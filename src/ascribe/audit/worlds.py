@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.arrays import Floats, Ints
 from ascribe.audit.tasks import Tasks, unit
+from ascribe.steps.arrays import Floats, Ints
 
 DIMENSIONS = 16
 """Numbers of a fingerprint."""

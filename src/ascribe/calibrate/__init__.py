@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.arrays import Bools, Ints
 from ascribe.calibrate.probe import Probe, linear_probe, split
 from ascribe.calibrate.rule import NoHealthyLayerError, Rule
 from ascribe.calibrate.scan import Features, Partition, Slice, partition
 from ascribe.groups.radius import Found, Target, search
+from ascribe.steps.arrays import Bools, Ints
 
 __all__ = [
     "FINER",

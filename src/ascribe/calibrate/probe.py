@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.arrays import Floats, Ints
 from ascribe.fingerprints import FloatMatrix
+from ascribe.steps.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.arrays import Ints, Objects
 from ascribe.calibrate import RADII, Calibration, calibrate
 from ascribe.calibrate.sample import Sample, sample
 from ascribe.calibrate.scan import Features
-from ascribe.files import Rollouts
 from ascribe.fingerprints.actor import Pooling, actor_layers
 from ascribe.fingerprints.capture import block_index, decoder_blocks
+from ascribe.steps.arrays import Ints, Objects
+from ascribe.steps.files import Rollouts
 
 LAYERS = 10
 """How many layers, evenly spaced, are looked at unless some are named."""

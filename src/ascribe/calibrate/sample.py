@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.arrays import Bools, Ints
+from ascribe.steps.arrays import Bools, Ints
 
 WHOLE_SHARE = 2 / 3
 """Share of the rows that goes to whole groups."""

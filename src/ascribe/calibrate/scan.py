@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Ints
 from ascribe.calibrate.probe import Probe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.groups.cluster import cluster, collapsed
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
 
 Features = Mapping[tuple[int, str], FloatMatrix]
 """Unit fingerprints of the same rows by (layer, pooling), as ``fingerprints.actor`` gives them."""

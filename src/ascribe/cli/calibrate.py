@@ -18,8 +18,8 @@ from ascribe.cli import screen
 from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
-from ascribe.fingerprints.models import load_causal_lm, load_smollm2, packages
-from ascribe.problems import TableError
+from ascribe.models.loading import load_causal_lm, load_smollm2, packages
+from ascribe.steps.problems import TableError
 
 DTYPES = ("float32", "bfloat16", "float16")
 

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ascribe.check import Report
-from ascribe.check import check as check_table
 from ascribe.cli import screen
-from ascribe.problems import Severity
+from ascribe.steps.check import Report
+from ascribe.steps.check import check as check_table
+from ascribe.steps.problems import Severity
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 FileArgument = Annotated[

@@ -8,14 +8,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.assign import Assignment, assign, credit_columns
-from ascribe.check import DropGroup, Keep, Policy, Raise
 from ascribe.cli import screen
 from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.diagnose import Diagnosis, diagnose
-from ascribe.files import SUFFIXES, Rollouts, write
-from ascribe.problems import TableError
-from ascribe.recipes import Recipe, recipe
+from ascribe.estimators import Recipe, recipe
+from ascribe.estimators.assign import Assignment, assign, credit_columns
+from ascribe.steps.check import DropGroup, Keep, Policy, Raise
+from ascribe.steps.files import SUFFIXES, Rollouts, write
+from ascribe.steps.problems import TableError
 
 POLICIES: dict[str, Policy] = {"raise": Raise(), "drop": DropGroup(), "keep": Keep()}
 

@@ -28,6 +28,7 @@ from ascribe.cli.rollout import (
     TemperatureOption,
     TokensOption,
 )
+from ascribe.models import ServerError
 from ascribe.pivots import (
     LAMBDA_DIFF,
     Answer,
@@ -60,7 +61,6 @@ from ascribe.pivots.keeper import answers_file
 from ascribe.pivots.traces import Format
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import OutOfBudget
-from ascribe.rollout.policies import ServerError
 
 T = TypeVar("T")
 SOURCES_SHOWN = 20

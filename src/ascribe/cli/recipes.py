@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
-from ascribe.recipes import RECIPES, Recipe
+from ascribe.estimators import RECIPES, Recipe
 
 
 def recipes(

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
-from ascribe.files import SUFFIXES
 from ascribe.rollout import (
     FailurePolicy,
     Model,
@@ -26,6 +25,7 @@ from ascribe.rollout import (
 )
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
+from ascribe.steps.files import SUFFIXES
 
 T = TypeVar("T")
 

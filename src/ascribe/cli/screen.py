@@ -16,8 +16,8 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.files import Rollouts, read
-from ascribe.problems import Problem, Severity, TableError, printable
+from ascribe.steps.files import Rollouts, read
+from ascribe.steps.problems import Problem, Severity, TableError, printable
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -9,15 +9,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.arrays import Ints
-from ascribe.assign import assign, credit_columns
-from ascribe.check import Keep
 from ascribe.cli import screen
 from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.cli.credit import PresetOption, SetOption, make_recipe
-from ascribe.files import Rollouts
-from ascribe.problems import TableError
-from ascribe.table import StepTable
+from ascribe.estimators.assign import assign, credit_columns
+from ascribe.steps.arrays import Ints
+from ascribe.steps.check import Keep
+from ascribe.steps.files import Rollouts
+from ascribe.steps.problems import TableError
+from ascribe.steps.table import StepTable
 
 
 def show(

@@ -12,8 +12,8 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ascribe.engines.corrections import Corrections, why_not
-from ascribe.recipes import Recipe
-from ascribe.recipes import recipe as make_recipe
+from ascribe.estimators import Recipe
+from ascribe.estimators import recipe as make_recipe
 from ascribe.rollout import FailurePolicy, Setup
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName

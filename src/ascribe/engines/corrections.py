@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ascribe.agents import Agent, Correcting, CorrectionPrompt, mend
-from ascribe.credit.correction import draw_tuples
 from ascribe.engines.plan import Seat
 from ascribe.engines.player import Player
-from ascribe.recipes import IBPO, Recipe
+from ascribe.estimators import IBPO, Recipe
+from ascribe.estimators.correction import draw_tuples
 from ascribe.rollout import Clock, Policy, Rollout
 
 DRAWS = 3

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.arrays import Bools, Floats
-from ascribe.assign import assign
-from ascribe.check import DropGroup, Policy, check
-from ascribe.credit import Credit
 from ascribe.engines.history import History, remembers
+from ascribe.estimators import Recipe
+from ascribe.estimators.assign import assign
+from ascribe.estimators.credit import Credit
 from ascribe.fingerprints import FloatMatrix
-from ascribe.problems import Problem, TableError
-from ascribe.recipes import Recipe
+from ascribe.models.policy import Sample
 from ascribe.rollout.failures import FailurePolicy, GivenUp
-from ascribe.rollout.policy import Sample
 from ascribe.rollout.record import States, table
 from ascribe.rollout.run import Clock, Rollout, Trajectory
-from ascribe.table import Coded, StepTable
+from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.check import DropGroup, Policy, check
+from ascribe.steps.problems import Problem, TableError
+from ascribe.steps.table import Coded, StepTable
 
 
 @dataclass(frozen=True, eq=False)

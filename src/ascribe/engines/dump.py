@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ascribe.engines.crediting import Iteration
-from ascribe.files import write
 from ascribe.rollout.record import States, arrow
+from ascribe.steps.files import write
 
 TRAINED = "trained_advantage"
 """The column with the advantage that each step was trained with."""

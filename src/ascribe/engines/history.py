@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ascribe.recipes import Recipe
+from ascribe.estimators import Recipe
 
 FILE = "ascribe_history.json"
 

@@ -1,6 +1,6 @@
 """Whether a recipe takes the policy's hidden states, and of which layer."""
 
-from ascribe.recipes import Recipe
+from ascribe.estimators import Recipe
 
 
 def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:

@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ascribe.agents import Writer
+from ascribe.models import Chat, ExpertPolicy, RandomPolicy
+from ascribe.models.policy import Message, PromptTooLong
 from ascribe.rollout import Plan, Policy, Request, Sample, Sampling, Setup, rollout
-from ascribe.rollout.policies import Chat, ExpertPolicy, RandomPolicy
-from ascribe.rollout.policy import Message, PromptTooLong
 
 Teacher = Literal["expert", "random"]
 """Who shows what to do: the environment's expert, or any admissible action."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.models.seeds import mixed
 from ascribe.rollout.episode import Episode
 from ascribe.rollout.pools.pool import Begin
 from ascribe.rollout.run import Plan
-from ascribe.rollout.seeds import mixed
 
 
 def task_rows(

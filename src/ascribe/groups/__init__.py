@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ascribe.arrays import Ints
+from ascribe.steps.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)

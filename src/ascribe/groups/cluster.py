@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ascribe import segments
-from ascribe.arrays import Bools, Ints
 from ascribe.groups import Groups
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Ints
 
 BLOCK_ROWS = 512
 """Rows of a Gram matrix that are made at a time in a group that is larger."""

@@ -1,8 +1,8 @@
 """Groups of identical states (GiGPO's anchor states, Eq. 4)."""
 
-from ascribe import segments
-from ascribe.arrays import Ints
 from ascribe.groups import Groups
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
 
 
 def exact(task: Ints, state: Ints, state_count: int) -> Groups:

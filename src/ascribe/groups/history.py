@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Ints
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
 
 
 def history(

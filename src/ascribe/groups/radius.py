@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.arrays import Ints
 from ascribe.groups.cluster import cluster_grams
+from ascribe.steps.arrays import Ints
 
 Over = Literal["clusters", "rows"]
 """Whose median size: that of the clusters, or that of the clusters that rows find themselves in."""

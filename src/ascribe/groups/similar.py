@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Ints, Objects
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints, Objects
 
 
 def similar(task: Ints, state: Ints, texts: Objects, threshold: float) -> Groups:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import unique
 
-from ascribe.problems import Advised, Severity, printable
+from ascribe.steps.problems import Advised, Severity, printable
 
 
 @unique

@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ascribe.models import SCRIPTED, make_policy
+from ascribe.models.policy import Policy, Sampling
 from ascribe.pivots.candidates import read_turns
 from ascribe.pivots.estimate import Estimate
 from ascribe.pivots.profile import Profiled, Progress, Reference, profile
 from ascribe.pivots.text_server import TextServer
-from ascribe.rollout.policies import SCRIPTED, make_policy
-from ascribe.rollout.policy import Policy, Sampling
 
 
 @dataclass(frozen=True)

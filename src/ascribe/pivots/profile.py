@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.agents.clean import mend
+from ascribe.models.http_json import ServerError
+from ascribe.models.policy import Policy, Request, Sample, Sampling
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.estimate import Estimate, Meter
 from ascribe.pivots.journal import BrokenJournal, Journal
 from ascribe.pivots.lines import canonical
 from ascribe.pivots.text_server import REFUSED, Unfinished
-from ascribe.rollout.policies.http_json import ServerError
-from ascribe.rollout.policy import Policy, Request, Sample, Sampling
 
 
 @dataclass(frozen=True)

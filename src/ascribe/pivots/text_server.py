@@ -1,6 +1,6 @@
 """``TextServer``: a policy behind any OpenAI-compatible server, for texts that nobody trains on.
 
-``ascribe.rollout.policies.ServerPolicy`` demands token ids, which few servers give, because one
+``ascribe.models.ServerPolicy`` demands token ids, which few servers give, because one
 must train on the very ids that were sampled. Profiling and judging read the text alone, so here
 ``/v1/chat/completions`` is enough.
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ascribe.agents.clean import mend
+from ascribe.models.http_json import Limits, RequestRefused, ServerError
+from ascribe.models.openai_server import OpenAIServer
+from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.pivots.calls import name_and_arguments, safe, written
-from ascribe.rollout.policies.http_json import Limits, RequestRefused, ServerError
-from ascribe.rollout.policies.openai_server import OpenAIServer
-from ascribe.rollout.policy import Request, Sample, Sampling
 
 REFUSED = "refused"
 """A finish beside those of ``FINISHES``: the server will not take the request, so the sample is

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe import __version__
-from ascribe.files import Progress
-from ascribe.recipes import Recipe
+from ascribe.estimators import Recipe
 from ascribe.report import page
 from ascribe.report.browse import browser
 from ascribe.report.compare import Comparison, over_time, two_recipes
@@ -18,6 +17,7 @@ from ascribe.report.figures import Figure, draw, theme
 from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.text import one_line, visible
 from ascribe.report.verdict import Verdict, judge
+from ascribe.steps.files import Progress
 
 __all__ = ["Comparison", "Facts", "Figure", "Picture", "RefusedFileError", "Verdict", "picture"]
 

@@ -11,11 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.actions import ActionKeys
-from ascribe.arrays import Codes8, Floats, Ints
-from ascribe.credit.peers import Branch, pace
-from ascribe.recipes import (
+from ascribe.estimators import (
     CCPO,
     GRPO,
     IBPO,
@@ -26,10 +22,14 @@ from ascribe.recipes import (
     Recipe,
     ReinforcePP,
 )
-from ascribe.recipes.two_level import TwoLevel
+from ascribe.estimators.peers import Branch, pace
+from ascribe.estimators.two_level import TwoLevel
+from ascribe.groups.actions import ActionKeys
 from ascribe.report.crediting import Credited
 from ascribe.report.states import keys_of, returns_of
-from ascribe.table import Arranged, StepTable
+from ascribe.steps import segments
+from ascribe.steps.arrays import Codes8, Floats, Ints
+from ascribe.steps.table import Arranged, StepTable
 
 
 class Form(IntEnum):

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ascribe import segments
-from ascribe.arrays import Ints
-from ascribe.credit import Reason
+from ascribe.estimators.credit import Reason
 from ascribe.report.arithmetic import Comparison, beyond, comparisons
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, said
 from ascribe.report.sample import whole_groups
 from ascribe.report.states import returns_of
 from ascribe.report.text import embedded, one_line, shortened
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
 
 MOST_STEPS = 10_000
 """Steps that the browser shows at most; of larger tables, whole groups, evenly spaced."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Floats
 from ascribe.report.crediting import Credited
 from ascribe.report.states import keys_of
 from ascribe.report.text import one_line, shortened
+from ascribe.steps import segments
+from ascribe.steps.arrays import Floats
 
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50

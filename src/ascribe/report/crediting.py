@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.arrays import Bools, Floats, Ints
-from ascribe.assign import assign
-from ascribe.check import DropGroup, Report
-from ascribe.credit import Credit, Term
 from ascribe.diagnose import Diagnosis, diagnose
-from ascribe.problems import Problem, Severity, TableError
-from ascribe.recipes import Recipe
+from ascribe.estimators import Recipe
+from ascribe.estimators.assign import assign
+from ascribe.estimators.credit import Credit, Term
 from ascribe.report.reading import Batch, refused
-from ascribe.table import Coded, StepTable
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import DropGroup, Report
+from ascribe.steps.problems import Problem, Severity, TableError
+from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
 """Columns that name groups or trajectories, which are others in every batch."""

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Bools, Floats, Ints
-from ascribe.check import Report, first_names, penalty_only
-from ascribe.credit import Reason, Term
 from ascribe.diagnose import Diagnosis, diagnose
+from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.cluster import collapsed
 from ascribe.groups.exact import exact
-from ascribe.problems import Kind, Problem
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
-from ascribe.returns import penalties
 from ascribe.rollout.summary import wilson
-from ascribe.table import StepTable
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import Report, first_names, penalty_only
+from ascribe.steps.problems import Kind, Problem
+from ascribe.steps.returns import penalties
+from ascribe.steps.table import StepTable
 
 ALL = "all"
 UNKNOWN = "not given"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.arrays import Bools, Floats, Ints
-from ascribe.columns import KNOWN_COLUMNS, TEXT_COLUMNS
 from ascribe.engines.dump import TRAINED
-from ascribe.files import SUFFIXES, Progress, is_broken, read, table_from_arrow
-from ascribe.problems import Kind, Problem, TableError, printable
-from ascribe.table import Coded, StepTable
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.columns import KNOWN_COLUMNS, TEXT_COLUMNS
+from ascribe.steps.files import SUFFIXES, Progress, is_broken, read, table_from_arrow
+from ascribe.steps.problems import Kind, Problem, TableError, printable
+from ascribe.steps.table import Coded, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

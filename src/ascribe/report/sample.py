@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.arrays import Ints
-from ascribe.table import StepTable
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
+from ascribe.steps.table import StepTable
 
 
 def whole_groups(table: StepTable, most: int) -> Ints:

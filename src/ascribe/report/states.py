@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ascribe import segments
-from ascribe.actions import KEY_FUNCTIONS, ActionKeys, action_keys
-from ascribe.arrays import Floats, Ints
-from ascribe.credit.peers import RowMix, pace, row_mix
+from ascribe.estimators import BiGPO, Recipe
+from ascribe.estimators.peers import RowMix, pace, row_mix
 from ascribe.groups import Groups
+from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.groups.exact import exact
-from ascribe.recipes import BiGPO, Recipe
 from ascribe.report.sample import whole_groups
-from ascribe.returns import reward_to_go
-from ascribe.table import Arranged, StepTable
+from ascribe.steps import segments
+from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.returns import reward_to_go
+from ascribe.steps.table import Arranged, StepTable
 
 CLUSTERED = "clustered"
 CLUSTERED_STEPS = 10_000

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ascribe.problems import printable
+from ascribe.steps.problems import printable
 
 _ACTING = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 """Signs that could end a script or begin one, as JSON writes them by number."""

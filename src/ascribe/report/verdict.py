@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from ascribe.credit import Reason
-from ascribe.problems import Kind
-from ascribe.recipes import recipe
+from ascribe.estimators import recipe
+from ascribe.estimators.credit import Reason
 from ascribe.report.facts import ALL, EQUAL, ONE, Facts
 from ascribe.report.states import CLUSTERED
+from ascribe.steps.problems import Kind
 
 
 class Level(IntEnum):

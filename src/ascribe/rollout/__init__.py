@@ -1,7 +1,7 @@
 """Rollouts: policies, pools of environments, and the run that brings them together."""
 
+from ascribe.models.policy import Policy, Request, Sample, Sampling
 from ascribe.rollout.failures import DroppedGroup, FailurePolicy, GivenUp, RolloutFailed
-from ascribe.rollout.policy import Policy, Request, Sample, Sampling
 from ascribe.rollout.record import arrow, save, table
 from ascribe.rollout.run import Clock, Plan, Rollout, Trajectory, rollout
 from ascribe.rollout.setup import Model, Setup, play

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ascribe.agents.agent import Decision, Message, Turn, View
-from ascribe.rollout.policy import Sample
+from ascribe.models.policy import Sample
 from ascribe.rollout.pools.pool import Begin, Told
 
 

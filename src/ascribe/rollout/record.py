@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ascribe.files import TRANSCRIPT_COLUMNS, write
 from ascribe.rollout.episode import Step
 from ascribe.rollout.run import Rollout, Trajectory
-from ascribe.table import StepTable
+from ascribe.steps.files import TRANSCRIPT_COLUMNS, write
+from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

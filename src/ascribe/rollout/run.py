@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ascribe.agents.agent import Agent
-from ascribe.columns import encodable
+from ascribe.models.policy import Policy, Request, Sampling
+from ascribe.models.seeds import mixed
 from ascribe.rollout.episode import Episode, Pending, Step
 from ascribe.rollout.failures import (
     DroppedGroup,
@@ -20,9 +21,8 @@ from ascribe.rollout.failures import (
     GivenUp,
     RolloutFailed,
 )
-from ascribe.rollout.policy import Policy, Request, Sampling
 from ascribe.rollout.pools.pool import Begin, Failure, FailureKind, Pool, Told
-from ascribe.rollout.seeds import mixed
+from ascribe.steps.columns import encodable
 
 LOST_TOO_OFTEN = 20
 """An episode that loses its place to its neighbours' crashes so often is given up as well."""

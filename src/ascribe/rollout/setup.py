@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from ascribe.agents import Agent, Writer, agent_for
 from ascribe.envs import make
+from ascribe.models import make_policy
+from ascribe.models.policy import Policy
 from ascribe.rollout.failures import FailurePolicy
-from ascribe.rollout.policies import make_policy
-from ascribe.rollout.policy import Policy
 from ascribe.rollout.pools import EnvironmentSpec, Pool, make_pool
 from ascribe.rollout.run import Plan, Progress, Rollout, rollout
 

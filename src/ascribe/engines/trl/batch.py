@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ascribe.arrays import Floats
 from ascribe.engines.trl.rows import Row
 from ascribe.fingerprints.capture import Places
+from ascribe.steps.arrays import Floats
 
 Tensor: TypeAlias = Any
 """A torch tensor."""

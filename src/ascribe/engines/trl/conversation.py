@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ascribe.agents import Agent, Decision, FullHistory, Message, Prompt, TextPrompt, Turn, View
-from ascribe.rollout.policies import Chat, ModelPolicy
-from ascribe.rollout.policy import PromptTooLong, Request, Sample, Sampling
+from ascribe.models import Chat, ModelPolicy
+from ascribe.models.policy import PromptTooLong, Request, Sample, Sampling
 
 THEN = TextPrompt(
     "{observation}\n{choices}", choices="These actions are possible now:\n{admissible}\n"

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from ascribe.arrays import Ints
 from ascribe.rollout.episode import Step
 from ascribe.rollout.run import Trajectory
+from ascribe.steps.arrays import Ints
 
 Layout = Literal["step", "trajectory"]
 """What one row of a batch holds: one decision, or a whole trajectory."""

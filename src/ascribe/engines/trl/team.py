@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ascribe.rollout.policy import Policy, Request, Sample, Sampling
+from ascribe.models.policy import Policy, Request, Sample, Sampling
 
 DEFAULT = "default"
 """How PEFT calls the adapter that it makes by itself."""

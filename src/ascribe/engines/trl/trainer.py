@@ -32,9 +32,6 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
 from ascribe.agents import Agent
-from ascribe.arrays import Bools
-from ascribe.check import DropGroup
-from ascribe.check import Policy as Check
 from ascribe.engines.corrections import Corrections, answers, why_not, with_corrections
 from ascribe.engines.crediting import Iteration, Played, credit_iteration, light, together
 from ascribe.engines.dump import dump
@@ -54,13 +51,16 @@ from ascribe.engines.trl.rows import Layout, Row, rows_of
 from ascribe.engines.trl.sampler import Sampler
 from ascribe.engines.trl.stopwatch import Stopwatch
 from ascribe.engines.trl.team import Adapters, EachWithItsOwn
+from ascribe.estimators import Recipe
+from ascribe.estimators import recipe as make_recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import capture
-from ascribe.recipes import Recipe
-from ascribe.recipes import recipe as make_recipe
+from ascribe.models import ModelPolicy, TransformersPolicy
 from ascribe.rollout import FailurePolicy, Policy, Rollout, Sampling, Setup
-from ascribe.rollout.policies import ModelPolicy, TransformersPolicy
 from ascribe.rollout.record import States
+from ascribe.steps.arrays import Bools
+from ascribe.steps.check import DropGroup
+from ascribe.steps.check import Policy as Check
 
 PolicyMaker = Callable[[Any, Any], Policy]
 """From the model and its tokenizer to who answers in the episodes."""

@@ -28,9 +28,9 @@ from ascribe.engines.verl.policy import ServedPolicy
 from ascribe.engines.verl.run_file import Run, run_of
 from ascribe.engines.verl.tasks import seat_of
 from ascribe.engines.verl.travel import FIELD, pack, pack_lost
+from ascribe.models import Chat, load_chat
+from ascribe.models.policy import Sample
 from ascribe.rollout import Rollout, Sampling
-from ascribe.rollout.policies import Chat, load_chat
-from ascribe.rollout.policy import Sample
 
 MOST_EPISODES = 1024
 """Episodes that one process plays at once, at most; each waits in a thread."""

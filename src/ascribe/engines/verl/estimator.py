@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from ascribe.arrays import Floats
+from ascribe.steps.arrays import Floats
 
 _CREDIT: ContextVar[Floats] = ContextVar("credit")
 

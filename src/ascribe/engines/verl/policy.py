@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ascribe.rollout.policies.model_policy import Drawn, ModelPolicy, Prompt
-from ascribe.rollout.policies.tokens import Chat
-from ascribe.rollout.policy import Sampling
+from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
+from ascribe.models.policy import Sampling
+from ascribe.models.tokens import Chat
 
 
 class ServedPolicy(ModelPolicy):

@@ -12,8 +12,6 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from ascribe.arrays import Bools
-from ascribe.check import DropGroup
 from ascribe.engines.crediting import Iteration, Played, credit_iteration
 from ascribe.engines.dump import dump
 from ascribe.engines.history import History, load_history, remembers, save_history
@@ -27,6 +25,8 @@ from ascribe.engines.verl.run_file import run_of
 from ascribe.engines.verl.travel import FIELD, Arrived, unpack
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.failures import RolloutFailed
+from ascribe.steps.arrays import Bools
+from ascribe.steps.check import DropGroup
 
 
 @register_trainer("ascribe")

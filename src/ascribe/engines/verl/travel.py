@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.arrays import Ints
 from ascribe.engines.crediting import light
+from ascribe.models.policy import Sample
 from ascribe.rollout.episode import Step
 from ascribe.rollout.failures import EpisodeFailure, GivenUp
-from ascribe.rollout.policy import Sample
 from ascribe.rollout.pools.pool import FailureKind
 from ascribe.rollout.run import Trajectory
+from ascribe.steps.arrays import Ints
 
 FIELD = "ascribe"
 """Where it stands in ``extra_fields``."""

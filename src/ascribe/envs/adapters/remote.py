@@ -5,7 +5,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 
-from ascribe.web import Address, TooLarge, TooSlow
+from ascribe.models.web import Address, TooLarge, TooSlow
 
 
 class RemoteError(RuntimeError):

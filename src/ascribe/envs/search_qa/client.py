@@ -10,7 +10,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 
 from ascribe.envs.search_qa.questions import clean
-from ascribe.web import Address
+from ascribe.models.web import Address
 
 LARGEST_ANSWER = 4_000_000
 """Bytes of an answer; a larger one is refused."""

@@ -9,7 +9,7 @@ import numpy as np
 from ascribe.envs.base import Outcome, Start, TextEnvironment
 from ascribe.envs.textcraft.recipes import recipe_book, spaced
 from ascribe.envs.textcraft.tasks import Split, goals, moves, planner, show
-from ascribe.problems import printable
+from ascribe.steps.problems import printable
 
 LONGEST_COMMAND = 1_000
 LONGEST_ECHO = 100

@@ -12,7 +12,7 @@ from ascribe.pivots.lines import NotALine, as_object, numbered
 from ascribe.pivots.traces import chat, rollouts, sharegpt
 from ascribe.pivots.traces.conversation import Conversation, Unreadable
 from ascribe.pivots.traces.rollouts import Play
-from ascribe.problems import Severity
+from ascribe.steps.problems import Severity
 
 Format = Literal["openai", "sharegpt", "ascribe"]
 

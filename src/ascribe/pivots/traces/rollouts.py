@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.agents.clean import mend
-from ascribe.files import read
+from ascribe.models.seeds import mixed
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message, Origin, Scene, candidate
 from ascribe.pivots.faults import TraceFault, TraceProblem
 from ascribe.pivots.lines import strict
-from ascribe.problems import TableError
-from ascribe.rollout.seeds import mixed
+from ascribe.steps.files import read
+from ascribe.steps.problems import TableError
 
 
 @dataclass(frozen=True)

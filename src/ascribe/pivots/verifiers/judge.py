@@ -13,14 +13,14 @@ from pathlib import Path
 
 from ascribe.agents.clean import shorten
 from ascribe.agents.tags import split_thoughts
+from ascribe.models.http_json import ServerError
+from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message
 from ascribe.pivots.journal import BrokenJournal, Journal
 from ascribe.pivots.lines import canonical
 from ascribe.pivots.text_server import REFUSED, Metered, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, verdict
-from ascribe.rollout.policies.http_json import ServerError
-from ascribe.rollout.policy import Request, Sampling
 
 LONGEST_SITUATION = 8_000
 LONGEST_ACTION = 4_000

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ascribe.columns import encodable
 from ascribe.envs import INFO_KEYS, Info
-from ascribe.problems import printable
 from ascribe.rollout.pools.pool import Told
+from ascribe.steps.columns import encodable
+from ascribe.steps.problems import printable
 
 DROPPED = "dropped"
 """The key of info under which the keys are listed that were not plain data."""

@@ -1,0 +1,103 @@
+"""Runs a config with TRL."""
+
+import time
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from transformers import TrainerCallback
+from trl import GRPOConfig
+
+from ascribe.engines.config import Config, LoraSection, Refused
+from ascribe.engines.metrics import Metrics
+from ascribe.engines.train import MODEL, Chosen, start_folder
+from ascribe.engines.trl.arguments import grpo_arguments
+from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
+from ascribe.engines.trl.trainer import AscribeTrainer
+from ascribe.models import load_chat
+
+
+def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
+    """Train, and write the model to ``MODEL`` in the output folder."""
+    folder = Path(config.output.folder)
+    arguments = grpo_arguments(config, PartialState().num_processes)
+    _refuse_unknown(config)
+    whole = last_checkpoint(folder) if resume else None
+    done = 0 if whole is None else _steps(whole) // config.updates_per_iteration
+    with PartialState().main_process_first():
+        model = start_folder(config)
+    rollout, output = config.rollout, config.output
+    trainer = AscribeTrainer(
+        str(model),
+        GRPOConfig(**arguments),
+        setup=config.environment.setup(),
+        recipe=chosen.recipe,
+        max_turns=rollout.max_turns,
+        layout=config.update.layout,
+        tasks=rollout.tasks,
+        failures=rollout.failures.policy(),
+        states=rollout.states,
+        layer=chosen.layer,
+        stop=rollout.stop,
+        context=rollout.context,
+        sampling_dtype=None if rollout.dtype == config.model.dtype else rollout.dtype,
+        dump_dir=folder / "rollouts" if output.rollouts else None,
+        processing_class=load_chat(model).tokenizer,
+        peft_config=None if config.model.lora is None else _adapters(config.model.lora),
+        corrections=rollout.correcting(),
+        agents=() if config.model.lora is None else config.model.lora.agents,
+    )
+    if trainer.accelerator.is_main_process:
+        metrics = Metrics(folder, done)
+        trainer.add_callback(WriteMetrics(metrics, config.updates_per_iteration))
+    trainer.train(resume_from_checkpoint=None if whole is None else str(whole))
+    trainer.save_model(str(folder / MODEL))
+
+
+class WriteMetrics(TrainerCallback):  # type: ignore[misc]
+    """Writes a line for each iteration."""
+
+    def __init__(self, metrics: Metrics, updates: int) -> None:
+        self.metrics, self.updates = metrics, updates
+        self.began = time.perf_counter() - metrics.seconds
+
+    def on_log(
+        self,
+        args: Any,  # noqa: ARG002 (the engine passes it)
+        state: Any,
+        control: Any,  # noqa: ARG002
+        logs: dict[str, Any],
+        **others: Any,  # noqa: ARG002
+    ) -> None:
+        """Called by the engine with what it logs."""
+        if "train_runtime" in logs:  # the sum of the run, at its end
+            return
+        numbers = {name: value for name, value in logs.items() if name != "epoch"}
+        seconds = round(time.perf_counter() - self.began, 3)
+        self.metrics.add(state.global_step // self.updates, {"seconds": seconds, **numbers})
+
+
+def _steps(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix(PREFIX))
+
+
+def _adapters(lora: LoraSection) -> Any:
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise ImportError("model.lora needs peft; pip install 'ascribe[trl]'") from error
+    targets = list(lora.targets) or "all-linear"
+    return LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
+    )
+
+
+def _refuse_unknown(config: Config) -> None:
+    known = [each.name for each in fields(GRPOConfig)]
+    for name in config.engine.trl:
+        if name not in known:
+            near = get_close_matches(name, known, n=3)
+            hint = f"; near it: {', '.join(near)}" if near else ""
+            raise Refused(f"engine.trl.{name}", f"GRPOConfig has no such field{hint}")

@@ -1,0 +1,192 @@
+"""What every recipe is, and the parameters that all of them share."""
+
+import math
+import sys
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from ascribe.estimators.credit import Credit, Reason, Term
+from ascribe.estimators.relative import Norm, Std, relative
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.returns import PenaltyTiming, episode_return, penalties
+from ascribe.steps.table import Arranged, StepTable
+
+Truncation = Literal["end", "exclude"]
+"""What a trajectory counts that a limit has cut.
+
+``end``: its last step is its end and nothing follows, as in the papers. ``exclude``: it enters no
+statistic and gets no credit, since what would have followed is unknown.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A named estimator: a frozen dataclass of plain parameters, called on a table.
+
+    Attributes:
+        invalid_penalty: taken off the reward of an invalid action (GiGPO: 0.1 in ALFWorld and
+            WebShop, 0.01 in search). 0 by default, since rewards may hold the penalty already.
+        penalty_timing: before discounting (earlier steps feel it) or after (only its own step).
+        truncation: whether a trajectory cut by a limit counts.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    credits_steps: ClassVar[bool] = True
+    """Whether steps of one trajectory may get different advantages."""
+    inputs: ClassVar[tuple[str, ...]] = ()
+    """Names of what a call takes besides the table."""
+    ranges: ClassVar[dict[str, tuple[float, float]]] = {
+        "gamma": (0.0, 1.0),
+        "similarity": (0.0, 1.0),
+        "std_epsilon": (0.0, math.inf),
+        "std_floor": (0.0, math.inf),
+        "history_length": (0, math.inf),
+        "radius": (0.0, 2.0),
+        "weight": (0.0, math.inf),
+        "invalid_penalty": (0.0, math.inf),
+    }
+    """Smallest and largest value of each parameter that has them."""
+
+    invalid_penalty: float = 0.0
+    penalty_timing: PenaltyTiming = "before"
+    truncation: Truncation = "end"
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for parameter in fields(self):
+            self._validate(parameter.name, hints[parameter.name])
+        if not self.credits_steps and self.penalty_timing == "after":
+            raise ValueError(
+                f"{self.name} discounts nothing, so penalty_timing 'after' would lose the penalty; "
+                "leave it at 'before'"
+            )
+
+    @property
+    def needs_corrections(self) -> bool:
+        """Whether wrong answers must be corrected for it, and the corrections be in the table."""
+        return False
+
+    def __call__(self, table: StepTable, **inputs: Any) -> Credit:
+        """Credit every row of ``table``.
+
+        Args:
+            table: the steps.
+            **inputs: what the recipe needs besides, by the names in ``inputs``.
+
+        Raises:
+            TableError: if the table leaves no right answer; ``ascribe.check`` says why.
+            TypeError: for an input that the recipe does not take.
+        """
+        for given in inputs:
+            if given not in self.inputs:
+                takes = ", ".join(self.inputs) or "none"
+                raise TypeError(f"{self.name} takes no input {given!r}; it takes: {takes}")
+        return self._credit(table, inputs)
+
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        raise NotImplementedError
+
+    @classmethod
+    def preset(cls, preset: str, **changes: Any) -> Self:
+        """The recipe as public code computes it, with any parameter changed by name."""
+        if preset not in cls.presets:
+            known = ", ".join(sorted(cls.presets)) or "none"
+            raise ValueError(f"{cls.name} has no preset {preset!r}; it has: {known}")
+        return cls(**(cls.presets[preset] | changes))
+
+    def _validate(self, name: str, hint: Any) -> None:
+        value = getattr(self, name)
+        said = f"{self.name}: {name} is {value!r}"
+        if get_origin(hint) is Literal:
+            if value not in get_args(hint):
+                raise ValueError(f"{said}, but must be one of {', '.join(get_args(hint))}")
+            return
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = {bool: isinstance(value, bool), int: number and isinstance(value, int)}
+        if not fits.get(hint, number and abs(value) <= sys.float_info.max):
+            raise ValueError(f"{said}, but must be a finite {hint.__name__}")
+        low, high = self.ranges.get(name, (-math.inf, math.inf))
+        if not low <= value <= high:
+            raise ValueError(f"{said}, but must lie between {low} and {high}")
+
+    # Parts that recipes are made of. All arrays are in canonical order.
+
+    def _rewards(self, steps: Arranged) -> Floats:
+        """Rewards with the penalty in them, if it comes before discounting."""
+        if self.invalid_penalty and self.penalty_timing == "before":
+            return steps.reward - penalties(steps.valid, self.invalid_penalty)
+        return steps.reward
+
+    def _late_penalties(self, steps: Arranged) -> Floats:
+        """What is taken off after discounting."""
+        late = self.penalty_timing == "after"
+        return penalties(steps.valid, self.invalid_penalty if late else 0.0)
+
+    def _episode_returns(self, steps: Arranged) -> Floats:
+        """Return of each trajectory."""
+        return episode_return(self._rewards(steps), steps.trajectory, steps.trajectory_count)
+
+    def _out(self, steps: Arranged) -> Bools:
+        """Rows that the recipe leaves out although they are in the table."""
+        if self.truncation == "exclude":
+            return steps.truncated
+        return np.zeros(steps.rows.size, dtype=np.bool_)
+
+    def _trajectory_groups(self, steps: Arranged) -> Ints:
+        """Group of each trajectory; -1 for those left out."""
+        return np.where(self._out(steps)[steps.starts], -1, steps.group_of_trajectory)
+
+    def _against_group(self, steps: Arranged, norm: Norm) -> tuple[Floats, Codes8]:
+        """Return of each trajectory against its task group, each counted once; and the reasons."""
+        return relative(
+            self._episode_returns(steps),
+            self._trajectory_groups(steps),
+            steps.group_count,
+            norm,
+            Reason.GROUP_OF_ONE,
+        )
+
+    def _broadcast(self, table: StepTable, values: Floats, reason: Codes8) -> Term:
+        """A term that gives every step the value and the reason of its trajectory."""
+        steps = table.arranged
+        return self._term(table, values[steps.trajectory], reason[steps.trajectory], steps.group)
+
+    def _term(
+        self, table: StepTable, values: Floats, reason: Codes8, labels: Ints, weight: float = 1.0
+    ) -> Term:
+        """A term in the table's row order; rows that were left out say so."""
+        steps = table.arranged
+        out = self._out(steps)
+        if out.any():
+            values = np.where(out, 0.0, values)
+            reason = np.where(out, np.int8(Reason.TRUNCATED), reason)
+            labels = np.where(out, -1, labels)
+        return Term(
+            values=steps.back(values, len(table), 0.0),
+            reason=steps.back(reason, len(table), Reason.PADDING),
+            labels=steps.back(labels, len(table), -1),
+            weight=weight,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardising(Recipe):
+    """A recipe that may divide by a standard deviation.
+
+    Attributes:
+        std: ``sample`` (n - 1) as torch, verl and TRL compute it, or ``population`` (n).
+        std_epsilon: added to the standard deviation (verl: 1e-6; TRL: 1e-4).
+        std_floor: the standard deviation is at least this, so that returns which differ by little
+            (two successes, one step apart) are not blown up to the size of success against failure.
+    """
+
+    std: Std = "sample"
+    std_epsilon: float = 1e-6
+    std_floor: float = 0.0
+
+    def _norm(self, by: Literal["std", "mean"]) -> Norm:
+        return Norm(by, self.std, self.std_epsilon, self.std_floor)

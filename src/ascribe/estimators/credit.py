@@ -1,0 +1,137 @@
+"""What a decision earned: advantages, their terms, and the reason where there is no signal."""
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+
+
+class Reason(IntEnum):
+    """Why a row has no signal; ``CREDITED`` if it has one, even if the number is zero."""
+
+    CREDITED = 0
+    """Compared with peers that did differently."""
+    SINGLETON = 1
+    """Alone in its state: no peer to be compared with."""
+    GROUP_OF_ONE = 2
+    """Its task has one trajectory: nothing to be compared with."""
+    ZERO_VARIANCE = 3
+    """Every peer earned the same, but for rounding."""
+    MISSING_STATE = 4
+    """No state was written for the row, or no fingerprint of it."""
+    REVISIT = 5
+    """A later visit of a trajectory to a state, which the recipe leaves out."""
+    TRUNCATED = 6
+    """Its trajectory was cut by a limit, and the recipe leaves those out."""
+    PADDING = 7
+    """A row that fills up a batch."""
+    DROPPED = 8
+    """Its group was dropped at the door."""
+    SAME_ACTION = 9
+    """Every peer in its state did the same, so nothing tells actions apart."""
+    COUNTERFACTUAL = 10
+    """Taken to find out what the others earn alone: measured, not learned from."""
+    NO_TARGET = 11
+    """What it was written to correct does not take part."""
+
+    @property
+    def label(self) -> str:
+        """The name in files and on the screen."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One part of an advantage: its values, the groups it compared in, and its reasons.
+
+    ``values`` is 0 wherever ``reason`` is not ``CREDITED``. ``labels`` names the group that each
+    row was compared in, -1 for none. ``weight`` is the factor with which it enters the sum.
+    """
+
+    values: Floats
+    reason: Codes8
+    labels: Ints
+    weight: float = 1.0
+
+    @property
+    def credited(self) -> Bools:
+        """Rows that were compared with peers that did differently."""
+        return np.equal(self.reason, Reason.CREDITED)
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """The advantage of every row of a table, in the table's row order.
+
+    ``advantage = Σ over terms of weight * values``. A row that no term credits has advantage 0 and
+    says why in ``reason``: no credit is another answer than a credit of zero.
+    """
+
+    advantage: Floats
+    reason: Codes8
+    terms: dict[str, Term] = field(default_factory=dict)
+    recipe: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+    """What the recipe found on the way, by name: the radius it used, its row mix."""
+    history: dict[str, Any] | None = None
+    """What the recipe wants to be given with the next batch (running statistics), in plain values
+    for a checkpoint; None for a recipe that remembers nothing."""
+
+    @staticmethod
+    def of(
+        terms: dict[str, Term],
+        recipe: str,
+        numbers: dict[str, float] | None = None,
+        history: dict[str, Any] | None = None,
+    ) -> "Credit":
+        """The sum of terms. The reason of a row is its last term's, unless a term credits it."""
+        advantage = sum(term.weight * term.values for term in terms.values())
+        reason = list(terms.values())[-1].reason.copy()
+        for term in terms.values():
+            reason[term.credited] = Reason.CREDITED
+        whole = np.asarray(advantage, np.float64)
+        return Credit(whole, reason, terms, recipe, numbers or {}, history)
+
+    def __len__(self) -> int:
+        return int(self.advantage.size)
+
+    @property
+    def credited(self) -> Bools:
+        """Rows that carry a signal."""
+        return np.equal(self.reason, Reason.CREDITED)
+
+    def rows(self, rows: Ints | Bools) -> "Credit":
+        """The credit of these rows, by number or by mask."""
+        terms = {
+            name: Term(term.values[rows], term.reason[rows], term.labels[rows], term.weight)
+            for name, term in self.terms.items()
+        }
+        return replace(self, advantage=self.advantage[rows], reason=self.reason[rows], terms=terms)
+
+    def spread(self, keep: Bools) -> "Credit":
+        """The credit of a larger table whose rows ``keep`` these are; the others were dropped."""
+
+        def wide(values: npt.NDArray[Any], fill: float) -> npt.NDArray[Any]:
+            out = np.full(keep.size, fill, dtype=values.dtype)
+            out[keep] = values
+            return out
+
+        terms = {
+            name: Term(
+                wide(term.values, 0.0),
+                wide(term.reason, Reason.DROPPED),
+                wide(term.labels, -1),
+                term.weight,
+            )
+            for name, term in self.terms.items()
+        }
+        return replace(
+            self,
+            advantage=wide(self.advantage, 0.0),
+            reason=wide(self.reason, Reason.DROPPED),
+            terms=terms,
+        )

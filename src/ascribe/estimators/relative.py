@@ -1,0 +1,79 @@
+"""How much better than its peers: a value against the mean, and the spread, of its group."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ascribe.estimators.credit import Reason
+from ascribe.steps import segments
+from ascribe.steps.arrays import Codes8, Floats, Ints
+
+Std = Literal["sample", "population"]
+"""``sample`` divides the squares by n - 1 (torch's default), ``population`` by n."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What a value is compared with, and on what scale.
+
+    Attributes:
+        by: ``mean`` subtracts the group's mean; ``std`` divides by its standard deviation besides;
+            ``leave_one_out`` subtracts the mean of the others.
+        std: which standard deviation.
+        epsilon: added to the standard deviation.
+        floor: the standard deviation is at least this, so that near-equal values are not blown up
+            to full size.
+    """
+
+    by: Literal["std", "mean", "leave_one_out"] = "std"
+    std: Std = "sample"
+    epsilon: float = 1e-6
+    floor: float = 0.0
+
+
+def relative(
+    values: Floats, labels: Ints, count: int, norm: Norm, alone: Reason = Reason.SINGLETON
+) -> tuple[Floats, Codes8]:
+    r"""Relative advantage of each value inside its group.
+
+    With μ the mean, σ the standard deviation and n the size of the group of value x:
+
+    - ``mean``: ``A = x - μ``
+    - ``std``: ``A = (x - μ) / (max(σ, floor) + epsilon)``
+    - ``leave_one_out``: ``A = x - (n μ - x) / (n - 1) = n / (n - 1) (x - μ)``
+
+    A group of one, and a group whose values are all equal but for rounding, give no credit: 0 and a
+    reason.
+
+    Args:
+        values: what is compared, one per member.
+        labels: group of each member; -1 takes no part (0, and the reason ``alone``).
+        count: number of groups.
+        norm: what a value is compared with.
+        alone: the reason for a member of a group of one.
+
+    Returns:
+        The advantages and, for each, its ``Reason``.
+    """
+    if labels.min(initial=0) < 0:
+        labels = np.where(labels < 0, count, labels)
+    count += 1  # rows that take no part share one segment more, the last
+    size = segments.size(labels, count)
+    advantage = values - (segments.total(values, labels, count) / np.maximum(size, 1))[labels]
+    if norm.by == "std":
+        freedom = size - (1 if norm.std == "sample" else 0)
+        squares = segments.total(advantage * advantage, labels, count)
+        scale = np.maximum(np.sqrt(squares / np.maximum(freedom, 1)), norm.floor) + norm.epsilon
+        # A group of no spread, without an epsilon, gets no credit below.
+        advantage /= np.where(scale > 0, scale, 1.0)[labels]
+    elif norm.by == "leave_one_out":
+        advantage *= (size / np.maximum(size - 1, 1))[labels]
+
+    same = segments.constant(values, labels, count)
+    reason_of = np.where(same, Reason.ZERO_VARIANCE, Reason.CREDITED).astype(np.int8)
+    reason_of[size <= 1] = alone
+    reason_of[-1] = alone
+    reason = reason_of[labels]
+    advantage[reason != Reason.CREDITED] = 0.0
+    return advantage, reason

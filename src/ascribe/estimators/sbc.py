@@ -1,0 +1,244 @@
+"""SBC: every mean shrunk by its support, and what is left over handed down to the next level."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ascribe.estimators.base import Recipe
+from ascribe.estimators.bipace import BiGPO
+from ascribe.estimators.credit import Credit, Reason
+from ascribe.estimators.relative import Norm
+from ascribe.estimators.scale import TermScale, equalised
+from ascribe.groups import Groups
+from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
+from ascribe.groups.exact import exact
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.returns import reward_to_go
+from ascribe.steps.table import Arranged, StepTable
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """How many rows the level above is worth: the κ of each level.
+
+    They were chosen once, in the worlds of ``ascribe.audit``. A level is left out at infinity.
+
+    Attributes:
+        state: κ of a state's value, and of trusting it in a bootstrapped return.
+        text: κ of the rows of a state whose texts are equal, for states that are no such thing.
+        action: κ of an action in a state.
+        outcome: κ of what bootstrapped returns missed of an action in a state.
+        own: κ of a row's own return: one row, so its residual counts 1 / (1 + κ).
+        sweeps: how often values and bootstrapped returns are made from each other; 0 leaves
+            bootstrapping out.
+    """
+
+    state: float = 2.0
+    text: float = 8.0
+    action: float = 0.5
+    outcome: float = 20.0
+    own: float = 5.0
+    sweeps: int = 2
+
+
+LADDER = Ladder()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SBC(Recipe):
+    r"""Shrunken back-off credit: trust a group's mean as far as the group is large.
+
+    With ``S_k[x] = Σ over the row's group k of x / (n_k + κ_k)``, c the state, e the rows of the
+    state with the same text, a the action, m the task's mean, R the return from the row on, and '
+    for the next row:
+
+    - value: ``V = m + S_c[G - m] + S_e[rest]``;
+    - bootstrapped return: ``G = r + γ ((1 - λ) V' + λ G')`` with ``λ = κ_c / (n_c' + κ_c)``, made
+      from V twice, starting at ``G = R``;
+    - credit: ``A = S_ca[G - V] + S_ea[rest] + S_ca[R - G] + (R - V - the sum so far) / (1 + κ)``.
+
+    Every group lies inside one task, so tasks can be credited apart.
+
+    Attributes:
+        gamma: discount γ of a return.
+        states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
+            texts are equal (``exact``).
+        fingerprint: where fingerprints come from, as for ``bigpo``.
+        radius: largest cosine distance inside a cluster, as for ``bigpo``.
+        radius_rule: ``fixed`` or ``search``, as for ``bigpo``.
+        on_collapse: what to do with a task whose states fall into one cluster, as for ``bigpo``.
+        action_key: when two actions are the same, as for ``bipace_q``.
+        scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
+            rescaled by one factor, so that the root mean square of the advantage over the rows of
+            the batch that it credits is ``equal`` to that of the advantage of ``grpo``.
+    """
+
+    name: ClassVar[str] = "sbc"
+    paper: ClassVar[str] = "Ascribe"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "exact": {"states": "exact"},
+        "ngram": {"fingerprint": "ngram", "radius": 0.25},
+    }
+    inputs: ClassVar[tuple[str, ...]] = ("fingerprints", "radius")
+
+    gamma: float = 0.95
+    states: Literal["cluster", "exact"] = "cluster"
+    fingerprint: Literal["given", "ngram", "identity"] = "given"
+    radius: float = 0.10
+    radius_rule: Literal["fixed", "search"] = "fixed"
+    on_collapse: Literal["exact", "keep"] = "exact"
+    action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
+    scale: TermScale = "paper"
+
+    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        steps = table.arranged
+        groups, numbers = self._state_groups(table, inputs)
+        keys = action_keys(table.action.take(steps.rows), KEY_FUNCTIONS[self.action_key])
+        numbers["parse_rate"] = keys.parse_rate
+        out = self._out(steps)
+        rows = Rows(
+            reward=self._rewards(steps),
+            task=np.where(out, -1, steps.group),
+            task_count=steps.group_count,
+            follows=_follows(steps.trajectory),
+            state=np.where(out, -1, groups.labels),
+            state_count=groups.count,
+            text=steps.state,
+            text_count=table.state.values.size,
+            action=np.where(out, -1, keys.labels),
+            action_count=keys.count,
+        )
+        returns = reward_to_go(rows.reward, steps.trajectory, self.gamma)
+        peers, own = back_off(rows, returns, self.gamma, self._ladder())
+        # A penalty that comes late is known exactly: it needs no peers, only the task's mean.
+        late = self._late_penalties(steps)
+        own -= late - _mean(late, rows.task, rows.task_count)
+        reason = _reason(steps, rows, returns - late)
+        silent = reason != Reason.CREDITED
+        peers[silent], own[silent] = 0.0, 0.0
+        terms = {
+            "own": self._term(table, own, reason, steps.group),
+            "step": self._term(table, peers, reason.copy(), groups.labels),
+        }
+        if self.scale == "equal":
+            episode = self._broadcast(table, *self._against_group(steps, Norm("std")))
+            terms, numbers["scale_factor"] = equalised(terms, list(terms), episode, steps.rows)
+        return Credit.of(terms, repr(self), numbers)
+
+    def _ladder(self) -> Ladder:
+        """The κ of every level; the audit changes them to see what each is worth."""
+        return LADDER
+
+    def _state_groups(
+        self, table: StepTable, inputs: dict[str, Any]
+    ) -> tuple[Groups, dict[str, float]]:
+        steps = table.arranged
+        if self.states == "exact":
+            return exact(steps.group, steps.state, table.state.values.size), {}
+        bigpo = BiGPO(
+            fingerprint=self.fingerprint,
+            radius=self.radius,
+            radius_rule=self.radius_rule,
+            on_collapse=self.on_collapse,
+        )
+        return bigpo._state_groups(table, inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What back-off needs to know of each row, in canonical order; -1 takes no part."""
+
+    reward: Floats
+    task: Ints
+    task_count: int
+    follows: Bools
+    """Whether the next row is the next step of the same trajectory."""
+    state: Ints
+    state_count: int
+    text: Ints
+    text_count: int
+    action: Ints
+    action_count: int
+
+
+def back_off(rows: Rows, returns: Floats, gamma: float, ladder: Ladder) -> tuple[Floats, Floats]:
+    """The two parts of a credit: from peers, and from the row's own return (see ``SBC``).
+
+    Args:
+        rows: the rows, in canonical order.
+        returns: discounted return R from each row on.
+        gamma: discount γ.
+        ladder: the κ of every level.
+    """
+    state, states = rows.state, rows.state_count
+    same, sames = segments.pairs(state, rows.text, rows.text_count)
+    act, acts = segments.pairs(state, rows.action, rows.action_count)
+    same_act, same_acts = segments.pairs(same, rows.action, rows.action_count)
+
+    peers = segments.pick(segments.size(state, states).astype(np.float64), state)
+    trace = ladder.state / (peers + ladder.state)
+    boot = returns
+    for sweep in range(max(ladder.sweeps, 1)):
+        value = _mean(boot, rows.task, rows.task_count)
+        value = value + _shrunk(boot - value, state, states, ladder.state)
+        value = value + _shrunk(boot - value, same, sames, ladder.text)
+        if sweep < ladder.sweeps:
+            boot = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
+    credit = _shrunk(boot - value, act, acts, ladder.action)
+    credit = credit + _shrunk(boot - value - credit, same_act, same_acts, ladder.text)
+    credit = credit + _shrunk(returns - boot, act, acts, ladder.outcome)
+    return credit, (returns - value - credit) / (1.0 + ladder.own)
+
+
+def bootstrapped(
+    reward: Floats, value: Floats, trace: Floats, follows: Bools, gamma: float
+) -> Floats:
+    r"""``G_t = r_t + γ ((1 - λ_{t+1}) V_{t+1} + λ_{t+1} G_{t+1})``, nothing after the last step.
+
+    Computed by doubling, as ``reward_to_go``: after the pass with reach d, ``G_t`` is what a row
+    collects in its next d steps plus ``carry`` times what the row d steps later collects.
+
+    Args:
+        reward: reward of each row, rows in canonical order.
+        value: V of each row.
+        trace: λ of each row.
+        follows: whether the next row is the next step of the same trajectory.
+        gamma: discount γ.
+    """
+    out, carry = reward.copy(), np.zeros(reward.size)
+    out[:-1] += np.where(follows[:-1], gamma * (1.0 - trace[1:]) * value[1:], 0.0)
+    carry[:-1] = np.where(follows[:-1], gamma * trace[1:], 0.0)
+    reach = 1
+    while reach < out.size and carry.any():
+        out[:-reach] += carry[:-reach] * out[reach:]
+        carry[:-reach] *= carry[reach:]
+        carry[-reach:] = 0.0
+        reach *= 2
+    return out
+
+
+def _shrunk(values: Floats, labels: Ints, count: int, kappa: float) -> Floats:
+    """``S[x]``: each row's group sum over the group's size plus κ; 0 for rows in no group."""
+    size = segments.size(labels, count)
+    return segments.pick(segments.total(values, labels, count) / (size + kappa), labels)
+
+
+def _mean(values: Floats, labels: Ints, count: int) -> Floats:
+    return segments.pick(segments.mean(values, labels, count), labels)
+
+
+def _follows(trajectory: Ints) -> Bools:
+    return np.append(trajectory[1:] == trajectory[:-1], False)
+
+
+def _reason(steps: Arranged, rows: Rows, returns: Floats) -> Codes8:
+    """Rows back off to their task: no credit only where the task has nothing to compare."""
+    reason = np.full(rows.task.size, Reason.CREDITED, dtype=np.int8)
+    same = segments.constant(returns, rows.task, rows.task_count)
+    reason[np.append(same, False)[rows.task]] = Reason.ZERO_VARIANCE
+    counted = np.where(rows.task[steps.starts] < 0, -1, steps.group_of_trajectory)
+    alone = segments.size(counted, steps.group_count) < 2
+    reason[np.append(alone, False)[rows.task]] = Reason.GROUP_OF_ONE
+    return reason

@@ -1,0 +1,115 @@
+"""A key for an action: when two decisions did the same.
+
+Keys are computed once for each distinct action text and spread over the rows. A text that a key
+function cannot read has no key: its row is nobody's same-action peer.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ascribe.steps.arrays import Ints
+from ascribe.steps.table import Coded
+
+KeyFunction = Callable[[str], str | None]
+"""The key of an action text, or None where it has none."""
+
+_TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL | re.IGNORECASE)
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, eq=False)
+class ActionKeys:
+    """The key of each row's action as a label from 0 to ``count - 1``; -1 for none.
+
+    ``parse_rate`` is the share of rows whose action the key function could read.
+    """
+
+    labels: Ints
+    count: int
+    parse_rate: float
+
+
+def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
+    """The key of every row.
+
+    Args:
+        action: the column of actions.
+        key: the key of one text, or None.
+    """
+    coded = Coded.encode([key(text) for text in action.values])
+    labels = np.append(coded.codes, -1)[action.codes]
+    parsed = float((labels >= 0).mean()) if labels.size else 1.0
+    return ActionKeys(labels, int(coded.values.size), parsed)
+
+
+def whole(text: str) -> str | None:
+    """The action as it is written, white space folded."""
+    return _folded(text)
+
+
+def tag_body(text: str) -> str | None:
+    """The body of the first well-formed ``<action>`` tag (BiPACE's ``action_tag``).
+
+    A text without such a tag counts as an action that was parsed already and is taken whole; one
+    whose tag is not closed has no key.
+    """
+    found = _TAG.search(text)
+    if found:
+        return _folded(found.group(1))
+    return None if "<action>" in text.lower() else _folded(text)
+
+
+def first_tokens(count: int = 8) -> KeyFunction:
+    """The first tokens of the response (BiPACE's ``first_n``, 8 by default).
+
+    A token here is a word or a punctuation mark. For the tokens of a tokenizer, write the action
+    column as the decoded first tokens and use ``whole``.
+    """
+
+    def key(text: str) -> str | None:
+        tokens = [
+            found.group() for _, found in zip(range(count), _TOKEN.finditer(text), strict=False)
+        ]
+        return " ".join(tokens) or None
+
+    return key
+
+
+def tool_call(text: str) -> str | None:
+    """Name and canonical arguments of a tool call: argument order and white space do not count.
+
+    Reads a JSON object, alone or inside the first ``<tool_call>`` tag, with a ``name`` and
+    ``arguments`` (an object, or JSON text of one), also inside OpenAI's ``function`` object.
+    """
+    found = _CALL.search(text)
+    try:
+        call = json.loads(found.group(1) if found else text)
+        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping):
+            call = call["function"]
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            return None
+        arguments: Any = call.get("arguments", {})
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        return json.dumps([call["name"], arguments], sort_keys=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+KEY_FUNCTIONS: dict[str, KeyFunction] = {
+    "whole": whole,
+    "tag": tag_body,
+    "first_tokens": first_tokens(),
+    "tool_call": tool_call,
+}
+"""The key functions that recipes know by name."""
+
+
+def _folded(text: str) -> str | None:
+    return " ".join(text.split()) or None

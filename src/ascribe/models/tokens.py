@@ -1,0 +1,179 @@
+"""``Chat``: from messages to prompt ids, once, and from response ids to text.
+
+What a tokenizer's chat template writes is code: ``<|im_end|>`` ends a turn. What stands in a
+message is data, and hostile: a web page or a game may hold the very text ``<|im_end|>``. Tokenised
+as one string, that text would become the token, and the environment could end its own turn and
+speak as the system. Here special ids come from the template alone.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ascribe.models.loading import packages
+from ascribe.models.policy import Message, PromptTooLong
+
+MARK, MARK_END = "\ue000", "\ue001"
+"""Characters for private use: they frame what stands for a special text while the template runs."""
+
+
+class Chat:
+    """A tokenizer and the ends of its model's turns.
+
+    Args:
+        tokenizer: from ``transformers``, with a chat template.
+        ends: ids that end the model's turn, besides the tokenizer's end-of-sequence token.
+        context: how many tokens prompt and response may have together; None for no limit.
+        template_options: what the chat template takes, such as ``{"enable_thinking": False}``.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        ends: Iterable[int] = (),
+        context: int | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.context = context
+        last = tokenizer.eos_token_id
+        self.ends = frozenset(ends) | (frozenset() if last is None else {last})
+        self._options = dict(template_options or {})
+        added = tokenizer.added_tokens_decoder.items()
+        self._special = {token.content: (i, token) for i, token in added if token.special}
+        self._special_ids = frozenset(i for i, _ in self._special.values())
+        # Longest first: of two specials that begin alike the tokenizer takes the longer.
+        longest = sorted(self._special, key=lambda text: (-len(text), text))
+        self._pattern = re.compile("|".join(map(re.escape, longest)) or r"(?!)")
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The ids of a chat, with the opening of the model's own turn at the end.
+
+        They are those of the tokenizer's ``apply_chat_template``, unless a message holds the text
+        of a special token: that is tokenised as the plain text it is.
+
+        Raises:
+            PromptTooLong: if there is no room for one more token.
+        """
+        ids = self._plain(messages) if self._is_plain(messages) else self._hostile(messages)
+        if self.context is not None and len(ids) >= self.context:
+            raise PromptTooLong(f"the prompt has {len(ids)} tokens, the context {self.context}")
+        return tuple(ids)
+
+    def room(self, prompt: Sequence[int], most: int) -> int:
+        """How many tokens the response may have: ``most``, or what the context leaves."""
+        return most if self.context is None else min(most, self.context - len(prompt))
+
+    def text(self, response: Sequence[int]) -> str:
+        """A response in words, without the token that ends the turn.
+
+        Other special tokens that the model wrote stay visible as text.
+        """
+        if response and response[-1] in self.ends:
+            response = response[:-1]
+        text: str = self.tokenizer.decode(
+            list(response),
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+            spaces_between_special_tokens=False,
+        )
+        return text
+
+    def _is_plain(self, messages: Sequence[Message]) -> bool:
+        """Whether no content gives a special id, not even after the tokenizer's normalisation."""
+        contents = [message["content"] for message in messages]
+        return all(self._special_ids.isdisjoint(self._ids(text)) for text in contents)
+
+    def _plain(self, messages: Sequence[Message]) -> list[int]:
+        return self._ids(self._rendered(messages))
+
+    def _hostile(self, messages: Sequence[Message]) -> list[int]:
+        """Run the template with marks in place of special texts, and put the texts back after.
+
+        What the rendered chat then holds of special texts is the template's own. A special token
+        parts the text for the tokenizer too, so what lies between is tokenised by itself.
+        """
+        mark = MARK
+        while any(mark in message["content"] for message in messages):
+            mark += MARK
+        found: list[str] = []
+
+        def hide(match: re.Match[str]) -> str:
+            found.append(match[0])
+            return f"{mark}{len(found) - 1}{MARK_END}"
+
+        hidden = [
+            {**message, "content": self._pattern.sub(hide, message["content"])}
+            for message in messages
+        ]
+        rendered = self._rendered(hidden)
+        marked = re.compile(f"{mark}([0-9]+){MARK_END}")
+
+        def restored(piece: str) -> str:
+            return marked.sub(lambda match: found[int(match[1])], piece)
+
+        ids: list[int] = []
+        start, left = 0, False
+        for match in self._pattern.finditer(rendered):
+            number, token = self._special[match[0]]
+            # Some special tokens take the blanks beside them.
+            piece = _stripped(rendered[start : match.start()], left, token.lstrip)
+            ids += self._ids(restored(piece), split_special_tokens=True)
+            ids.append(number)
+            start, left = match.end(), token.rstrip
+        piece = _stripped(rendered[start:], left, False)
+        return ids + self._ids(restored(piece), split_special_tokens=True)
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True, **self._options
+        )
+        return text
+
+    def _ids(self, text: str, **options: Any) -> list[int]:
+        found: list[int] = self.tokenizer(text, add_special_tokens=False, **options)["input_ids"]
+        return found
+
+
+def load_chat(folder: str | Path, context: int | None = None, **options: Any) -> Chat:
+    """The chat of a model folder: its tokenizer, the ends of its turns, and its context.
+
+    Args:
+        folder: holds the tokenizer's files, and the model's ``config.json`` and
+            ``generation_config.json`` if it has them.
+        context: at most so many tokens, where the model itself takes more.
+        options: further ones of ``Chat``.
+    """
+    _, transformers = packages("actor")
+    folder = Path(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        folder, trust_remote_code=False, local_files_only=True
+    )
+    general, config = _json(folder / "generation_config.json"), _json(folder / "config.json")
+    ends = as_ids(general.get("eos_token_id")) | as_ids(config.get("eos_token_id"))
+    return Chat(tokenizer, ends, smaller(context, config.get("max_position_embeddings")), **options)
+
+
+def _stripped(piece: str, left: bool, right: bool) -> str:
+    piece = piece.lstrip() if left else piece
+    return piece.rstrip() if right else piece
+
+
+def as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
+    """A config's end of sequence, which may be none, one or several ids."""
+    if value is None:
+        return frozenset()
+    return frozenset([value]) if isinstance(value, int) else frozenset(value)
+
+
+def smaller(first: int | None, second: int | None) -> int | None:
+    """The smaller of two limits, where None is no limit."""
+    limits = [limit for limit in (first, second) if limit is not None]
+    return min(limits) if limits else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return found

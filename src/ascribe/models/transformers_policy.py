@@ -1,0 +1,236 @@
+"""``TransformersPolicy``: a model of ``transformers`` in this process, on the device it lies on.
+
+Every request has random numbers of its own, drawn from its seed, whatever else is in the batch. So
+the same request gives the same sample, up to rounding: another batch can mean another order of
+sums. In float32 that changes next to nothing. In bfloat16, which has three digits, many samples
+part from each other after some tokens.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from ascribe.models.loading import load_causal_lm, packages
+from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
+from ascribe.models.policy import Sampling
+from ascribe.models.tokens import Chat, as_ids, smaller
+
+Tensor = Any
+"""A torch tensor. Torch is not imported here but where it is used."""
+
+
+class TransformersPolicy(ModelPolicy):
+    """Draws token by token with a cache of keys and values; rows that end leave the batch.
+
+    The part of the prompts that a whole batch shares is read once, and so are equal prompts. For
+    models whose blocks all use attention; a model with a recurrent state cannot be padded.
+
+    Args:
+        model: a causal language model, which may be one that is being trained.
+        tokenizer: its tokenizer, with a chat template.
+        batch_size: at most so many responses are written at once.
+        context: at most so many tokens for prompt and response, where the model takes more.
+        chat_options: further ones of ``Chat``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        batch_size: int = 64,
+        context: int | None = None,
+        **chat_options: Any,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        longest = getattr(model.config, "max_position_embeddings", None)
+        ends = as_ids(model.generation_config.eos_token_id) | as_ids(model.config.eos_token_id)
+        super().__init__(Chat(tokenizer, ends, smaller(context, longest), **chat_options))
+        self.model = model
+        self.batch_size = batch_size
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, dtype: str | None = None, device: str = "cpu", **options: Any
+    ) -> "TransformersPolicy":
+        """The policy of a model folder: safetensors, read as ``dtype`` (float32 by default)."""
+        torch, _ = packages("actor")
+        model, tokenizer = load_causal_lm(folder, getattr(torch, dtype) if dtype else None)
+        return cls(model.to(device), tokenizer, **options)
+
+    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+        torch, _ = packages("actor")
+        # Prompts that begin alike come together, so that there is more to share.
+        order = sorted(range(len(prompts)), key=lambda number: prompts[number].ids)
+        drawn: dict[int, Drawn] = {}
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                for start in range(0, len(order), self.batch_size):
+                    numbers = order[start : start + self.batch_size]
+                    batch = [prompts[number] for number in numbers]
+                    drawn.update(zip(numbers, self._batch(batch, sampling), strict=True))
+        finally:
+            self.model.train(training)
+        return [drawn[number] for number in range(len(prompts))]
+
+    def _batch(self, prompts: list[Prompt], sampling: Sampling) -> list[Drawn]:
+        """Write all responses of a batch."""
+        torch, _ = packages("actor")
+        ends_with = _StopTexts(self.chat, sampling.stop)
+        reader = _Reader(self.model)
+        logits = reader.read([prompt.ids for prompt in prompts])
+        noise = _Noise((prompt.seed for prompt in prompts), self.model.device)
+        ids: list[list[int]] = [[] for _ in prompts]
+        logprobs: list[list[float]] = [[] for _ in prompts]
+        ended = [False] * len(prompts)
+        rows = list(range(len(prompts)))
+        while rows:
+            known = torch.log_softmax(logits.float(), dim=-1)
+            if sampling.temperature == 0:
+                tokens = known.argmax(dim=-1)
+            else:
+                tokens = draw(known, noise(rows, known), sampling)
+            chosen = known.gather(1, tokens[:, None])[:, 0]
+            for row, token, logprob in zip(rows, tokens.tolist(), chosen.tolist(), strict=True):
+                ids[row].append(token)
+                logprobs[row].append(logprob)
+                ended[row] = token in self.chat.ends or ends_with(ids[row])
+            going = [
+                place
+                for place, row in enumerate(rows)
+                if not ended[row] and len(ids[row]) < prompts[row].limit
+            ]
+            if 0 < len(going) < len(rows):
+                reader.keep(going)
+            rows, tokens = [rows[place] for place in going], tokens[going]
+            logits = reader.step(tokens) if rows else None
+        return [Drawn(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))]
+
+
+class _Reader:
+    """A model, and what it has read: keys and values, with the padding on the left of each row.
+
+    Columns are the same for all rows: first what all prompts share, then padding, then the rest of
+    each prompt, then the response. Positions count what is not padding.
+    """
+
+    def __init__(self, model: Any) -> None:
+        torch, transformers = packages("actor")
+        self.torch, self.model = torch, model
+        self.cache = transformers.DynamicCache()
+        self.mask: Tensor = None
+        self.lengths: Tensor = None
+
+    def read(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
+        """Read the prompts; returns the logits of what comes next, one row each."""
+        torch, device = self.torch, self.model.device
+        distinct = sorted(set(prompts))
+        # Every row keeps a token to itself: its logits are wanted.
+        shared = min(_shared(distinct), min(map(len, distinct)) - 1)
+        if shared:
+            self._forward(torch.tensor([distinct[0][:shared]], device=device))
+            self.cache.batch_repeat_interleave(len(distinct))
+        rests = [prompt[shared:] for prompt in distinct]
+        width = max(map(len, rests))
+        padded = [[0] * (width - len(rest)) + list(rest) for rest in rests]
+        blank = [[0] * (width - len(rest)) + [1] * len(rest) for rest in rests]
+        own = torch.tensor(blank, device=device)
+        self.mask = torch.cat([own.new_ones(len(distinct), shared), own], dim=1)
+        self.lengths = self.mask.sum(dim=1)
+        positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, shared:]
+        logits = self._forward(
+            torch.tensor(padded, device=device), attention_mask=self.mask, position_ids=positions
+        )
+        place = {prompt: number for number, prompt in enumerate(distinct)}
+        if len(distinct) == len(prompts) and distinct == list(prompts):
+            return logits
+        copies = [place[prompt] for prompt in prompts]
+        self.keep(copies)
+        return logits[copies]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token of each row."""
+        self.mask = self.torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
+        positions = self.lengths[:, None]
+        self.lengths = self.lengths + 1
+        return self._forward(tokens[:, None], attention_mask=self.mask, position_ids=positions)
+
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these rows, which may be repeated."""
+        index = self.torch.tensor(rows, device=self.mask.device)
+        self.cache.batch_select_indices(index)
+        self.mask, self.lengths = self.mask[index], self.lengths[index]
+
+    def _forward(self, ids: Tensor, **options: Any) -> Tensor:
+        answer = self.model(
+            input_ids=ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1, **options
+        )
+        return answer.logits[:, -1]
+
+
+class _StopTexts:
+    """Whether a response now ends in a token that completes a stop text."""
+
+    def __init__(self, chat: Chat, stop: Iterable[str]) -> None:
+        self.chat, self.stop = chat, tuple(stop)
+        # A token may be a single byte. One more on the left, for some tokenizers swallow the blank
+        # before the first word.
+        self.tail = 1 + max((len(text.encode()) for text in self.stop), default=0)
+
+    def __call__(self, ids: list[int]) -> bool:
+        if not self.stop:
+            return False
+        tail = self.chat.text(ids[-self.tail :])
+        return any(text in tail for text in self.stop)
+
+
+class _Noise:
+    """Numbers from the exponential distribution, for each row from its own seed.
+
+    A row takes as many at each step as there are tokens, whatever becomes of the other rows.
+    """
+
+    def __init__(self, seeds: Iterable[int], device: Any) -> None:
+        torch, _ = packages("actor")
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+    def __call__(self, rows: Sequence[int], like: Tensor) -> Tensor:
+        torch, _ = packages("actor")
+        uniform = torch.empty_like(like)
+        for place, row in enumerate(rows):
+            uniform[place].uniform_(generator=self.generators[row])
+        return -uniform.log()
+
+
+def draw(logprobs: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
+    """One token for each row: the first to arrive in a race of exponential clocks.
+
+    With probabilities p_k ∝ exp(logprob_k / temperature) and independent e_k from the exponential
+    distribution, e_k / p_k is the smallest of all with probability p_k. Where rounding changes p a
+    little, another token seldom wins. With top_p < 1 only the likeliest tokens take part: the
+    fewest whose probabilities add up to top_p.
+
+    Args:
+        logprobs: (rows, vocabulary).
+        noise: the e_k, of the same shape.
+        sampling: temperature, above 0, and top_p.
+    """
+    torch, _ = packages("actor")
+    share = torch.softmax(logprobs / sampling.temperature, dim=-1)
+    if sampling.top_p < 1:
+        ranked, order = share.sort(dim=-1, descending=True, stable=True)
+        before = ranked.cumsum(dim=-1) - ranked
+        share = torch.zeros_like(share).scatter(
+            1, order, ranked.masked_fill(before >= sampling.top_p, 0.0)
+        )
+    return (share / noise).argmax(dim=-1)
+
+
+def _shared(prompts: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all prompts begin with."""
+    columns = zip(*prompts, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

@@ -1,0 +1,126 @@
+"""``VllmPolicy``: a model folder in a vLLM engine of this process, on a GPU or on the CPU."""
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
+from ascribe.models.policy import Sampling
+from ascribe.models.tokens import load_chat, smaller
+
+CPU_CACHE_GIB = "1"
+"""Memory for keys and values on the CPU, unless ``VLLM_CPU_KVCACHE_SPACE`` says otherwise."""
+
+
+class VllmPolicy(ModelPolicy):
+    """Token ids go into the engine and come out of it; its own text is not used.
+
+    Each request has a random generator of its own, from its seed. The log-probabilities are the raw
+    ones, before temperature and top-p.
+
+    Args:
+        folder: holds ``config.json``, the tokenizer's files and ``*.safetensors``.
+        context: at most so many tokens for prompt and response; the model's own limit by default.
+        dtype: type to compute in; ``auto`` is the model's, which vLLM turns into bfloat16 or
+            float16 if it is float32.
+        chat_options: further ones of ``Chat``.
+        engine_options: further ones of vLLM's ``LLM``, such as ``tensor_parallel_size``.
+
+    Raises:
+        FileNotFoundError: if there are no safetensors in the folder.
+        ImportError: if vLLM is not installed.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        context: int | None = None,
+        dtype: str = "auto",
+        chat_options: dict[str, Any] | None = None,
+        **engine_options: Any,
+    ) -> None:
+        folder = Path(folder)
+        if not any(folder.glob("*.safetensors")):
+            raise FileNotFoundError(
+                f"{folder} holds no *.safetensors, and other weights are not read"
+            )
+        self._vllm = _vllm()
+        super().__init__(load_chat(folder, context, **(chat_options or {})))
+        options = {**_cpu_options(), **engine_options}
+        self._engine = self._vllm.LLM(
+            model=str(folder),
+            max_model_len=self.chat.context,
+            dtype=dtype,
+            load_format="safetensors",
+            trust_remote_code=False,
+            # The folder's own habits (top_k, penalties) would change what is sampled.
+            generation_config="vllm",
+            logprobs_mode="raw_logprobs",
+            **options,
+        )
+        longest = self._engine.llm_engine.model_config.max_model_len
+        self.chat.context = smaller(self.chat.context, longest)
+
+    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+        answers = self._engine.generate(
+            [{"prompt_token_ids": list(prompt.ids)} for prompt in prompts],
+            [self._parameters(prompt, sampling) for prompt in prompts],
+            use_tqdm=False,
+        )
+        return [self._drawn(answer.outputs[0]) for answer in answers]
+
+    def _parameters(self, prompt: Prompt, sampling: Sampling) -> Any:
+        return self._vllm.SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=prompt.limit,
+            seed=prompt.seed,
+            stop=list(sampling.stop),
+            stop_token_ids=sorted(self.chat.ends),
+            # Only the log-probability of the token that was drawn.
+            logprobs=0,
+            skip_special_tokens=False,
+            spaces_between_special_tokens=False,
+        )
+
+    def _drawn(self, output: Any) -> Drawn:
+        ids = tuple(output.token_ids)
+        found = zip(ids, output.logprobs, strict=True)
+        logprobs = tuple(float(step[token].logprob) for token, step in found)
+        return Drawn(ids, logprobs, ended=output.finish_reason == "stop")
+
+    def close(self) -> None:
+        """Stop the engine and give back its memory."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.llm_engine.engine_core.shutdown()
+
+
+def _vllm() -> Any:
+    try:
+        return import_module("vllm")
+    except ImportError as error:
+        raise ImportError(
+            "needs vLLM: scripts/make_env.sh makes an environment that has it"
+        ) from error
+
+
+def _cpu_options() -> dict[str, Any]:
+    """What vLLM needs on a machine without a GPU; nothing where there is one."""
+    if not import_module("vllm.platforms").current_platform.is_cpu():
+        return {}
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_CACHE_GIB)
+    # Binding threads to cores is for machines that do nothing else.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    # One process for all: two more would only wait for each other on the same cores.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    return {
+        # Compiling takes minutes and gains little there.
+        "enforce_eager": True,
+        "distributed_executor_backend": "uni",
+        # vLLM cannot take back the draw of a seeded request whose prompt was read in part.
+        "enable_chunked_prefill": False,
+    }

@@ -1,0 +1,1 @@
+"""The data: one row per decision, read, checked and put in order."""

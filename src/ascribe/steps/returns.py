@@ -1,0 +1,72 @@
+"""Rewards to returns: episode return, discounted reward-to-go, penalties, truncation.
+
+All functions take rows in the canonical order of ``StepTable.arranged``: trajectories contiguous,
+steps rising.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Floats, Ints
+
+PenaltyTiming = Literal["before", "after"]
+"""When the invalid-action penalty is taken off.
+
+``before`` discounting it is part of the reward: earlier steps feel it, as in the GiGPO paper, where
+it is "a reward penalty". ``after`` discounting it touches the invalid step alone, as in verl-agent.
+"""
+
+
+def episode_return(reward: Floats, trajectory: Ints, count: int) -> Floats:
+    r"""Return of each trajectory: ``R(τ) = Σ_t r_t`` (GiGPO, Section 4.1).
+
+    Args:
+        reward: reward of each row.
+        trajectory: label of each row's trajectory.
+        count: number of trajectories.
+
+    Returns:
+        One return per trajectory.
+    """
+    return segments.total(reward, trajectory, count)
+
+
+def reward_to_go(
+    reward: Floats, trajectory: Ints, gamma: float, tail: Floats | None = None
+) -> Floats:
+    r"""Discounted return from each step on: ``R_t = Σ_{k≥t} γ^{k-t} r_k`` (GiGPO, Eq. 5).
+
+    Computed by doubling: after the pass with reach d, a row holds the sum over its next 2d steps.
+    So a batch costs rows times log2 of the longest trajectory, without a loop over rows, and equal
+    rewards from a step on give equal bits wherever the trajectory lies.
+
+    Args:
+        reward: reward of each row, rows in canonical order.
+        trajectory: label of each row's trajectory.
+        gamma: discount γ, from 0 to 1.
+        tail: value that follows the last step of each trajectory (bootstrapping at truncation);
+            nothing follows by default.
+
+    Returns:
+        One return per row.
+    """
+    out = reward.copy()
+    if tail is not None:
+        last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True)[: out.size])
+        out[last] += gamma * tail[trajectory[last]]
+    reach, factor, later = 1, gamma, np.empty_like(out)
+    while reach < out.size and factor != 0.0:
+        same = trajectory[reach:] == trajectory[:-reach]
+        if not same.any():
+            break
+        np.multiply(out[reach:], factor, out=later[reach:])
+        np.add(out[:-reach], later[reach:], out=out[:-reach], where=same)
+        reach, factor = 2 * reach, factor * factor
+    return out
+
+
+def penalties(valid: Bools, amount: float) -> Floats:
+    """What each row loses for an action that the environment did not understand."""
+    return np.where(valid, 0.0, amount)

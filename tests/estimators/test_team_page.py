@@ -1,0 +1,60 @@
+"""The page of CCPO says what the source and the committed results say."""
+
+import json
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ascribe.estimators import recipe
+from ascribe.estimators.team.shaping import Shaping
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import team as simulated  # noqa: E402
+
+pytestmark = pytest.mark.unit
+
+PAGE = simulated.PAGE.read_text(encoding="utf-8")
+HEADINGS = [
+    "What it is",
+    "Formula",
+    "Symbols",
+    "Parameters and why the defaults",
+    "When to use it",
+    "What goes wrong",
+    "Reference",
+]
+
+
+def test_the_headings_are_those_of_every_estimator():
+    assert re.findall(r"^## (.+)$", PAGE, re.MULTILINE) == HEADINGS
+
+
+def test_the_tables_are_what_the_results_say():
+    assert simulated.filled(PAGE) == PAGE
+    assert all(f"<!-- begin: {name} -->" in PAGE for name in simulated.tables(simulated.kept()))
+
+
+def test_the_parameters_are_those_of_the_source():
+    section = PAGE.split("## Parameters")[1].split("\n## ")[0]
+    shown = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", section, re.MULTILINE)
+    own = [("form", recipe("ccpo").form)]  # type: ignore[attr-defined]
+    assert shown == own + [(field.name, str(field.default)) for field in fields(Shaping)]
+
+
+def test_the_results_are_of_a_full_run():
+    header, *lines = map(json.loads, simulated.RESULTS.read_text().splitlines())
+    assert header["quick"] is False
+    keys = ["bench", "case", "metric", "value", "unit", "goal", "better"]
+    assert all(list(line) == keys for line in lines)
+    reached = [line["value"] <= line["goal"] for line in lines if line["goal"] is not None]
+    assert reached == [True, True]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_figure_is_there(ending):
+    assert (ROOT / "docs" / "figures" / f"team.{ending}").stat().st_size > 10_000

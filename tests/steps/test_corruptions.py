@@ -1,0 +1,148 @@
+"""Every kind of damage is found, in the right rows, in every format that can hold it."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from ascribe import Kind, Problem, Severity, StepTable, TableError, check
+from ascribe.cli import app
+from ascribe.steps.files import read
+from tests.conftest import Row, good_rows
+from tests.steps.corruptions import BOTH, CORRUPTIONS, ROW_CORRUPTIONS, Corruption, write_rows
+
+pytestmark = pytest.mark.unit
+
+in_files = pytest.mark.parametrize("corruption", CORRUPTIONS, ids=str)
+in_memory = pytest.mark.parametrize(
+    ("corruption", "rows"), ROW_CORRUPTIONS, ids=[str(one) for one, _ in ROW_CORRUPTIONS]
+)
+
+
+def problems_of_file(path: Path, group_size: int | None) -> list[Problem]:
+    try:
+        rollouts = read(path)
+    except TableError as error:
+        return list(error.problems)
+    return [*check(rollouts.table, group_size=group_size).problems, *rollouts.notes]
+
+
+def problems_of_rows(rows: list[Row], group_size: int | None) -> list[Problem]:
+    try:
+        table = StepTable.from_dicts(rows)
+    except TableError as error:
+        return list(error.problems)
+    return list(check(table, group_size=group_size).problems)
+
+
+def assert_found(corruption: Corruption, problems: list[Problem]) -> None:
+    kinds = [problem.kind for problem in problems]
+    assert set(kinds) == {corruption.kind, *corruption.also}
+    assert len(kinds) == len(set(kinds)), "one problem for each kind"
+    [problem] = [problem for problem in problems if problem.kind is corruption.kind]
+    rows, count = corruption.found
+    assert problem.rows.tolist() == rows
+    assert problem.count == count
+
+
+def test_every_kind_has_a_corruption():
+    assert {corruption.kind for corruption in CORRUPTIONS} == set(Kind)
+    assert len({str(corruption) for corruption in CORRUPTIONS}) == len(CORRUPTIONS) >= 25
+
+
+@pytest.mark.parametrize("suffix", BOTH)
+def test_clean_file_has_no_problem(tmp_path: Path, suffix: str):
+    assert problems_of_file(write_rows(tmp_path / "a", good_rows(), suffix), 4) == []
+    StepTable.from_dicts(good_rows()).write(tmp_path / f"b{suffix}")
+    assert problems_of_file(tmp_path / f"b{suffix}", 4) == []
+    assert problems_of_rows(good_rows(), 4) == []
+
+
+@in_files
+def test_found_in_file(tmp_path: Path, corruption: Corruption):
+    path = corruption.write(tmp_path / "spoilt")
+    assert_found(corruption, problems_of_file(path, corruption.group_size))
+
+
+@in_memory
+def test_found_in_memory(corruption: Corruption, rows: list[Row]):
+    assert_found(corruption, problems_of_rows(rows, corruption.group_size))
+
+
+@in_memory
+def test_found_in_any_row_order(corruption: Corruption, rows: list[Row]):
+    order = list(range(len(rows)))
+    Random(7).shuffle(order)
+    problems = problems_of_rows([rows[number] for number in order], corruption.group_size)
+    assert {problem.kind for problem in problems} == {corruption.kind, *corruption.also}
+    [problem] = [problem for problem in problems if problem.kind is corruption.kind]
+    assert problem.count == corruption.found[1]
+    assert problem.rows.tolist() == sorted(problem.rows.tolist())
+    if corruption.kind not in (Kind.DUPLICATE_ROW, Kind.DUPLICATE_STEP):  # which one is the copy?
+        assert sorted(order[row] for row in problem.rows) == corruption.found[0]
+
+
+@in_files
+def test_found_by_command(tmp_path: Path, corruption: Corruption):
+    path = corruption.write(tmp_path / "spoilt")
+    size = [f"--group-size={corruption.group_size}"] if corruption.group_size else []
+    result = CliRunner().invoke(app, ["check", str(path), "--json", *size])
+    said = json.loads(result.stdout)
+    worst = max(kind.severity for kind in (corruption.kind, *corruption.also))
+    assert result.exit_code == (1 if worst >= Severity.ERROR else 0)
+    assert said["worst"] == worst.name.lower()
+    [problem] = [p for p in said["problems"] if p["kind"] == corruption.kind.label]
+    rows, count = corruption.found
+    assert problem["rows"] == rows[:20]
+    assert problem["row_count"] == len(rows)
+    assert problem["count"] == count
+    assert problem["advice"] == corruption.kind.advice
+
+
+def test_all_problems_of_all_columns_are_found_at_once():
+    rows = good_rows()
+    rows[1]["step"], rows[2]["reward"], rows[3]["valid"], rows[4]["group"] = "1", "x", None, 4
+    found = problems_of_rows(rows, None)
+    assert [(problem.kind, problem.rows.tolist()) for problem in found] == [
+        (Kind.MIXED_TYPES, [4]),
+        (Kind.WRONG_TYPE, [1]),
+        (Kind.WRONG_TYPE, [2]),
+        (Kind.PARTIAL_FLAG, [3]),
+    ]
+
+
+def test_problems_come_worst_first_and_say_what_to_do():
+    rows = good_rows()
+    rows.append(rows[0] | {"padding": True})
+    rows[2]["action"], rows[20]["reward"] = "", None
+    found = problems_of_rows(rows, None)
+    assert [problem.kind for problem in found] == [
+        Kind.NON_FINITE_REWARD,
+        Kind.EMPTY_ACTION,
+        Kind.PADDING_IN_GROUP,
+    ]
+    assert str(found[0]) == (
+        "fatal non_finite_reward: 1 rewards are not finite numbers (rows 20). "
+        "The reward is missing, NaN or infinite; mend the reward function or drop the group."
+    )
+
+
+def test_problem_of_hostile_names_prints_on_one_line():
+    rows = good_rows()
+    for row in rows:
+        row["trajectory"] += "\x1b[31m\n[red]\u202e"
+    del rows[1]
+    [problem] = problems_of_rows(rows, None)
+    assert str(problem).isprintable()
+    assert str(Problem(Kind.BAD_LINE, "raw \x1b[2J\u202e\n text")).isprintable()
+
+
+def test_group_problems_are_found_beside_fatal_ones():
+    """One bad row must not hide that another group is incomplete."""
+    rows = [row for row in good_rows() if row["trajectory"] != "tâche 2/1"]
+    rows[0]["reward"] = None
+    found = {problem.kind: problem.rows.tolist() for problem in problems_of_rows(rows, 4)}
+    assert set(found) == {Kind.NON_FINITE_REWARD, Kind.PARTIAL_GROUP}
+    assert {rows[number]["group"] for number in found[Kind.PARTIAL_GROUP]} == {"tâche 2"}

@@ -1,0 +1,144 @@
+"""Rewards to returns, against loops and by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ascribe.steps.returns import episode_return, penalties, reward_to_go
+
+pytestmark = pytest.mark.unit
+
+many = settings(max_examples=500, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+discounts = st.sampled_from((0.0, 0.5, 0.9, 0.95, 0.99, 1.0)) | st.floats(0.0, 1.0)
+
+
+def episodes(seed, longest=40):
+    """Random rewards of up to six trajectories, and the trajectory of each."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, longest + 1, random.integers(1, 7))
+    trajectory = np.repeat(np.arange(lengths.size), lengths)
+    reward = random.choice([0.0, 1.0, -0.1, 10.0], trajectory.size)
+    if random.random() < 0.5:
+        reward = random.uniform(-10, 10, trajectory.size)
+    return reward, trajectory, random
+
+
+def backwards(reward, trajectory, gamma, tail):
+    """Each trajectory from its last step to its first."""
+    out = [0.0] * len(reward)
+    following = 0.0
+    for i in range(len(reward) - 1, -1, -1):
+        if i == len(reward) - 1 or trajectory[i] != trajectory[i + 1]:
+            following = tail[trajectory[i]]
+        following = reward[i] + gamma * following
+        out[i] = following
+    return out
+
+
+@many
+@given(seeds, discounts)
+def test_reward_to_go_is_the_backward_recursion(seed, gamma):
+    reward, trajectory, _ = episodes(seed)
+    wanted = backwards(reward.tolist(), trajectory.tolist(), gamma, [0.0] * 6)
+    np.testing.assert_allclose(
+        reward_to_go(reward, trajectory, gamma), wanted, rtol=1e-9, atol=1e-9
+    )
+
+
+@many
+@given(seeds, discounts)
+def test_what_follows_the_last_step_is_discounted(seed, gamma):
+    reward, trajectory, random = episodes(seed)
+    tail = random.uniform(-10, 10, 6)
+    wanted = backwards(reward.tolist(), trajectory.tolist(), gamma, tail.tolist())
+    got = reward_to_go(reward, trajectory, gamma, tail)
+    np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@many
+@given(seeds, st.sampled_from((0.95, 0.999, 1.0)), st.booleans())
+def test_long_trajectories(seed, gamma, followed):
+    random = np.random.default_rng(seed)
+    lengths = [5_000, int(random.integers(1, 5_000)), 1]
+    trajectory = np.repeat(np.arange(3), lengths)
+    reward = random.choice([0.0, 0.0, 1.0, -0.1], trajectory.size)
+    tail = random.uniform(-10, 10, 3) if followed else np.zeros(3)
+    wanted = backwards(reward.tolist(), trajectory.tolist(), gamma, tail.tolist())
+    got = reward_to_go(reward, trajectory, gamma, tail if followed else None)
+    np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+@many
+@given(seeds, discounts)
+def test_equal_rewards_from_a_step_on_give_equal_bits(seed, gamma):
+    reward, trajectory, random = episodes(seed, longest=12)
+    shared = random.uniform(-1, 1, random.integers(1, 12))
+    zeros = np.zeros(random.integers(0, 5))
+    # The same rewards at the end of a trajectory, alone, and followed by nothing but zeros.
+    both = np.concatenate([reward, shared, shared, shared, zeros])
+    last = trajectory[-1]
+    ends = np.repeat(
+        [last, last + 1, last + 2], [shared.size, shared.size, shared.size + zeros.size]
+    )
+    got = reward_to_go(both, np.concatenate([trajectory, ends]), gamma)[reward.size :]
+    n = shared.size
+    np.testing.assert_array_equal(got[:n], got[n : 2 * n])
+    np.testing.assert_array_equal(got[:n], got[2 * n : 3 * n])
+
+
+@many
+@given(seeds)
+def test_undiscounted_reward_to_go_starts_at_the_episode_return(seed):
+    reward, trajectory, _ = episodes(seed)
+    count = int(trajectory[-1]) + 1
+    starts = np.searchsorted(trajectory, np.arange(count))
+    np.testing.assert_allclose(
+        reward_to_go(reward, trajectory, 1.0)[starts],
+        episode_return(reward, trajectory, count),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+@many
+@given(seeds)
+def test_episode_return_adds_in_step_order(seed):
+    reward, trajectory, _ = episodes(seed)
+    wanted = [0.0] * (int(trajectory[-1]) + 1)
+    for value, label in zip(reward.tolist(), trajectory.tolist(), strict=True):
+        wanted[label] += value
+    assert episode_return(reward, trajectory, len(wanted)).tolist() == wanted
+
+
+def test_by_hand():
+    # Trajectory 0: 4, then 2 + 0.5 * 4 = 4, then 1 + 0.5 * 4 = 3. Trajectory 1: 8 alone.
+    reward, trajectory = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0, 0, 0, 1])
+    assert reward_to_go(reward, trajectory, 0.5).tolist() == [3.0, 4.0, 4.0, 8.0]
+    # 16 follows trajectory 0: 4 + 8 = 12, 2 + 6 = 8, 1 + 4 = 5. 2 follows trajectory 1: 8 + 1 = 9.
+    tail = np.array([16.0, 2.0])
+    assert reward_to_go(reward, trajectory, 0.5, tail).tolist() == [5.0, 8.0, 12.0, 9.0]
+    assert reward_to_go(reward, trajectory, 0.0, tail).tolist() == reward.tolist()
+
+
+def test_rewards_are_left_as_they_were():
+    reward, trajectory = np.array([1.0, 2.0]), np.array([0, 0])
+    reward_to_go(reward, trajectory, 0.5, np.array([1.0]))
+    assert reward.tolist() == [1.0, 2.0]
+
+
+def test_nothing_in_nothing_out():
+    nothing, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
+    assert reward_to_go(nothing, nowhere, 0.9).size == 0
+    assert episode_return(nothing, nowhere, 0).size == 0
+
+
+def test_nothing_in_nothing_out_with_a_tail():
+    nothing, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
+    assert reward_to_go(nothing, nowhere, 0.9, nothing).size == 0
+
+
+def test_penalties():
+    assert penalties(np.array([True, False, True]), 0.1).tolist() == [0.0, 0.1, 0.0]
