@@ -28,6 +28,7 @@ from common import Figures, Work, interleaved
 from ascribe import StepTable
 from ascribe.estimators import GiGPO
 from ascribe.groups.similar import similar
+from ascribe.steps.check import arrange
 
 THRESHOLD = 0.9
 EPSILON = 1e-6
@@ -136,7 +137,7 @@ def similarity(figures: Figures) -> None:
     """First fit over the rows of one group, with difflib and with Ascribe."""
     length = 12 if figures.quick else 50
     table = common.steps(1, lengths=(length, length))
-    arranged, values = table.arranged, table.state.values
+    arranged, values = arrange(table), table.state.values
     texts = list(values[arranged.state])
     fitted: dict[bool, tuple[list[int], Compared]] = {}
 

@@ -44,6 +44,7 @@ from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
 from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import arrange
 from ascribe.steps.returns import episode_return
 
 BETA = 0.5
@@ -180,19 +181,19 @@ def standardised(figures: Figures, seeds: int, tasks: int) -> None:
 
 def right_ones(table: StepTable) -> Bools:
     """Which trajectories of one of the audit's tables are right."""
-    steps = table.arranged
+    steps = arrange(table)
     return episode_return(steps.reward, steps.trajectory, steps.trajectory_count) > SUCCESS
 
 
 def states(table: StepTable) -> Groups:
     """Clusters of states of one of the audit's tables."""
-    steps = table.arranged
+    steps = arrange(table)
     return cluster(table.fingerprint[steps.rows], steps.group, RADIUS)
 
 
 def found_in(table: StepTable, groups: Groups, which: Which) -> Divergence:
     """Where the wrong trajectories of a table left the right ones."""
-    steps = table.arranged
+    steps = arrange(table)
     task = steps.group_of_trajectory
     return divergence(
         groups.labels, groups.count, steps.trajectory, right_ones(table), task, which=which
@@ -208,7 +209,7 @@ class Diverging:
 
     def __call__(self, table: StepTable) -> Credit:
         """Credit every row."""
-        steps, groups = table.arranged, states(table)
+        steps, groups = arrange(table), states(table)
         found = found_in(table, groups, self.which)
         values, reason = divergence_credit(found, groups.labels, groups.count, Norm("mean"))
         term = Term(
@@ -228,7 +229,7 @@ class Consistent:
 
     def __call__(self, table: StepTable) -> Credit:
         """Credit every row."""
-        steps, groups, right = table.arranged, states(table), right_ones(table)
+        steps, groups, right = arrange(table), states(table), right_ones(table)
         task, tasks = steps.group_of_trajectory, steps.group_count
         reward = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         tuples = draw_tuples(right, task, tasks, np.random.default_rng(0), size=8)
@@ -297,7 +298,7 @@ def harmful(world: str, which: Which, block: int) -> tuple[Bools, Bools]:
     random = np.random.default_rng([block, *world.encode()])
     tasks = WORLDS[world].tasks(QUICK.tasks * QUICK.batches, random)
     batch = rollouts(tasks, tasks.solve(QUICK.gamma), random, QUICK.conditions(world, 8))
-    steps = batch.table.arranged
+    steps = arrange(batch.table)
     harm = batch.advantage[steps.rows] < 0
     row = found_in(batch.table, states(batch.table), which).row
     return harm[row[row >= 0]], harm[(row >= 0)[steps.trajectory]]
@@ -309,7 +310,7 @@ def harmful(world: str, which: Which, block: int) -> tuple[Bools, Bools]:
 def speed(figures: Figures, rows: int) -> None:
     """Shaping and divergence on a large table, everything before the states' labels left out."""
     table = common.steps(round(rows / common.ROWS_OF_GROUP), texts=False)
-    steps = table.arranged
+    steps = arrange(table)
     task, tasks = steps.group_of_trajectory, steps.group_count
     reward = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
     right = reward > SUCCESS

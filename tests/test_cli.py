@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from ascribe import RECIPES, StepTable, __version__, assign, recipe
 from ascribe.cli import app, screen
+from ascribe.steps.check import arrange
 from ascribe.steps.files import SUFFIXES, read
 from tests.conftest import Row, good_rows, write_jsonl
 
@@ -478,7 +479,7 @@ def test_show_credited_file_without_trajectories(tmp_path: Path):
 def test_show_part_of_a_larger_table(tmp_path: Path):
     """The first trajectory that is there, not the first that ever was."""
     table = StepTable.from_dicts(good_rows())
-    part = table.arranged.rows[-4:]
+    part = arrange(table).rows[-4:]
     arrow = table.to_arrow().take(part)  # Arrow keeps the whole dictionary
     pq.write_table(arrow, tmp_path / "a.parquet")
     result = run("show", tmp_path / "a.parquet", "--recipe", "grpo", "--json")

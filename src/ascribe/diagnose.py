@@ -7,8 +7,8 @@ import numpy as np
 from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
-from ascribe.steps.check import penalty_only
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.check import Arranged, arrange, penalty_only
+from ascribe.steps.table import StepTable
 
 SIZES = (1, 2, 4, 8, 16, 32)
 """Upper ends of the bins of the histogram of group sizes; a last bin holds the larger ones."""
@@ -81,7 +81,7 @@ class Diagnosis:
 
 def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
     """Numbers about ``credit``, which a recipe computed for ``table``."""
-    steps = table.arranged
+    steps = arrange(table)
     rows = steps.rows
     advantage = credit.advantage[rows]
     size = {

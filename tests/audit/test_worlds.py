@@ -8,7 +8,7 @@ import pytest
 from ascribe.audit import WORLDS, Batch, Tasks
 from ascribe.audit.scores import policy_gradient
 from ascribe.estimators import GRPO, BiGPO, GiGPO
-from ascribe.steps.check import check
+from ascribe.steps.check import arrange, check
 from ascribe.steps.problems import Severity
 from tests.audit.batches import batch_of
 
@@ -43,7 +43,7 @@ def test_the_table_is_a_clean_one_in_canonical_order(name: str) -> None:
     _, batch = some(name)
     worst = check(batch.table, group_size=8).worst
     assert worst is None or worst < Severity.ERROR
-    np.testing.assert_array_equal(batch.table.arranged.rows, np.arange(len(batch.table)))
+    np.testing.assert_array_equal(arrange(batch.table).rows, np.arange(len(batch.table)))
     np.testing.assert_array_equal(batch.table.step, batch.step)
     np.testing.assert_allclose(np.linalg.norm(batch.table.fingerprint, axis=1), 1.0)
 

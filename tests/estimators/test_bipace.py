@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, recipe
+from ascribe.steps.check import arrange
 from tests import reference_bipace as reference
 from tests.strategies import step_tables
 
@@ -52,7 +53,7 @@ def test_step_term_equals_the_paper_from_end_to_end(form: str, table: StepTable,
     vectors = fingerprints(table, seed)
     estimator = recipe(f"bipace_{form}", radius=0.2, gamma=0.5, on_collapse="keep")
     credit = estimator(table, fingerprints=vectors)
-    steps = table.arranged
+    steps = arrange(table)
     for task in range(steps.group_count):
         rows = steps.rows[steps.group == task]
         unit = vectors[rows] / np.linalg.norm(vectors[rows], axis=1, keepdims=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable, diagnose, recipe
 from ascribe.estimators.scale import equalised
+from ascribe.steps.check import arrange
 from tests import reference
 from tests.strategies import STATES, TEXTS, padding_rows, recipes, step_tables
 
@@ -269,7 +270,7 @@ def test_rounding_is_not_blown_up() -> None:
 def test_the_factor_is_one_for_terms_of_one_size() -> None:
     table = rollout([1.0, 0.0], ["hall"] * 2, ["take", "look"])
     credit = recipe("gigpo")(table)
-    terms, factor = equalised(credit.terms, ["step"], credit.terms["episode"], table.arranged.rows)
+    terms, factor = equalised(credit.terms, ["step"], credit.terms["episode"], arrange(table).rows)
     assert factor == pytest.approx(1.0)
     assert terms["episode"] is credit.terms["episode"]
 

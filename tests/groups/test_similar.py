@@ -12,6 +12,7 @@ from ascribe import StepTable
 from ascribe.estimators import GiGPO
 from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
+from ascribe.steps.check import arrange
 from tests import reference
 from tests.strategies import TEXTS, step_tables
 
@@ -96,7 +97,7 @@ def test_agrees_with_difflib_where_the_measures_agree(states, threshold):
 @many
 @given(step_tables(states=TEXTS))
 def test_a_threshold_of_one_is_exact_grouping(table):
-    steps = table.arranged
+    steps = arrange(table)
     wanted = exact(steps.group, steps.state, table.state.values.size)
     got = similar(steps.group, steps.state, table.state.values, 1.0)
     assert got.labels.tolist() == wanted.labels.tolist()

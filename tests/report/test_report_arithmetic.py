@@ -11,6 +11,7 @@ from ascribe.estimators.credit import Reason
 from ascribe.report.arithmetic import Comparison, Form, comparisons
 from ascribe.report.crediting import Credited, credit_batches
 from ascribe.report.reading import Batch
+from ascribe.steps.check import arrange
 from tests.report.toys import batch, credited, sound
 from tests.strategies import recipes, step_tables
 
@@ -20,7 +21,7 @@ TOLD = ("grpo", "rloo", "dr_grpo", "reinforce_pp", "gigpo")
 
 def told(found: Credited, name: str, compared: Comparison) -> None:
     """Where a difference is told, the value is that difference over one spread per group."""
-    steps = found.table.arranged
+    steps = arrange(found.table)
     term = found.credit.terms[name]
     values, reason = term.values[steps.rows], term.reason[steps.rows]
     labels = term.labels[steps.rows]
@@ -59,7 +60,7 @@ def test_peers_are_told_as_they_were_compared(
     compared = comparisons(found)["step"]
     told(found, "step", compared)
     if normalise == "raw":
-        steps, term = table.arranged, found.credit.terms["step"]
+        steps, term = arrange(table), found.credit.terms["step"]
         given_ = term.reason[steps.rows] == Reason.CREDITED
         values = term.values[steps.rows][given_]
         np.testing.assert_allclose(compared.difference()[given_], values, rtol=1e-9, atol=1e-12)
@@ -99,7 +100,7 @@ def test_a_return_that_counts_as_it_is(preset: str) -> None:
     alone = compared.peers == 1
     assert alone.sum() == 6
     assert (compared.form == np.where(alone, Form.RAW, Form.MEAN)).all()
-    values = found.credit.terms["episode"].values[found.table.arranged.rows]
+    values = found.credit.terms["episode"].values[arrange(found.table).rows]
     np.testing.assert_array_equal(compared.difference()[alone], values[alone])
 
 

@@ -10,6 +10,7 @@ from ascribe.estimators import GiGPO, ReinforcePP
 from ascribe.report import reading
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches, said
+from ascribe.steps.check import arrange
 from ascribe.steps.files import read, write
 from tests.conftest import good_rows, write_jsonl
 from tests.report.toys import Row, batch, sound
@@ -33,7 +34,7 @@ def test_each_batch_is_credited_by_itself() -> None:
 def test_groups_of_two_batches_stay_apart() -> None:
     first, second = two_batches()
     found = credit_batches([batch(first, "a"), batch(second, "b")], GiGPO())
-    assert found.table.arranged.group_count == 7
+    assert arrange(found.table).group_count == 7
     assert found.table.group.texts()[0] == "a: task 0"
     labels = found.credit.terms["step"].labels
     assert set(labels[found.batch == 0]).isdisjoint(labels[found.batch == 1])

@@ -9,6 +9,7 @@ from ascribe import StepTable
 from ascribe.estimators import BiGPO
 from ascribe.report.sample import whole_groups
 from ascribe.report.states import partners, state_views
+from ascribe.steps.check import arrange
 from tests.report.toys import Row, credited, sound
 
 
@@ -103,7 +104,7 @@ def test_a_sample_is_whole_groups(most: int) -> None:
 def test_a_sample_lies_evenly() -> None:
     table = StepTable.from_dicts(sound(groups=64, size=2, length=2))
     rows = whole_groups(table, 32)
-    places = np.unique(table.arranged.group[np.isin(table.arranged.rows, rows)])
+    places = np.unique(arrange(table).group[np.isin(arrange(table).rows, rows)])
     assert places.tolist() == list(range(0, 64, 8))
 
 

@@ -10,7 +10,7 @@ from ascribe import Reason, Recipe, StepTable, assign, recipe
 from ascribe.report import Picture, picture
 from ascribe.report.arithmetic import Form, comparisons
 from ascribe.report.crediting import credit_batches
-from ascribe.steps.check import DropGroup
+from ascribe.steps.check import DropGroup, arrange
 from tests.conftest import write_jsonl
 from tests.report.test_report_arithmetic import told
 from tests.report.toys import Row, batch
@@ -156,7 +156,7 @@ def test_values_of_corrections_follow_from_what_is_told() -> None:
     found = credit_batches([batch(corrected())], recipe("ibpo"))
     compared = comparisons(found)["episode"]
     told(found, "episode", compared)
-    steps = found.table.arranged
+    steps = arrange(found.table)
     assert found.table.corrects is not None
     correction = found.table.corrects.codes[steps.rows] >= 0
     assert set(compared.peers[correction]) == {3}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, TableError, recipe
+from ascribe.steps.check import arrange
 from ascribe.steps.table import Coded
 from tests.conftest import Row, good_rows
 
@@ -67,7 +68,7 @@ def test_arranged_is_by_group_trajectory_and_step():
     order = list(range(len(rows)))
     Random(1).shuffle(order)
     table = StepTable.from_dicts([rows[number] for number in order])
-    arranged = table.arranged
+    arranged = arrange(table)
     placed = [rows[order[row]] for row in arranged.rows]
     assert placed == [row for row in rows if not row["padding"]]
     assert arranged.group_count == 3
@@ -95,7 +96,7 @@ def test_row_order_has_no_meaning(random: Random):
 
 def test_back_puts_values_where_they_came_from():
     table = StepTable.from_dicts(list(reversed(good_rows())))
-    arranged = table.arranged
+    arranged = arrange(table)
     back = arranged.back(arranged.reward, len(table), -1.0)
     due = [-1.0 if row["padding"] else row["reward"] for row in reversed(good_rows())]
     assert back.tolist() == due
@@ -124,7 +125,7 @@ def spoilt(**values: object) -> list[Row]:
 )
 def test_rows_without_a_right_answer_are_refused(rows: list[Row], kind: str):
     with pytest.raises(TableError, match=f"fatal {kind}"):
-        _ = StepTable.from_dicts(rows).arranged
+        arrange(StepTable.from_dicts(rows))
 
 
 def test_largest_reward_is_still_credited():

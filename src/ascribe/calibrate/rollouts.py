@@ -12,6 +12,7 @@ from ascribe.calibrate.scan import Features
 from ascribe.fingerprints.actor import Pooling, actor_layers
 from ascribe.fingerprints.capture import block_index, decoder_blocks
 from ascribe.steps.arrays import Ints, Objects
+from ascribe.steps.check import arrange
 from ascribe.steps.files import Rollouts
 
 LAYERS = 10
@@ -59,7 +60,7 @@ def audit(rollouts: Rollouts, text_column: str, most_rows: int | None = None) ->
         ValueError: if a column is missing or not filled, or a group has two families.
     """
     table = rollouts.table
-    steps = table.arranged
+    steps = arrange(table)
     if table.family is None:
         raise ValueError("there is no column family, and the probe is to tell families apart")
     family = table.family.codes[steps.rows]

@@ -10,8 +10,9 @@ import numpy as np
 from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.estimators.relative import Norm, Std, relative
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.returns import PenaltyTiming, episode_return, penalties
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.table import StepTable
 
 Truncation = Literal["end", "exclude"]
 """What a trajectory counts that a limit has cut.
@@ -152,14 +153,14 @@ class Recipe:
 
     def _broadcast(self, table: StepTable, values: Floats, reason: Codes8) -> Term:
         """A term that gives every step the value and the reason of its trajectory."""
-        steps = table.arranged
+        steps = arrange(table)
         return self._term(table, values[steps.trajectory], reason[steps.trajectory], steps.group)
 
     def _term(
         self, table: StepTable, values: Floats, reason: Codes8, labels: Ints, weight: float = 1.0
     ) -> Term:
         """A term in the table's row order; rows that were left out say so."""
-        steps = table.arranged
+        steps = arrange(table)
         out = self._out(steps)
         if out.any():
             values = np.where(out, 0.0, values)

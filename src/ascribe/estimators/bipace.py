@@ -17,6 +17,7 @@ from ascribe.groups.exact import exact
 from ascribe.groups.radius import Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
 SEARCH_GROUPS = 16
@@ -59,7 +60,7 @@ class BiGPO(TwoLevel):
     def _state_groups(
         self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
-        steps = table.arranged
+        steps = arrange(table)
         vectors = self._fingerprints(table, inputs.get("fingerprints"))
         taking_part = present(vectors) & ~self._out(steps)
         radius = float(inputs.get("radius", self.radius))
@@ -80,7 +81,7 @@ class BiGPO(TwoLevel):
 
     def _fingerprints(self, table: StepTable, given: FloatMatrix | None) -> FloatMatrix:
         """Unit fingerprints of the rows in canonical order; zeros where a row has none."""
-        steps = table.arranged
+        steps = arrange(table)
         if self.fingerprint == "identity":
             return identity(steps.group, steps.state, table.state.values.size)
         if self.fingerprint == "ngram":
@@ -132,7 +133,7 @@ class _BiPACE(BiGPO):
     def _step_values(
         self, table: StepTable, returns: Floats, groups: Groups, numbers: dict[str, float]
     ) -> tuple[Floats, Codes8]:
-        keys = action_keys(table.action.take(table.arranged.rows), KEY_FUNCTIONS[self.action_key])
+        keys = action_keys(table.action.take(arrange(table).rows), KEY_FUNCTIONS[self.action_key])
         norm = self._norm("std") if self.step_normalise == "std" else None
         given = (groups.labels, groups.count, keys.labels, keys.count)
         found = pace(returns, *given, form=self.form, norm=norm)

@@ -15,7 +15,8 @@ from ascribe.estimators.team.statistics import Statistics
 from ascribe.estimators.team.think_solve import STREAMS, think_solve
 from ascribe.estimators.team.voting import allocated
 from ascribe.steps.arrays import Floats, Ints
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.table import StepTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class CCPO(Recipe):
         return Shaping(**{name: getattr(self, name) for name in names})
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        steps = table.arranged
+        steps = arrange(table)
         agent, names, without = _team(table, steps)
         joint = self._episode_returns(steps)
         prompt, count = self._trajectory_groups(steps), steps.group_count

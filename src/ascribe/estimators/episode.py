@@ -8,12 +8,13 @@ import numpy as np
 from ascribe.estimators.base import Recipe, Standardising
 from ascribe.estimators.credit import Credit, Reason
 from ascribe.estimators.relative import Norm, relative
+from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
 
 def _group_relative(recipe: Recipe, table: StepTable, norm: Norm) -> Credit:
     """Returns of trajectories, each counted once, against their task group."""
-    term = recipe._broadcast(table, *recipe._against_group(table.arranged, norm))
+    term = recipe._broadcast(table, *recipe._against_group(arrange(table), norm))
     return Credit.of({"episode": term}, repr(recipe))
 
 
@@ -82,7 +83,7 @@ class ReinforcePP(Standardising):
     baseline: Literal["batch", "group"] = "batch"
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        steps = table.arranged
+        steps = arrange(table)
         returns, group = self._episode_returns(steps), self._trajectory_groups(steps)
         silent = np.zeros(group.size, dtype=np.bool_)
         why = np.zeros(group.size, dtype=np.int8)

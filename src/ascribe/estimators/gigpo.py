@@ -9,6 +9,7 @@ from ascribe.estimators.two_level import TwoLevel
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
+from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
 
@@ -52,7 +53,7 @@ class GiGPO(TwoLevel):
         table: StepTable,
         inputs: dict[str, Any],
     ) -> tuple[Groups, dict[str, float]]:
-        steps = table.arranged
+        steps = arrange(table)
         task = np.zeros_like(steps.group) if self.scope == "batch" else steps.group
         if self.grouping == "similar":
             # A trajectory that is left out must not be the link between two states.

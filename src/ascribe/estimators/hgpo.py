@@ -11,6 +11,7 @@ from ascribe.estimators.relative import Std, relative
 from ascribe.estimators.scale import TermScale, equalised
 from ascribe.groups.history import history
 from ascribe.steps.arrays import Codes8, Floats
+from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -53,7 +54,7 @@ class HGPO(Standardising):
     scale: TermScale = "paper"
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        steps = table.arranged
+        steps = arrange(table)
         late, out, norm = self._late_penalties(steps), self._out(steps), self._norm(self.normalise)
         returns = reward_to_go(self._rewards(steps), steps.trajectory, self.gamma) - late
         states = table.state.values.size

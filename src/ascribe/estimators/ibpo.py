@@ -23,8 +23,9 @@ from ascribe.estimators.credit import Credit, Reason
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.returns import episode_return
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.table import StepTable
 
 ANSWER, NOWHERE = -1, -2
 """What stands for the corrected trajectory where there is none, and where it takes no part."""
@@ -72,7 +73,7 @@ class IBPO(Recipe):
         return np.asarray(paid >= self.right - segments.ROUNDING * abs(self.right))
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        steps = table.arranged
+        steps = arrange(table)
         task = self._trajectory_groups(steps)
         paid = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         right = self.is_right(paid)
@@ -115,7 +116,7 @@ class IBPO(Recipe):
         self, table: StepTable, group: Ints, right: Bools, target: Ints
     ) -> tuple[Tuples, Signal]:
         """The tuple of each wrong answer, and what the comparison says of it."""
-        steps = table.arranged
+        steps = arrange(table)
         if self.compare == "consistency":
             tuples = every_tuple(right, group, steps.group_count)
             states = exact(steps.group, steps.state, table.state.values.size)

@@ -15,8 +15,9 @@ from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.returns import reward_to_go
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class SBC(Recipe):
     scale: TermScale = "paper"
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        steps = table.arranged
+        steps = arrange(table)
         groups, numbers = self._state_groups(table, inputs)
         keys = action_keys(table.action.take(steps.rows), KEY_FUNCTIONS[self.action_key])
         numbers["parse_rate"] = keys.parse_rate
@@ -134,7 +135,7 @@ class SBC(Recipe):
     def _state_groups(
         self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
-        steps = table.arranged
+        steps = arrange(table)
         if self.states == "exact":
             return exact(steps.group, steps.state, table.state.values.size), {}
         bigpo = BiGPO(

@@ -12,6 +12,7 @@ from ascribe.estimators.scale import TermScale, equalised
 from ascribe.estimators.step import Revisits, step_relative
 from ascribe.groups import Groups
 from ascribe.steps.arrays import Codes8, Floats
+from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -52,7 +53,7 @@ class TwoLevel(Standardising):
         }
         if self.scale == "equal":
             terms, numbers["scale_factor"] = equalised(
-                terms, ["step"], terms["episode"], table.arranged.rows
+                terms, ["step"], terms["episode"], arrange(table).rows
             )
         return Credit.of(terms, repr(self), numbers)
 
@@ -63,7 +64,7 @@ class TwoLevel(Standardising):
         raise NotImplementedError
 
     def _episode_term(self, table: StepTable) -> Term:
-        steps = table.arranged
+        steps = arrange(table)
         norm, alone = self._norm(self.normalise), Reason.GROUP_OF_ONE
         returns = self._episode_returns(steps)
         scores = returns[steps.trajectory] - self._late_penalties(steps)
@@ -80,7 +81,7 @@ class TwoLevel(Standardising):
         return self._term(table, values, reason, steps.group)
 
     def _step_term(self, table: StepTable, groups: Groups, numbers: dict[str, float]) -> Term:
-        steps = table.arranged
+        steps = arrange(table)
         returns = reward_to_go(self._rewards(steps), steps.trajectory, self.gamma)
         returns = returns - self._late_penalties(steps)
         members = Groups(
@@ -98,7 +99,7 @@ class TwoLevel(Standardising):
         numbers: dict[str, float],
     ) -> tuple[Floats, Codes8]:
         """Step advantage of each row in canonical order, and its reason."""
-        steps = table.arranged
+        steps = arrange(table)
         return step_relative(
             returns,
             groups.labels,

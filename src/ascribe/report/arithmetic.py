@@ -29,7 +29,8 @@ from ascribe.report.crediting import Credited
 from ascribe.report.states import keys_of, returns_of
 from ascribe.steps import segments
 from ascribe.steps.arrays import Codes8, Floats, Ints
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.table import StepTable
 
 
 class Form(IntEnum):
@@ -101,7 +102,7 @@ def beyond(recipe: Recipe) -> str:
 def comparisons(credited: Credited) -> dict[str, Comparison]:
     """The comparison of every term of a credit."""
     recipe, table = credited.recipe, credited.table
-    steps, keys = table.arranged, keys_of(recipe, table)
+    steps, keys = arrange(table), keys_of(recipe, table)
     found = {}
     for name, term in credited.credit.terms.items():
         labels = term.labels[steps.rows]
@@ -155,7 +156,7 @@ def _own(recipe: Recipe, steps: Arranged, labels: Ints) -> Comparison:
 
 def _episode(recipe: Recipe, table: StepTable, labels: Ints, batch: Ints) -> Comparison:
     """A trajectory's return against its task group, or against the batch."""
-    steps = table.arranged
+    steps = arrange(table)
     form, by_step = np.full(labels.size, Form.BLEND), False
     if isinstance(recipe, RLOO):
         form[:] = Form.OTHERS
@@ -179,7 +180,7 @@ def _episode(recipe: Recipe, table: StepTable, labels: Ints, batch: Ints) -> Com
 def _team(recipe: Recipe, table: StepTable, labels: Ints) -> Comparison:
     """What the agent added, ``R - R_without``, among the trajectories of its task."""
     assert table.without is not None
-    steps = table.arranged
+    steps = arrange(table)
     own = recipe._episode_returns(steps)[steps.trajectory] - table.without[steps.rows]
     own = np.where(labels < 0, 0.0, own)  # nothing was measured where a step only measures
     both, pairs = segments.pairs(labels, steps.trajectory, steps.trajectory_count)

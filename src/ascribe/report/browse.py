@@ -16,6 +16,7 @@ from ascribe.report.states import returns_of
 from ascribe.report.text import embedded, one_line, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
+from ascribe.steps.check import arrange
 
 MOST_STEPS = 10_000
 """Steps that the browser shows at most; of larger tables, whole groups, evenly spaced."""
@@ -31,7 +32,7 @@ Plain = dict[str, Any]
 
 def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
     """The data of the browser as plain values."""
-    table, steps = credited.table, credited.table.arranged
+    table, steps = credited.table, arrange(credited.table)
     rows = whole_groups(table, MOST_STEPS)
     place = np.full(len(table), -1, dtype=np.int64)
     place[steps.rows] = np.arange(steps.rows.size)
@@ -87,7 +88,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
 
 
 def _numbers(credited: Credited, places: Ints) -> dict[str, list[Any]]:
-    steps, credit = credited.table.arranged, credited.credit
+    steps, credit = arrange(credited.table), credited.credit
     rows = steps.rows[places]
     return {
         "step": steps.step[places].tolist(),
@@ -102,7 +103,7 @@ def _numbers(credited: Credited, places: Ints) -> dict[str, list[Any]]:
 def _term(
     credited: Credited, name: str, compared: Comparison, places: Ints
 ) -> dict[str, list[Any]]:
-    rows = credited.table.arranged.rows[places]
+    rows = arrange(credited.table).rows[places]
     term = credited.credit.terms[name]
     return {
         "value": _rounded(term.values[rows]),
@@ -119,7 +120,7 @@ def _term(
 
 def _states(credited: Credited, places: Ints) -> Ints:
     """State group of each place: the recipe's, or equal texts for a recipe without any."""
-    steps = credited.table.arranged
+    steps = arrange(credited.table)
     step = credited.credit.terms.get("step")
     if step is not None:
         return step.labels[steps.rows[places]]
@@ -136,7 +137,7 @@ def _renamed(labels: Ints) -> list[int]:
 
 
 def _trajectories(credited: Credited, places: Ints) -> list[Plain]:
-    table, steps = credited.table, credited.table.arranged
+    table, steps = credited.table, arrange(credited.table)
     found = []
     for part in _runs(steps.trajectory[places]):
         inside = places[part]
@@ -174,7 +175,7 @@ def _telling(groups: Sequence[Plain]) -> int:
 
 def _scale(credited: Credited) -> float:
     """The size of an advantage that gets the strongest colour: 95 % of the credited are smaller."""
-    rows = credited.table.arranged.rows
+    rows = arrange(credited.table).rows
     size = np.abs(credited.credit.advantage[rows])
     size = size[size > 0]
     return float(f"{np.quantile(size, 0.95):.4g}") if size.size else 1.0

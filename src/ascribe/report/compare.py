@@ -11,6 +11,7 @@ from ascribe.report.states import keys_of
 from ascribe.report.text import one_line, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
+from ascribe.steps.check import arrange
 
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50
@@ -83,7 +84,7 @@ class Comparison:
 
 def two_recipes(one: Credited, other: Credited) -> Comparison:
     """The same steps under two recipes. Credits are compared in units of their own size."""
-    table, steps = one.table, one.table.arranged
+    table, steps = one.table, arrange(one.table)
     rows = steps.rows
     first, second = one.credit.advantage[rows], other.credit.advantage[rows]
 
@@ -109,7 +110,7 @@ def over_time(credited: Credited) -> Comparison | None:
     batches = len(credited.names)
     if batches < 2:
         return None
-    table, steps = credited.table, credited.table.arranged
+    table, steps = credited.table, arrange(credited.table)
     keys = keys_of(credited.recipe, table)
     pair, count = segments.pairs(steps.state, keys.labels, keys.count)
     late = credited.batch[steps.rows] >= batches // 2

@@ -15,7 +15,7 @@ from ascribe.report.states import StateView, state_views
 from ascribe.rollout.summary import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import Report, first_names, penalty_only
+from ascribe.steps.check import Report, arrange, first_names, penalty_only
 from ascribe.steps.problems import Kind, Problem
 from ascribe.steps.returns import penalties
 from ascribe.steps.table import StepTable
@@ -244,7 +244,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
 
 
 def _episodes(credited: Credited, family: Ints) -> Episodes:
-    steps, count = credited.table.arranged, credited.table.arranged.trajectory_count
+    steps, count = arrange(credited.table), arrange(credited.table).trajectory_count
     returns = segments.total(steps.reward, steps.trajectory, count)
     won = returns > 0
     if credited.won is not None:
@@ -268,7 +268,7 @@ def _episodes(credited: Credited, family: Ints) -> Episodes:
 
 def _answers(credited: Credited) -> Bools:
     """Trajectories that answer their task. In a batch of corrections alone, all count."""
-    steps, corrects = credited.table.arranged, credited.table.corrects
+    steps, corrects = arrange(credited.table), credited.table.corrects
     if corrects is None:
         return np.ones(steps.trajectory_count, dtype=np.bool_)
     first = steps.rows[steps.starts]
@@ -279,7 +279,7 @@ def _answers(credited: Credited) -> Bools:
 
 def _families(table: StepTable) -> tuple[list[str], Ints]:
     """Names of families, largest first, and the family of each trajectory."""
-    steps = table.arranged
+    steps = arrange(table)
     if table.family is None:
         return [UNKNOWN], np.zeros(steps.trajectory_count, dtype=np.int64)
     first = table.family.codes[steps.rows[steps.starts]]
@@ -299,7 +299,7 @@ def _families(table: StepTable) -> tuple[list[str], Ints]:
 
 
 def _by_family(table: StepTable, episodes: Episodes, names: Sequence[str]) -> tuple[Family, ...]:
-    steps = table.arranged
+    steps = arrange(table)
     found = []
     for number, name in enumerate(names):
         chosen = episodes.answer & (episodes.family == number)
@@ -329,7 +329,7 @@ def _family(name: str, steps: Any, episodes: Episodes, chosen: Bools) -> Family:
 
 
 def _by_batch(credited: Credited, episodes: Episodes) -> tuple[IterationNumbers, ...]:
-    steps = credited.table.arranged
+    steps = arrange(credited.table)
     found = []
     batch_of = credited.batch[steps.rows[steps.starts]]
     for number, (name, seen) in enumerate(zip(credited.names, credited.diagnoses, strict=True)):
@@ -360,7 +360,7 @@ def _equal_groups(steps: Any, episodes: Episodes, chosen: Bools) -> float:
 def _outcomes(
     table: StepTable, episodes: Episodes, names: Sequence[str], kind: Ints
 ) -> tuple[Outcome, ...]:
-    steps = table.arranged
+    steps = arrange(table)
     tasks = _tasks(table, episodes)
     family = episodes.family[segments.first_rows(steps.group_of_trajectory, steps.group_count)]
     labels = (*OUTCOMES, ONE)
@@ -377,14 +377,14 @@ def _outcomes(
 
 def _tasks(table: StepTable, episodes: Episodes) -> Bools:
     """Groups that hold an answer to their task, not corrections alone."""
-    steps = table.arranged
+    steps = arrange(table)
     group = np.where(episodes.answer, steps.group_of_trajectory, -1)
     return segments.size(group, steps.group_count) > 0
 
 
 def outcome_of_groups(table: StepTable, episodes: Episodes) -> Ints:
     """Place in ``OUTCOMES`` (or one more: one trajectory) of each task group."""
-    steps = table.arranged
+    steps = arrange(table)
     group, count = steps.group_of_trajectory, steps.group_count
     size = segments.size(group, count)
     won = segments.mean(episodes.won.astype(np.float64), group, count)
@@ -414,7 +414,7 @@ def _as_compared(report: Report, table: StepTable, episodes: Episodes, kind: Int
 
 def _groups_problem(table: StepTable, kind: Kind, said: str, which: Bools) -> list[Problem]:
     """A problem of the groups ``which``; none if there are none. Rows are those of the table."""
-    steps = table.arranged
+    steps = arrange(table)
     rows = np.sort(steps.rows[which[steps.group]])
     codes = np.unique(table.group.codes[rows])
     if not codes.size:
@@ -458,7 +458,7 @@ def _longest_quarter(episodes: Episodes) -> float:
 
 
 def _reasons(credited: Credited) -> tuple[ReasonCount, ...]:
-    rows = credited.table.arranged.rows
+    rows = arrange(credited.table).rows
     found = []
     for name, term in credited.credit.terms.items():
         counted = np.bincount(term.reason[rows], minlength=len(Reason))
@@ -473,7 +473,7 @@ def _reasons(credited: Credited) -> tuple[ReasonCount, ...]:
 
 
 def _equal_steps(table: StepTable, term: Term, kind: Ints) -> dict[str, int]:
-    steps = table.arranged
+    steps = arrange(table)
     silent = term.reason[steps.rows] == Reason.ZERO_VARIANCE
     labels = (*OUTCOMES, ONE)
     counted = np.bincount(kind[steps.group[silent]], minlength=len(labels))
@@ -485,12 +485,12 @@ def _blank(table: StepTable) -> int:
         np.append([not str(text).strip() for text in column.values], True).astype(np.bool_)
         for column in (table.state, table.action)
     ]
-    steps = table.arranged
+    steps = arrange(table)
     return int((empty[0][steps.state] & empty[1][steps.action]).sum())
 
 
 def _collapsed(table: StepTable, labels: Ints | None) -> float:
-    steps = table.arranged
+    steps = arrange(table)
     if labels is None:
         states = exact(steps.group, steps.state, table.state.values.size).labels
     else:
@@ -507,7 +507,7 @@ def _collapsed(table: StepTable, labels: Ints | None) -> float:
 def _trained_differently(credited: Credited) -> float | None:
     if credited.trained is None:
         return None
-    rows = credited.table.arranged.rows
+    rows = arrange(credited.table).rows
     same = np.isclose(credited.trained[rows], credited.credit.advantage[rows], 1e-3, 1e-4)
     return float(1.0 - same.mean())
 

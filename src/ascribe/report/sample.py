@@ -4,6 +4,7 @@ import numpy as np
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
+from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
 
@@ -13,7 +14,7 @@ def whole_groups(table: StepTable, most: int) -> Ints:
     All rows that take part if there are no more than that. If even one group is too large, as many
     of its trajectories as fit, and always one. Rows are in canonical order.
     """
-    steps = table.arranged
+    steps = arrange(table)
     if steps.rows.size <= most:
         return steps.rows
     size = segments.size(steps.group, steps.group_count)
@@ -28,7 +29,7 @@ def whole_groups(table: StepTable, most: int) -> Ints:
 
 
 def _trajectories(table: StepTable, group: int, most: int) -> Ints:
-    steps = table.arranged
+    steps = arrange(table)
     inside = np.flatnonzero(steps.group == group)
     length = segments.size(steps.trajectory[inside] - steps.trajectory[inside[0]], 1)
     kept = max(int((np.cumsum(length) <= most).sum()), 1)

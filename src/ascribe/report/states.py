@@ -15,8 +15,9 @@ from ascribe.groups.exact import exact
 from ascribe.report.sample import whole_groups
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.returns import reward_to_go
-from ascribe.steps.table import Arranged, StepTable
+from ascribe.steps.table import StepTable
 
 CLUSTERED = "clustered"
 CLUSTERED_STEPS = 10_000
@@ -65,7 +66,7 @@ def returns_of(recipe: Recipe, steps: Arranged) -> Floats:
 def keys_of(recipe: Recipe, table: StepTable) -> ActionKeys:
     """The action of each step in canonical order, told apart as the recipe does, else by tag."""
     key = KEY_FUNCTIONS[getattr(recipe, "action_key", "tag")]
-    return action_keys(table.action.take(table.arranged.rows), key)
+    return action_keys(table.action.take(arrange(table).rows), key)
 
 
 def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[StateView]:
@@ -79,7 +80,7 @@ def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[S
     clusters = hasattr(recipe, "radius") and getattr(recipe, "states", "cluster") == "cluster"
     if clusters and labels is not None:
         count = int(labels.max(initial=-1)) + 1
-        found = Groups(labels[table.arranged.rows], count, recipe.name)
+        found = Groups(labels[arrange(table).rows], count, recipe.name)
         return _views(table, recipe, {"exact": _exact(table), CLUSTERED: found})
     table = table.take(whole_groups(table, CLUSTERED_STEPS))
     # Only states that the sample has get a fingerprint.
@@ -90,13 +91,13 @@ def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[S
 
 
 def _exact(table: StepTable) -> Groups:
-    steps = table.arranged
+    steps = arrange(table)
     return exact(steps.group, steps.state, table.state.values.size)
 
 
 def _views(table: StepTable, recipe: Recipe, ways: Mapping[str, Groups]) -> list[StateView]:
-    keys, returns = keys_of(recipe, table), returns_of(recipe, table.arranged)
-    return [_view(name, table.arranged, groups, keys, returns) for name, groups in ways.items()]
+    keys, returns = keys_of(recipe, table), returns_of(recipe, arrange(table))
+    return [_view(name, arrange(table), groups, keys, returns) for name, groups in ways.items()]
 
 
 def _view(

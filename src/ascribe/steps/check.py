@@ -7,15 +7,125 @@ the list into the rows to go on with; what it leaves out is counted and named.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.problems import Kind, Problem, Severity, TableError
 from ascribe.steps.returns import episode_return
-from ascribe.steps.table import LARGEST_REWARD, MISSING_STEP, Coded, StepTable
+from ascribe.steps.table import MISSING_STEP, Coded, StepTable
+
+LARGEST_REWARD = 1e100
+"""Beyond this, squares summed over a large table could overflow."""
+
+_ARRANGED: WeakKeyDictionary[StepTable, "Arranged"] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Arranged:
+    """The rows that take part (no padding), ordered by group, trajectory and step.
+
+    All arrays but the last three have one entry per place. Labels of groups and trajectories run
+    from 0 without gaps, in the order of their names; trajectories are contiguous.
+    """
+
+    rows: Ints
+    """Row of the table at each place."""
+    group: Ints
+    trajectory: Ints
+    step: Ints
+    state: Ints
+    action: Ints
+    reward: Floats
+    valid: Bools
+    truncated: Bools
+    """Whether the row's trajectory was cut by a limit."""
+    starts: Ints
+    """First place of each trajectory."""
+    group_of_trajectory: Ints
+    group_count: int
+
+    @property
+    def trajectory_count(self) -> int:
+        """How many trajectories take part."""
+        return int(self.starts.size)
+
+    def back(self, values: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
+        """``values`` per place put back in the table's row order; ``fill`` elsewhere."""
+        out = np.full(size, fill, dtype=values.dtype)
+        out[self.rows] = values
+        return out
+
+
+def arrange(table: StepTable) -> Arranged:
+    """The rows that take part, in canonical order; computed once for each table.
+
+    A step's place follows from its trajectory and its number, so this needs no sort of the rows,
+    and a table with missing or repeated steps is noticed on the way.
+
+    Raises:
+        TableError: with the fatal problems of a table whose rows cannot be put in order.
+    """
+    arranged = _ARRANGED.get(table) or _arrange(table)
+    if arranged is None:
+        raise TableError(p for p in check(table).problems if p.severity is Severity.FATAL)
+    _ARRANGED[table] = arranged
+    return arranged
+
+
+def _arrange(table: StepTable) -> Arranged | None:
+    """The canonical arrangement, or None if the table has a fatal problem."""
+    real = slice(None) if table.padding is None else np.flatnonzero(~table.padding)
+    group, trajectory = table.group.codes[real], table.trajectory.codes[real]
+    step, reward = table.step[real], table.reward[real]
+    if group.size == 0 or group.min() < 0 or trajectory.min() < 0:
+        return None
+    if not np.abs(reward).max() <= LARGEST_REWARD:  # also false for NaN
+        return None
+
+    length = np.bincount(trajectory, minlength=table.trajectory.values.size)
+    owner = np.zeros(length.size, dtype=np.int64)
+    owner[trajectory] = group
+    if step.min() < 0 or (step >= length[trajectory]).any() or (owner[trajectory] != group).any():
+        return None
+
+    present = np.flatnonzero(length)
+    present = present[np.argsort(owner[present], kind="stable")]
+    starts = np.cumsum(length[present]) - length[present]
+    start_of = np.zeros(length.size, dtype=np.int64)
+    start_of[present] = starts
+    at = np.full(group.size, -1, dtype=np.int64)
+    at[start_of[trajectory] + step] = np.arange(group.size)
+    if at.min() < 0:  # two rows wanted one place
+        return None
+
+    last = at[np.append(starts[1:], at.size) - 1]
+    truncated = table.flag("truncated", default=False)[real]
+    ended = truncated | table.flag("terminated", default=False)[real]
+    if np.count_nonzero(ended) != np.count_nonzero(ended[last]):  # one goes on after its end
+        return None
+
+    groups, group_of_trajectory = np.unique(owner[present], return_inverse=True)
+    label = np.repeat(np.arange(present.size), length[present])
+    rows = at if isinstance(real, slice) else real[at]
+    return Arranged(
+        rows=rows,
+        group=group_of_trajectory[label],
+        trajectory=label,
+        step=np.arange(at.size) - starts[label],
+        state=table.state.codes[rows],
+        action=table.action.codes[rows],
+        reward=reward[at],
+        valid=table.flag("valid", default=True)[rows],
+        truncated=truncated[last][label],
+        starts=starts,
+        group_of_trajectory=group_of_trajectory,
+        group_count=int(groups.size),
+    )
 
 
 @dataclass(frozen=True)
@@ -325,7 +435,7 @@ class _Finder:
     def _groups(self) -> None:
         """What groups can teach; only for tables whose rows say which decision they are."""
         table = self.table
-        arranged = table.arranged
+        arranged = arrange(table)
         group_of, groups = arranged.group_of_trajectory, arranged.group_count
         size = np.bincount(group_of, minlength=groups)
         place_of_name = arranged.rows[arranged.starts]
@@ -367,7 +477,7 @@ class _Finder:
         self._across(labels, count)
 
     def _across(self, labels: Ints, count: int) -> None:
-        arranged = self.table.arranged
+        arranged = arrange(self.table)
         states = arranged.state[segments.first_rows(labels, count)]
         shared = np.bincount(states, minlength=self.table.state.values.size + 1) > 1
         rows = arranged.rows[(arranged.state >= 0) & shared[arranged.state]]

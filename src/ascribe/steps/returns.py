@@ -1,6 +1,6 @@
 """Rewards to returns: episode return, discounted reward-to-go, penalties, truncation.
 
-All functions take rows in the canonical order of ``StepTable.arranged``: trajectories contiguous,
+All functions take rows in the canonical order of ``arrange``: trajectories contiguous,
 steps rising.
 """
 

@@ -3,7 +3,7 @@
 A label is an integer from 0 to ``count - 1``; the label -1 marks a row that takes no part. Every
 function visits each row a constant number of times, so cost is linear in rows whatever the number
 of segments. Sums are taken in the order of the rows: callers that want the same bits for every
-row order pass rows in a canonical order (see ``StepTable.arranged``).
+row order pass rows in a canonical order (see ``arrange``).
 """
 
 import numpy as np

@@ -1,13 +1,11 @@
 """``StepTable``: one row per decision; the only shape data has inside the house.
 
-Row order carries no meaning. ``StepTable.arranged`` gives the rows that take part in the one
-canonical order (group, trajectory, step), which every estimator works in, so that the same rows in
-another order give the same bits.
+Row order carries no meaning: estimators work on ``ascribe.steps.check.arrange(table)``, the rows in
+one canonical order, so that the same rows in another order give the same bits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
 
 MISSING_STEP = int(np.iinfo(np.int64).min)
 """Stands in ``StepTable.step`` for a step number that was not given."""
-
-LARGEST_REWARD = 1e100
-"""Beyond this, squares summed over a large table could overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,42 +71,6 @@ class Coded:
 
     def __len__(self) -> int:
         return int(self.codes.size)
-
-
-@dataclass(frozen=True, eq=False)
-class Arranged:
-    """The rows that take part (no padding), ordered by group, trajectory and step.
-
-    All arrays but the last three have one entry per place. Labels of groups and trajectories run
-    from 0 without gaps, in the order of their names; trajectories are contiguous.
-    """
-
-    rows: Ints
-    """Row of the table at each place."""
-    group: Ints
-    trajectory: Ints
-    step: Ints
-    state: Ints
-    action: Ints
-    reward: Floats
-    valid: Bools
-    truncated: Bools
-    """Whether the row's trajectory was cut by a limit."""
-    starts: Ints
-    """First place of each trajectory."""
-    group_of_trajectory: Ints
-    group_count: int
-
-    @property
-    def trajectory_count(self) -> int:
-        """How many trajectories take part."""
-        return int(self.starts.size)
-
-    def back(self, values: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
-        """``values`` per place put back in the table's row order; ``fill`` elsewhere."""
-        out = np.full(size, fill, dtype=values.dtype)
-        out[self.rows] = values
-        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,24 +146,6 @@ class StepTable:
         column: Bools | None = getattr(self, name)
         return np.full(len(self), default) if column is None else column
 
-    @cached_property
-    def arranged(self) -> Arranged:
-        """The rows that take part, in canonical order.
-
-        A step's place follows from its trajectory and its number, so this needs no sort of the
-        rows, and a table with missing or doubled steps shows itself on the way.
-
-        Raises:
-            TableError: if the rows leave no right answer (see ``problems.Kind``, fatal ones).
-        """
-        arranged = _arrange(self)
-        if arranged is None:
-            from ascribe.steps.check import check
-            from ascribe.steps.problems import Severity, TableError
-
-            raise TableError(p for p in check(self).problems if p.severity is Severity.FATAL)
-        return arranged
-
     # Ways in.
 
     @staticmethod
@@ -257,54 +198,3 @@ class StepTable:
         from ascribe.steps.files import write
 
         write(self.to_arrow(), path)
-
-
-def _arrange(table: StepTable) -> Arranged | None:
-    """The canonical arrangement, or None if the table has a fatal problem."""
-    real = slice(None) if table.padding is None else np.flatnonzero(~table.padding)
-    group, trajectory = table.group.codes[real], table.trajectory.codes[real]
-    step, reward = table.step[real], table.reward[real]
-    if group.size == 0 or group.min() < 0 or trajectory.min() < 0:
-        return None
-    if not np.abs(reward).max() <= LARGEST_REWARD:  # also false for NaN
-        return None
-
-    length = np.bincount(trajectory, minlength=table.trajectory.values.size)
-    owner = np.zeros(length.size, dtype=np.int64)
-    owner[trajectory] = group
-    if step.min() < 0 or (step >= length[trajectory]).any() or (owner[trajectory] != group).any():
-        return None
-
-    present = np.flatnonzero(length)
-    present = present[np.argsort(owner[present], kind="stable")]
-    starts = np.cumsum(length[present]) - length[present]
-    start_of = np.zeros(length.size, dtype=np.int64)
-    start_of[present] = starts
-    at = np.full(group.size, -1, dtype=np.int64)
-    at[start_of[trajectory] + step] = np.arange(group.size)
-    if at.min() < 0:  # two rows wanted one place
-        return None
-
-    last = at[np.append(starts[1:], at.size) - 1]
-    truncated = table.flag("truncated", default=False)[real]
-    ended = truncated | table.flag("terminated", default=False)[real]
-    if np.count_nonzero(ended) != np.count_nonzero(ended[last]):  # one goes on after its end
-        return None
-
-    groups, group_of_trajectory = np.unique(owner[present], return_inverse=True)
-    label = np.repeat(np.arange(present.size), length[present])
-    rows = at if isinstance(real, slice) else real[at]
-    return Arranged(
-        rows=rows,
-        group=group_of_trajectory[label],
-        trajectory=label,
-        step=np.arange(at.size) - starts[label],
-        state=table.state.codes[rows],
-        action=table.action.codes[rows],
-        reward=reward[at],
-        valid=table.flag("valid", default=True)[rows],
-        truncated=truncated[last][label],
-        starts=starts,
-        group_of_trajectory=group_of_trajectory,
-        group_count=int(groups.size),
-    )
