@@ -36,7 +36,7 @@ from typing import Any
 import common
 import numpy as np
 
-from ascribe.envs import ENVIRONMENTS, Environment, MissingExtra, make
+from ascribe.envs import ENVIRONMENTS, Environment, MissingExtraError, make
 from ascribe.rollout.pools import (
     Begin,
     EnvironmentSpec,
@@ -238,7 +238,7 @@ def speeds(figures: common.Figures, folder: Path) -> None:
     for name in ENVIRONMENTS:
         try:
             environment = make(name, **options.get(name, {}))
-        except MissingExtra as missing:
+        except MissingExtraError as missing:
             say(f"{name} is not measured: {missing}")
             continue
         with closing(environment):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ascribe.envs import EpisodeOver, Info, Outcome
+from ascribe.envs import EpisodeOverError, Info, Outcome
 from ascribe.envs.adapters.agentgym import AgentGymEnvironment, AgentGymServer
 from ascribe.envs.adapters.remote import RemoteError, post
 from ascribe.envs.contract import check_environment
@@ -120,7 +120,7 @@ def test_closing_is_harmless(server: AgentGymServer) -> None:
     env.reset(seed=0)
     env.close()
     env.close()
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         env.step("left")
     env.reset(seed=0)
 

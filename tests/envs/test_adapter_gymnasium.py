@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ascribe.envs import Branching, EpisodeOver, branching
+from ascribe.envs import Branching, EpisodeOverError, branching
 from ascribe.envs.adapters.gymnasium import GymnasiumEnvironment
 from ascribe.envs.contract import check_environment
 from ascribe.envs.faults import Fault
@@ -81,7 +81,7 @@ def test_the_way_to_the_gift_is_won() -> None:
     assert info["won"] is True
     assert info["admissible_actions"] == []
     assert info["state"] == "You stand on field 15 of 16."
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         env.step("left")
     env.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ascribe.envs import EpisodeOver, MissingExtra
+from ascribe.envs import EpisodeOverError, MissingExtraError
 from ascribe.envs.adapters import ADAPTERS
 from ascribe.envs.adapters.wrapped import LONGEST_ACTION, Told, WrappedEnvironment
 from ascribe.envs.contract import check_environment
@@ -76,7 +76,7 @@ def test_the_limit_counts_what_is_not_understood() -> None:
     env = Repeat()
     env.reset(seed=0)
     assert [env.step("hum")[3] for _ in range(4)] == [False, False, False, True]
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         env.step("hum")
 
 
@@ -112,7 +112,7 @@ def test_a_package_that_is_not_there_is_named(name: str, monkeypatch: pytest.Mon
         monkeypatch.setitem(sys.modules, loaded, None)
     module, kind = ADAPTERS[name].split(":")
     first, others = ARGUMENTS[name]
-    with pytest.raises(MissingExtra, match=rf"pip install 'ascribe\[{name}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install 'ascribe\[{name}\]'"):
         getattr(import_module(module), kind)(first, horizon=3, **others).reset(seed=0)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ascribe.envs.alfworld import FAMILIES, AlfWorld, BadGame, find_games, generate_games
+from ascribe.envs.alfworld import FAMILIES, AlfWorld, GameFileError, find_games, generate_games
 from ascribe.envs.alfworld.games import Game
 from ascribe.envs.alfworld.generate import make_games
 from ascribe.envs.base import TextEnvironment
@@ -185,7 +185,7 @@ def test_the_expert_needs_the_parameters_of_the_game(folder: Path, tmp_path: Pat
     copy.parent.mkdir(parents=True)
     copy.write_bytes(game.read_bytes())
     AlfWorld(games=tmp_path).reset(seed=0)
-    with pytest.raises(BadGame, match=r"traj_data\.json"):
+    with pytest.raises(GameFileError, match=r"traj_data\.json"):
         AlfWorld(games=tmp_path, expert=True).reset(seed=0)
 
 
@@ -354,7 +354,7 @@ def test_a_game_file_that_carries_code_is_refused(folder: Path, tmp_path: Path, 
     grammar = source.read().grammar.replace("You close the {r.name}.", f"You {{{code}}} it.")
     assert grammar != source.read().grammar
     environment = AlfWorld(games=write_game(tmp_path, source, grammar=grammar))
-    with pytest.raises(BadGame, match=r"holds code|cannot load"):
+    with pytest.raises(GameFileError, match=r"holds code|cannot load"):
         environment.reset(seed=0)
     environment.close()
 
@@ -364,7 +364,7 @@ def test_a_game_file_that_carries_code_is_refused(folder: Path, tmp_path: Path, 
 def test_a_broken_game_file_is_refused(folder: Path, tmp_path: Path, key: str, text: str) -> None:
     source = find_games(folder)[0]
     environment = AlfWorld(games=write_game(tmp_path, source, **{key: text}))
-    with pytest.raises(BadGame, match=r"game\.tw-pddl"):
+    with pytest.raises(GameFileError, match=r"game\.tw-pddl"):
         environment.reset(seed=0)
     environment.close()
 
@@ -379,7 +379,7 @@ def test_an_episode_goes_on_where_it_was_after_a_reset_that_failed(
     environment.reset(seed=0, options={"task": 0})
     go, *_ = walkthrough(source)
     *_, before = environment.step(go)
-    with pytest.raises(BadGame):
+    with pytest.raises(GameFileError):
         environment.reset(seed=0, options={"task": 1})
     assert environment.step("look")[4]["state"] == before["state"]
     environment.close()

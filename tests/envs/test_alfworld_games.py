@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ascribe.envs import MissingExtra, make
-from ascribe.envs.alfworld import FAMILIES, BadGame, Game, cache_folder, find_games
+from ascribe.envs import MissingExtraError, make
+from ascribe.envs.alfworld import FAMILIES, Game, GameFileError, cache_folder, find_games
 from ascribe.envs.alfworld.expressions import evaluate, parse
 from ascribe.envs.alfworld.games import chosen_families
 
@@ -82,14 +82,14 @@ def test_a_game_knows_whether_it_was_generated(tmp_path: Path) -> None:
 def test_a_file_that_is_no_game_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "game.tw-pddl"
     path.write_text(content)
-    with pytest.raises(BadGame, match=r"game\.tw-pddl"):
+    with pytest.raises(GameFileError, match=r"game\.tw-pddl"):
         Game(path, FAMILIES[0]).read()
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "game.tw-pddl"
     path.write_bytes(b"\xff\xfe{}")
-    with pytest.raises(BadGame, match="cannot be read"):
+    with pytest.raises(GameFileError, match="cannot be read"):
         Game(path, FAMILIES[0]).read()
 
 
@@ -134,12 +134,12 @@ def test_expressions_of_a_grammar_say_what_python_would(expression: str, says: s
     ],
 )
 def test_code_in_a_grammar_is_refused(code: str) -> None:
-    with pytest.raises(BadGame, match="holds code"):
+    with pytest.raises(GameFileError, match="holds code"):
         parse(code)
 
 
 def test_an_expression_about_something_that_is_not_there() -> None:
-    with pytest.raises(BadGame, match="names 'x'"):
+    with pytest.raises(GameFileError, match="names 'x'"):
         evaluate(parse("x.name"), {})
 
 
@@ -157,7 +157,7 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, package, None)
     for name in ("engine", "speed"):
         monkeypatch.delitem(sys.modules, f"ascribe.envs.alfworld.{name}", raising=False)
-    with pytest.raises(MissingExtra, match=r"ascribe\[alfworld\]") as caught:
+    with pytest.raises(MissingExtraError, match=r"ascribe\[alfworld\]") as caught:
         make("alfworld")
     assert caught.value.extra == "alfworld"
 

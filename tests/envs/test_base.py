@@ -8,9 +8,9 @@ from ascribe.envs import (
     INFO_KEYS,
     Branching,
     Environment,
-    EpisodeOver,
-    MissingExtra,
-    NotReproducible,
+    EpisodeOverError,
+    MissingExtraError,
+    NotReproducibleError,
     Replayed,
     branching,
     make,
@@ -80,7 +80,7 @@ def test_the_horizon_truncates_once() -> None:
     env.reset(seed=0)
     ends = [env.step("sing")[2:4] for _ in range(3)]
     assert ends == [(False, False), (False, False), (False, True)]
-    with pytest.raises(EpisodeOver, match="reset"):
+    with pytest.raises(EpisodeOverError, match="reset"):
         env.step("left")
 
 
@@ -93,7 +93,7 @@ def test_an_end_on_the_last_step_is_no_truncation() -> None:
 
 
 def test_a_step_before_reset_is_refused() -> None:
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         Corridor().step("left")
 
 
@@ -164,7 +164,7 @@ def test_replay_notices_an_environment_that_is_not_reproducible() -> None:
     env.reset(seed=1)
     env.step("a")
     moment = env.snapshot()
-    with pytest.raises(NotReproducible, match="1 actions"):
+    with pytest.raises(NotReproducibleError, match="1 actions"):
         env.restore(moment)
     env.close()
     assert env.environment.count == -1
@@ -185,6 +185,6 @@ def test_make_names_what_there_is() -> None:
 
 
 def test_a_missing_extra_says_what_to_do() -> None:
-    assert str(MissingExtra("minecraft-data", "textcraft")) == (
+    assert str(MissingExtraError("minecraft-data", "textcraft")) == (
         "minecraft-data is not installed; run: pip install 'ascribe[textcraft]'"
     )

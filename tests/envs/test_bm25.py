@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("snowballstemmer", reason="needs the extra search_qa")
 
-from ascribe.envs import MissingExtra
+from ascribe.envs import MissingExtraError
 from ascribe.envs.bm25 import BM25, LONGEST_QUERY, stem, words
 
 VOCABULARY = ["red", "shirts", "cotton", "the", "running", "shoes", "of", "wool", "hat"]
@@ -135,5 +135,5 @@ def test_threads_can_share_an_index():
 def test_without_the_stemmer_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
     stem.cache_clear()
-    with pytest.raises(MissingExtra, match=r"ascribe\[search_qa\]"):
+    with pytest.raises(MissingExtraError, match=r"ascribe\[search_qa\]"):
         BM25(["red"])

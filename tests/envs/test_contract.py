@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.envs import INFO_KEYS, Environment, EpisodeOver, Info, Outcome, Start, make
+from ascribe.envs import INFO_KEYS, Environment, EpisodeOverError, Info, Outcome, Start, make
 from ascribe.envs.contract import HOSTILE, check_environment
 from ascribe.envs.faults import Fault, Finding, Report
 from ascribe.steps.problems import Severity
@@ -591,7 +591,7 @@ def test_a_factory_by_path_is_checked_like_any_other() -> None:
 
 def test_the_wall_lets_the_protocol_through() -> None:
     env = WithoutSnapshots()
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         env.step("left")
     assert isinstance(env, Environment)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.envs import EpisodeOver, make
+from ascribe.envs import EpisodeOverError, make
 from ascribe.envs.contract import check_environment
 from ascribe.envs.ezpoints import Deal, EZPoints, value
 from tests.hostile import HOSTILE, LONG, hostile_texts
@@ -77,7 +77,7 @@ def test_the_seventh_action_is_the_last_whatever_it_is() -> None:
     assert say(environment, "+ + + 2 * 6") == (0.0, False, False, environment._info)
     _, reward, terminated, truncated, info = environment.step("=")
     assert (reward, terminated, truncated, info["won"]) == (-1.0, False, True, False)
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         environment.step("=")
 
 

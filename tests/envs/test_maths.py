@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.envs import MissingExtra, make, maths, maths_judge
+from ascribe.envs import MissingExtraError, make, maths, maths_judge
 from ascribe.envs.contract import check_environment
 from ascribe.envs.maths import Maths, Problem, final_answer, read_problems
 from ascribe.envs.maths_judge import Judge, judge
@@ -123,7 +123,7 @@ def test_without_the_package_the_extra_is_named(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maths, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"ascribe\[maths\]"):
+    with pytest.raises(MissingExtraError, match=r"ascribe\[maths\]"):
         make("maths", file=file)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("snowballstemmer", reason="needs the extra search_qa")
 
-from ascribe.envs import Branching, EpisodeOver, make
+from ascribe.envs import Branching, EpisodeOverError, make
 from ascribe.envs.contract import HOSTILE, check_environment
 from ascribe.envs.search_qa import SearchQA, passages, questions
 from ascribe.envs.search_qa.demo import demo
@@ -89,7 +89,7 @@ def test_a_right_answer_wins(env):
     observation, reward, terminated, truncated, info = env.step("answer[rhine]")
     assert (observation, reward, terminated, truncated) == ("", 1.0, True, False)
     assert info["won"]
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         env.step("answer[rhine]")
 
 

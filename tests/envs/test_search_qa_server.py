@@ -19,7 +19,12 @@ from ascribe.envs.search_qa import SearchQA, client
 from ascribe.envs.search_qa.client import Remote, RetrieverError
 from ascribe.envs.search_qa.demo import demo
 from ascribe.envs.search_qa.passages import Library
-from ascribe.envs.search_qa.server import LARGEST_REQUEST, BadRequest, RetrieverServer, retrieve
+from ascribe.envs.search_qa.server import (
+    LARGEST_REQUEST,
+    BadRequestError,
+    RetrieverServer,
+    retrieve,
+)
 
 LIBRARY = Library(
     [
@@ -157,7 +162,7 @@ def test_the_schema_without_scores(server):
     ],
 )
 def test_bad_requests_are_refused(server, body, message):
-    with pytest.raises(BadRequest, match=message):
+    with pytest.raises(BadRequestError, match=message):
         retrieve(LIBRARY, body)
     status, answer = post(server, body)
     assert status == 400

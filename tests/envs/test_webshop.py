@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rapidfuzz", reason="needs the extra webshop")
 pytest.importorskip("snowballstemmer", reason="needs the extra webshop")
 
-from ascribe.envs import Branching, EpisodeOver, make
+from ascribe.envs import Branching, EpisodeOverError, make
 from ascribe.envs.contract import check_environment
 from ascribe.envs.webshop import WebShop
 from ascribe.envs.webshop.catalogue import HUMAN, SMALL
@@ -192,7 +192,7 @@ def test_a_purchase_ends_the_episode(shop, clicks, score, kind):
     assert (terminated, truncated) == (True, False)
     assert observation == f"You have bought it. [SEP] Score: {info['task_score']}"
     assert info["admissible_actions"] == []
-    with pytest.raises(EpisodeOver):
+    with pytest.raises(EpisodeOverError):
         env.step("click[back to search]")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("rapidfuzz", reason="needs the extra webshop")
 
-from ascribe.envs import MissingExtra
+from ascribe.envs import MissingExtraError
 from ascribe.envs.webshop.catalogue import Product
 from ascribe.envs.webshop.goals import NO_BOUND, Goal
 from ascribe.envs.webshop.reward import (
@@ -176,5 +176,5 @@ def test_alike(first, second, expected):
 
 def test_without_rapidfuzz_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rapidfuzz.fuzz", None)
-    with pytest.raises(MissingExtra, match=r"ascribe\[webshop\]"):
+    with pytest.raises(MissingExtraError, match=r"ascribe\[webshop\]"):
         alike("a", "b")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.envs import MissingExtra
+from ascribe.envs import MissingExtraError
 from ascribe.pivots import VERIFIERS, Candidate, Verdict, Verifier, Why, make_verifier
 from ascribe.pivots.calls import Call, act, calls_in, written
 from ascribe.pivots.lines import DEEPEST, strict
@@ -389,7 +389,7 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ascribe.pivots.verifiers.tools.import_module", nothing)
     monkeypatch.setattr("ascribe.pivots.verifiers.text.import_module", nothing)
     for name in ("schema", "edit"):
-        with pytest.raises(MissingExtra, match=r"ascribe\[pivots\]"):
+        with pytest.raises(MissingExtraError, match=r"ascribe\[pivots\]"):
             make_verifier(name)
 
 

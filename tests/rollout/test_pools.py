@@ -133,7 +133,7 @@ def test_a_failure_ends_the_episode(pool: Pool) -> None:
 def test_acting_after_the_end_is_the_environments_to_judge(pool: Pool) -> None:
     pool.step({0: "end"})
     assert pool.step({0: "go"})[0] == Failure(
-        FailureKind.RAISED, "EpisodeOver: the episode is over"
+        FailureKind.RAISED, "EpisodeOverError: the episode is over"
     )
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ascribe.envs import EpisodeOver
+from ascribe.envs import EpisodeOverError
 from ascribe.rollout.pools import Begin, Failure, Pool, Told
 
 HERE = __name__
@@ -75,7 +75,7 @@ class Toy:
 
     def step(self, action: str) -> Any:
         if self.over:
-            raise EpisodeOver("the episode is over")
+            raise EpisodeOverError("the episode is over")
         return self.do(action)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ascribe.engines.load import ConfigError, load_config
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
-from ascribe.envs import MissingExtra
+from ascribe.envs import MissingExtraError
 from ascribe.estimators import Recipe
 from ascribe.models import write_smollm2
 from ascribe.models.loading import SMOLLM2, package_folder
@@ -68,7 +68,7 @@ def verify(config: Config, engine: str = "trl") -> Chosen:
     try:
         count, turns = setup.facts
         setup.agent  # noqa: B018 (it is made here)
-    except MissingExtra:
+    except MissingExtraError:
         raise
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"environment: {error}") from error

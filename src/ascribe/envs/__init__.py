@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import Any
 
 from ascribe.envs.base import Outcome, Start, TextEnvironment
-from ascribe.envs.branch import Moment, NotReproducible, Replayed, branching
+from ascribe.envs.branch import Moment, NotReproducibleError, Replayed, branching
 from ascribe.envs.protocol import (
     INFO_KEYS,
     Branching,
     Environment,
-    EpisodeOver,
+    EpisodeOverError,
     Info,
-    MissingExtra,
+    MissingExtraError,
 )
 
 ENVIRONMENTS = {
@@ -37,7 +37,7 @@ def make(name: str, **options: Any) -> Environment:
 
     Raises:
         ValueError: if there is no such environment.
-        MissingExtra: if it needs a package that is not installed.
+        MissingExtraError: if it needs a package that is not installed.
     """
     path = ENVIRONMENTS.get(name, name)
     module, colon, factory = path.partition(":")
@@ -56,11 +56,11 @@ __all__ = [
     "INFO_KEYS",
     "Branching",
     "Environment",
-    "EpisodeOver",
+    "EpisodeOverError",
     "Info",
-    "MissingExtra",
+    "MissingExtraError",
     "Moment",
-    "NotReproducible",
+    "NotReproducibleError",
     "Outcome",
     "Replayed",
     "Start",

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ascribe.envs.protocol import EpisodeOver, Info
+from ascribe.envs.protocol import EpisodeOverError, Info
 
 Episode = TypeVar("Episode")
 
@@ -108,7 +108,7 @@ class TextEnvironment(ABC, Generic[Episode]):
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Carry out one action."""
         if self.episode is None or self._over:
-            raise EpisodeOver("the episode is over or never began: call reset() first")
+            raise EpisodeOverError("the episode is over or never began: call reset() first")
         if not isinstance(action, str):
             raise TypeError(f"an action is text, not {type(action).__name__}")
         outcome = self._act(self.episode, action)

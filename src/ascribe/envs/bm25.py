@@ -18,7 +18,7 @@ from itertools import islice
 
 import numpy as np
 
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 _STOP = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then "
@@ -47,7 +47,7 @@ def stem(word: str) -> str:
     try:
         import snowballstemmer
     except ImportError as error:
-        raise MissingExtra("snowballstemmer", "search_qa") from error
+        raise MissingExtraError("snowballstemmer", "search_qa") from error
     # A stemmer holds the word it works on, so threads cannot share one: each word gets its own.
     stemmed: str = snowballstemmer.stemmer("porter").stemWord(word)
     return stemmed
@@ -62,7 +62,7 @@ class BM25:
         b: how much long documents are held back, from 0 to 1.
 
     Raises:
-        MissingExtra: without snowballstemmer (the extra ``search_qa``).
+        MissingExtraError: without snowballstemmer (the extra ``search_qa``).
     """
 
     def __init__(self, texts: Iterable[str], *, k1: float = 0.9, b: float = 0.4) -> None:

@@ -17,7 +17,7 @@ class Moment:
     observation: str
 
 
-class NotReproducible(RuntimeError):  # noqa: N818 (named for what is wrong)
+class NotReproducibleError(RuntimeError):
     """The same actions from the same seed led to another observation."""
 
 
@@ -25,7 +25,7 @@ class Replayed:
     """An environment whose snapshots are the actions so far; restoring plays them again.
 
     It costs a reset and as many steps as were taken. The environment must be deterministic given
-    the seed: the observation at the end is compared, and ``NotReproducible`` raised if it differs.
+    the seed: if the last observation differs, ``NotReproducibleError`` is raised.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -64,7 +64,7 @@ class Replayed:
         for action in snapshot.actions:
             observation, _, _, _, info = self.step(action)
         if observation != snapshot.observation:
-            raise NotReproducible(
+            raise NotReproducibleError(
                 f"after the same {len(snapshot.actions)} actions the observation is another one"
             )
         return observation, info

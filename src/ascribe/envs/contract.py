@@ -29,7 +29,7 @@ from ascribe.envs.answers import (
 )
 from ascribe.envs.branch import branching
 from ascribe.envs.faults import Fault, Finding, Report
-from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOver
+from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOverError
 
 NONSENSE = ("look", "help", "1", "yes", "go north", "answer")
 """Said in random play where an environment names no actions."""
@@ -276,7 +276,7 @@ class _Examiner:
         for _ in range(2):
             try:
                 answer = env.step("look")
-            except EpisodeOver:
+            except EpisodeOverError:
                 continue
             except Exception as error:
                 self.note(Fault.STEP_AFTER_END, f"{where}, step raises {said(error)}")
@@ -347,7 +347,7 @@ class _Examiner:
         """A step in an instance that was never reset."""
         try:
             answer = self.instance(2).step("look")
-        except EpisodeOver:
+        except EpisodeOverError:
             return
         except _Stop:
             raise

@@ -103,11 +103,11 @@ class Fault(Advised):
     # How an episode begins and ends.
     STEP_BEFORE_RESET = (
         Severity.ERROR,
-        "step must raise EpisodeOver before the first reset",
+        "step must raise EpisodeOverError before the first reset",
     )
     STEP_AFTER_END = (
         Severity.ERROR,
-        "step must raise EpisodeOver once the episode has ended, every time",
+        "step must raise EpisodeOverError once the episode has ended, every time",
     )
     REWARD_AFTER_END = (
         Severity.ERROR,

@@ -35,7 +35,7 @@ import numpy as np
 
 from ascribe.envs.base import Outcome, Start, TextEnvironment
 from ascribe.envs.maths_judge import judge
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 LONGEST_ANSWER = 10_000
 
@@ -81,7 +81,7 @@ class Maths(TextEnvironment[Asked]):
         expert: whether info carries ``expert_action``.
 
     Raises:
-        MissingExtra: without the package ``math-verify``.
+        MissingExtraError: without the package ``math-verify``.
         ValueError: if a line of the file has no question or no answer, or no number for one where
             numbers are compared.
     """
@@ -100,7 +100,7 @@ class Maths(TextEnvironment[Asked]):
         if judge not in ("math-verify", "number"):
             raise ValueError(f"judge must be math-verify or number, not {judge!r}")
         if judge == "math-verify" and find_spec("math_verify") is None:
-            raise MissingExtra("math-verify", "maths")
+            raise MissingExtraError("math-verify", "maths")
         if seconds <= 0:
             raise ValueError(f"seconds must be more than 0, not {seconds}")
         self.judge, self.seconds = judge, seconds

@@ -11,7 +11,7 @@ The contract, which ``ascribe env check`` verifies:
   same answers to the same actions in every instance made with the same options. So a group of
   trajectories is a seed. ``reset(options={"task": i})`` picks the task by number instead, and the
   seed the rest; tasks are numbered from 0 in an order that never changes.
-- An episode ends once. After ``terminated`` or ``truncated``, ``step`` raises ``EpisodeOver``.
+- An episode ends once. After ``terminated`` or ``truncated``, ``step`` raises ``EpisodeOverError``.
 - ``info`` carries, at every step, the keys of ``INFO_KEYS``.
 - ``snapshot()`` and ``restore()`` where the environment can; ``ascribe.envs.branching`` replays the
   actions where it cannot.
@@ -75,11 +75,11 @@ class Branching(Environment, Protocol):
         ...
 
 
-class EpisodeOver(RuntimeError):  # noqa: N818 (a state of affairs, not an error of the environment)
+class EpisodeOverError(RuntimeError):
     """``step`` was called before ``reset``, or after the episode ended."""
 
 
-class MissingExtra(ImportError):  # noqa: N818 (named for what to do about it)
+class MissingExtraError(ImportError):
     """An environment needs a package that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 Actions = Sequence[str] | Callable[[Any], Mapping[str, Any]] | None
 
@@ -119,5 +119,5 @@ def _make(environment: str | Callable[[], Any]) -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise MissingExtra("Gymnasium", "gymnasium") from error
+        raise MissingExtraError("Gymnasium", "gymnasium") from error
     return gymnasium.make(environment) if isinstance(environment, str) else environment()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ascribe.envs.adapters.remote import RemoteError
 from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 Fields = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ class OpenEnvEnvironment(WrappedEnvironment):
         try:
             from openenv.core import GenericEnvClient
         except ImportError as error:
-            raise MissingExtra("OpenEnv", "openenv") from error
+            raise MissingExtraError("OpenEnv", "openenv") from error
         client = GenericEnvClient(
             base_url=self.server,
             connect_timeout_s=self.timeout,

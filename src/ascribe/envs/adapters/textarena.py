@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 MOST_MOVES = 1_000
 """Opponents may move so often in a row before it is called a fault of the game."""
@@ -90,7 +90,7 @@ class TextArenaEnvironment(WrappedEnvironment):
         try:
             import textarena
         except ImportError as error:
-            raise MissingExtra("TextArena", "textarena") from error
+            raise MissingExtraError("TextArena", "textarena") from error
         with self._own_generators():
             return textarena.make(self.name, **self.settings)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
 from ascribe.envs.base import pick_task
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 LIMITS = frozenset({"max_turns_reached", "timeout_reached", "prompt_too_long"})
 """Stops that cut an episode; every other stop is an end of the task itself."""
@@ -54,7 +54,7 @@ class VerifiersEnvironment(WrappedEnvironment):
         try:
             import verifiers
         except ImportError as error:
-            raise MissingExtra("verifiers", "verifiers") from error
+            raise MissingExtraError("verifiers", "verifiers") from error
         made = isinstance(environment, verifiers.Environment)
         self.env = environment if made else environment()
         if not isinstance(self.env, verifiers.MultiTurnEnv):

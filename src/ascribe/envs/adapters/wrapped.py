@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.envs.protocol import EpisodeOver, Info
+from ascribe.envs.protocol import EpisodeOverError, Info
 
 LONGEST_ACTION = 200_000
 """An action of more characters is not passed on: others' parsers were not made for it."""
@@ -88,7 +88,7 @@ class WrappedEnvironment(ABC):
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Carry out one action."""
         if self._over:
-            raise EpisodeOver("the episode is over or never began: call reset() first")
+            raise EpisodeOverError("the episode is over or never began: call reset() first")
         if not isinstance(action, str):
             raise TypeError(f"an action is text, not {type(action).__name__}")
         if len(action) > LONGEST_ACTION:

@@ -21,14 +21,14 @@ ALFWorld are MIT. The planner that TextWorld keeps its state in (``fast_downward
 """
 
 from ascribe.envs.alfworld.environment import AlfWorld, cache_folder
-from ascribe.envs.alfworld.games import FAMILIES, BadGame, Game, find_games
+from ascribe.envs.alfworld.games import FAMILIES, Game, GameFileError, find_games
 from ascribe.envs.alfworld.generate import generate_games
 
 __all__ = [
     "FAMILIES",
     "AlfWorld",
-    "BadGame",
     "Game",
+    "GameFileError",
     "cache_folder",
     "find_games",
     "generate_games",

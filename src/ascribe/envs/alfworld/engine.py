@@ -13,7 +13,7 @@ from textworld.generator.game import EntityInfo
 from textworld.logic import Rule, Signature
 
 from ascribe.envs.alfworld.expressions import parse
-from ascribe.envs.alfworld.games import BadGame, Rules
+from ascribe.envs.alfworld.games import GameFileError, Rules
 from ascribe.envs.alfworld.speed import faster, forget
 
 PROPERTIES = {
@@ -58,7 +58,7 @@ class Engine:
         """Begin a game. Returns the first observation.
 
         Raises:
-            BadGame: if TextWorld cannot load it, or if it holds code.
+            GameFileError: if TextWorld cannot load it, or if it holds code.
         """
         try:
             with faster():
@@ -71,11 +71,11 @@ class Engine:
                     self._rules = rules
                 self._look()
                 return self._tell("#intro#", {}, {})
-        except BadGame:
+        except GameFileError:
             raise
         except (Exception, SystemExit) as error:
             # The parsers raise all sorts of errors, and the translator leaves by SystemExit.
-            raise BadGame(f"TextWorld cannot load the game: {error!r}") from error
+            raise GameFileError(f"TextWorld cannot load the game: {error!r}") from error
 
     def _load(self, rules: Rules) -> None:
         """Read the grammar of another game."""
@@ -181,7 +181,7 @@ class Engine:
 
 
 def _refuse_code(logic: Any) -> None:
-    """Parse every expression in a grammar; raises BadGame if one of them is more than words."""
+    """Parse every expression of a grammar; raises GameFileError if one is more than words."""
     symbols = [one for rules in logic.grammar._rules.values() for rule in rules for one in rule.rhs]
     for action in logic.actions.values():
         for text in (action.template, action.feedback_rule):

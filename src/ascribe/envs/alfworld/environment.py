@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ascribe.envs.alfworld.games import NOTHING, BadGame, find_games
+from ascribe.envs.alfworld.games import NOTHING, GameFileError, find_games
 from ascribe.envs.alfworld.generate import generate_games
 from ascribe.envs.base import Outcome, Start, TextEnvironment
-from ascribe.envs.branch import NotReproducible
-from ascribe.envs.protocol import Info, MissingExtra
+from ascribe.envs.branch import NotReproducibleError
+from ascribe.envs.protocol import Info, MissingExtraError
 
 if TYPE_CHECKING:
     from ascribe.envs.alfworld.engine import Engine
@@ -54,7 +54,7 @@ class AlfWorld(TextEnvironment[Play]):
         expert: whether info carries ``expert_action``, from ALFWorld's hand-coded expert.
 
     Raises:
-        MissingExtra: without the packages ``alfworld``, ``textworld`` and
+        MissingExtraError: without the packages ``alfworld``, ``textworld`` and
             ``fast_downward_textworld``.
         ValueError: if there is no game of these families in the folder.
     """
@@ -74,7 +74,7 @@ class AlfWorld(TextEnvironment[Play]):
         try:
             from ascribe.envs.alfworld.engine import Engine
         except ImportError as error:
-            raise MissingExtra(error.name or "alfworld", "alfworld") from error
+            raise MissingExtraError(error.name or "alfworld", "alfworld") from error
         wanted = None if families is None else sorted(set(families))
         if games is None:
             folder = generate_games(Path(cache or cache_folder()), count, games_seed, wanted)
@@ -101,11 +101,11 @@ class AlfWorld(TextEnvironment[Play]):
         rules = game.read()
         try:
             observation = engine.start(rules)
-        except BadGame as error:
-            raise BadGame(f"{game.path}: {error}") from error
+        except GameFileError as error:
+            raise GameFileError(f"{game.path}: {error}") from error
         found = TASK.search(observation)
         if found is None:
-            raise BadGame(f"{game.path}: the first observation names no task")
+            raise GameFileError(f"{game.path}: the first observation names no task")
         play = Play(task, rules.generated, [], engine.commands, engine.view())
         if self.expert:
             from ascribe.envs.alfworld.expert import Expert
@@ -159,7 +159,9 @@ class AlfWorld(TextEnvironment[Play]):
                 break
             engine.do(command, tell=False)
         if (engine.commands, engine.view()) != (episode.admissible, episode.view):
-            raise NotReproducible(f"the way to this moment of task {episode.task} leads elsewhere")
+            raise NotReproducibleError(
+                f"the way to this moment of task {episode.task} leads elsewhere"
+            )
         self._played = episode
 
 

@@ -10,7 +10,7 @@ from alfworld.agents.expert import (
 )
 
 from ascribe.envs.alfworld.engine import Engine
-from ascribe.envs.alfworld.games import PARAMETERS_FILE, BadGame
+from ascribe.envs.alfworld.games import PARAMETERS_FILE, GameFileError
 
 LOST = (HandCodedAgentFailed, HandCodedAgentTimeout, IndexError, KeyError)
 """What the expert raises when it does not know what to do."""
@@ -39,7 +39,7 @@ class Expert:
 
     def __init__(self, game: Path, seed: int) -> None:
         if not game.with_name(PARAMETERS_FILE).is_file():
-            raise BadGame(f"the expert needs a {PARAMETERS_FILE} beside {game}")
+            raise GameFileError(f"the expert needs a {PARAMETERS_FILE} beside {game}")
         self._agent = HandCodedTWAgent(max_steps=200)
         self._agent.reset(str(game))
         self._dice = random.Random(seed).getstate()

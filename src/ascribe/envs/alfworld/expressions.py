@@ -9,7 +9,7 @@ import ast
 from collections.abc import Mapping
 from functools import lru_cache
 
-from ascribe.envs.alfworld.games import BadGame
+from ascribe.envs.alfworld.games import GameFileError
 
 ATTRIBUTES = ("adj", "definite", "desc", "id", "indefinite", "name", "noun", "type")
 """What can be asked about a thing."""
@@ -20,7 +20,7 @@ def parse(expression: str) -> ast.expr:
     """The expression as a tree.
 
     Raises:
-        BadGame: if it is anything but names, attributes, texts, ``+`` and ``or``.
+        GameFileError: if it is anything but names, attributes, texts, ``+`` and ``or``.
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
@@ -28,7 +28,7 @@ def parse(expression: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         allowed = False
     if not allowed:
-        raise BadGame(f"the grammar of the game holds code: {expression[:200]!r}")
+        raise GameFileError(f"the grammar of the game holds code: {expression[:200]!r}")
     return tree
 
 
@@ -36,14 +36,14 @@ def evaluate(tree: ast.expr, things: Mapping[str, object]) -> object:
     """What an expression says about things, as Python would say it.
 
     Raises:
-        BadGame: if it names something that is not there.
+        GameFileError: if it names something that is not there.
     """
     match tree:
         case ast.Constant(value):
             return value
         case ast.Name(name):
             if name not in things:
-                raise BadGame(f"the grammar of the game names {name!r}, which is not there")
+                raise GameFileError(f"the grammar of the game names {name!r}, which is not there")
             return things[name]
         case ast.Attribute(value, attribute):
             return getattr(evaluate(value, things), attribute)

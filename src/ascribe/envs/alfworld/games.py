@@ -33,7 +33,7 @@ NOTHING = "Nothing happens."
 UNSOLVABLE = re.compile(rb'"solvable"\s*:\s*false')
 
 
-class BadGame(ValueError):  # noqa: N818 (named for what is wrong)
+class GameFileError(ValueError):
     """A game file that cannot be played."""
 
 
@@ -61,7 +61,9 @@ class Game:
         parts = [found.get(key) for key in ("pddl_domain", "pddl_problem", "grammar")]
         domain, problem, grammar = (part if isinstance(part, str) else None for part in parts)
         if domain is None or problem is None or grammar is None:
-            raise BadGame(f"{self.path} is no game: pddl_domain, pddl_problem and grammar are text")
+            raise GameFileError(
+                f"{self.path} is no game: pddl_domain, pddl_problem and grammar are text"
+            )
         return Rules(domain, problem, grammar, generated=found.get("generator") == "ascribe")
 
 
@@ -70,9 +72,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise BadGame(f"{path} cannot be read: {error}") from error
+        raise GameFileError(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise BadGame(f"{path} holds no object")
+        raise GameFileError(f"{path} holds no object")
     return found
 
 

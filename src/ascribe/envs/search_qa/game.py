@@ -48,7 +48,7 @@ class SearchQA(TextEnvironment[Inquiry]):
 
     Raises:
         ValueError: if options do not go together, or a file is not what it should be.
-        MissingExtra: without the package of the extra ``search_qa``, unless a retriever is named.
+        MissingExtraError: without the extra ``search_qa``, unless a retriever is named.
     """
 
     def __init__(

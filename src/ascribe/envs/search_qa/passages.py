@@ -28,7 +28,7 @@ class Library:
     """Documents in memory, searched with BM25.
 
     Raises:
-        MissingExtra: without snowballstemmer (the extra ``search_qa``).
+        MissingExtraError: without snowballstemmer (the extra ``search_qa``).
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:

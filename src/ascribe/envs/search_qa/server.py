@@ -24,7 +24,7 @@ MOST_QUERIES = 512
 MOST_DOCUMENTS = 100
 
 
-class BadRequest(ValueError):  # noqa: N818 (the name of the status)
+class BadRequestError(ValueError):
     """A request that cannot be answered."""
 
 
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, RetrieverServer)
         try:
             result = retrieve(self.server.library, self._body())
-        except BadRequest as error:
+        except BadRequestError as error:
             self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         else:
             self._answer(HTTPStatus.OK, {"result": result})
@@ -70,9 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise BadRequest("the request has no length")
+            raise BadRequestError("the request has no length")
         if int(length) > LARGEST_REQUEST:
-            raise BadRequest(f"the request is larger than {LARGEST_REQUEST} bytes")
+            raise BadRequestError(f"the request is larger than {LARGEST_REQUEST} bytes")
         return self.rfile.read(int(length))
 
     def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
@@ -91,24 +91,24 @@ def retrieve(library: Library, body: bytes) -> list[list[Any]]:
     """The answer to a request: for each query its documents, with scores if they were asked for.
 
     Raises:
-        BadRequest: if the body is not of the expected form.
+        BadRequestError: if the body is not of the expected form.
     """
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
-        raise BadRequest("the body is not JSON") from None
+        raise BadRequestError("the body is not JSON") from None
     if not isinstance(request, dict):
-        raise BadRequest("the body is not a JSON object")
+        raise BadRequestError("the body is not a JSON object")
     queries, limit = request.get("queries"), request.get("topk", 3)
     scored = request.get("return_scores", False)
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise BadRequest("queries must be a list of texts")
+        raise BadRequestError("queries must be a list of texts")
     if len(queries) > MOST_QUERIES:
-        raise BadRequest(f"there are more than {MOST_QUERIES} queries")
+        raise BadRequestError(f"there are more than {MOST_QUERIES} queries")
     if limit is None:
         limit = 3
     if type(limit) is not int or not 1 <= limit <= MOST_DOCUMENTS:
-        raise BadRequest(f"topk must be a number from 1 to {MOST_DOCUMENTS}")
+        raise BadRequestError(f"topk must be a number from 1 to {MOST_DOCUMENTS}")
     found = [library.search(query, limit) for query in queries]
     if not scored:
         return [[document for document, _ in hits] for hits in found]

@@ -41,7 +41,7 @@ class TextCraft(TextEnvironment[Crafting]):
         expert: whether info carries ``expert_action``.
 
     Raises:
-        MissingExtra: without the package ``minecraft-data``.
+        MissingExtraError: without the package ``minecraft-data``.
     """
 
     def __init__(

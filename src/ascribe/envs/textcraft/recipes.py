@@ -25,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 
 ALTERNATIVES = 4
 """From so many alternatives on, an ingredient is shown as one."""
@@ -154,11 +154,11 @@ def recipe_book() -> Book:
     """The book of Minecraft 1.16.2; read once in a process.
 
     Raises:
-        MissingExtra: without the package ``minecraft-data``.
+        MissingExtraError: without the package ``minecraft-data``.
     """
     found = find_spec("minecraft_data")
     if found is None or not found.submodule_search_locations:
-        raise MissingExtra("minecraft-data", "textcraft")
+        raise MissingExtraError("minecraft-data", "textcraft")
     folder = Path(found.submodule_search_locations[0], "data", "data", "pc", "1.16.2")
     recipes = json.loads((folder / "recipes.json").read_text(encoding="utf-8"))
     items = json.loads((folder / "items.json").read_text(encoding="utf-8"))

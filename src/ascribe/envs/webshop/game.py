@@ -38,7 +38,7 @@ class WebShop(TextEnvironment[Visit]):
     Raises:
         ValueError: if an option or a file is not what it should be, or the split has no goals.
         FileNotFoundError: if the folder lacks a file.
-        MissingExtra: without the packages of the extra ``webshop``.
+        MissingExtraError: without the packages of the extra ``webshop``.
     """
 
     def __init__(

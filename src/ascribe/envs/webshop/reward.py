@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ascribe.envs.bm25 import STOP_WORDS, WORD
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 from ascribe.envs.webshop.catalogue import Product
 from ascribe.envs.webshop.goals import Goal
 
@@ -116,13 +116,13 @@ def alike(first: str, second: str) -> bool:
     """Whether two texts have nearly the same words, in any order.
 
     Raises:
-        MissingExtra: without rapidfuzz (the extra ``webshop``).
+        MissingExtraError: without rapidfuzz (the extra ``webshop``).
     """
     try:
         from rapidfuzz.fuzz import token_set_ratio
         from rapidfuzz.utils import default_process
     except ImportError as error:
-        raise MissingExtra("rapidfuzz", "webshop") from error
+        raise MissingExtraError("rapidfuzz", "webshop") from error
     # As the library of the original prepares and rounds them.
     texts = (default_process(text.translate(LATIN_1)) for text in (first, second))
     return round(token_set_ratio(*texts)) > ALIKE

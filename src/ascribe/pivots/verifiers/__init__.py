@@ -47,7 +47,7 @@ def make_verifier(spec: Spec) -> Verifier:
 
     Raises:
         ValueError: if it describes none.
-        MissingExtra: if it needs a package that is not installed.
+        MissingExtraError: if it needs a package that is not installed.
     """
     if isinstance(spec, str):
         return _named(spec, {})

@@ -3,7 +3,7 @@
 from importlib import import_module
 from unicodedata import normalize
 
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 from ascribe.pivots.calls import act
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, verdict
@@ -46,7 +46,7 @@ def edit(threshold: float = 0.9) -> Verifier:
     try:
         similarity = import_module("rapidfuzz.distance").Levenshtein.normalized_similarity
     except ImportError as error:
-        raise MissingExtra("rapidfuzz", "pivots") from error
+        raise MissingExtraError("rapidfuzz", "pivots") from error
 
     def verify(candidate: Candidate, answer: str) -> Verdict:
         said, wanted = _plain(act(answer)), _plain(act(candidate.action))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from ascribe.envs.protocol import MissingExtra
+from ascribe.envs.protocol import MissingExtraError
 from ascribe.pivots.calls import Call, act, calls_in, same_numbers
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.lines import canonical, levels, strict
@@ -176,4 +176,4 @@ def _jsonschema() -> Any:
     try:
         return import_module("jsonschema")
     except ImportError as error:
-        raise MissingExtra("jsonschema", "pivots") from error
+        raise MissingExtraError("jsonschema", "pivots") from error

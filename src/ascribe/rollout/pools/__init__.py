@@ -28,7 +28,7 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
 
     Raises:
         ValueError: if there is no such pool.
-        MissingExtra: if it needs a package that is not installed.
+        MissingExtraError: if it needs a package that is not installed.
     """
     if kind == "serial":
         return SerialPool(spec, slots)

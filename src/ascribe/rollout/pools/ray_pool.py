@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ascribe.envs import MissingExtra
+from ascribe.envs import MissingExtraError
 from ascribe.rollout.pools.limited import LimitedPool
 from ascribe.rollout.pools.limits import Limits
 from ascribe.rollout.pools.plain import short
@@ -140,5 +140,5 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise MissingExtra("Ray", "ray") from None
+        raise MissingExtraError("Ray", "ray") from None
     return ray
