@@ -10,10 +10,9 @@ from typer.testing import CliRunner, Result
 
 from ascribe.cli import screen
 from ascribe.cli.env import env
-from ascribe.envs import ENVIRONMENTS
-from ascribe.envs.adapters import ADAPTERS
-from ascribe.envs.catalogue import Entry, catalogue
+from ascribe.envs import ADAPTERS, ENVIRONMENTS
 from ascribe.envs.faults import Fault
+from ascribe.envs.registry import Entry, catalogue
 
 GOOD = "tests.envs.toys:Corridor"
 
@@ -127,7 +126,7 @@ def test_an_extra_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch)
         "numpy; (python_version > '3') and extra == 'search-qa'",
         "numpy; extra == 'gymnasium'",
     ]
-    monkeypatch.setattr("ascribe.envs.catalogue.requires", lambda _: needs)
+    monkeypatch.setattr("ascribe.envs.registry.requires", lambda _: needs)
     entries = {entry.name: entry for entry in catalogue()}
     assert entries["search_qa"].extra == "search_qa"
     assert entries["search_qa"].missing == ("no-such-package",)

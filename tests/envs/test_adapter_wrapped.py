@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ascribe.envs import EpisodeOverError, MissingExtraError
-from ascribe.envs.adapters import ADAPTERS
-from ascribe.envs.adapters.wrapped import LONGEST_ACTION, Told, WrappedEnvironment
+from ascribe.envs import ADAPTERS, EpisodeOverError, MissingExtraError, Outcome
+from ascribe.envs.adapters.wrapped import LONGEST_ACTION, WrappedEnvironment
 from ascribe.envs.contract import check_environment
 from ascribe.envs.faults import Fault
 
@@ -21,16 +20,16 @@ class Repeat(WrappedEnvironment):
         super().__init__(**given)
         self.seed: int | None = None
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+    def _begin(self, seed: int, options: dict[str, Any]) -> str:
         self.seed = seed
-        return Told(f"seed {seed}")
+        return f"seed {seed}"
 
-    def _act(self, action: str) -> Told:
+    def _act(self, action: str) -> Outcome:
         reward = {"pay 0": 0.0, "pay 1": 1.0, "pay badly": float("nan")}.get(action)
         told = f"{action} \udfff"
         if reward is None:
-            return Told(told, valid=False)
-        return Told(told, reward, terminated=reward > 0)
+            return Outcome(told, valid=False)
+        return Outcome(told, reward, terminated=reward > 0)
 
     def _state(self, observation: str) -> str:
         return observation

@@ -19,8 +19,8 @@ import pytest
 from ascribe.envs.alfworld import FAMILIES, AlfWorld, GameFileError, find_games, generate_games
 from ascribe.envs.alfworld.games import Game
 from ascribe.envs.alfworld.generate import make_games
-from ascribe.envs.base import TextEnvironment
 from ascribe.envs.contract import check_environment
+from ascribe.envs.protocol import TextEnvironment
 from tests.hostile import HOSTILE, LONG
 
 pytestmark = pytest.mark.engine

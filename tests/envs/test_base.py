@@ -1,11 +1,15 @@
 """The chores that every environment shares: seeds, ends, info, snapshots and replay."""
 
 import pickle
+from importlib import import_module
+from inspect import signature
 
 import pytest
 
 from ascribe.envs import (
+    ENVIRONMENTS,
     INFO_KEYS,
+    NEED_FILE,
     Branching,
     Environment,
     EpisodeOverError,
@@ -188,3 +192,11 @@ def test_a_missing_extra_says_what_to_do() -> None:
     assert str(MissingExtraError("minecraft-data", "textcraft")) == (
         "minecraft-data is not installed; run: pip install 'ascribe[textcraft]'"
     )
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_which_environments_need_a_file(name: str) -> None:
+    module, kind = ENVIRONMENTS[name].split(":")
+    parameters = signature(getattr(import_module(module), kind)).parameters
+    required = [each.name for each in parameters.values() if each.default is each.empty]
+    assert (name in NEED_FILE) == (required == ["file"] or name == "team")

@@ -455,8 +455,8 @@ class LockedMoments(Corridor):
 class ArrayInfo(Corridor):
     """A value that can be compared with nothing."""
 
-    def _tell(self, outcome: Outcome) -> tuple[str, Info]:
-        observation, info = super()._tell(outcome)
+    def _report(self, outcome: Outcome) -> tuple[str, Info]:
+        observation, info = super()._report(outcome)
         return observation, {**info, "expert_action": np.array([1, 2])}
 
 

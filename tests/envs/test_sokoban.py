@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.envs import make
-from ascribe.envs.base import Snapshot
 from ascribe.envs.contract import check_environment
+from ascribe.envs.protocol import Snapshot
 from ascribe.envs.sokoban import MOVES, Game, Position, Room, Sokoban, make_room, solve
 from tests.hostile import HOSTILE, LONG, hostile_texts
 

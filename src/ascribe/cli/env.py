@@ -14,9 +14,9 @@ from rich.text import Text
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
 from ascribe.envs import Environment, make
-from ascribe.envs.catalogue import Entry, catalogue
 from ascribe.envs.contract import check_environment
 from ascribe.envs.faults import Finding, Report
+from ascribe.envs.registry import Entry, catalogue
 
 env = typer.Typer(
     name="env",

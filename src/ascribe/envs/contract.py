@@ -27,9 +27,8 @@ from ascribe.envs.answers import (
     shown,
     texts,
 )
-from ascribe.envs.branch import branching
 from ascribe.envs.faults import Fault, Finding, Report
-from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOverError
+from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOverError, branching
 
 NONSENSE = ("look", "help", "1", "yes", "go north", "answer")
 """Said in random play where an environment names no actions."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 
 TARGET = 12
 SYMBOLS = 6

@@ -33,9 +33,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ascribe.envs.base import Outcome, Start, TextEnvironment
 from ascribe.envs.maths_judge import judge
-from ascribe.envs.protocol import MissingExtraError
+from ascribe.envs.protocol import MissingExtraError, Outcome, Start, TextEnvironment
 
 LONGEST_ANSWER = 10_000
 

@@ -7,20 +7,28 @@
 
 The contract, which ``ascribe env check`` verifies:
 
-- One seed, one start: ``reset(seed=s)`` gives the same task, the same first observation and the
-  same answers to the same actions in every instance made with the same options. So a group of
+- One seed, one episode: ``reset(seed=s)`` gives the same task, the same first observation and the
+  same results of the same actions in every instance made with the same options. So a group of
   trajectories is a seed. ``reset(options={"task": i})`` picks the task by number instead, and the
-  seed the rest; tasks are numbered from 0 in an order that never changes.
+  seed decides the rest; tasks are numbered from 0 in an order that never changes.
 - An episode ends once. After ``terminated`` or ``truncated``, ``step`` raises ``EpisodeOverError``.
 - ``info`` carries, at every step, the keys of ``INFO_KEYS``.
-- ``snapshot()`` and ``restore()`` where the environment can; ``ascribe.envs.branching`` replays the
-  actions where it cannot.
+- ``snapshot()`` and ``restore()`` where the environment has them; elsewhere ``branching`` replays
+  the actions.
+
+``TextEnvironment`` implements all of it but the game itself.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
 
 Info = dict[str, Any]
+Options = Mapping[str, Any]
 
 INFO_KEYS = {
     "admissible_actions": "the actions that can be taken now, or None where any text may be",
@@ -34,9 +42,9 @@ INFO_KEYS = {
 
 Optional keys: ``example_actions`` (where ``admissible_actions`` is None: a few well-formed ones,
 for random policies) and ``expert_action`` (from environments made with ``expert=True``: the next
-action of somebody who can do the task, or None if there is none). For teams: ``agent`` (who decides
-now) and, once the episode is over, ``without`` (for each of its decisions what the team would have
-earned without the one who took it, or None for a decision that served only to find that out).
+action of an expert, or None if there is none). For teams: ``agent`` (who decides now) and, once the
+episode is over, ``without`` (for each decision what the team would have earned without the agent
+that took it, or None for a decision that served only to measure that).
 """
 
 
@@ -47,9 +55,7 @@ class Environment(Protocol):
     tasks: int | None
     """How many tasks there are, or None if they are drawn from the seed without end."""
 
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[str, Info]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
         """Begin an episode. Returns the first observation, and info."""
         ...
 
@@ -58,20 +64,20 @@ class Environment(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the environment holds."""
+        """Release what the environment holds."""
         ...
 
 
 @runtime_checkable
 class Branching(Environment, Protocol):
-    """An environment that can go back to where it was."""
+    """An environment that can return to an earlier point of its episode."""
 
     def snapshot(self) -> Any:
-        """The present moment of the episode: a value that can be pickled and restored anywhere."""
+        """The present point of the episode: a value that can be pickled and restored anywhere."""
         ...
 
     def restore(self, snapshot: Any) -> tuple[str, Info]:
-        """Go back to a moment. Returns the observation and info of that moment."""
+        """Return to a snapshot. Returns the observation and info of that point."""
         ...
 
 
@@ -79,9 +85,285 @@ class EpisodeOverError(RuntimeError):
     """``step`` was called before ``reset``, or after the episode ended."""
 
 
+class NotReproducibleError(RuntimeError):
+    """The same actions from the same seed led to another observation."""
+
+
 class MissingExtraError(ImportError):
     """An environment needs a package that is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed; run: pip install 'ascribe[{extra}]'")
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'ascribe[{extra}]'")
         self.extra = extra
+
+
+# Environments that share their bookkeeping.
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an action."""
+
+    observation: str
+    reward: float = 0.0
+    terminated: bool = False
+    won: bool = False
+    valid: bool = True
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Start(Generic[State]):
+    """How an episode begins."""
+
+    episode: State
+    observation: str
+    task: str
+    family: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A point of an episode, which any instance with the same options can restore."""
+
+    episode: Any
+    observation: str
+    info: Info
+    steps: int
+    over: bool
+
+
+class StepCounter(ABC):
+    """Counts the steps of an episode, ends it at the horizon, and refuses steps after the end.
+
+    Args:
+        horizon: an episode is truncated after so many actions.
+    """
+
+    tasks: int | None = None
+    example_actions: Sequence[str] | None = None
+
+    def __init__(self, horizon: int) -> None:
+        if horizon < 1:
+            raise ValueError(f"horizon must be at least 1, not {horizon}")
+        self.horizon = horizon
+        self._steps = 0
+        self._over = True
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Carry out one action."""
+        if self._over:
+            raise EpisodeOverError("the episode is over or never began: call reset() first")
+        if not isinstance(action, str):
+            raise TypeError(f"an action is text, not {type(action).__name__}")
+        outcome = self._outcome(action)
+        self._steps += 1
+        truncated = not outcome.terminated and (outcome.truncated or self._steps >= self.horizon)
+        self._over = outcome.terminated or truncated
+        observation, info = self._report(outcome)
+        return observation, float(outcome.reward), outcome.terminated, truncated, info
+
+    @abstractmethod
+    def _outcome(self, action: str) -> Outcome:
+        """Carry out an action."""
+
+    @abstractmethod
+    def _report(self, outcome: Outcome) -> tuple[str, Info]:
+        """The observation and info after ``reset`` or an action."""
+
+
+class TextEnvironment(StepCounter, Generic[State]):
+    """Base class of Ascribe's environments: seeds, limits, ends, info and snapshots.
+
+    A game implements four methods: how a task begins (``_begin``), what an action does (``_act``),
+    the admissible actions (``_admissible``) and a key of the situation (``_state``). Everything
+    that changes during an episode lives in ``self.episode``, one value that can be copied.
+
+    Args:
+        horizon: an episode is truncated after so many actions.
+        expert: whether info carries ``expert_action``.
+    """
+
+    def __init__(self, *, horizon: int, expert: bool = False) -> None:
+        super().__init__(horizon)
+        self.expert = expert
+        self.episode: State | None = None
+        self._observation = ""
+        self._info: Info = {}
+
+    @abstractmethod
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[State]:
+        """Set up task number ``task``; whatever is random comes from the generator."""
+
+    @abstractmethod
+    def _act(self, episode: State, action: str) -> Outcome:
+        """Carry out an action; changes the episode in place."""
+
+    @abstractmethod
+    def _admissible(self, episode: State) -> list[str] | None:
+        """The actions that can be taken now, in an order that never changes."""
+
+    @abstractmethod
+    def _state(self, episode: State, observation: str) -> str:
+        """A key of the situation."""
+
+    def _expert(self, episode: State) -> str | None:
+        """The expert's next action; None if there is none from here."""
+        raise NotImplementedError
+
+    def _more_info(self, episode: State) -> Info:  # noqa: ARG002
+        """Further keys of info."""
+        return {}
+
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
+        """Begin an episode; see the module for what seed and options mean."""
+        generator = np.random.default_rng(seed)
+        start = self._begin(self._pick(dict(options or {}), generator), generator)
+        self.episode = start.episode
+        self._steps, self._over = 0, False
+        self._info = {"task": start.task, "task_family": start.family}
+        return self._report(Outcome(start.observation))
+
+    def snapshot(self) -> Snapshot:
+        """The present point of the episode."""
+        return deepcopy(
+            Snapshot(self.episode, self._observation, self._info, self._steps, self._over)
+        )
+
+    def restore(self, snapshot: Snapshot) -> tuple[str, Info]:
+        """Return to a snapshot of this or another instance with the same options."""
+        copy = deepcopy(snapshot)
+        self.episode, self._steps, self._over = copy.episode, copy.steps, copy.over
+        self._observation, self._info = copy.observation, copy.info
+        return self._observation, dict(self._info)
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+    def _pick(self, options: dict[str, Any], generator: np.random.Generator) -> int:
+        return pick_task(options, self.tasks, generator)
+
+    def _outcome(self, action: str) -> Outcome:
+        assert self.episode is not None
+        return self._act(self.episode, action)
+
+    def _report(self, outcome: Outcome) -> tuple[str, Info]:
+        episode = self.episode
+        assert episode is not None
+        self._observation = outcome.observation
+        self._info = {
+            "task": self._info["task"],
+            "task_family": self._info["task_family"],
+            "admissible_actions": [] if self._over else self._admissible(episode),
+            "won": outcome.won,
+            "state": self._state(episode, outcome.observation),
+            "valid": outcome.valid,
+        }
+        if self.example_actions is not None:
+            self._info["example_actions"] = list(self.example_actions)
+        if self.expert:
+            self._info["expert_action"] = None if self._over else self._expert(episode)
+        self._info |= self._more_info(episode)
+        return self._observation, dict(self._info)
+
+
+def pick_task(options: dict[str, Any], tasks: int | None, generator: np.random.Generator) -> int:
+    """The number of the task that ``reset`` begins: the option ``task``, or else drawn.
+
+    Args:
+        options: of ``reset``; ``task`` is removed, and no other may be there.
+        tasks: how many there are, or None if they are without end.
+        generator: draws the task if no number is given.
+
+    Raises:
+        ValueError: if there is no such task or option.
+    """
+    task = options.pop("task", None)
+    if options:
+        raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
+    if task is None:
+        return int(generator.integers(tasks if tasks is not None else 2**62))
+    if tasks is not None and not 0 <= task < tasks:
+        raise ValueError(f"there is no task {task}; there are {tasks}, counted from 0")
+    return int(task)
+
+
+def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    """The value of an option.
+
+    Raises:
+        ValueError: if it is not one of those allowed.
+    """
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+    return value
+
+
+# Returning to an earlier point.
+
+
+@dataclass(frozen=True)
+class ReplayPoint:
+    """A point of an episode as the actions that lead to it."""
+
+    seed: int
+    options: Options | None
+    actions: tuple[str, ...]
+    observation: str
+
+
+class Replayed:
+    """An environment whose snapshots are the actions so far; restoring plays them again.
+
+    It costs a reset and as many steps as were taken. The environment must be deterministic given
+    the seed: if the last observation differs, ``NotReproducibleError`` is raised.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.tasks = environment.tasks
+        self._point: ReplayPoint | None = None
+
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
+        """Begin an episode; without a seed it could not be replayed, so one is needed."""
+        if seed is None:
+            raise ValueError("an episode to be replayed needs a seed")
+        observation, info = self.environment.reset(seed=seed, options=options)
+        self._point = ReplayPoint(seed, options, (), observation)
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Act, and record the action."""
+        result = self.environment.step(action)
+        if (point := self._point) is not None:
+            actions = (*point.actions, action)
+            self._point = ReplayPoint(point.seed, point.options, actions, result[0])
+        return result
+
+    def snapshot(self) -> ReplayPoint:
+        """The actions that lead to the present point."""
+        if self._point is None:
+            raise RuntimeError("there is no episode yet: call reset() first")
+        return self._point
+
+    def restore(self, snapshot: ReplayPoint) -> tuple[str, Info]:
+        """Replay the actions of a snapshot."""
+        observation, info = self.reset(seed=snapshot.seed, options=snapshot.options)
+        for action in snapshot.actions:
+            observation, _, _, _, info = self.step(action)
+        if observation != snapshot.observation:
+            raise NotReproducibleError(
+                f"after the same {len(snapshot.actions)} actions the observation differs"
+            )
+        return observation, info
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+
+def branching(environment: Environment) -> Branching:
+    """The environment itself if it has snapshots, else one that replays."""
+    return environment if isinstance(environment, Branching) else Replayed(environment)

@@ -23,7 +23,7 @@ from math import inf
 
 import numpy as np
 
-from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 
 MOVES = ("up", "down", "left", "right")
 TURN = 0.35

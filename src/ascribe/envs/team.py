@@ -20,6 +20,7 @@ question's environment cannot read is no vote.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -27,11 +28,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ascribe.agents.clean import mend
-from ascribe.envs.base import Outcome, Start, TextEnvironment
 from ascribe.envs.maths import final_answer, last_number
-from ascribe.envs.protocol import Environment, Info
-from ascribe.estimators.team.topology import rewards_without
-from ascribe.estimators.team.voting import Ties, Votes
+from ascribe.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment
 
 Topology = Literal["voting", "think_solve"]
 
@@ -45,9 +43,6 @@ ROLES = {
 
 FORM = r"Give the final answer inside \boxed{}."
 LONGEST_HINT = 2_000
-
-TIES: Ties = "share"
-"""No place at the table is better than another."""
 
 
 @dataclass
@@ -166,13 +161,11 @@ class Team(TextEnvironment[Talk]):
         """What the team earns, and whether it is right."""
         if self.topology == "think_solve":
             return judged[0].reward, judged[0].won
-        everyone = np.ones(len(judged), dtype=np.bool_)
-        right = float(_votes(judged, won=True).reward(everyone)[0])
-        return float(_votes(judged).reward(everyone)[0]), right == 1.0
+        return _vote(judged)
 
     def _without(self, judged: Sequence[Judged]) -> list[float | None] | None:
         if self.topology == "voting":
-            return [float(one) for one in rewards_without(_votes(judged))[0]]
+            return [_vote([*judged[:i], *judged[i + 1 :]])[0] for i in range(len(judged))]
         return [judged[1].reward, 0.0, None] if len(judged) > 1 else None
 
     def _shown(self, episode: Talk) -> str:
@@ -185,14 +178,10 @@ class Team(TextEnvironment[Talk]):
             parts.append(self.form)
         return "\n\n".join(filter(None, parts))
 
-    def _tell(self, outcome: Outcome) -> tuple[str, Info]:
-        super()._tell(outcome)
-        episode = self.episode
-        assert episode is not None
-        self._info["agent"] = None if self._over else self.turns[len(episode.said)].agent
+    def _more_info(self, episode: Talk) -> Info:
         if self._over:
-            self._info["without"] = self._without(episode.judged)
-        return self._observation, dict(self._info)
+            return {"agent": None, "without": self._without(episode.judged)}
+        return {"agent": self.turns[len(episode.said)].agent}
 
     def _admissible(self, episode: Talk) -> None:  # noqa: ARG002
         return None
@@ -213,12 +202,15 @@ def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[Turn, .
     return (Turn(THINKER, answers=False), Turn(SOLVER, answers=True, reads=True), *alone)
 
 
-def _votes(judged: Sequence[Judged], *, won: bool = False) -> Votes:
-    """The votes of one episode; with ``won`` they are paid 1 for a right answer."""
-    keys: dict[str, int] = {}
-    answers = [-1 if one.key is None else keys.setdefault(one.key, len(keys)) for one in judged]
-    rewards = [float(one.won) if won else one.reward for one in judged]
-    return Votes(np.array([answers]), np.array([rewards]), TIES)
+def _vote(judged: Sequence[Judged]) -> tuple[float, bool]:
+    """What the answer with the most votes earns, the mean if there are several, and if it wins."""
+    counts = Counter(one.key for one in judged if one.key is not None)
+    most = max(counts.values(), default=0)
+    winners = list({one.key: one for one in judged if one.key and counts[one.key] == most}.values())
+    if not winners:
+        return 0.0, False
+    reward = float(np.mean([one.reward for one in winners]))
+    return reward, all(one.won for one in winners)
 
 
 def _key(answer: str) -> str:

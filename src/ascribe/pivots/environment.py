@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.envs import ENVIRONMENTS
-from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe.pivots.candidates import Candidate, Turns, read_turns
 from ascribe.pivots.verifiers import Spec, make_verifier
 

@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.envs.adapters.remote import RemoteError, decode, post
-from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.base import pick_task
-from ascribe.envs.protocol import Environment, Info
+from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.protocol import Environment, Info, Outcome, pick_task
 
 
 class AgentGymEnvironment(WrappedEnvironment):
@@ -93,7 +92,7 @@ class AgentGymEnvironment(WrappedEnvironment):
             raise RemoteError(f"/{path}: {clean(str(answer['error']))[:300]}")
         return answer
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+    def _begin(self, seed: int, options: dict[str, Any]) -> str:
         number = pick_task(options, self.tasks, np.random.default_rng(seed))
         if self._session is None:
             made = self._post("create", self.create)
@@ -102,9 +101,9 @@ class AgentGymEnvironment(WrappedEnvironment):
         observation = self._read(answer)
         if self._own_task:
             self.task = observation
-        return Told(observation)
+        return observation
 
-    def _act(self, action: str) -> Told:
+    def _act(self, action: str) -> Outcome:
         valid = self._listed is None or action in self._listed
         answer = self._post("step", {self.id_key: self._session, "action": action})
         observation = self._read(answer)
@@ -113,7 +112,7 @@ class AgentGymEnvironment(WrappedEnvironment):
             raise RemoteError(f"/step: the reward is no number: {str(reward)[:50]}")
         if not isinstance(done, bool):
             raise RemoteError(f"/step: done is neither true nor false: {str(done)[:50]}")
-        return Told(observation, float(reward), terminated=done, valid=valid)
+        return Outcome(observation, float(reward), terminated=done, valid=valid)
 
     def _read(self, answer: Any) -> str:
         """The observation of an answer; what is admissible is remembered."""

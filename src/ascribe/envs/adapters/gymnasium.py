@@ -7,8 +7,8 @@ observation into words, ``actions`` gives each action its name.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtraError
+from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.protocol import MissingExtraError, Outcome
 
 Actions = Sequence[str] | Callable[[Any], Mapping[str, Any]] | None
 
@@ -81,11 +81,11 @@ class GymnasiumEnvironment(WrappedEnvironment):
         first = int(self.env.action_space.start)
         return {name: first + number for number, name in enumerate(self.actions)}
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+    def _begin(self, seed: int, options: dict[str, Any]) -> str:
         self._raw, _ = self.env.reset(seed=seed, options=options or None)
-        return Told(self._rendered())
+        return self._rendered()
 
-    def _act(self, action: str) -> Told:
+    def _act(self, action: str) -> Outcome:
         named = self._named()
         if named is None:
             raw: Any = action
@@ -94,9 +94,9 @@ class GymnasiumEnvironment(WrappedEnvironment):
             raw = named.get(action)
             known = action in named
         if not known:
-            return Told(self._rendered(), valid=False)
+            return Outcome(self._rendered(), valid=False)
         self._raw, reward, terminated, truncated, _ = self.env.step(raw)
-        return Told(self._rendered(), float(reward), bool(terminated), bool(truncated))
+        return Outcome(self._rendered(), float(reward), bool(terminated), truncated=bool(truncated))
 
     def _admissible(self) -> list[str] | None:
         named = self._named()

@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Any
 
 from ascribe.envs.adapters.remote import RemoteError
-from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtraError
+from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.protocol import MissingExtraError, Outcome
 
 Fields = Mapping[str, Any]
 
@@ -85,22 +85,22 @@ class OpenEnvEnvironment(WrappedEnvironment):
         )
         return client.sync()
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+    def _begin(self, seed: int, options: dict[str, Any]) -> str:
         if self._client is None:
             self._client = self._connect()
         self._ask(lambda: self._client.reset(seed=seed, **options))
-        return Told(self.render(self._fields))
+        return self.render(self._fields)
 
-    def _act(self, action: str) -> Told:
+    def _act(self, action: str) -> Outcome:
         fields = self.act(action)
         if fields is None:
-            return Told(self.render(self._fields), valid=False)
+            return Outcome(self.render(self._fields), valid=False)
         valid = self.actions is None or action in self.actions(self._fields)
         result = self._ask(lambda: self._client.step(fields))
         reward = result.reward if result.reward is not None else 0.0
         if not isinstance(reward, (int, float)) or not isfinite(reward):
             raise RemoteError(f"the server's reward is no number: {str(reward)[:50]}")
-        return Told(self.render(self._fields), float(reward), result.done is True, valid=valid)
+        return Outcome(self.render(self._fields), float(reward), result.done is True, valid=valid)
 
     def _ask(self, call: Callable[[], Any]) -> Any:
         """One exchange; if anything goes wrong in it, the connection is given up."""

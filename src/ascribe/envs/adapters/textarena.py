@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtraError
+from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.protocol import MissingExtraError, Outcome
 
 MOST_MOVES = 1_000
 """Opponents may move so often in a row before it is called a fault of the game."""
@@ -103,7 +103,7 @@ class TextArenaEnvironment(WrappedEnvironment):
             finally:
                 self._generators = _swap(others)
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+    def _begin(self, seed: int, options: dict[str, Any]) -> str:
         if options:
             raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
         self._generators = _seeded(seed)
@@ -116,21 +116,21 @@ class TextArenaEnvironment(WrappedEnvironment):
                 raise RuntimeError(f"{self.name} with seed {seed} ends before the agent's turn")
         if self._own_task:
             self.task = prompt
-        return Told(self._news(self.seat))
+        return self._news(self.seat)
 
-    def _act(self, action: str) -> Told:
+    def _act(self, action: str) -> Outcome:
         self._seen[self.seat].append(f"> {action}")
         with self._own_generators():
             done, _ = self.game.step(action=action)
             valid = not self._erred()
             done = done or self._others_move()
         if not done:
-            return Told(self._news(self.seat), valid=valid)
+            return Outcome(self._news(self.seat), valid=valid)
         rewards, results = self.game.close()
         reason = str((results or {}).get(self.seat, {}).get("reason") or "")
         reward = float((rewards or {}).get(self.seat, 0.0))
         news = "\n".join(part for part in (self._news(self.seat), clean(reason)) if part)
-        return Told(news, reward, terminated=True, valid=valid)
+        return Outcome(news, reward, terminated=True, valid=valid)
 
     def _others_move(self) -> bool:
         """Let the others play until it is the agent's turn: whether the game ended."""

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.envs.adapters.wrapped import Told, WrappedEnvironment, clean
-from ascribe.envs.base import pick_task
-from ascribe.envs.protocol import MissingExtraError
+from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.protocol import MissingExtraError, Outcome, pick_task
 
 LIMITS = frozenset({"max_turns_reached", "timeout_reached", "prompt_too_long"})
 """Stops that cut an episode; every other stop is an end of the task itself."""
@@ -84,11 +83,11 @@ class VerifiersEnvironment(WrappedEnvironment):
             self._loop = _Loop()
         return self._loop.run(work(), self.timeout)
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> Told:
+    def _begin(self, seed: int, options: dict[str, Any]) -> str:
         row = self.rows[pick_task(options, self.tasks, np.random.default_rng(seed))]
         self._wait(lambda: self._start(dict(row)))
         self.task = _text(self._messages)
-        return Told(self.task)
+        return self.task
 
     async def _start(self, row: dict[str, Any]) -> None:
         await self._give_up()
@@ -98,11 +97,11 @@ class VerifiersEnvironment(WrappedEnvironment):
             raise RuntimeError("the environment is completed before the first message")
         self._messages = await self.env.get_prompt_messages(self._rollout)
 
-    def _act(self, action: str) -> Told:
-        told: Told = self._wait(lambda: self._turn(action))
+    def _act(self, action: str) -> Outcome:
+        told: Outcome = self._wait(lambda: self._turn(action))
         return told
 
-    async def _turn(self, action: str) -> Told:
+    async def _turn(self, action: str) -> Outcome:
         rollout, seen = self._rollout, len(self._messages) + 1
         await self.env.add_model_response(rollout, self._messages, _response(action))
         self._messages = [*self._messages, *rollout["trajectory"][-1]["completion"]]
@@ -110,13 +109,13 @@ class VerifiersEnvironment(WrappedEnvironment):
             self._messages = list(await self.env.get_prompt_messages(rollout))
             # An environment may end the episode in its answer.
             if not await self.env.is_completed(rollout):
-                return Told(_text(self._messages[seen:]))
+                return Outcome(_text(self._messages[seen:]))
         final = rollout.get("final_env_response")
         observation = _text(final if isinstance(final, list) else self._messages[seen:])
         reward = await self._score()
         # An environment of one turn ends there by itself.
         cut = self.env.max_turns != 1 and rollout.get("stop_condition") in LIMITS
-        return Told(observation, reward, terminated=not cut, truncated=cut)
+        return Outcome(observation, reward, terminated=not cut, truncated=cut)
 
     async def _score(self) -> float:
         rollout, self._rollout = self._rollout, None

@@ -11,9 +11,14 @@ import numpy as np
 
 from ascribe.envs.alfworld.games import NOTHING, GameFileError, find_games
 from ascribe.envs.alfworld.generate import generate_games
-from ascribe.envs.base import Outcome, Start, TextEnvironment
-from ascribe.envs.branch import NotReproducibleError
-from ascribe.envs.protocol import Info, MissingExtraError
+from ascribe.envs.protocol import (
+    Info,
+    MissingExtraError,
+    NotReproducibleError,
+    Outcome,
+    Start,
+    TextEnvironment,
+)
 
 if TYPE_CHECKING:
     from ascribe.envs.alfworld.engine import Engine
@@ -92,7 +97,7 @@ class AlfWorld(TextEnvironment[Play]):
         """Give the engine back. Nothing can be played after that."""
         if self._engine is not None:
             self._engine.close()
-        self._engine, self.episode = None, None
+        self._engine, self.episode, self._over = None, None, True
 
     def _begin(self, task: int, generator: np.random.Generator) -> Start[Play]:
         engine, game = self._running(), self.games[task]
@@ -139,11 +144,8 @@ class AlfWorld(TextEnvironment[Play]):
     def _expert(self, episode: Play) -> str | None:
         return episode.advice
 
-    def _tell(self, outcome: Outcome) -> tuple[str, Info]:
-        observation, info = super()._tell(outcome)
-        assert self.episode is not None
-        self._info["generated"] = info["generated"] = self.episode.generated
-        return observation, info
+    def _more_info(self, episode: Play) -> Info:
+        return {"generated": episode.generated}
 
     def _running(self) -> "Engine":
         if self._engine is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ascribe.envs.base import Outcome, Start, TextEnvironment
 from ascribe.envs.bm25 import LONGEST_QUERY
+from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe.envs.search_qa import passages, questions
 from ascribe.envs.search_qa.client import Remote
 from ascribe.envs.search_qa.demo import demo

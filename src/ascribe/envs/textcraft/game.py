@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ascribe.envs.base import Outcome, Start, TextEnvironment
+from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe.envs.textcraft.recipes import recipe_book, spaced
 from ascribe.envs.textcraft.tasks import Split, goals, moves, planner, show
 from ascribe.steps.problems import printable

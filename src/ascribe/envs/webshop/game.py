@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ascribe.envs.base import Outcome, Start, TextEnvironment
-from ascribe.envs.protocol import Info
+from ascribe.envs.protocol import Info, Outcome, Start, TextEnvironment
 from ascribe.envs.webshop.expert import keywords, next_action
 from ascribe.envs.webshop.goals import TEST
 from ascribe.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, Visit, details, page
@@ -157,8 +156,5 @@ class WebShop(TextEnvironment[Visit]):
     def _expert(self, episode: Visit) -> str | None:
         return next_action(self.shop, episode)
 
-    def _tell(self, outcome: Outcome) -> tuple[str, Info]:
-        observation, _ = super()._tell(outcome)
-        assert self.episode is not None
-        self._info["task_score"] = self.episode.score
-        return observation, dict(self._info)
+    def _more_info(self, episode: Visit) -> Info:
+        return {"task_score": episode.score}

@@ -1,0 +1,112 @@
+"""Environments and adapters by name: making one, what it needs, and whether that is installed.
+
+An environment or adapter that needs packages has an extra of its own name.
+"""
+
+import re
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution, requires
+from typing import Any
+
+from ascribe.envs.protocol import Environment
+
+ENVIRONMENTS = {
+    "textcraft": "ascribe.envs.textcraft:TextCraft",
+    "alfworld": "ascribe.envs.alfworld:AlfWorld",
+    "webshop": "ascribe.envs.webshop:WebShop",
+    "sokoban": "ascribe.envs.sokoban:Sokoban",
+    "ezpoints": "ascribe.envs.ezpoints:EZPoints",
+    "search_qa": "ascribe.envs.search_qa:SearchQA",
+    "maths": "ascribe.envs.maths:Maths",
+    "pivots": "ascribe.pivots.environment:Pivots",
+    "team": "ascribe.envs.team:Team",
+}
+"""Every environment by name, and where it is."""
+
+NEED_FILE = ("maths", "pivots", "team")
+"""Environments that play a file of the user's; all others can be made without options."""
+
+ADAPTERS = {
+    "gymnasium": "ascribe.envs.adapters.gymnasium:GymnasiumEnvironment",
+    "textarena": "ascribe.envs.adapters.textarena:TextArenaEnvironment",
+    "openenv": "ascribe.envs.adapters.openenv:OpenEnvEnvironment",
+    "agentgym": "ascribe.envs.adapters.agentgym:AgentGymEnvironment",
+    "verifiers": "ascribe.envs.adapters.verifiers:VerifiersEnvironment",
+}
+"""Every adapter to another environment convention by name, and where it is."""
+
+REQUIREMENT = re.compile(r"^([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
+
+
+def make(name: str, **options: Any) -> Environment:
+    """An environment by name, or a user's own by ``package.module:factory``.
+
+    Args:
+        name: a key of ``ENVIRONMENTS``, or a path that leads to a class or function.
+        options: arguments of the environment.
+
+    Raises:
+        ValueError: if there is no such environment.
+        MissingExtraError: if it needs a package that is not installed.
+    """
+    module, colon, factory = ENVIRONMENTS.get(name, name).partition(":")
+    if not colon:
+        raise ValueError(
+            f"there is no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}; "
+            "name your own as package.module:factory"
+        )
+    environment: Environment = getattr(import_module(module), factory)(**options)
+    return environment
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One environment or adapter."""
+
+    name: str
+    kind: str
+    """``environment`` or ``adapter``."""
+    path: str
+    extra: str | None
+    """What to install: ``pip install 'ascribe[extra]'``; None if Ascribe alone is enough."""
+    missing: tuple[str, ...]
+    """Packages of the extra that are not installed."""
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be used now."""
+        return not self.missing
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return {**asdict(self), "installed": self.installed}
+
+
+def catalogue() -> list[Entry]:
+    """Every environment, then every adapter."""
+    packages: dict[str, list[str]] = defaultdict(list)
+    for requirement in requires("ascribe") or []:
+        if match := REQUIREMENT.match(requirement):
+            # Metadata writes the names of extras with hyphens.
+            packages[match[2].replace("-", "_")].append(match[1])
+    return [
+        Entry(
+            name,
+            kind,
+            path,
+            extra=name if name in packages else None,
+            missing=tuple(one for one in packages.get(name, ()) if not _is_installed(one)),
+        )
+        for kind, entries in (("environment", ENVIRONMENTS), ("adapter", ADAPTERS))
+        for name, path in entries.items()
+    ]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
