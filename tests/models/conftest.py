@@ -1,9 +1,20 @@
 """A tiny random model with a real tokenizer; tests that ask for it skip where torch is missing."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.models.bad_server import BadServer
+
+
+@pytest.fixture
+def bad() -> Iterator[BadServer]:
+    """A server that does to each request what the test says."""
+    server = BadServer()
+    yield server
+    server.close()
 
 
 def load_tokenizer() -> Any:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from ascribe.models import Limits, ServerPolicy, VllmPolicy, load_chat
+from ascribe.models import HttpLimits, ServerPolicy, VllmPolicy, load_chat
 from ascribe.models.policy import Policy, Request, Sample, Sampling
 
 from .trained import check_form, differences, requests, retokenised_differently
@@ -70,7 +70,7 @@ def server(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def served(server: str, tiny_folder: Path) -> Iterator[ServerPolicy]:
-    policy = ServerPolicy(server, load_chat(tiny_folder), "tiny", limits=Limits(seconds=120))
+    policy = ServerPolicy(server, load_chat(tiny_folder), "tiny", limits=HttpLimits(timeout=120))
     yield policy
     policy.close()
 

@@ -118,7 +118,7 @@ def test_a_file_that_is_no_cache_is_left_as_it_is(tmp_path: Path) -> None:
 def test_no_server_is_an_error_and_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascribe.models.http_json.time.sleep", lambda _: None)
+    monkeypatch.setattr("ascribe.models.http_client.time.sleep", lambda _: None)
     with chat_server() as server:
         pass
     with pytest.raises(ServerError):

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ascribe.models.http_json import Limits, ServerError
+from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe.models.loading import load_smollm2, packages, save_model
 from ascribe.models.model_policy import ModelPolicy
 from ascribe.models.policy import Policy
 from ascribe.models.scripted import ExpertPolicy, RandomPolicy, Say, tagged
-from ascribe.models.server import NoTokenIds, ServerPolicy
+from ascribe.models.server import MissingTokenIdsError, ServerPolicy
 from ascribe.models.tokens import Chat, load_chat
 from ascribe.models.transformers_policy import TransformersPolicy
 from ascribe.models.vllm_policy import VllmPolicy
@@ -97,9 +97,10 @@ __all__ = [
     "SCRIPTED",
     "Chat",
     "ExpertPolicy",
-    "Limits",
+    "HttpClient",
+    "HttpLimits",
+    "MissingTokenIdsError",
     "ModelPolicy",
-    "NoTokenIds",
     "RandomPolicy",
     "ServerError",
     "ServerPolicy",

@@ -1,28 +1,83 @@
-"""``ServerPolicy``: a model behind a server that speaks OpenAI's completions, with token ids.
+"""Models behind servers that speak OpenAI's protocol.
 
-Prompts are sent as token ids, and responses must come back as token ids: a server that gives only
-text is refused, for text that is tokenised again can give other ids. vLLM's server gives them
-(``return_token_ids``).
+``ServerPolicy`` trains on what it samples, so prompts are sent as token ids and responses must come
+back as token ids: a server that returns only text is refused, for text that is tokenised again can
+give other ids. vLLM's server returns them (``return_token_ids``).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
-from ascribe.models.http_json import Limits, ServerError
+from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
-from ascribe.models.openai_server import OpenAIServer
 from ascribe.models.policy import Sampling
 from ascribe.models.tokens import Chat, smaller
 
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
-class NoTokenIds(ServerError):  # noqa: N818 (named for what is wrong)
-    """The server does not say which tokens it drew, or with which log-probabilities."""
+
+class MissingTokenIdsError(ServerError):
+    """The server does not return the token ids it sampled, or their log-probabilities."""
+
+
+class OpenAIServer:
+    """A server that speaks OpenAI's protocol, with several requests at a time.
+
+    Args:
+        url: address of the server, such as ``http://localhost:8000``, with or without ``/v1``.
+        at_once: how many requests are sent at the same time.
+        key_variable: environment variable with the key, if the server wants one.
+        limits: of time, size and retries.
+
+    Raises:
+        ValueError: for an unusable address.
+    """
+
+    def __init__(
+        self, url: str, at_once: int, key_variable: str, limits: HttpLimits | None
+    ) -> None:
+        if at_once < 1:
+            raise ValueError(f"at_once must be at least 1, not {at_once}")
+        self.client = HttpClient(url.rstrip("/").removesuffix("/v1"), limits, key_variable)
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ascribe-server")
+
+    def map(self, function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
+        """The results in the order of the inputs; if one fails, waiting requests are not sent."""
+        futures = [self._threads.submit(function, value) for value in inputs]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def find_model(self, name: str | None) -> tuple[str, dict[str, Any]]:
+        """The name of a model and the server's description of it; None: its only model.
+
+        Raises:
+            ServerError: if the server does not respond, or has no such model.
+        """
+        response = self.client.get("/v1/models")
+        try:
+            cards = {str(card["id"]): dict(card) for card in response["data"]}
+        except (TypeError, KeyError, ValueError) as error:
+            raise ServerError("the server's list of models has another form") from error
+        chosen = name if name is not None else next(iter(cards), None)
+        if chosen not in cards or (name is None and len(cards) != 1):
+            names = ", ".join(ascii(model) for model in sorted(cards)[:20])
+            raise ServerError(f"name one of the server's models: {names}")
+        return chosen, cards[chosen]
+
+    def close(self) -> None:
+        """Send no further requests."""
+        self._threads.shutdown(cancel_futures=True)
 
 
 class ServerPolicy(ModelPolicy):
-    """Asks a server, many requests at a time.
+    """Samples from a server, many requests at a time.
 
     Args:
         url: address of the server, such as ``http://localhost:8000``.
@@ -30,11 +85,11 @@ class ServerPolicy(ModelPolicy):
         model: the name under which the server has the model; None if it has only one.
         at_once: how many requests are sent at the same time.
         key_variable: environment variable with the key, if the server wants one.
-        limits: of size, time and retries.
+        limits: of time, size and retries.
 
     Raises:
-        ServerError: if the server does not answer, or has no such model.
-        ValueError: for an address that will not do.
+        ServerError: if the server does not respond, or has no such model.
+        ValueError: for an unusable address.
     """
 
     def __init__(
@@ -45,25 +100,25 @@ class ServerPolicy(ModelPolicy):
         *,
         at_once: int = 64,
         key_variable: str = "ASCRIBE_API_KEY",
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
     ) -> None:
         super().__init__(copy(chat))
         self._server = OpenAIServer(url, at_once, key_variable, limits)
-        self.model, card = self._server.model(model)
-        longest = card.get("max_model_len")
-        if isinstance(longest, int) and longest > 0:
-            self.chat.context = smaller(chat.context, longest)
+        self.model, card = self._server.find_model(model)
+        context = card.get("max_model_len")
+        if isinstance(context, int) and context > 0:
+            self.chat.context = smaller(chat.context, context)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Send no further requests."""
         self._server.close()
 
     def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
-        return self._server.each(lambda prompt: self._one(prompt, sampling), prompts)
+        def sample(prompt: Prompt) -> Drawn:
+            response = self._server.client.post("/v1/completions", self._body(prompt, sampling))
+            return read_completion(response, prompt)
 
-    def _one(self, prompt: Prompt, sampling: Sampling) -> Drawn:
-        answer = self._server.ask("/v1/completions", self._body(prompt, sampling))
-        return drawn_from(answer, prompt)
+        return self._server.map(sample, prompts)
 
     def _body(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
         return {
@@ -80,7 +135,7 @@ class ServerPolicy(ModelPolicy):
             "spaces_between_special_tokens": False,
             "logprobs": 0,
             "return_token_ids": True,
-            # Left out, these would be what the model's folder says on the server.
+            # The server's defaults for these come from the model's folder.
             "top_k": 0,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
@@ -89,28 +144,28 @@ class ServerPolicy(ModelPolicy):
         }
 
 
-def drawn_from(answer: Any, prompt: Prompt) -> Drawn:
-    """What a server wrote, out of its answer, if it has the right form.
+def read_completion(response: Any, prompt: Prompt) -> Drawn:
+    """The sampled tokens in a server's response, checked.
 
     Raises:
-        NoTokenIds: if it holds no token ids or no log-probabilities.
-        ServerError: if what it holds cannot be.
+        MissingTokenIdsError: if it holds no token ids or no log-probabilities.
+        ServerError: if its form or its values are wrong.
     """
     try:
-        choice = answer["choices"][0]
+        choice = response["choices"][0]
         finish, ids = choice["finish_reason"], choice.get("token_ids")
-        read = choice.get("prompt_token_ids")
+        prompt_ids = choice.get("prompt_token_ids")
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
     except (TypeError, KeyError, IndexError, AttributeError) as error:
         raise ServerError("the server's completion has another form") from error
     if ids is None:
-        raise NoTokenIds(
-            "the server gives text but no token ids, and text is never tokenised again; "
-            "use a server that knows return_token_ids, such as vLLM's"
+        raise MissingTokenIdsError(
+            "the server returns text but no token ids, and text is never tokenised again; "
+            "use a server that supports return_token_ids, such as vLLM's"
         )
     if logprobs is None:
-        raise NoTokenIds("the server gives no log-probabilities of the tokens that it drew")
-    if read is not None and read != list(prompt.ids):
+        raise MissingTokenIdsError("the server returns no log-probabilities of sampled tokens")
+    if prompt_ids is not None and prompt_ids != list(prompt.ids):
         raise ServerError("the server read another prompt than it was sent")
     if not _are_ids(ids) or not 0 < len(ids) <= prompt.limit:
         raise ServerError(f"the server's token ids are not 1 to {prompt.limit} whole numbers")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.agents.clean import mend
-from ascribe.models.http_json import ServerError
+from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Policy, Request, Sample, Sampling
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.estimate import Estimate, Meter

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ascribe.agents.clean import mend
-from ascribe.models.http_json import Limits, RequestRefused, ServerError
-from ascribe.models.openai_server import OpenAIServer
+from ascribe.models.http_client import HttpLimits, RequestRefusedError, ServerError
 from ascribe.models.policy import Request, Sample, Sampling
+from ascribe.models.server import OpenAIServer
 from ascribe.pivots.calls import name_and_arguments, safe, written
 
 REFUSED = "refused"
@@ -48,7 +48,7 @@ class TextServer:
         model: the name under which the server has the model; None if it has only one.
         at_once: how many requests are sent at the same time.
         key_variable: environment variable with the key, if the server wants one.
-        limits: of size, time and retries.
+        limits: of time, size and retries.
 
     Raises:
         ServerError: if the server does not answer, or has no such model.
@@ -62,11 +62,11 @@ class TextServer:
         *,
         at_once: int = 16,
         key_variable: str = "ASCRIBE_API_KEY",
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
     ) -> None:
         self._server = OpenAIServer(url, at_once, key_variable, limits)
         # Some servers list no models, so one that is named is not looked up.
-        self.model = self._server.model(None)[0] if model is None else model
+        self.model = self._server.find_model(None)[0] if model is None else model
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order; empty ones where the server refuses.
@@ -81,13 +81,13 @@ class TextServer:
                 return None
             try:
                 return self._one(request, sampling)
-            except RequestRefused as error:
+            except RequestRefusedError as error:
                 return Metered("", finish=REFUSED, refusal=str(error))
             except ServerError as error:
                 failed.append(error)
                 return None
 
-        samples = self._server.each(one, requests)
+        samples = self._server.map(one, requests)
         if failed:
             raise Unfinished(str(failed[0]), samples) from failed[0]
         return [sample for sample in samples if sample is not None]
@@ -108,7 +108,7 @@ class TextServer:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        return sample_from(self._server.ask("/v1/chat/completions", body))
+        return sample_from(self._server.client.post("/v1/chat/completions", body))
 
 
 def sample_from(answer: Any) -> Metered:

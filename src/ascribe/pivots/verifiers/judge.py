@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ascribe.agents.clean import shorten
 from ascribe.agents.tags import split_thoughts
-from ascribe.models.http_json import ServerError
+from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message

@@ -1,0 +1,250 @@
+"""The one HTTP client: JSON to and from servers that may be slow, broken or hostile.
+
+A time limit covers a whole exchange, from the connection to the last byte, whatever the server
+sends in between, and a response has a limit of size. Redirects are not followed, for they could
+carry the key to another server, and proxies are not used. No error message holds the key.
+"""
+
+import io
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, IncompleteRead
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
+RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed later."""
+REFUSED = frozenset({400, 413, 422})
+"""Statuses that reject this request for good; the server may accept others."""
+LONGEST_PAUSE = 30.0
+CHUNK = 1 << 16
+QUOTED = 300
+"""How many characters of a server's error an error message repeats."""
+
+
+class ServerError(RuntimeError):
+    """A server cannot be reached, or does not respond as it should."""
+
+
+class RequestRefusedError(ServerError):
+    """The server rejects this request, and would do so again; it may accept others."""
+
+
+class _TransientError(ServerError):
+    """The same request may succeed later."""
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Limits of time, size and retries."""
+
+    timeout: float = 600.0
+    """Seconds for one exchange, from the connection to the last byte."""
+    retries: int = 4
+    """How often a request that failed is sent again."""
+    max_bytes: int = 64 << 20
+    """Size of a response."""
+    pause: float = 0.5
+    """Seconds before the first retry; twice as many before each further one."""
+    retry_timeouts: bool = True
+    """Whether a request that timed out is sent again."""
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0 or self.retries < 0 or self.max_bytes < 1 or self.pause < 0:
+            raise ValueError(f"no request could succeed within these limits: {self}")
+
+
+class HttpClient:
+    """Sends requests to one server.
+
+    Args:
+        url: begins with ``http://`` or ``https://``; its path comes before that of each request.
+        limits: of time, size and retries.
+        key_variable: environment variable with the server's key. If it is set, its value is sent
+            as a bearer token.
+
+    Raises:
+        ValueError: for an unusable address, one that holds a password, or one to which the key
+            would be sent unencrypted.
+    """
+
+    def __init__(
+        self, url: str, limits: HttpLimits | None = None, key_variable: str | None = None
+    ) -> None:
+        self._address = urlsplit(url)
+        self._limits, self._key_variable = limits or HttpLimits(), key_variable
+        if self._address.scheme not in {"http", "https"} or not self._address.hostname:
+            raise ValueError(f"a server's address looks like http://host:port, not {url!r}")
+        if self._address.username is not None or self._address.fragment:
+            raise ValueError("a server's address must hold no user name, password or fragment")
+        if key_variable is not None:
+            if self._address.query:
+                raise ValueError(
+                    f"a server's address must hold no query: keys go in {key_variable}"
+                )
+            encrypted = self._address.scheme == "https" or _is_loopback(self._address.hostname)
+            if key_variable in os.environ and not encrypted:
+                raise ValueError(
+                    f"{key_variable} is set and would be sent unencrypted: use https, or unset it"
+                )
+
+    def get(self, path: str = "") -> Any:
+        """The JSON document at a path; raises what ``post`` raises."""
+        return self._request("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a JSON document and return the one that comes back.
+
+        Raises:
+            RequestRefusedError: if the server rejects this very request.
+            ServerError: if there is no usable response after all retries.
+        """
+        return self._request("POST", path, json.dumps(body).encode())
+
+    def _request(self, method: str, path: str, body: bytes | None) -> Any:
+        for attempt in range(self._limits.retries + 1):
+            try:
+                return self._attempt(method, path, body)
+            except _TransientError as error:
+                if attempt == self._limits.retries:
+                    raise ServerError(f"{error} ({attempt + 1} attempts)") from error
+                time.sleep(min(max(error.pause, self._limits.pause * 2**attempt), LONGEST_PAUSE))
+        raise AssertionError("unreachable")
+
+    def _attempt(self, method: str, path: str, body: bytes | None) -> Any:
+        where = f"{self._address.netloc}{self._address.path.rstrip('/')}{path}"
+        key = os.environ.get(self._key_variable) if self._key_variable else None
+        headers = JSON_HEADERS | ({"Authorization": f"Bearer {key}"} if key else {})
+        try:
+            status, retry_after, content = self._exchange(method, path, body, headers)
+        except TimeoutError as error:
+            late = _TransientError if self._limits.retry_timeouts else ServerError
+            raise late(f"{where}: no response within {self._limits.timeout:g} s") from error
+        except (OSError, HTTPException) as error:
+            raise _TransientError(f"{where}: {type(error).__name__}: {str(error)[:100]}") from error
+        if len(content) > self._limits.max_bytes:
+            raise ServerError(f"{where}: a response of more than {self._limits.max_bytes:,} bytes")
+        failure = f"{where} answered {status}: {_quoted(content, key)}"
+        if status in RETRIED:
+            pause = retry_after if retry_after.isascii() and retry_after.isdigit() else "0"
+            raise _TransientError(failure, float(pause))
+        if status in REFUSED:
+            raise RequestRefusedError(failure)
+        if status != HTTPStatus.OK:
+            raise ServerError(failure)
+        try:
+            return json.loads(content, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise ServerError(f"{where} answered with something that is not JSON") from error
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, str, bytes]:
+        """Status, Retry-After and content of one exchange; content too long is cut."""
+        query = f"?{self._address.query}" if self._address.query else ""
+        target = f"{self._address.path.rstrip('/')}{path}" or "/"
+        connection = _Connection(self._address, time.monotonic() + self._limits.timeout)
+        try:
+            connection.request(method, target + query, body, headers)
+            with connection.getresponse() as response:
+                content = bytearray()
+                while chunk := response.read1(CHUNK):
+                    content += chunk
+                    if len(content) > self._limits.max_bytes:
+                        break
+                else:
+                    if response.length:
+                        raise IncompleteRead(b"", response.length)
+                return response.status, response.headers.get("Retry-After", ""), bytes(content)
+        finally:
+            connection.hang_up()
+
+
+class _Connection(HTTPConnection):
+    """A connection with one deadline for everything that happens on it.
+
+    The timeout of a socket begins anew with every byte, so a server that sends them one by one
+    could hold a client for ever.
+    """
+
+    def __init__(self, address: SplitResult, deadline: float) -> None:
+        assert address.hostname is not None
+        self._secure, self._deadline = address.scheme == "https", deadline
+        self.default_port = 443 if self._secure else 80
+        super().__init__(address.hostname, address.port)
+        self._raw: socket.socket | None = None
+
+    def connect(self) -> None:
+        """Connect within the time that is left."""
+        self._raw = socket.create_connection((self.host, self.port), _left(self._deadline))
+        if self._secure:
+            self._raw.settimeout(_left(self._deadline))
+            context = ssl.create_default_context()
+            self._raw = context.wrap_socket(self._raw, server_hostname=self.host)
+        self.sock: Any = _DeadlineSocket(self._raw, self._deadline)
+
+    def hang_up(self) -> None:
+        """Close the connection and the socket."""
+        self.close()
+        if self._raw is not None:
+            self._raw.close()
+
+
+class _DeadlineSocket(io.RawIOBase):
+    """What HTTPConnection needs of a socket; every wait ends by the deadline."""
+
+    def __init__(self, raw: socket.socket, deadline: float) -> None:
+        self._raw, self._deadline = raw, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._raw.settimeout(_left(self._deadline))
+        return self._raw.recv_into(buffer)
+
+    def sendall(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            self._raw.settimeout(_left(self._deadline))
+            rest = rest[self._raw.send(rest) :]
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_DeadlineSocket(self._raw, self._deadline))
+
+
+def _left(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _quoted(content: bytes, key: str | None) -> str:
+    """The begin of a server's error, without the key and with control characters escaped."""
+    text = content.decode(errors="replace")
+    return ascii((text.replace(key, "...") if key else text)[:QUOTED])
+
+
+def _refuse_constant(constant: str) -> None:
+    """Infinity and NaN are no JSON."""
+    raise ValueError(constant)
