@@ -1,8 +1,8 @@
-"""The figures of a report as Vega-Lite specifications: the page draws them, and so do the exports.
+"""The figures of a report as Vega-Lite specifications, for the page and for the exports.
 
-A specification holds its numbers and no colours of text or paper; those come from a theme, so that
-the same figure can be drawn light and dark. No figure tells by colour alone: bars carry a legend in
-the order of their parts, lines differ in dashes and marks, and every number is in a table too.
+A specification holds its data and no colours of text or background; those come from a theme, so
+the same figure can be drawn light and dark. No figure relies on colour alone: legends follow the
+order of the bars' parts, lines differ in dashes and marks, and every figure has a table.
 """
 
 import textwrap
@@ -15,25 +15,21 @@ from ascribe.report.facts import ONE, OUTCOMES, Facts
 from ascribe.report.text import one_line
 
 Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 BLUE, RED, GREEN, PURPLE = "#2878b5", "#d55e00", "#00876a", "#b5629a"
 YELLOW, GREY, PALE = "#b98500", "#808080", "#8a94a6"
-SERIES = (BLUE, RED, GREEN, PURPLE)
-"""Told apart by colour-blind eyes, and seen on white and on near-black."""
+"""Distinguishable for colour-blind readers, on white and on near-black."""
 
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
-PERCENT = {"format": "%"}
-INSIDE = {"scale": {"padding": 8}}
-"""No dot is cut by the edge."""
-
-ROW = 26
-"""Height of a bar with its gap."""
+FLAT = {"labelAngle": 0, "labelOverlap": True, "labelSeparation": 4}
+"""An axis whose labels are horizontal."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, what it shows, and the table whose numbers it draws."""
+    """A chart, its caption, and the name of the table that holds its numbers."""
 
     name: str
     title: str
@@ -43,29 +39,26 @@ class Figure:
 
 
 def theme(*, dark: bool) -> Spec:
-    """Colours of text and paper."""
+    """Colours of text and background."""
     ink, line = ("#e6e9ef", "#3c4452") if dark else ("#1c2330", "#d5dae3")
+    text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12}
     return {
         "background": None,
         "font": "system-ui, sans-serif",
         "view": {"stroke": None},
         "axis": {
-            "labelColor": ink,
-            "titleColor": ink,
+            **text,
             "gridColor": line,
             "domainColor": line,
             "tickColor": line,
-            "labelFontSize": 12,
             "titleFontSize": 12,
             "titleFontWeight": "normal",
             "titlePadding": 10,
             "labelLimit": 150,
         },
         "legend": {
-            "labelColor": ink,
-            "titleColor": ink,
+            **text,
             "orient": "bottom",
-            "labelFontSize": 12,
             "labelLimit": 230,
             "offset": 10,
             "title": None,
@@ -77,400 +70,258 @@ def theme(*, dark: bool) -> Spec:
 
 
 def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
-    """Every figure that these facts give."""
+    """Every figure that these facts and comparisons give."""
     tables = facts.tables()
-    found = [
-        _success(facts),
-        _returns(facts),
-        _outcomes(tables["outcomes"]),
-        _reasons(tables["reasons"]),
-    ]
+    figures = [*_outcomes(facts, tables), _reasons(tables["reasons"])]
     if len(facts.iterations) > 1:
-        found.append(_over_iterations(tables["iterations"]))
-        if facts.iterations[0].mean_group_size is not None:
-            found.append(_sizes_over_iterations(tables["iterations"]))
-    if tables["state_sizes"]:
-        found.append(_sizes(tables["state_sizes"]))
-    found += [_funnel(facts), _mix(facts), _lengths(tables["lengths"])]
+        figures += _iterations(tables["iterations"])
+    figures += [*_states(facts, tables), _lengths(tables["lengths"])]
     for comparison in comparisons:
-        found += [_signs(comparison), _scatter(comparison)]
-    return found
+        figures += [_signs(comparison), _scatter(comparison)]
+    return figures
 
 
-# Outcomes.
-
-
-def _success(facts: Facts) -> Figure:
-    rows = [
-        {
-            "family": one_line(each.family, 60),
-            "success": each.success,
-            "low": each.low,
-            "high": each.high,
-            "tasks": each.tasks,
-        }
-        for each in facts.families
+def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
+    families = [{**row, "family": one_line(row["family"], 60)} for row in tables["families"]]
+    success = [
+        {name: row[name] for name in ("family", "success", "low", "high", "tasks")}
+        for row in families
     ]
-    said = "" if facts.success_by_column else " No column says who won: a return above 0 counts."
-    spec = _spec(
-        rows,
-        height=_high(rows, "family"),
-        layer=[
-            {
-                "mark": _mark("bar", color=BLUE),
-                "encoding": {"x": _value("success", "success", axis=PERCENT, domain=[0, 1])},
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
-            },
-        ],
-        encoding={"y": _y("family")},
-    )
-    return Figure(
-        "success_by_family",
-        "Success by family",
-        "Share of episodes that succeed, each task counted once; the line is the 95 % interval."
-        + said,
-        "families",
-        spec,
-    )
-
-
-def _returns(facts: Facts) -> Figure:
-    rows = [
-        {"family": one_line(each.family, 60), "return": each.mean_return} for each in facts.families
+    chart = _bars(success, "family", _share("success", "success"), BLUE)
+    interval = {
+        "mark": {"type": "rule", "strokeWidth": 2},
+        "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
+    }
+    bars = {"mark": chart.pop("mark"), "encoding": {"x": chart["encoding"].pop("x")}}
+    note = "" if facts.success_by_column else " Without a column won, a return above 0 counts."
+    returns = [{"family": row["family"], "return": row["mean_return"]} for row in families]
+    groups = [{**row, "family": one_line(row["family"], 60)} for row in tables["outcomes"]]
+    colors = dict(zip((*OUTCOMES, ONE), (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
+    present = [each for each in colors if any(row["outcome"] == each for row in groups)]
+    parts = _color("outcome", present, [colors[each] for each in present])
+    return [
+        Figure(
+            "success_by_family",
+            "Success by family",
+            "Share of successful episodes, averaged over tasks; the line is the 95 % confidence "
+            f"interval.{note}",
+            "families",
+            chart | {"layer": [bars, interval]},
+        ),
+        Figure(
+            "return_by_family",
+            "Return by family",
+            "Mean return (sum of rewards) of an episode.",
+            "families",
+            _bars(returns, "family", _value("return", "mean return of an episode"), GREEN),
+        ),
+        Figure(
+            "outcomes",
+            "Outcomes of task groups",
+            "Task groups by the returns of their trajectories. Only groups whose returns differ "
+            "give an episode-level signal.",
+            "outcomes",
+            _bars(groups, "family", _value("groups", "task groups"), parts),
+        ),
     ]
-    spec = _spec(
-        rows,
-        height=_high(rows, "family"),
-        mark=_mark("bar", color=GREEN),
-        encoding={"y": _y("family"), "x": _value("return", "mean return of an episode")},
-    )
-    return Figure(
-        "return_by_family",
-        "Return by family",
-        "Mean of the summed rewards of an episode.",
-        "families",
-        spec,
-    )
 
 
-def _outcomes(rows: list[dict[str, Any]]) -> Figure:
-    kinds = (*OUTCOMES, ONE)
-    names = [kind for kind in kinds if any(row["outcome"] == kind for row in rows)]
-    colors = dict(zip(kinds, (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
-    shown = [{**row, "family": one_line(row["family"], 60)} for row in rows]
-    spec = _spec(
-        [{**row, "order": names.index(row["outcome"])} for row in shown],
-        height=_high(rows, "family"),
-        mark=_mark("bar"),
-        encoding={
-            "y": _y("family"),
-            "x": _value("groups", "task groups"),
-            "color": _color("outcome", names, [colors[name] for name in names]),
-            "order": {"field": "order"},
-        },
-    )
-    return Figure(
-        "outcomes",
-        "Groups with something to compare",
-        "Task groups by what their trajectories earned. Only where returns differ is there an "
-        "episode-level signal.",
-        "outcomes",
-        spec,
-    )
-
-
-# Signal.
-
-
-def _reasons(rows: list[dict[str, Any]]) -> Figure:
+def _reasons(rows: Rows) -> Figure:
     rows = [{**row, "reason": row["reason"].replace("_", " ")} for row in rows]
     names = sorted({row["reason"] for row in rows}, key=lambda name: (name != "credited", name))
-    colors = (BLUE, RED, PURPLE, YELLOW, GREEN, GREY, PALE)
-    spec = _spec(
-        [{**row, "order": names.index(row["reason"])} for row in rows],
-        height=_high(rows, "term", ROW + 8),
-        mark=_mark("bar"),
-        encoding={
-            "y": _y("term"),
-            "x": _value("share", "share of steps", axis=PERCENT, domain=[0, 1]),
-            "color": _color("reason", names, colors),
-            "order": {"field": "order"},
-        },
-    )
+    parts = _color("reason", names, (BLUE, RED, PURPLE, YELLOW, GREEN, GREY, PALE))
     return Figure(
         "reasons",
         "Where the signal is",
-        "Steps by what became of them in each term of the recipe: credited, or why not.",
+        "Steps in each term of the recipe: credited, or the reason why not.",
         "reasons",
-        spec,
+        _bars(rows, "term", _share("share", "share of steps"), parts, row_height=34),
     )
 
 
-def _over_iterations(rows: list[dict[str, Any]]) -> Figure:
-    series = {
+def _iterations(rows: Rows) -> list[Figure]:
+    labels = {
         "success": "success",
         "signal": "steps with a signal",
         "alone": "steps alone in their state",
         "equal_groups": "groups with equal returns",
     }
-    series = {name: said for name, said in series.items() if rows[0][name] is not None}
-    names = list(series.values())
+    labels = {name: label for name, label in labels.items() if rows[0][name] is not None}
+    names = list(labels.values())
     kinds = {"field": "what", "type": "nominal", "sort": names}
     legend = {"columns": 1, "symbolStrokeWidth": 0}  # the marks are too small for dashes
-    long = [
-        {"number": number, "batch": one_line(row["iteration"]), "what": said, "share": row[name]}
-        for number, row in enumerate(rows, start=1)
-        for name, said in series.items()
+    dashes = {"domain": names, "range": DASHES}
+    numbered = list(enumerate(rows, start=1))
+    batch = {"field": "number", "type": "ordinal", "title": "batch", "axis": FLAT}
+    shares = [
+        {"number": number, "batch": one_line(row["iteration"]), "what": label, "share": row[name]}
+        for number, row in numbered
+        for name, label in labels.items()
     ]
-    spec = _spec(
-        long,
+    chart = _chart(
+        shares,
         height=240,
-        mark={"type": "line", "point": {"size": 50}, "tooltip": {"content": "data"}},
+        mark=_mark("line", point={"size": 50}),
         encoding={
-            "x": {"field": "number", "type": "ordinal", "title": "batch", "axis": _flat()},
-            "y": _value("share", "share", axis=PERCENT, domain=[0, 1]),
-            "color": _color("what", names, SERIES) | {"legend": legend},
-            "strokeDash": {
-                **kinds,
-                "scale": {"domain": names, "range": DASHES},
-                "legend": legend,
-            },
+            "x": batch,
+            "y": _share("share", "share"),
+            "color": _color("what", names, (BLUE, RED, GREEN, PURPLE)) | {"legend": legend},
+            "strokeDash": {**kinds, "scale": dashes, "legend": legend},
             "shape": {**kinds, "scale": {"domain": names}, "legend": legend},
         },
     )
-    return Figure(
-        "over_iterations",
-        "Signal over iterations",
-        "Batches in the order in which they were given.",
-        "iterations",
-        spec,
-    )
+    title, caption = "Signal over iterations", "One point per batch, in the order of the files."
+    figures = [Figure("over_iterations", title, caption, "iterations", chart)]
+    if rows[0]["mean_group_size"] is not None:
+        chart = _chart(
+            [{"number": number, "size": row["mean_group_size"]} for number, row in numbered],
+            height=160,
+            mark=_mark("line", point={"size": 50}, color=BLUE),
+            encoding={"x": batch, "y": _value("size", "steps in a state group")},
+        )
+        figures.append(
+            Figure(
+                "group_size_over_iterations",
+                "Group size over iterations",
+                "Mean number of steps in a state group. Near 1, states are too specific to be "
+                "compared.",
+                "iterations",
+                chart,
+            )
+        )
+    return figures
 
 
-def _sizes_over_iterations(rows: list[dict[str, Any]]) -> Figure:
-    long = [
-        {"number": number, "size": row["mean_group_size"]}
-        for number, row in enumerate(rows, start=1)
-    ]
-    spec = _spec(
-        long,
-        height=160,
-        mark={"type": "line", "point": {"size": 50}, "color": BLUE, "tooltip": {"content": "data"}},
-        encoding={
-            "x": {"field": "number", "type": "ordinal", "title": "batch", "axis": _flat()},
-            "y": _value("size", "steps in a state group"),
-        },
-    )
-    return Figure(
-        "group_size_over_iterations",
-        "Group size over iterations",
-        "Mean number of steps in a state group; near 1, states are too fine to be compared.",
-        "iterations",
-        spec,
-    )
-
-
-def _sizes(rows: list[dict[str, Any]]) -> Figure:
-    spec = _spec(
-        rows,
-        height=200,
-        mark=_mark("bar", color=BLUE),
-        encoding={
-            "x": {
-                "field": "steps_in_group",
-                "type": "ordinal",
-                "sort": None,
-                "title": "steps in the state group",
-                "axis": _flat(),
-            },
-            "y": _value("groups", "state groups"),
-        },
-    )
-    return Figure(
-        "state_sizes",
-        "How many steps share a state",
-        "State groups by their size. A group of 1 gives no step-level signal.",
-        "state_sizes",
-        spec,
-    )
-
-
-def _funnel(facts: Facts) -> Figure:
-    rows = [row for view in facts.views for row in view.rows()]
+def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     names = [view.name for view in facts.views]
-    spec = _spec(
-        rows,
-        height=_high(rows, "name", 2 * 14 + 8),
-        mark=_mark("bar"),
-        encoding={
-            "y": _y("name"),
-            "yOffset": {"field": "states", "sort": names},
-            "x": _value("share", "share of steps", axis=PERCENT, domain=[0, 1]),
-            "color": _color("states", names, (BLUE, RED)),
-        },
-    )
-    exact, clustered = facts.views
-    pairs = [view.stages[-1].pairs or 0 for view in facts.views]
-    sampled = exact.steps < facts.diagnosis.rows
-    note = f" Over a sample of {exact.steps:,} steps, in whole groups." if sampled else ""
-    return Figure(
-        "funnel",
-        "From steps to usable pairs",
-        f"What is left of the steps on the way to a comparison that teaches something. Usable "
-        f"pairs: {pairs[0]:,} with exact states, {pairs[1]:,} {clustered.name}.{note}",
-        "funnel",
-        spec,
-    )
-
-
-def _mix(facts: Facts) -> Figure:
-    said = {
-        "pace": "peers did the same",
-        "leave_one_out": "only others to compare with",
+    exact, clustered = (view.stages[-1].pairs or 0 for view in facts.views)
+    steps = facts.views[0].steps
+    sampled = steps < facts.diagnosis.rows
+    note = f" From a sample of {steps:,} steps, in whole groups." if sampled else ""
+    labels = {
+        "pace": "a peer took the same action",
+        "leave_one_out": "all peers took other actions",
         "singleton": "alone in its state",
     }
-    rows = [
-        {
-            "states": view.name,
-            "what": text,
-            "share": getattr(view.mix, name),
-            "order": list(said).index(name),
-        }
-        for view in facts.views
-        for name, text in said.items()
+    mix = [
+        {"states": row["states"], "what": label, "share": row[name]}
+        for row in tables["row_mix"]
+        for name, label in labels.items()
     ]
-    spec = _spec(
-        rows,
-        height=_high(rows, "states", ROW + 8),
-        mark=_mark("bar"),
-        encoding={
-            "y": _y("states"),
-            "x": _value("share", "share of steps", axis=PERCENT, domain=[0, 1]),
-            "color": _color("what", list(said.values()), (BLUE, GREEN, RED)),
-            "order": {"field": "order"},
-        },
-    )
-    return Figure(
-        "row_mix",
-        "Row mix",
-        "How a step could be credited by peers that took the same action in its state (the row mix "
-        "of BiPACE).",
-        "row_mix",
-        spec,
-    )
+    parts = _color("what", list(labels.values()), (BLUE, GREEN, RED))
+    share = _share("share", "share of steps")
+    figures = [
+        Figure(
+            "funnel",
+            "From steps to usable pairs",
+            "Steps that remain after each condition for a useful comparison. Usable pairs: "
+            f"{exact:,} with exact states, {clustered:,} {names[1]}.{note}",
+            "funnel",
+            _bars(
+                tables["funnel"],
+                "name",
+                share,
+                _color("states", names, (BLUE, RED)),
+                row_height=36,
+                stacked=False,
+            ),
+        ),
+        Figure(
+            "row_mix",
+            "Row mix",
+            "Which peers a step has in its state (the row mix of BiPACE).",
+            "row_mix",
+            _bars(mix, "states", share, parts, row_height=34),
+        ),
+    ]
+    if tables["state_sizes"]:
+        sizes = _columns(
+            tables["state_sizes"], "steps_in_group", "steps in the state group", height=200
+        )
+        sizes["mark"]["color"] = BLUE
+        sizes["encoding"]["y"] = _value("groups", "state groups")
+        title = "How many steps share a state"
+        caption = "State groups by size. A group of one step gives no step-level signal."
+        figures.append(Figure("state_sizes", title, caption, "state_sizes", sizes))
+    return figures
 
 
-def _lengths(rows: list[dict[str, Any]]) -> Figure:
-    series = ("trajectories", "steps", "gradient")
-    long = [
-        {"length": row["length"], "of": name, "share": row[name]} for row in rows for name in series
-    ]
-    spec = _spec(
-        long,
-        height=220,
-        mark=_mark("bar"),
-        encoding={
-            "x": {
-                "field": "length",
-                "type": "ordinal",
-                "sort": None,
-                "title": "steps in the trajectory",
-                "axis": _flat(),
-            },
-            "xOffset": {"field": "of", "sort": list(series)},
-            "y": _value("share", "share", axis=PERCENT),
-            "color": _color("of", series, (GREY, BLUE, RED)),
-        },
-    )
+def _lengths(rows: Rows) -> Figure:
+    names = ("trajectories", "steps", "gradient")
+    shares = [{"length": row["length"], "of": of, "share": row[of]} for row in rows for of in names]
+    chart = _columns(shares, "length", "steps in the trajectory", height=220)
+    chart["encoding"] |= {
+        "xOffset": {"field": "of", "sort": list(names)},
+        "y": _value("share", "share", {"format": "%"}),
+        "color": _color("of", names, (GREY, BLUE, RED)),
+    }
     return Figure(
         "lengths",
-        "Who makes the gradient",
-        "Share of the summed size of advantages by the length of the trajectory, beside its share "
-        "of trajectories and steps.",
+        "Gradient by trajectory length",
+        "Share of the summed absolute advantage by trajectory length, next to the shares of "
+        "trajectories and steps.",
         "lengths",
-        spec,
+        chart,
     )
-
-
-# Comparisons.
 
 
 def _signs(comparison: Comparison) -> Figure:
-    rows = [
-        {"first": each.first, "second": each.second, "share": each.share}
-        for each in comparison.signs
-    ]
-    base = {
-        "x": {
-            "field": "second",
-            "type": "ordinal",
-            "sort": list(SIGNS),
-            "title": _lines(comparison.second),
-            "axis": _flat(),
-        },
-        "y": {"field": "first", "type": "ordinal", "sort": list(reversed(SIGNS)), "title": None},
-    }
-    spec = _spec(
+    name = f"signs_{comparison.kind}"
+    columns = ("first", "second", "share")
+    rows = [{key: row[key] for key in columns} for row in comparison.tables()[name]]
+    share = {"field": "share", "type": "quantitative"}
+    opacity = {**share, "scale": {"domain": [0, 1], "range": [0.04, 0.6]}, "legend": None}
+    text = {"type": "text", "fontSize": 14}
+    chart = _chart(
         rows,
         height=150,
-        encoding=base,
+        encoding={
+            "x": {
+                "field": "second",
+                "type": "ordinal",
+                "sort": list(SIGNS),
+                "title": _lines(comparison.second),
+                "axis": FLAT,
+            },
+            "y": {"field": "first", "type": "ordinal", "sort": list(SIGNS[::-1]), "title": None},
+        },
         layer=[
-            {
-                "mark": {"type": "rect", "color": BLUE},
-                "encoding": {
-                    "opacity": {
-                        "field": "share",
-                        "type": "quantitative",
-                        "scale": {"domain": [0, 1], "range": [0.04, 0.6]},
-                        "legend": None,
-                    }
-                },
-            },
-            {
-                "mark": {"type": "text", "fontSize": 14},
-                "encoding": {"text": {"field": "share", "type": "quantitative", "format": ".1%"}},
-            },
+            {"mark": {"type": "rect", "color": BLUE}, "encoding": {"opacity": opacity}},
+            {"mark": text, "encoding": {"text": {**share, "format": ".1%"}}},
         ],
     )
-    return Figure(
-        f"signs_{comparison.kind}",
-        "Signs under both",
-        f"Share of {comparison.things} by the sign of their credit: rows by {comparison.first}, "
-        f"columns by {comparison.second}.",
-        f"signs_{comparison.kind}",
-        spec,
+    caption = (
+        f"Share of {comparison.things} by the sign of their credit: rows {comparison.first}, "
+        f"columns {comparison.second}."
     )
+    return Figure(name, "Sign of the credit", caption, name, chart)
 
 
 def _scatter(comparison: Comparison) -> Figure:
     table = f"dots_{comparison.kind}"
     rows = comparison.tables()[table]
-    spec = _spec(
+    inside = {"scale": {"padding": 8}}  # keeps dots away from the edge
+    chart = _chart(
         rows,
         height=260,
         mark={"type": "point", "color": BLUE, "opacity": 0.35, "size": 24},
         encoding={
-            "x": _value("first", _lines(comparison.first)) | INSIDE,
-            "y": _value("second", _lines(comparison.second)) | INSIDE,
+            "x": _value("first", _lines(comparison.first)) | inside,
+            "y": _value("second", _lines(comparison.second)) | inside,
         },
     )
-    said = f" Up to {len(rows):,} are drawn." if len(rows) < comparison.compared else ""
-    return Figure(
-        f"scatter_{comparison.kind}",
-        "Credit against credit",
-        f"Each dot is one of the {comparison.things}, in units of each credit's own size.{said}",
-        table,
-        spec,
+    note = f" {len(rows):,} of them are shown." if len(rows) < comparison.compared else ""
+    caption = (
+        f"One dot for each of the {comparison.things}; each credit is in units of its root mean "
+        f"square.{note}"
     )
+    return Figure(f"scatter_{comparison.kind}", "Credit against credit", caption, table, chart)
 
 
-# Parts.
+# Parts of a specification.
 
 
-def _spec(rows: list[dict[str, Any]], **parts: Any) -> Spec:
+def _chart(rows: Rows, **parts: Any) -> Spec:
     return {
         "$schema": SCHEMA,
         "width": "container",
@@ -480,21 +331,34 @@ def _spec(rows: list[dict[str, Any]], **parts: Any) -> Spec:
     }
 
 
-def _high(rows: list[dict[str, Any]], field: str, each: int = ROW) -> int:
-    """The height of a bar for every value of a field."""
-    return each * len({row[field] for row in rows})
+def _bars(
+    rows: Rows, y: str, x: Spec, color: str | Spec, *, row_height: int = 26, stacked: bool = True
+) -> Spec:
+    """Horizontal bars for each value of ``y``, of one colour, or of several beside or on top."""
+    encoding = {"y": {"field": y, "type": "nominal", "sort": None, "title": None}, "x": x}
+    mark = _mark("bar")
+    if isinstance(color, str):
+        mark["color"] = color
+    else:
+        encoding["color"] = color
+        if stacked:
+            encoding["order"] = {"field": "order"}
+            names = color["sort"]
+            rows = [{**row, "order": names.index(row[color["field"]])} for row in rows]
+        else:
+            encoding["yOffset"] = {"field": color["field"], "sort": color["sort"]}
+    height = row_height * len({row[y] for row in rows})
+    return _chart(rows, height=height, mark=mark, encoding=encoding)
+
+
+def _columns(rows: Rows, x: str, title: str, *, height: int) -> Spec:
+    """Vertical bars for each value of ``x``, in the order of the rows."""
+    across = {"field": x, "type": "ordinal", "sort": None, "title": title, "axis": FLAT}
+    return _chart(rows, height=height, mark=_mark("bar"), encoding={"x": across})
 
 
 def _mark(kind: str, **parts: Any) -> Spec:
     return {"type": kind, "tooltip": {"content": "data"}, **parts}
-
-
-def _flat() -> Spec:
-    return {"labelAngle": 0, "labelOverlap": True, "labelSeparation": 4}
-
-
-def _y(field: str) -> Spec:
-    return {"field": field, "type": "nominal", "sort": None, "title": None}
 
 
 def _lines(name: str) -> list[str]:
@@ -502,18 +366,14 @@ def _lines(name: str) -> list[str]:
     return textwrap.wrap(name, 36)
 
 
-def _value(
-    field: str,
-    title: str | list[str],
-    *,
-    axis: Spec | None = None,
-    domain: list[float] | None = None,
-) -> Spec:
-    found: Spec = {"field": field, "type": "quantitative", "title": title}
-    found["axis"] = {"tickCount": 5, **(axis or {})}
-    if domain is not None:
-        found["scale"] = {"domain": domain}
-    return found
+def _value(field: str, title: str | list[str], axis: Spec | None = None) -> Spec:
+    axis = {"tickCount": 5, **(axis or {})}
+    return {"field": field, "type": "quantitative", "title": title, "axis": axis}
+
+
+def _share(field: str, title: str) -> Spec:
+    """A number from 0 to 1, as a percentage."""
+    return _value(field, title, {"format": "%"}) | {"scale": {"domain": [0, 1]}}
 
 
 def _color(field: str, names: Sequence[str], colors: Sequence[str]) -> Spec:
