@@ -63,7 +63,7 @@ def test_the_table_says_whose_a_default_is(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--set", "update.sede=1"), "update.sede: there is no such key"),
+        (("--set", "update.sede=1"), "update.sede: unknown key"),
         (("--set", "update.seed"), "--set takes name=value"),
         (("--set", "model.path=nowhere"), "model.path: there is no folder nowhere"),
         (("--set", "environment.name=tetris"), "environment: there is no environment"),

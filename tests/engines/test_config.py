@@ -2,29 +2,31 @@
 
 import json
 import re
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from ascribe.engines.config import (
     Config,
+    ConfigError,
     EnvironmentSection,
     FailureSection,
-    Keys,
     LoraSection,
     ModelSection,
+    Options,
     OutputSection,
     RolloutSection,
     UpdateSection,
     known_keys,
     leaves,
+    section_of,
 )
-from ascribe.engines.load import ConfigError, allowed, load_config
+from ascribe.engines.load import load_config
 from ascribe.engines.metrics import Metrics, read_metrics
-from ascribe.engines.train import choose, train, verify, write_config
-from ascribe.engines.trl.arguments import SAID_ELSEWHERE, grpo_arguments
+from ascribe.engines.train import resolve, train, verify, write_config
+from ascribe.engines.trl.arguments import SET_BY, grpo_arguments
 from ascribe.rollout import FailurePolicy
 
 ROOT = Path(__file__).parents[2]
@@ -101,9 +103,7 @@ def test_a_whole_number_will_do_for_a_number_and_nothing_else_will() -> None:
     assert config(update__kl=0).update.kl == 0.0
     assert type(config(update__kl=0).update.kl) is float
     for wrong in ("0.1", True, None, [0.1], float("nan"), float("inf")):
-        assert problems(None, SMALLEST | {"update.kl": wrong})[0].startswith(
-            "update.kl: must be a number"
-        )
+        assert problems(None, SMALLEST | {"update.kl": wrong})[0].startswith("update.kl: must be a")
 
 
 def test_sections_may_be_empty_and_lora_is_one_that_may_be_null(tmp_path: Path, yaml: Any) -> None:
@@ -133,26 +133,35 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"update.sede": 1}, "update.sede: there is no such key (did you mean seed?); update has"),
-        ({"optimiser.seed": 1}, "optimiser: there is no such key; a config has: model,"),
-        ({"update.seed.more": 1}, "update.seed.more: update.seed holds one value, and no keys"),
-        ({"update.seed": "one"}, "update.seed: must be a whole number, not 'one'"),
-        ({"update.seed": 1.0}, "update.seed: must be a whole number, not 1.0"),
-        ({"update.seed": True}, "update.seed: must be a whole number, not True"),
+        ({"update.sede": 1}, "update.sede: unknown key (did you mean seed?); update has"),
+        ({"optimiser.seed": 1}, "optimiser: unknown key; a config has: model,"),
+        ({"update.seed.more": 1}, "update.seed: must be a valid integer, not {'more': 1}"),
+        ({"update.seed": "one"}, "update.seed: must be a valid integer, not 'one'"),
+        ({"update.seed": 1.0}, "update.seed: must be a valid integer, not 1.0"),
+        ({"update.seed": True}, "update.seed: must be a valid integer, not True"),
         ({"update.seed": -1}, "update.seed: must be at least 0, not -1"),
-        ({"update.layout": "token"}, "update.layout: must be one of step, trajectory, not 'token'"),
-        ({"update.learning_rate": 0}, "update.learning_rate: must be above 0, not 0.0"),
-        ({"update": 3}, "update: must hold the keys iterations,"),
+        ({"update.layout": "token"}, "update.layout: must be 'step' or 'trajectory', not 'token'"),
+        ({"update.learning_rate": 0}, "update.learning_rate: must be greater than 0, not 0"),
+        ({"update": 3}, "update: must hold keys and values, not 3"),
         ({"rollout.size": 1}, "rollout.size: must be at least 2, not 1"),
-        ({"rollout.top_p": 0}, "rollout.top_p: must lie in (0, 1], not 0.0"),
-        ({"rollout.stop": "</action>"}, "rollout.stop: must be a list, each entry text, not"),
-        ({"rollout.tasks": []}, "rollout.tasks: must be numbers from 0, at least one"),
-        ({"rollout.tasks": [1, "2"]}, "rollout.tasks: must be a list, each entry a whole number"),
+        ({"rollout.top_p": 0}, "rollout.top_p: must be greater than 0, not 0"),
+        ({"rollout.stop": "</action>"}, "rollout.stop: must be a list, not '</action>'"),
+        ({"rollout.tasks": []}, "rollout.tasks: must not be empty"),
+        ({"rollout.tasks": [1, "2"]}, "rollout.tasks: each entry must be a valid integer, not '2'"),
         ({"rollout.max_turns": 0}, "rollout.max_turns: must be at least 1, not 0"),
-        ({"rollout.failures.retries": -1}, "rollout.failures.retries: must be at least 0, not -1"),
-        ({"rollout.corrections": -1}, "rollout.corrections: must be at least 0, not -1"),
+        (
+            {"rollout.failures.retries": -1},
+            "rollout.failures.retries: must be at least 0, not -1",
+        ),
+        (
+            {"rollout.corrections": -1},
+            "rollout.corrections: must be at least 0, not -1",
+        ),
         ({"rollout.corrections": 1}, "rollout.corrections: gigpo does not learn from corrections"),
-        ({"rollout.references": 0}, "rollout.references: must be at least 1, not 0"),
+        (
+            {"rollout.references": 0},
+            "rollout.references: must be at least 1, not 0",
+        ),
         ({"recipe.name": "ibpo"}, "rollout.corrections: ibpo needs corrections of wrong answers"),
         (
             {"recipe.name": "ibpo", "rollout.corrections": 1, "rollout.max_turns": 2},
@@ -162,12 +171,12 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ({"recipe.preset": "mine"}, "recipe: gigpo has no preset 'mine'"),
         ({"recipe.parameters": {"gama": 1.0}}, "recipe: gigpo has no parameter 'gama'"),
         ({"recipe.parameters": {"gamma": 2.0}}, "recipe: gigpo: gamma is 2.0, but must lie"),
-        ({"environment.options": {"a": {1, 2}}}, "environment.options: must be keys with plain"),
-        ({"environment.options": {1: 2}}, "environment.options: must be keys with plain"),
-        ({"environment.pool": "threads"}, "environment.pool: must be one of serial, processes"),
+        ({"environment.options": {"a": {1, 2}}}, "environment.options: each entry must be a value"),
+        ({"environment.options": {1: 2}}, "environment.options: each entry must be a valid string"),
+        ({"environment.pool": "threads"}, "environment.pool: must be 'serial', 'processes' or"),
         ({"model.lora.rank": 0}, "model.lora.rank: must be at least 1, not 0"),
-        ({"output.log_to": ["screen"]}, "output.log_to: must be a list, each entry one of"),
-        ({"output.rollouts": 1}, "output.rollouts: must be true or false, not 1"),
+        ({"output.log_to": ["screen"]}, "output.log_to: each entry must be 'tensorboard', "),
+        ({"output.rollouts": 1}, "output.rollouts: must be a valid boolean, not 1"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
@@ -180,10 +189,10 @@ def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
 
 def test_missing_keys_are_told_with_their_meaning() -> None:
     assert problems() == [
-        "model.path: is missing; it takes text (a model folder with safetensors, or smollm2)",
-        "environment.name: is missing; it takes text "
+        "model.path: is missing (a model folder with safetensors, or smollm2)",
+        "environment.name: is missing "
         "(an environment (ascribe env list), or package.module:factory)",
-        "output.folder: is missing; it takes text "
+        "output.folder: is missing "
         "(gets metrics.jsonl, config.yaml, checkpoints, and at the end the model)",
     ]
 
@@ -191,7 +200,7 @@ def test_missing_keys_are_told_with_their_meaning() -> None:
 def test_everything_wrong_is_told_at_once(tmp_path: Path, yaml: Any) -> None:
     file = written(tmp_path, "update: {seed: x, epochs: 0}\nrollout: {size: many}\n")
     starts = [line.partition(":")[0] for line in problems(file, SMALLEST)]
-    assert starts == ["rollout.size", "update.seed"]
+    assert starts == ["rollout.size", "update.epochs", "update.seed"]
     file = written(tmp_path, "update: {seed: 1, epochs: 0}\nrollout: {size: many}\n")
     starts = [line.partition(":")[0] for line in problems(file, SMALLEST)]
     assert starts == ["rollout.size", "update.epochs"]
@@ -202,10 +211,10 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path, yaml: Any) -> None:
     [
         ("update: {seed: 1, seed: 2}", "the key 'seed' is there twice"),
         ("a: 1\na: 2", "the key 'a' is there twice"),
-        ("update: [", "is no YAML file"),
-        ("a: !!python/object/apply:os.system [ls]", "is no YAML file"),
+        ("update: [", "is not a YAML file"),
+        ("a: !!python/object/apply:os.system [ls]", "is not a YAML file"),
         ("- 1", "must hold keys and values, not [1]"),
-        ("[" * 5000, "is no YAML file"),
+        ("[" * 5000, "is not a YAML file"),
     ],
 )
 def test_a_file_that_is_no_config(tmp_path: Path, text: str, said: str, yaml: Any) -> None:
@@ -222,7 +231,7 @@ def test_a_file_that_is_not_text(tmp_path: Path, yaml: Any) -> None:
 
 def test_a_mapping_that_holds_itself_is_refused(tmp_path: Path, yaml: Any) -> None:
     file = written(tmp_path, "environment: {options: &a {again: *a}}")
-    assert problems(file, SMALLEST)[0].startswith("environment.options: must be keys with plain")
+    assert problems(file, SMALLEST)[0].startswith("environment.options: each entry must not")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, yaml: Any) -> None:
@@ -281,12 +290,12 @@ def test_defaults_are_those_of_the_gigpo_paper() -> None:
 
 def test_fingerprints_reach_the_recipe() -> None:
     made = config(recipe__name="bipace_q", fingerprints__layer=-12, fingerprints__radius=0.05)
-    chosen = choose(made)
+    chosen = resolve(made)
     assert chosen.layer == -12
     assert chosen.recipe.radius == 0.05  # type: ignore[attr-defined]
     twice = {"recipe.name": "bipace_q", "recipe.parameters.radius": 0.1, "fingerprints.radius": 0.1}
     with pytest.raises(ValueError, match=r"fingerprints.radius: is given, and recipe.parameters"):
-        choose(load_config(None, SMALLEST | twice).config)
+        resolve(load_config(None, SMALLEST | twice).config)
 
 
 SETTING = """setting:
@@ -306,13 +315,13 @@ def test_a_calibration_gives_what_the_config_leaves_open(tmp_path: Path, yaml: A
     file = tmp_path / "calibration.yaml"
     file.write_text(SETTING.format(pooling="last"))
     made = config(recipe__name="bipace_q", fingerprints__calibration=str(file))
-    assert choose(made).layer == 22
-    assert choose(made).recipe.radius == 0.003  # type: ignore[attr-defined]
+    assert resolve(made).layer == 22
+    assert resolve(made).recipe.radius == 0.003  # type: ignore[attr-defined]
     other = replace(made, fingerprints=replace(made.fingerprints, layer=3))
-    assert choose(other).layer == 3
+    assert resolve(other).layer == 3
     file.write_text(SETTING.format(pooling="mean"))
     with pytest.raises(ValueError, match=r"fingerprints.calibration: .* says pooling mean"):
-        choose(made)
+        resolve(made)
 
 
 @pytest.mark.parametrize(
@@ -379,13 +388,13 @@ def test_episodes_that_cannot_be_split_evenly_are_refused() -> None:
 
 def test_overrides_pass_through_unless_a_key_says_the_same() -> None:
     assert grpo_arguments(config(engine__trl={"loss_type": "grpo"}))["loss_type"] == "grpo"
-    with pytest.raises(ValueError, match=r"engine.trl.beta: is said by update.kl"):
+    with pytest.raises(ValueError, match=r"engine.trl.beta: is set by update.kl"):
         grpo_arguments(config(engine__trl={"beta": 0.1}))
 
 
 def test_every_argument_that_the_config_sets_is_either_refused_or_meant_to_be_changed() -> None:
     changeable = {"bf16", "fp16", "disable_tqdm"}
-    assert set(grpo_arguments(config())) - set(SAID_ELSEWHERE) == changeable
+    assert set(grpo_arguments(config())) - set(SET_BY) == changeable
 
 
 @pytest.mark.engine
@@ -393,7 +402,7 @@ def test_trl_knows_every_argument(tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", reason="needs the extra trl")
     arguments = grpo_arguments(config(output__folder=str(tmp_path)))
     known = {each.name for each in fields(trl.GRPOConfig)}
-    assert arguments.keys() | SAID_ELSEWHERE.keys() <= known
+    assert arguments.keys() | SET_BY.keys() <= known
     made = trl.GRPOConfig(**arguments)
     assert made.steps_per_generation == 128 // 8
 
@@ -422,21 +431,35 @@ def test_metrics_are_lines_of_json_and_those_after_a_checkpoint_are_written_anew
 def key_table() -> str:
     """The table of ``docs/train.md``, made from the dataclasses."""
     lines = ["| key | takes | default | from | meaning |", "| --- | --- | --- | --- | --- |"]
-    for keys, known in known_keys().items():
-        default = "" if known.default is MISSING else f"`{_yaml(known.default)}`"
-        origin = "" if known.default is MISSING else known.origin
-        takes = "keys" if _is_section(keys) else allowed(known.hint)
-        cells = [f"`{'.'.join(keys)}`", takes, default, origin, known.meaning]
+    for keys, info in known_keys().items():
+        if info.description is None:
+            continue
+        default, origin = "", ""
+        if not info.is_required():
+            default, origin = f"`{json.dumps(info.default)}`", info.json_schema_extra["origin"]
+        takes = "keys" if section_of(info) else allowed(_plain(info.annotation))
+        cells = [f"`{'.'.join(keys)}`", takes, default, origin, info.description]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _is_section(keys: Keys) -> bool:
-    return keys == ("model", "lora")
+def _plain(annotation: Any) -> Any:
+    """A type without what pydantic is told about it."""
+    return get_type_hints(type("Holder", (), {"__annotations__": {"held": annotation}}))["held"]
 
 
-def _yaml(value: Any) -> str:
-    return json.dumps(value)
+def allowed(hint: Any) -> str:
+    """What a key takes, in words."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if hint == Options:
+        return "keys with plain values"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(get_args(hint))}"
+    if get_origin(hint) is tuple:
+        return f"a list, each entry {allowed(get_args(hint)[0])}"
+    if type(None) in get_args(hint):
+        return f"{allowed(get_args(hint)[0])}, or null"
+    return words[hint]
 
 
 def test_the_page_tells_every_key() -> None:
@@ -446,16 +469,17 @@ def test_the_page_tells_every_key() -> None:
 
 def test_every_key_has_a_meaning_and_every_section_its_own() -> None:
     found = known_keys()
-    assert all(known.meaning and known.origin for known in found.values())
+    plain = [info for info in found.values() if not section_of(info)]
+    assert all(info.description and info.json_schema_extra["origin"] for info in plain)
     sections = {keys[0] for keys in found}
     assert sections == {each.name for each in fields(Config)}
-    assert sum(known.default is MISSING for known in found.values()) == 3
+    assert sum(info.is_required() for info in plain) == 3
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_are_configs_that_trl_can_take(file: Path, yaml: Any) -> None:
     made = load_config(file).config
-    choose(made)
+    resolve(made)
     assert grpo_arguments(made)["max_steps"] >= 1
 
 

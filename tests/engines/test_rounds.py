@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from ascribe.cli import app
 from ascribe.engines import rounds as module
-from ascribe.engines.config import Config
-from ascribe.engines.load import ConfigError, load_config
+from ascribe.engines.config import Config, ConfigError
+from ascribe.engines.load import load_config
 from ascribe.engines.rounds import Round, Rounds, train_in_rounds
 from ascribe.pivots import Answer, Order, Profiled, read_turns, write_turns
 from ascribe.pivots.journal import Journal
@@ -152,13 +152,13 @@ def test_what_cannot_be_done_in_rounds(
     given = {name: value for name, value in changes.items() if name not in changed}
     if "environment.options" in changed:
         given = {n: v for n, v in given.items() if not n.startswith("environment.options.")}
-    with pytest.raises((ValueError, ConfigError), match=said):
+    with pytest.raises(ConfigError, match=said):
         run(given | changed, Rounds(1))
 
 
 def test_numbers_that_cannot_be() -> None:
     for wrong in ({"every": 0}, {"every": 1, "k": 1}, {"every": 1, "sample": 0}):
-        with pytest.raises(ValueError, match="must be at least"):
+        with pytest.raises(ValueError, match="greater than or equal to"):
             Rounds(**wrong)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ascribe.engines.config import Refused
+from ascribe.engines.config import ConfigError
 from ascribe.engines.train import verify
-from ascribe.engines.verl.arguments import SAID_ELSEWHERE, verl_overrides
+from ascribe.engines.verl.arguments import SET_BY, verl_overrides
 from ascribe.engines.verl.run import command
 from tests.engines.test_config import config
 
@@ -48,7 +48,7 @@ def test_what_the_config_says_verl_is_told() -> None:
 
 
 def test_every_key_that_is_said_elsewhere_is_told() -> None:
-    assert SAID_ELSEWHERE.keys() <= overrides().keys()
+    assert SET_BY.keys() <= overrides().keys()
 
 
 def test_a_machine_without_a_gpu_is_told_more() -> None:
@@ -68,12 +68,12 @@ def test_an_override_takes_the_place_of_what_follows_from_the_config() -> None:
 
 @pytest.mark.parametrize("mark", ["", "+"])
 def test_an_override_of_what_a_key_says_is_refused(mark: str) -> None:
-    with pytest.raises(Refused, match=r"is said by update\.learning_rate"):
+    with pytest.raises(ConfigError, match=r"is set by update\.learning_rate"):
         overrides(engine__verl={f"{mark}actor_rollout_ref.actor.optim.lr": 1e-3})
 
 
 def test_rows_are_steps() -> None:
-    with pytest.raises(Refused, match="on verl rows are steps"):
+    with pytest.raises(ConfigError, match="on verl rows are steps"):
         overrides(update__layout="trajectory")
 
 
@@ -81,13 +81,13 @@ def test_a_dry_run_needs_no_verl(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     made = config(model__path=str(tmp_path))
     assert verify(made, "verl").recipe.name == "gigpo"
-    with pytest.raises(Refused, match="rows are steps"):
+    with pytest.raises(ConfigError, match="rows are steps"):
         verify(replace(made, update=replace(made.update, layout="trajectory")), "verl")
 
 
 def test_what_verl_cannot_schedule_is_refused() -> None:
     assert overrides(update__schedule="cosine")["actor_rollout_ref.actor.optim.lr_scheduler_type"]
-    with pytest.raises(Refused, match="on verl one of constant, cosine"):
+    with pytest.raises(ConfigError, match="on verl one of constant, cosine"):
         overrides(update__schedule="linear")
 
 

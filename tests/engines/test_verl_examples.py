@@ -10,7 +10,7 @@ import pytest
 from ascribe.engines.config import Config
 from ascribe.engines.layer import fingerprint_layer
 from ascribe.engines.load import load_config
-from ascribe.engines.train import choose
+from ascribe.engines.train import resolve
 from ascribe.engines.verl.arguments import verl_overrides
 
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")
@@ -64,7 +64,7 @@ def test_an_example_is_a_run_for_verl(path: Path) -> None:
     ranks = found["trainer.n_gpus_per_node"]
     assert config.episodes % ranks == 0
     assert ranks % found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 0
-    chosen = choose(config)
+    chosen = resolve(config)
     wants = fingerprint_layer(chosen.recipe, chosen.layer) is not None
     assert wants == (chosen.recipe.name == "bipace_q")
     assert config.output.folder == f"runs/{path.stem}"

@@ -17,7 +17,7 @@ from ascribe.cli.train import (
     by_config,
     say_where,
 )
-from ascribe.engines.config import Refused
+from ascribe.engines.config import ConfigError
 from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse, train_in_rounds
 from ascribe.engines.train import train, verify
 from ascribe.pivots import LAMBDA_DIFF, Estimate, ProfilingFailed
@@ -56,7 +56,7 @@ def train_command(
     """
     with by_config(config, engine, settings, as_json=as_json) as found:
         if found.environment.name != ENVIRONMENT:
-            raise Refused("environment.name", f"must be {ENVIRONMENT} here")
+            raise ConfigError(f"environment.name: must be {ENVIRONMENT} here")
         rounds = None
         if every is not None:
             rounds = Rounds(every, k, threshold, sample, batch, backend)

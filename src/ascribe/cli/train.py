@@ -12,9 +12,9 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.check import JsonFlag
-from ascribe.engines.config import Config, Keys, known_keys, leaves
-from ascribe.engines.load import ConfigError, Loaded, load_config
-from ascribe.engines.train import ENGINES, MODEL, EngineFailed, is_first_process, verify
+from ascribe.engines.config import Config, ConfigError, known_keys, leaves
+from ascribe.engines.load import Loaded, load_config
+from ascribe.engines.train import ENGINES, MODEL, EngineError, is_first_process, verify
 from ascribe.engines.train import train as run
 from ascribe.rollout.failures import RolloutFailed
 
@@ -64,7 +64,7 @@ def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) ->
         screen.wrong_call("\n".join(screen.safe(line, 400) for line in error.problems))
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
-    except (EngineFailed, RolloutFailed) as error:
+    except (EngineError, RolloutFailed) as error:
         screen.err.print(Text(screen.safe(error, 400), style="bold red"))
         raise typer.Exit(1) from error
 
@@ -76,10 +76,11 @@ def say_where(config: Config) -> None:
 
 
 def _print(loaded: Loaded, *, as_json: bool) -> None:
-    rows = [
-        (".".join(keys), value, loaded.origins[keys], _origin_of_default(keys))
-        for keys, value in leaves(loaded.config)
-    ]
+    known = known_keys()
+    rows = []
+    for keys, value in leaves(loaded.config):
+        extra: Any = known[keys].json_schema_extra if keys in known else {"origin": ""}
+        rows.append((".".join(keys), value, loaded.origins[keys], extra["origin"]))
     if as_json:
         screen.print_json(
             {name: {"value": value, "set_by": origin} for name, value, origin, _ in rows}
@@ -98,11 +99,6 @@ def _print(loaded: Loaded, *, as_json: bool) -> None:
             Text(screen.safe(name)), Text(_shown(value)), Text(said, style=STYLES[origin])
         )
     screen.out.print(table)
-
-
-def _origin_of_default(keys: Keys) -> str:
-    known = known_keys().get(keys)
-    return "" if known is None else known.origin
 
 
 def _shown(value: Any) -> str:

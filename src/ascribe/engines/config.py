@@ -1,15 +1,17 @@
 """``Config``: everything that a training run depends on, in one value that a file can hold.
 
-The same file serves every engine, wherever the meaning is the same; what only one of them knows
-stands under ``engine``. Each key has a meaning, and a default that says where it comes from.
+The same file serves every engine wherever the meaning is the same; what only one engine knows is
+under ``engine``. Each key has a meaning, and a default with its origin. pydantic checks the types
+and the limits.
 """
 
-# ruff: noqa: RUF009 (key makes dataclass fields)
-
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictFloat, StrictInt
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from ascribe.engines.corrections import Corrections, why_not
 from ascribe.estimators import Recipe
@@ -23,6 +25,11 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Layout = Literal["step", "trajectory"]
 Logger = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 Rate = Literal["constant", "linear", "cosine"]
+if TYPE_CHECKING:
+    Options = Mapping[str, Any]
+else:
+    Options = Mapping[str, JsonValue]
+    """Any keys, with values that JSON has."""
 
 Keys = tuple[str, ...]
 """A path of keys: ``("update", "seed")``."""
@@ -32,25 +39,30 @@ IBPO = "IBPO, Appendix C.1"
 VERL = "verl"
 TRL = "TRL"
 OURS = "Ascribe"
-"""Where a default comes from, for keys that no paper sets."""
+"""Origin of the defaults that no paper sets."""
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-def key(meaning: str, default: Any = MISSING, origin: str = OURS) -> Any:
-    """A field with its meaning, and its default with where that comes from; or no default."""
-    told = {"meaning": meaning, "origin": origin}
-    if default is MISSING:
-        return field(metadata=told)
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=told)
-    return field(default=default, metadata=told)
+class ConfigError(ValueError):
+    """What is wrong with a configuration, one line for each key."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
-@dataclass(frozen=True)
+def key(meaning: str, default: Any = ..., origin: str = OURS, **limits: Any) -> Any:
+    """A field with its meaning, its default if it has one, and the default's origin."""
+    return Field(default, description=meaning, json_schema_extra={"origin": origin}, **limits)
+
+
+@dataclass(frozen=True, config=STRICT)
 class LoraSection:
-    """Adapters of low rank are trained in place of all weights."""
+    """Low-rank adapters, trained in place of all weights."""
 
-    rank: int = key("rank of the adapters", 16)
-    alpha: float = key("their product is multiplied by alpha / rank", 32.0)
+    rank: StrictInt = key("rank of the adapters", 16, ge=1)
+    alpha: StrictFloat = key("their product is multiplied by alpha / rank", 32.0, gt=0)
     targets: tuple[str, ...] = key(
         "ends of the names of layers that get one; empty: every linear layer", ()
     )
@@ -60,14 +72,10 @@ class LoraSection:
         (),
     )
 
-    def __post_init__(self) -> None:
-        at_least(self, rank=1)
-        above_zero(self, "alpha")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ModelSection:
-    """Who learns."""
+    """The model to train."""
 
     path: str = key("a model folder with safetensors, or smollm2")
     dtype: Dtype = key("type of the weights; float32 where all of them are trained", "float32", TRL)
@@ -79,23 +87,19 @@ class ModelSection:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class EnvironmentSection:
-    """What is played, and where."""
+    """The environment, and where it runs."""
 
     name: str = key("an environment (ascribe env list), or package.module:factory")
-    options: Mapping[str, Any] = key("what the environment takes when it is made", {})
+    options: Options = key("what the environment takes when it is made", {})
     style: Literal["paper", "plain"] = key(
         "of the prompts; plain is short, for small models", "paper"
     )
     pool: PoolName = key("where environments run", "processes")
-    workers: int = key("processes or actors of the pool", 2)
-    step_limit: float = key("seconds that one step may take", 60.0)
-    reset_limit: float = key("seconds that the begin of an episode may take", 300.0)
-
-    def __post_init__(self) -> None:
-        at_least(self, workers=1)
-        above_zero(self, "step_limit", "reset_limit")
+    workers: StrictInt = key("processes or actors of the pool", 2, ge=1)
+    step_limit: StrictFloat = key("seconds that one step may take", 60.0, gt=0)
+    reset_limit: StrictFloat = key("seconds that the begin of an episode may take", 300.0, gt=0)
 
     def setup(self) -> Setup:
         """The same, for rollouts."""
@@ -103,13 +107,13 @@ class EnvironmentSection:
         return Setup(self.name, self.options, self.style, self.pool, self.workers, *limits)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RecipeSection:
-    """How steps are credited."""
+    """The recipe that assigns credit to steps."""
 
     name: str = key("a recipe (ascribe recipes)", "gigpo")
     preset: str | None = key("the recipe as public code computes it; null: as the paper", None)
-    parameters: Mapping[str, Any] = key("of the recipe, where they differ", {})
+    parameters: Options = key("of the recipe, where they differ", {})
 
     def __post_init__(self) -> None:
         self.recipe()
@@ -119,242 +123,186 @@ class RecipeSection:
         return make_recipe(self.name, preset=self.preset, **{**self.parameters, **changes})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class FailureSection:
     """What to do about episodes that fail."""
 
-    retries: int = key("how often one episode may fail before it is given up", 2)
-    smallest_group: int | None = key(
-        "trajectories that a group needs to count; null: all of them", None
+    retries: StrictInt = key("how often a failed episode is played again", 2, ge=0)
+    smallest_group: StrictInt | None = key(
+        "trajectories that a group needs to count; null: all of them", None, ge=1
     )
-    stop: bool = key("whether to stop the run when an episode is given up", False)
-
-    def __post_init__(self) -> None:
-        at_least(self, retries=0, smallest_group=1)
+    stop: StrictBool = key("whether to stop the run when an episode fails for good", False)
 
     def policy(self) -> FailurePolicy:
         """The same, for rollouts."""
         return FailurePolicy(self.retries, self.smallest_group, self.stop)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RolloutSection:
-    """What an iteration plays."""
+    """The episodes of an iteration."""
 
-    groups: int = key("tasks", 16, GIGPO)
-    size: int = key("trajectories of each task", 8, GIGPO)
-    max_turns: int | None = key(
-        "decisions after which an episode is cut; null: the environment's limit", None
+    groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
+    size: StrictInt = key("trajectories of each task", 8, GIGPO, ge=2)
+    max_turns: StrictInt | None = key(
+        "decisions after which an episode is cut; null: the environment's limit", None, ge=1
     )
-    max_tokens: int = key("tokens that an answer may have", 512, GIGPO)
-    temperature: float = key("of sampling", 1.0, GIGPO)
-    top_p: float = key("share of probability that is sampled from", 1.0, VERL)
+    max_tokens: StrictInt = key("tokens that a response may have", 512, GIGPO, ge=1)
+    temperature: StrictFloat = key("of sampling", 1.0, GIGPO, gt=0)
+    top_p: StrictFloat = key("share of probability that is sampled from", 1.0, VERL, gt=0, le=1)
     dtype: Dtype | None = key(
         "type of the weights that sample; null: as those that learn. With TRL another type makes a "
         "copy",
         None,
     )
-    stop: tuple[str, ...] = key("an answer ends after any of these texts", ())
-    context: int | None = key(
-        "tokens that prompt and answer may have together; null: what the model can, on verl 1024",
+    stop: tuple[str, ...] = key("a response ends after any of these texts", ())
+    context: StrictInt | None = key(
+        "tokens that prompt and response may have together; null: what the model can, on verl 1024",
         None,
+        ge=2,
     )
-    tasks: tuple[int, ...] | None = key("numbers of the tasks to play; null: all", None)
+    tasks: tuple[Annotated[StrictInt, Field(ge=0)], ...] | None = key(
+        "numbers of the tasks to play; null: all", None, min_length=1
+    )
     states: States = key(
         "what the state of a step is: the environment's key, or the observation", "environment"
     )
-    corrections: int = key(
-        "corrections of each wrong answer, for the recipe ibpo, which needs at least 1", 0
+    corrections: StrictInt = key(
+        "corrections of each wrong response, for the recipe ibpo, which needs at least 1", 0, ge=0
     )
-    references: int = key(
-        "other answers that stand beside a wrong one in the prompt of its correction; right ones "
+    references: StrictInt = key(
+        "other responses shown beside a wrong one in the prompt of its correction; right ones "
         "if there are any",
         1,
         IBPO,
+        ge=1,
     )
-    failures: FailureSection = field(default_factory=FailureSection)
-
-    def __post_init__(self) -> None:
-        at_least(self, groups=1, size=2, max_turns=1, max_tokens=1, context=2)
-        at_least(self, corrections=0, references=1)
-        above_zero(self, "temperature")
-        if not 0 < self.top_p <= 1:
-            raise Refused("top_p", f"must lie in (0, 1], not {self.top_p}")
-        if self.tasks is not None and (not self.tasks or min(self.tasks) < 0):
-            raise Refused("tasks", "must be numbers from 0, at least one; null for all tasks")
+    failures: FailureSection = Field(default_factory=FailureSection)
 
     def correcting(self) -> Corrections | None:
         """What is corrected; None if nothing is."""
         return Corrections(self.corrections, self.references) if self.corrections else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class UpdateSection:
-    """What is learned from it."""
+    """The updates of the model."""
 
-    iterations: int = key("rounds of playing and learning", 150, "verl-agent's examples")
-    learning_rate: float = key("of AdamW", 1e-6, GIGPO)
+    iterations: StrictInt = key("rollouts and updates", 150, "verl-agent's examples", ge=1)
+    learning_rate: StrictFloat = key("of AdamW", 1e-6, GIGPO, gt=0)
     schedule: Rate = key("of the learning rate; linear only with TRL", "constant", VERL)
-    clip_low: float = key("a ratio of probabilities below 1 - this is clipped", 0.2, "PPO; verl")
-    clip_high: float = key("a ratio above 1 + this is clipped", 0.2, "PPO; verl")
-    kl: float = key(
-        "coefficient of the KL divergence from the model at the start, in the loss", 0.01, GIGPO
+    clip_low: StrictFloat = key(
+        "a ratio of probabilities below 1 - this is clipped", 0.2, "PPO; verl", gt=0
     )
-    minibatches: int = key(
-        "updates of an epoch, on equal shares of the rows; GiGPO: on 256 rows each", 1
+    clip_high: StrictFloat = key("a ratio above 1 + this is clipped", 0.2, "PPO; verl", gt=0)
+    kl: StrictFloat = key(
+        "coefficient of the KL divergence from the model at the start, in the loss",
+        0.01,
+        GIGPO,
+        ge=0,
     )
-    epochs: int = key("how often an iteration's rows are learned from", 1, VERL)
-    rows_per_pass: int = key("rows that go through the model at once; it bounds memory", 8, TRL)
+    minibatches: StrictInt = key(
+        "updates of an epoch, on equal shares of the rows; GiGPO: on 256 rows each", 1, ge=1
+    )
+    epochs: StrictInt = key("how often an iteration's rows are learned from", 1, VERL, ge=1)
+    rows_per_pass: StrictInt = key(
+        "rows that go through the model at once; it bounds memory", 8, TRL, ge=1
+    )
     layout: Layout = key("a row for each decision, or for each trajectory", "step", "verl-agent")
-    max_grad_norm: float = key("a longer gradient is cut to this length", 1.0, VERL)
-    seed: int = key("of tasks, samples and order", 0)
-
-    def __post_init__(self) -> None:
-        at_least(self, iterations=1, kl=0.0, minibatches=1, epochs=1, rows_per_pass=1, seed=0)
-        above_zero(self, "learning_rate", "clip_low", "clip_high", "max_grad_norm")
+    max_grad_norm: StrictFloat = key("a longer gradient is cut to this length", 1.0, VERL, gt=0)
+    seed: StrictInt = key("of tasks, samples and order", 0, ge=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class FingerprintSection:
     """Where the policy's hidden states are taken, for recipes that cluster states by them."""
 
     calibration: str | None = key("file of ascribe calibrate, for layer and radius", None)
-    layer: int | None = key(
+    layer: StrictInt | None = key(
         "decoder block, an index as in Python; null: the calibration's (BiPACE: -12 for "
         "Qwen2.5-1.5B, -8 for 7B)",
         None,
     )
-    radius: float | None = key(
+    radius: StrictFloat | None = key(
         "largest cosine distance of equal states; null: the calibration's, else the recipe's", None
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class OutputSection:
     """What is written, and where."""
 
     folder: str = key("gets metrics.jsonl, config.yaml, checkpoints, and at the end the model")
-    save_every: int = key("iterations from one checkpoint to the next; 0: none", 10)
-    keep: int | None = key("checkpoints that are kept; null: all", 2)
-    rollouts: bool = key(
+    save_every: StrictInt = key("iterations from one checkpoint to the next; 0: none", 10, ge=0)
+    keep: StrictInt | None = key("checkpoints that are kept; null: all", 2, ge=1)
+    rollouts: StrictBool = key(
         "whether every iteration's rollouts are written, with their advantages", False
     )
-    log_to: tuple[Logger, ...] = key("where else numbers go", ())
-
-    def __post_init__(self) -> None:
-        at_least(self, save_every=0, keep=1)
+    log_to: tuple[Logger, ...] = key("where else metrics go", ())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class EngineSection:
-    """What only one engine knows, passed on as it is."""
+    """What only one engine knows, passed on unchanged."""
 
-    trl: Mapping[str, Any] = key("fields of GRPOConfig that no key above stands for", {})
-    verl: Mapping[str, Any] = key("dotted overrides of verl's configuration", {})
+    trl: Options = key("fields of GRPOConfig that no key above stands for", {})
+    verl: Options = key("dotted overrides of verl's configuration", {})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Config:
     """A training run."""
 
     model: ModelSection
     environment: EnvironmentSection
-    recipe: RecipeSection = field(default_factory=RecipeSection)
-    rollout: RolloutSection = field(default_factory=RolloutSection)
-    update: UpdateSection = field(default_factory=UpdateSection)
-    fingerprints: FingerprintSection = field(default_factory=FingerprintSection)
+    recipe: RecipeSection = Field(default_factory=RecipeSection)
+    rollout: RolloutSection = Field(default_factory=RolloutSection)
+    update: UpdateSection = Field(default_factory=UpdateSection)
+    fingerprints: FingerprintSection = Field(default_factory=FingerprintSection)
     output: OutputSection
-    engine: EngineSection = field(default_factory=EngineSection)
+    engine: EngineSection = Field(default_factory=EngineSection)
 
     def __post_init__(self) -> None:
-        given = self.rollout
-        if why := why_not(self.recipe.recipe(), given.corrections, given.max_turns):
-            raise Refused("rollout.corrections", why)
+        rollout = self.rollout
+        if why := why_not(self.recipe.recipe(), rollout.corrections, rollout.max_turns):
+            raise ConfigError(f"rollout.corrections: {why}")
 
     @property
     def episodes(self) -> int:
-        """Episodes that an iteration plays."""
+        """Episodes of an iteration."""
         return self.rollout.groups * self.rollout.size
 
     @property
     def updates_per_iteration(self) -> int:
-        """Updates that follow on one round of playing."""
+        """Updates after the rollouts of an iteration."""
         return self.update.minibatches * self.update.epochs
 
 
-class Refused(ValueError):  # noqa: N818 (named for what happened)
-    """A key has a value that cannot be."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name}: {why}")
-        self.name, self.why = name, why
-
-
-def refuse_said_elsewhere(engine: str, given: Iterable[str], said: Mapping[str, str]) -> None:
-    """Refuse names under ``engine`` that follow from other keys; a ``+`` before one is Hydra's."""
-    for name in given:
-        if (plain := name.lstrip("+")) in said:
-            raise Refused(f"engine.{engine}.{name}", f"is said by {said[plain]}")
-
-
-def at_least(section: Any, **lowest: float) -> None:
-    """Refuse numbers that are too small; None is none."""
-    for name, low in lowest.items():
-        value = getattr(section, name)
-        if value is not None and not value >= low:
-            raise Refused(name, f"must be at least {low:g}, not {value}")
-
-
-def above_zero(section: Any, *names: str) -> None:
-    """Refuse numbers that are not positive."""
+def refuse_duplicates(engine: str, names: Iterable[str], set_by: Mapping[str, str]) -> None:
+    """Refuse names under ``engine`` that other keys set; a ``+`` before one is Hydra's."""
     for name in names:
-        if not getattr(section, name) > 0:
-            raise Refused(name, f"must be above 0, not {getattr(section, name)}")
+        if (plain := name.lstrip("+")) in set_by:
+            raise ConfigError(f"engine.{engine}.{name}: is set by {set_by[plain]}")
 
 
-@dataclass(frozen=True)
-class Known:
-    """A key that a config may have."""
-
-    hint: Any
-    """Its type."""
-    default: Any
-    """``MISSING`` if it must be given."""
-    origin: str
-    """Where the default comes from."""
-    meaning: str
+def known_keys(kind: Any = Config, path: Keys = ()) -> dict[Keys, FieldInfo]:
+    """Every key by its path, in order; sections too."""
+    keys: dict[Keys, FieldInfo] = {}
+    for name, info in kind.__pydantic_fields__.items():
+        keys[*path, name] = info
+        if (section := section_of(info)) is not None:
+            keys |= known_keys(section, (*path, name))
+    return keys
 
 
-def known_keys(kind: Any = Config, path: Keys = ()) -> dict[Keys, Known]:
-    """Every key that there is, by its path, in order."""
-    found: dict[Keys, Known] = {}
-    hints = get_type_hints(kind)
-    for each in fields(kind):
-        here, hint = (*path, each.name), hints[each.name]
-        if told := each.metadata:
-            free = each.default_factory is not MISSING
-            default = {} if free else each.default
-            found[here] = Known(hint, default, told["origin"], told["meaning"])
-        inner = without_none(hint)
-        if is_dataclass(inner):
-            found |= known_keys(inner, here)
-    return found
-
-
-def is_optional(hint: Any) -> bool:
-    """Whether a type takes None besides another."""
-    return get_origin(hint) in (Union, UnionType) and type(None) in get_args(hint)
-
-
-def without_none(hint: Any) -> Any:
-    """What a type takes besides None."""
-    if not is_optional(hint):
-        return hint
-    return next(each for each in get_args(hint) if each is not type(None))
+def section_of(info: FieldInfo) -> Any:
+    """The dataclass of a section, also of one that may be null; None for a plain value."""
+    kinds = (info.annotation, *get_args(info.annotation))
+    return next((kind for kind in kinds if is_dataclass(kind)), None)
 
 
 def leaves(config: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Every key of a config with its value, in order; the entries of free mappings one by one."""
+    """Every key of a config with its value, in order; the entries of options one by one."""
     for each in fields(config):
         value, here = getattr(config, each.name), (*path, each.name)
         if is_dataclass(value):

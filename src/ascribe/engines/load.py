@@ -1,31 +1,40 @@
-"""From a YAML file and ``name=value`` changes to a ``Config``, strictly.
+"""Strict reading of a ``Config`` from a YAML file and ``name=value`` overrides.
 
 An unknown key, a value of a wrong type and a missing key are each refused with the key's path and
-what is allowed there. All that is wrong is told at once.
+what is allowed there, all in one error.
 """
 
-import json
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
-from ascribe.engines.config import Config, Keys, Refused, is_optional, leaves, without_none
+from pydantic import TypeAdapter, ValidationError
+
+from ascribe.engines.config import (
+    Config,
+    ConfigError,
+    Keys,
+    Options,
+    known_keys,
+    leaves,
+    section_of,
+)
 
 Origin = Literal["default", "file", "command line"]
 """Who set a value."""
 
-
-class ConfigError(ValueError):
-    """What is wrong with a configuration, one line for each key."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+ALLOWED = {
+    "dataclass_type": "must hold keys and values",
+    "invalid-json-value": "must be a value that JSON has",
+    "recursion_loop": "must not hold itself",
+    "too_short": "must not be empty",
+    "tuple_type": "must be a list",
+}
+"""What a key takes, by the type of pydantic's error, where pydantic's own words do not fit."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,8 @@ def load_config(path: str | Path | None = None, changes: Mapping[str, Any] | Non
 
     Args:
         path: a YAML file; None for an empty one.
-        changes: values by dotted keys: ``{"update.learning_rate": 1e-5}``. Under a free mapping,
-            such as ``environment.options``, the rest of the path is one name.
+        changes: values by dotted keys: ``{"update.learning_rate": 1e-5}``. Under options, such as
+            ``environment.options``, the rest of the path is one name.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -51,23 +60,27 @@ def load_config(path: str | Path | None = None, changes: Mapping[str, Any] | Non
         OSError: if the file cannot be opened.
     """
     document = {} if path is None else read_yaml(path)
-    inside = set(_leaf_keys(document, Config))
-    problems: list[str] = []
-    changed = {_change(document, name, value, problems) for name, value in (changes or {}).items()}
-    config = _section(Config, document, (), problems)
-    if problems:
-        raise ConfigError(problems)
+    in_file = set(_paths(document))
+    changed = {_change(document, name, value) for name, value in (changes or {}).items()}
+    for keys, info in known_keys().items():  # sections may be empty or left out
+        parent = _at(document, keys[:-1])
+        if isinstance(parent, dict) and section_of(info) is info.annotation:
+            parent[keys[-1]] = {} if parent.get(keys[-1]) is None else parent[keys[-1]]
+    try:
+        config = TypeAdapter(Config).validate_python(document)
+    except ValidationError as error:
+        raise ConfigError(*_messages(error.errors())) from error
 
     def origin(keys: Keys) -> Origin:
         if any(keys[: len(each)] == each for each in changed):
             return "command line"
-        return "file" if keys in inside else "default"
+        return "file" if keys in in_file else "default"
 
     return Loaded(config, {keys: origin(keys) for keys, _ in leaves(config)})
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A YAML file that holds one mapping, read by the safe loader; a key given twice is refused."""
+    """A YAML file that holds one mapping, read by the safe loader; repeated keys are refused."""
     try:
         yaml = import_module("yaml")
     except ImportError as error:
@@ -76,13 +89,13 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         text = Path(path).read_text(encoding="utf-8")
         document = yaml.load(text, _strict_loader(yaml))
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{path} is not UTF-8"]) from error
+        raise ConfigError(f"{path} is not UTF-8") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([f"{path} is no YAML file: {error}"]) from error
+        raise ConfigError(f"{path} is not a YAML file: {error}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError([f"{path} must hold keys and values, not {_shown(document)}"])
+        raise ConfigError(f"{path} must hold keys and values, not {_shown(document)}")
     return document
 
 
@@ -97,167 +110,76 @@ def _strict_loader(yaml: Any) -> Any:
                 seen.add(name.value)
             return super().construct_mapping(node, deep)
 
-    # YAML 1.1, which PyYAML reads, takes 1e-6 for a text; YAML 1.2 and everybody else do not.
+    # PyYAML follows YAML 1.1, in which 1e-6 is text; in YAML 1.2 it is a number.
     number = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+")
     Strict.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
     return Strict
 
 
-def _leaf_keys(document: Any, kind: Any) -> list[Keys]:
-    """The paths of all values in a document, as far as the config knows them."""
-    if not isinstance(document, dict):
-        return []
-    found: list[Keys] = []
-    hints = get_type_hints(kind)
+def _paths(document: Mapping[str, Any], path: Keys = ()) -> Iterator[Keys]:
+    """The paths of all values in a document; the entries of options one by one."""
     for name, value in document.items():
-        inner = _dataclass_in(hints.get(name))
-        if inner is not None and isinstance(value, dict):
-            found += [(name, *rest) for rest in _leaf_keys(value, inner)]
-        elif _is_free(hints.get(name)) and isinstance(value, dict) and value:
-            found += [(name, str(entry)) for entry in value]
+        here = (*path, str(name))
+        info = known_keys().get(here)
+        has_keys = info is not None and (section_of(info) or info.annotation == Options)
+        if has_keys and isinstance(value, dict) and value:
+            yield from _paths(value, here)
         else:
-            found.append((name,))
-    return found
+            yield here
 
 
-def _change(document: dict[str, Any], dotted: str, value: Any, problems: list[str]) -> Keys:
-    """Put a value where a dotted key says; returns the path of keys."""
-    parts = dotted.split(".")
-    kind: Any = Config
-    node, path = document, []
-    while True:
-        name = parts.pop(0)
-        path.append(name)
-        hint = get_type_hints(kind).get(name)
-        inner = _dataclass_in(hint)
-        if not parts:
-            node[name] = value
-            return tuple(path)
-        if inner is None and not _is_free(hint):
-            # An unknown key is told by the check of the whole; a value has no keys inside.
-            if hint is not None:
-                problems.append(f"{dotted}: {'.'.join(path)} holds one value, and no keys")
-            else:
-                node[name] = value
-            return tuple(path)
+def _change(document: dict[str, Any], dotted: str, value: Any) -> Keys:
+    """Set the value of a dotted key; returns its path."""
+    keys: Keys = tuple(dotted.split("."))
+    for end in range(1, len(keys)):
+        info = known_keys().get(keys[:end])
+        if info is not None and info.annotation == Options:
+            keys = (*keys[:end], ".".join(keys[end:]))
+            break
+    node = document
+    for name in keys[:-1]:
         if not isinstance(node.get(name), dict):
             node[name] = {}
         node = node[name]
-        if inner is None:
-            rest = ".".join(parts)
-            node[rest] = value
-            return (*path, rest)
-        kind = inner
+    node[keys[-1]] = value
+    return keys
 
 
-def _section(kind: Any, given: Any, path: Keys, problems: list[str]) -> Any:
-    """The dataclass that a mapping describes; None if something is wrong, which is then told."""
-    told = len(problems)
-    hints = get_type_hints(kind)
-    known = {each.name: each for each in fields(kind)}
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
-        problems.append(
-            f"{_dotted(path)}: must hold the keys {', '.join(known)}, not {_shown(given)}"
-        )
-        return None
-    problems += [_unknown((*path, str(name)), known) for name in given if name not in known]
-    values: dict[str, Any] = {}
-    for name, each in known.items():
-        here = (*path, name)
-        section = is_dataclass(hints[name])
-        if name in given or section:
-            values[name] = _value(hints[name], given.get(name), here, problems)
-        elif each.default is MISSING and each.default_factory is MISSING:
-            problems.append(
-                f"{_dotted(here)}: is missing; it takes {allowed(hints[name])} "
-                f"({each.metadata['meaning']})"
-            )
-    if len(problems) > told:
-        return None
-    try:
-        return kind(**values)
-    except Refused as error:
-        problems.append(f"{_dotted((*path, error.name))}: {error.why}")
-    except ValueError as error:
-        problems.append(f"{_dotted(path)}: {error}")
-    return None
+def _at(document: Any, keys: Keys) -> Any:
+    for name in keys:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
-def _value(hint: Any, given: Any, path: Keys, problems: list[str]) -> Any:
-    """A value as its type has it; None if it does not fit, which is then told."""
-    if given is None and is_optional(hint):
-        return None
-    inner = _dataclass_in(hint)
-    if inner is not None:
-        return _section(inner, given, path, problems)
-    wanted = without_none(hint)
-    if _fits(given, wanted):
-        if get_origin(wanted) is tuple:
-            return tuple(given)
-        return float(given) if wanted is float else given
-    problems.append(f"{_dotted(path)}: must be {allowed(hint)}, not {_shown(given)}")
-    return None
+def _messages(errors: Iterable[Any]) -> list[str]:
+    """A line for each key in pydantic's errors: the key, what is wrong, and what is allowed."""
+    known = known_keys()
+    messages: dict[Keys, str] = {}
+    for error in errors:
+        path: Keys = tuple(str(each) for each in error["loc"])
+        keys = path
+        if error["type"] == "unexpected_keyword_argument":
+            names = [each[-1] for each in known if each[:-1] == keys[:-1]]
+            near = get_close_matches(keys[-1], names, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            section = ".".join(keys[:-1]) or "a config"
+            text = f"unknown key{hint}; {section} has: {', '.join(names)}"
+        elif error["type"] == "missing":
+            text = f"is missing ({known[keys].description})"
+        elif error["type"] == "value_error":
+            text = str(error["ctx"]["error"])
+        else:
+            while keys not in known:  # an entry of a list or of options
+                keys = keys[:-1]
+            entry = "each entry " if keys != path else ""
+            allowed = error["msg"].replace("Input should", "must")
+            allowed = allowed.replace("greater than or equal to", "at least")
+            allowed = ALLOWED.get(error["type"], allowed)
+            text = f"{entry}{allowed}, not {_shown(error['input'])}"
+        messages.setdefault(keys, ": ".join(filter(None, [".".join(keys), text])))
+    return list(messages.values())
 
 
-def _fits(given: Any, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return isinstance(given, str) and given in get_args(hint)
-    if get_origin(hint) is tuple:
-        return isinstance(given, list) and all(_fits(each, get_args(hint)[0]) for each in given)
-    if _is_free(hint):
-        return isinstance(given, dict) and _is_plain(given)
-    if hint is float:
-        return type(given) in (int, float) and math.isfinite(given)
-    return type(given) is hint
-
-
-def _is_plain(given: dict[Any, Any]) -> bool:
-    """Whether a mapping holds texts, numbers, truth values, lists and mappings alone."""
-    try:
-        json.dumps(given)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return all(isinstance(name, str) for name in given)
-
-
-def allowed(hint: Any) -> str:
-    """What a key takes, in words."""
-    wanted = without_none(hint)
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    if get_origin(wanted) is Literal:
-        said = f"one of {', '.join(get_args(wanted))}"
-    elif get_origin(wanted) is tuple:
-        said = f"a list, each entry {allowed(get_args(wanted)[0])}"
-    elif _is_free(wanted):
-        said = "keys with plain values"
-    else:
-        said = words[wanted]
-    return f"{said}, or null" if is_optional(hint) else said
-
-
-def _unknown(path: Keys, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(path[-1], known, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    where = _dotted(path[:-1]) if len(path) > 1 else "a config"
-    return f"{_dotted(path)}: there is no such key{hint}; {where} has: {', '.join(known)}"
-
-
-def _dataclass_in(hint: Any) -> Any:
-    """The dataclass that a type is, or is unless it is None."""
-    wanted = without_none(hint)
-    return wanted if is_dataclass(wanted) else None
-
-
-def _is_free(hint: Any) -> bool:
-    return get_origin(hint) is Mapping
-
-
-def _dotted(path: Keys) -> str:
-    return ".".join(path) or "the file"
-
-
-def _shown(given: Any) -> str:
-    text = repr(given)
+def _shown(value: Any) -> str:
+    text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"

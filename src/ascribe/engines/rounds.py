@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
 
-from ascribe.engines.config import Config, Refused, at_least
+from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.train import MODEL, start_folder, train
 from ascribe.pivots import (
     LAMBDA_DIFF,
@@ -50,7 +52,7 @@ Estimated = Callable[[Estimate], None]
 """Told what is left to ask for."""
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class Rounds:
     """How pivots are chosen, and how often.
 
@@ -63,15 +65,12 @@ class Rounds:
         backend: who runs the model that is profiled: ``transformers`` or ``vllm``.
     """
 
-    every: int
-    k: int = 8
+    every: int = Field(ge=1)
+    k: int = Field(default=8, ge=2)
     threshold: float = LAMBDA_DIFF
-    sample: int | None = None
-    batch: int = 64
+    sample: int | None = Field(default=None, ge=1)
+    batch: int = Field(default=64, ge=1)
     backend: str = "transformers"
-
-    def __post_init__(self) -> None:
-        at_least(self, every=1, k=2, sample=1, batch=1)
 
 
 @dataclass(frozen=True)
@@ -140,16 +139,16 @@ def refuse(config: Config) -> None:
     """Refuse what cannot be done in rounds.
 
     Raises:
-        Refused: with the key.
+        ConfigError: with the key.
     """
     if config.environment.name != ENVIRONMENT:
-        raise Refused("environment.name", f"must be {ENVIRONMENT}, not {config.environment.name}")
+        raise ConfigError(f"environment.name: must be {ENVIRONMENT}, not {config.environment.name}")
     if config.update.schedule != "constant":
-        raise Refused("update.schedule", "must be constant: a round does not know of the next")
+        raise ConfigError("update.schedule: must be constant: a round does not know of the next")
     if not config.output.save_every:
-        raise Refused("output.save_every", "must be above 0: a round begins with a checkpoint")
+        raise ConfigError("output.save_every: must be above 0: a round begins with a checkpoint")
     if config.model.lora is not None:
-        raise Refused("model.lora", "adapters alone cannot be profiled: train all weights")
+        raise ConfigError("model.lora: adapters alone cannot be profiled: train all weights")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("rounds are led by one process: start one, without a launcher")
 
@@ -159,7 +158,9 @@ def _take(folder: Path, rounds: Rounds, *, resume: bool) -> None:
     record = folder / "rounds.json"
     if record.exists():
         if not resume:
-            raise Refused("output.folder", f"{folder.parent} holds rounds: resume, or name another")
+            raise ConfigError(
+                f"output.folder: {folder.parent} holds rounds: resume, or name another"
+            )
         before = json.loads(record.read_text(encoding="utf-8"))
         if before != asdict(rounds):
             raise ValueError(f"the rounds to resume were others: {before}")

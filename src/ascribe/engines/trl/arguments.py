@@ -7,9 +7,9 @@ into E / (P r) parts and makes an update after every E / (P r m) of them.
 
 from typing import Any
 
-from ascribe.engines.config import Config, ModelSection, Refused, refuse_said_elsewhere
+from ascribe.engines.config import Config, ConfigError, ModelSection, refuse_duplicates
 
-SAID_ELSEWHERE = {
+SET_BY = {
     "beta": "update.kl",
     "epsilon": "update.clip_low",
     "epsilon_high": "update.clip_high",
@@ -36,7 +36,7 @@ SAID_ELSEWHERE = {
     "temperature": "rollout.temperature",
     "top_p": "rollout.top_p",
 }
-"""Fields of ``GRPOConfig`` that follow from the config, and the keys that say them."""
+"""Fields of ``GRPOConfig`` that follow from the config, and the keys that set them."""
 
 
 def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
@@ -47,11 +47,11 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         processes: how many train together.
 
     Raises:
-        Refused: if the episodes cannot be split evenly, or ``engine.trl`` says what a key says.
+        ConfigError: if the episodes cannot be split evenly, or ``engine.trl`` sets what a key sets.
     """
     update, rollout, output = config.update, config.rollout, config.output
     if config.model.lora is not None and rollout.dtype not in {None, config.model.dtype}:
-        raise Refused("rollout.dtype", "a model with adapters samples with its own weights")
+        raise ConfigError("rollout.dtype: a model with adapters samples with its own weights")
     parts = _parts(config, processes)
     arguments = {
         "output_dir": output.folder,
@@ -84,7 +84,7 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         "save_steps": max(1, output.save_every) * config.updates_per_iteration,
         "save_total_limit": output.keep,
     }
-    refuse_said_elsewhere("trl", config.engine.trl, SAID_ELSEWHERE)
+    refuse_duplicates("trl", config.engine.trl, SET_BY)
     return arguments | dict(config.engine.trl)
 
 
@@ -106,9 +106,9 @@ def _parts(config: Config, processes: int) -> int:
     at_once = processes * config.update.rows_per_pass
     if config.episodes % (at_once * config.update.minibatches):
         each = "" if processes == 1 else f" × {processes} processes"
-        raise Refused(
-            "update.rows_per_pass",
-            f"rows_per_pass × minibatches{each} must divide the {config.episodes} episodes of an "
-            f"iteration, and {at_once * config.update.minibatches} does not",
+        raise ConfigError(
+            f"update.rows_per_pass: rows_per_pass × minibatches{each} must divide the "
+            f"{config.episodes} episodes of an iteration, and "
+            f"{at_once * config.update.minibatches} does not"
         )
     return config.episodes // at_once

@@ -10,17 +10,18 @@ from accelerate import PartialState
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
-from ascribe.engines.config import Config, LoraSection, Refused
+from ascribe.engines.config import Config, ConfigError, LoraSection
 from ascribe.engines.metrics import Metrics
-from ascribe.engines.train import MODEL, Chosen, start_folder
+from ascribe.engines.train import MODEL, Run, start_folder
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
 from ascribe.engines.trl.trainer import AscribeTrainer
 from ascribe.models import load_chat
 
 
-def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
+def run(run: Run, *, resume: bool) -> None:
     """Train, and write the model to ``MODEL`` in the output folder."""
+    config = run.config
     folder = Path(config.output.folder)
     arguments = grpo_arguments(config, PartialState().num_processes)
     _refuse_unknown(config)
@@ -33,13 +34,13 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:
         str(model),
         GRPOConfig(**arguments),
         setup=config.environment.setup(),
-        recipe=chosen.recipe,
+        recipe=run.recipe,
         max_turns=rollout.max_turns,
         layout=config.update.layout,
         tasks=rollout.tasks,
         failures=rollout.failures.policy(),
         states=rollout.states,
-        layer=chosen.layer,
+        layer=run.layer,
         stop=rollout.stop,
         context=rollout.context,
         sampling_dtype=None if rollout.dtype == config.model.dtype else rollout.dtype,
@@ -100,4 +101,4 @@ def _refuse_unknown(config: Config) -> None:
         if name not in known:
             near = get_close_matches(name, known, n=3)
             hint = f"; near it: {', '.join(near)}" if near else ""
-            raise Refused(f"engine.trl.{name}", f"GRPOConfig has no such field{hint}")
+            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field{hint}")

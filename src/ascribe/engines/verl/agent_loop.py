@@ -23,9 +23,10 @@ from verl.experimental.agent_loop.agent_loop import (
 from ascribe.engines.corrections import answers, corrected, correction_seats
 from ascribe.engines.plan import Seat
 from ascribe.engines.player import Player
+from ascribe.engines.train import Run
 from ascribe.engines.verl.meetings import Meetings
 from ascribe.engines.verl.policy import ServedPolicy
-from ascribe.engines.verl.run_file import Run, run_of
+from ascribe.engines.verl.run_file import run_of
 from ascribe.engines.verl.tasks import seat_of
 from ascribe.engines.verl.travel import FIELD, pack, pack_lost
 from ascribe.models import Chat, load_chat
@@ -56,7 +57,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         name, size = row["uid"], run.config.rollout.size
         try:
             played, own = await self._play(run, seat, sampling_params)
-            found = answers(played, [seat], run.chosen.recipe)
+            found = answers(played, [seat], run.recipe)
         except BaseException:
             _MEETINGS.come(name, size)  # the others wait
             raise

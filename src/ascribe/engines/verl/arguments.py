@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.config import Config, Refused, refuse_said_elsewhere
+from ascribe.engines.config import Config, ConfigError, refuse_duplicates
 
 SEQUENCE = 1024
 """Tokens of prompt and answer together, where the config does not say: servers reserve memory for
@@ -19,7 +19,7 @@ TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 SCHEDULES = ("constant", "cosine")
 """Courses of the learning rate that verl's FSDP knows."""
 
-SAID_ELSEWHERE = {
+SET_BY = {
     "actor_rollout_ref.actor.clip_ratio_high": "update.clip_high",
     "actor_rollout_ref.actor.clip_ratio_low": "update.clip_low",
     "actor_rollout_ref.actor.grad_clip": "update.max_grad_norm",
@@ -45,7 +45,7 @@ SAID_ELSEWHERE = {
     "trainer.save_freq": "output.save_every",
     "trainer.total_training_steps": "update.iterations",
 }
-"""Keys of verl's that follow from the config, and the keys that say them."""
+"""Keys of verl's that follow from the config, and the keys that set them."""
 
 
 def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) -> dict[str, Any]:
@@ -58,15 +58,15 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         cpu: whether to run without a GPU.
 
     Raises:
-        Refused: for what verl cannot do, or if ``engine.verl`` says what a key says.
+        ConfigError: for what verl cannot do, or if ``engine.verl`` sets what a key sets.
     """
     if config.update.layout != "step":
-        raise Refused("update.layout", "on verl rows are steps")
+        raise ConfigError("update.layout: on verl rows are steps")
     if config.model.lora is not None and config.model.lora.agents:
-        raise Refused("model.lora.agents", "on verl a team shares its weights; leave it empty")
+        raise ConfigError("model.lora.agents: on verl a team shares its weights; leave it empty")
     if config.update.schedule not in SCHEDULES:
-        raise Refused("update.schedule", f"on verl one of {', '.join(SCHEDULES)}")
-    refuse_said_elsewhere("verl", config.engine.verl, SAID_ELSEWHERE)
+        raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
+    refuse_duplicates("verl", config.engine.verl, SET_BY)
     found = _data(config, run_file) | _actor(config, model) | _rollout(config) | _trainer(config)
     if cpu:
         found |= _on_cpu(config)

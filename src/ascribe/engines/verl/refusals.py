@@ -4,7 +4,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ascribe.engines.verl.run_file import Run
+from ascribe.engines.train import Run
 
 
 def refuse(config: Any, run: Run) -> None:
@@ -40,11 +40,11 @@ def refuse(config: Any, run: Run) -> None:
             OmegaConf.select(config, "critic.enable")
         ),
         "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
-            run.chosen.layer is not None and _sequence_parallel(config) > 1
+            run.layer is not None and _sequence_parallel(config) > 1
         ),
         "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
         "algorithm.rollout_correction.bypass_mode: fingerprints come from the pass that it leaves "
-        "out": run.chosen.layer is not None and _bypasses(algorithm),
+        "out": run.layer is not None and _bypasses(algorithm),
     }
     found = [why for why, is_so in wrong.items() if is_so]
     if found:

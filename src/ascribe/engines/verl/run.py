@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config
-from ascribe.engines.train import MODEL, Chosen, EngineFailed, start_folder, write_config
+from ascribe.engines.train import MODEL, EngineError, Run, start_folder, write_config
 from ascribe.engines.verl.arguments import verl_overrides
 
 RUN = "run.yaml"
@@ -28,17 +28,18 @@ CODE_KEPT = "128"
 and would keep 1024 of them, which are gigabytes."""
 
 
-def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG001 (read there anew)
+def run(run: Run, *, resume: bool) -> None:
     """Train, and write the model to ``MODEL`` in the output folder, unless it has adapters.
 
     Raises:
         ImportError: without verl.
-        EngineFailed: if verl ends with an error.
+        EngineError: if verl ends with an error.
     """
     if find_spec("verl") is None:
         raise ImportError(
             "needs verl: scripts/make_env.sh .venv-verl verl-cpu makes a place for it"
         )
+    config = run.config
     folder = Path(config.output.folder).absolute()
     cpu = _without_gpu(config)
     write_config(_absolute(config), folder / RUN)
@@ -51,7 +52,7 @@ def run(config: Config, chosen: Chosen, *, resume: bool) -> None:  # noqa: ARG00
     (folder / "command.txt").write_text(f"{said}\n", encoding="utf-8")
     done = subprocess.run(words, env=_environment(cpu), check=False)
     if done.returncode:
-        raise EngineFailed(f"verl ended with code {done.returncode}; what it said stands above")
+        raise EngineError(f"verl ended with code {done.returncode}; its output is above")
     if config.model.lora is None:
         _publish(folder)
 

@@ -1,28 +1,17 @@
 """The run that a verl process belongs to: the config that ``data.train_files`` names."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.config import Config
 from ascribe.engines.load import load_config
-from ascribe.engines.train import Chosen, choose
-
-
-@dataclass(frozen=True)
-class Run:
-    """A config, and what its keys come to together."""
-
-    config: Config
-    chosen: Chosen
+from ascribe.engines.train import Run, resolve
 
 
 @lru_cache(maxsize=8)
 def read_run(path: str) -> Run:
     """The run of a config file; a process reads it once."""
-    config = load_config(path).config
-    return Run(config, choose(config))
+    return resolve(load_config(path).config)
 
 
 def run_of(verl_config: Any) -> Run:

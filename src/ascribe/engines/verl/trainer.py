@@ -56,7 +56,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     # What a recipe hands from step to step is part of a checkpoint.
 
     def _save_checkpoint(self) -> None:
-        if remembers(self.run.chosen.recipe):  # first this, then what makes the checkpoint whole
+        if remembers(self.run.recipe):  # first this, then what makes the checkpoint whole
             save_history(self._history, self._checkpoint())
         super()._save_checkpoint()
 
@@ -66,7 +66,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
             trainer = self.config.trainer
             given = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
             self._history = load_history(
-                self.run.chosen.recipe, Path(given) if given else self._checkpoint()
+                self.run.recipe, Path(given) if given else self._checkpoint()
             )
 
     def _checkpoint(self) -> Path:
@@ -75,9 +75,9 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     # Before credit: fingerprints come with the log-probabilities.
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self.run.chosen.layer is None:
+        if self.run.layer is None:
             return super()._compute_old_log_prob(batch, metrics)
-        batch.extra_info[LAYER] = self.run.chosen.layer
+        batch.extra_info[LAYER] = self.run.layer
         found = super()._compute_old_log_prob(batch, metrics)
         for meta in (batch, found):
             meta.extra_info.pop(LAYER, None)
@@ -164,7 +164,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
         return credit_iteration(
             [played],
-            self.run.chosen.recipe,
+            self.run.recipe,
             size=rollout.size,
             failures=rollout.failures.policy(),
             policy=DropGroup(),
@@ -173,7 +173,7 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
 
     def _fingerprints(self, batch: Any, rows: Any) -> FloatMatrix | None:
-        if self.run.chosen.layer is None:
+        if self.run.layer is None:
             return None
         found = self._get(batch, FINGERPRINT)[FINGERPRINT]
         vectors: FloatMatrix = torch.stack(list(found.unbind())).numpy()[rows]
