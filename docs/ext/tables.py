@@ -19,7 +19,7 @@ from ascribe.cli import app
 from ascribe.engines.numbers import LOGGED
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
-from ascribe.steps.problems import Kind, Severity
+from ascribe.steps.problems import ProblemKind, Severity
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,9 @@ def kinds() -> str:
     """Every problem, worst first, with what to do about it."""
     parts = []
     for severity in sorted(Severity, reverse=True):
-        rows = [(f"`{kind.label}`", kind.advice) for kind in Kind if kind.severity is severity]
+        rows = [
+            (f"`{kind.label}`", kind.advice) for kind in ProblemKind if kind.severity is severity
+        ]
         parts += [f"### {severity.name.capitalize()}", table(("problem", "what to do"), rows)]
     return "\n\n".join(parts)
 

@@ -4,8 +4,9 @@ from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import RECIPES, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import Credit, Reason, Term
-from ascribe.steps.check import DropGroup, Keep, Policy, Raise, Report, check
-from ascribe.steps.problems import Kind, Problem, Severity, TableError
+from ascribe.steps.check import CheckReport, check
+from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
+from ascribe.steps.select import OnProblem, Selection, select
 from ascribe.steps.table import StepTable
 
 __version__ = "0.1.0"
@@ -13,17 +14,15 @@ __version__ = "0.1.0"
 __all__ = [
     "RECIPES",
     "Assignment",
+    "CheckReport",
     "Credit",
     "Diagnosis",
-    "DropGroup",
-    "Keep",
-    "Kind",
-    "Policy",
+    "OnProblem",
     "Problem",
-    "Raise",
+    "ProblemKind",
     "Reason",
     "Recipe",
-    "Report",
+    "Selection",
     "Severity",
     "StepTable",
     "TableError",
@@ -32,4 +31,5 @@ __all__ = [
     "check",
     "diagnose",
     "recipe",
+    "select",
 ]

@@ -23,7 +23,6 @@ from ascribe.engines.player import Player
 from ascribe.estimators import IBPO, recipe
 from ascribe.estimators.credit import Reason
 from ascribe.rollout import FailurePolicy, Request, Rollout, Sample, Sampling, Setup
-from ascribe.steps.check import DropGroup
 
 SIZE = 4
 
@@ -183,7 +182,7 @@ def credited(parts: list[Rollout], lost: int = 0) -> Any:
             gone = [t.name for t in kept if t.group == "train/0"][-lost:]
             kept = tuple(t for t in kept if t.name not in gone)
         told.append(Played(tuple(groups), kept, one.given_up, 0, one.clock.tokens))
-    return credit_iteration(told, IBPO(), size=SIZE, failures=FailurePolicy(), policy=DropGroup())
+    return credit_iteration(told, IBPO(), size=SIZE, failures=FailurePolicy())
 
 
 def test_credit_is_the_recipe_s_and_answers_alone_are_counted() -> None:
@@ -204,7 +203,7 @@ def test_corrections_go_with_the_group_that_is_dropped() -> None:
     found = credited([whole], lost=1)
     mended = {t.group for t in whole.trajectories if t.corrects and t.group.startswith("train/0/")}
     assert mended
-    assert found.dropped == dict.fromkeys(["train/0", *mended], "lost")
+    assert found.dropped == dict.fromkeys(["train/0", *mended], "failed")
     assert all(name.startswith("train/1") for name in found.table.group.texts())
     assert Reason.NO_TARGET not in found.credit.reason
 

@@ -14,7 +14,6 @@ from ascribe.estimators.assign import assign
 from ascribe.rollout import FailurePolicy, GivenUp, Sample, Trajectory
 from ascribe.rollout.episode import Step
 from ascribe.rollout.pools import FailureKind
-from ascribe.steps.check import DropGroup, Raise
 from ascribe.steps.problems import TableError
 
 
@@ -49,13 +48,7 @@ def part(
 
 
 def credited(played: Sequence[Played], failures: FailurePolicy | None = None) -> Iteration:
-    return credit_iteration(
-        played,
-        recipe("gigpo"),
-        size=4,
-        failures=failures or FailurePolicy(),
-        policy=DropGroup(),
-    )
+    return credit_iteration(played, recipe("gigpo"), size=4, failures=failures or FailurePolicy())
 
 
 def groups(*names: str) -> list[Trajectory]:
@@ -149,7 +142,7 @@ def test_a_policy_that_refuses_is_heard() -> None:
             recipe("gigpo"),
             size=4,
             failures=FailurePolicy(),
-            policy=Raise(),
+            on_problem="raise",
         )
 
 
@@ -160,9 +153,7 @@ def test_fingerprints_of_all_processes_are_put_together() -> None:
         replace(part(every[:3]), fingerprints=vectors[:7]),
         replace(part(every[3:]), fingerprints=vectors[7:]),
     ]
-    found = credit_iteration(
-        parts, recipe("bigpo", radius=0.5), size=4, failures=FailurePolicy(), policy=DropGroup()
-    )
+    found = credit_iteration(parts, recipe("bigpo", radius=0.5), size=4, failures=FailurePolicy())
     assert found.table is not None
     np.testing.assert_array_equal(found.table.fingerprint, vectors)
 

@@ -14,7 +14,6 @@ from ascribe.engines.numbers import LOGGED, iteration_numbers
 from ascribe.estimators import RECIPES, recipe
 from ascribe.rollout import FailurePolicy, Trajectory
 from ascribe.rollout.pools import FailureKind
-from ascribe.steps.check import DropGroup
 from tests.engines.test_corrections import credited as corrected
 from tests.engines.test_corrections import played as played_with_corrections
 from tests.engines.test_crediting import groups, part
@@ -59,13 +58,7 @@ def _credited(
     trajectories: Sequence[Trajectory], name: str, vectors: Any, **parameters: Any
 ) -> Iteration:
     played = replace(part(trajectories, [("c", FailureKind.HUNG)]), fingerprints=vectors)
-    return credit_iteration(
-        [played],
-        recipe(name, **parameters),
-        size=4,
-        failures=FailurePolicy(),
-        policy=DropGroup(),
-    )
+    return credit_iteration([played], recipe(name, **parameters), size=4, failures=FailurePolicy())
 
 
 def _team() -> list[Trajectory]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, assign, recipe
 from ascribe.estimators import GRPO, IBPO
-from ascribe.steps.check import DropGroup
 from tests import reference_correction as slow
 from tests.estimators.test_reference import same_partition
 from tests.strategies import STATES, padding_rows
@@ -215,12 +214,12 @@ def test_a_correction_without_its_answer_has_no_target() -> None:
     assert found["x/c/1/9"] == found["x/c/1/8"] == (0.0, "no_target")
 
 
-def test_a_group_that_is_dropped_leaves_its_corrections_without_target() -> None:
+def test_a_group_is_dropped_with_its_corrections() -> None:
     broken = [row("b/0", 1.0), row("b/1", float("nan")), row("b/c/1/2", 1.0, "b/1")]
     table = StepTable.from_dicts([*TASK, *MENDED, *broken])
-    found = assign(table, IBPO(), DropGroup())
+    found = assign(table, IBPO(), "drop")
     told = [Reason(code).label for code in found.credit.reason[-3:]]
-    assert told == ["dropped", "dropped", "no_target"]
+    assert told == ["dropped", "dropped", "dropped"]
 
 
 def test_without_corrections_it_says_what_it_needs() -> None:

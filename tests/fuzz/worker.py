@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from ascribe import Kind, Severity, StepTable, TableError, check, recipe
+from ascribe import ProblemKind, Severity, StepTable, TableError, check, recipe
 from ascribe.cli import app
 from tests.conftest import good_rows
 from tests.fuzz.mutations import arrow_of, bytes_of, lines_of
@@ -138,7 +138,9 @@ def parquet_by_values(random: Random, folder: Path) -> Outcome:
     due = None if twice else advantages(_plain(table))
     end, why = judge(answer(path), due)
     # Arrow has more types than Python: to refuse one that the format does not list is right.
-    return ("refused", why) if end == "wrong" and why == Kind.WRONG_TYPE.label else (end, why)
+    return (
+        ("refused", why) if end == "wrong" and why == ProblemKind.WRONG_TYPE.label else (end, why)
+    )
 
 
 def _plain(table: pa.Table) -> list[dict[str, Any]]:

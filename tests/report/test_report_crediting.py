@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ascribe import Kind, StepTable, TableError, assign, recipe
+from ascribe import ProblemKind, StepTable, TableError, assign, recipe
 from ascribe.estimators import GiGPO, ReinforcePP
 from ascribe.report import reading
 from ascribe.report.crediting import credit_batches
@@ -74,7 +74,7 @@ def test_problems_of_all_batches_are_counted() -> None:
     first, second = two_batches()
     equal = [row | {"reward": 0.0} for row in second]
     found = credit_batches([batch(equal, "a"), batch(first, "b"), batch(equal, "c")], GiGPO())
-    problem = next(p for p in found.report.problems if p.kind is Kind.EQUAL_RETURNS)
+    problem = next(p for p in found.report.problems if p.kind is ProblemKind.EQUAL_RETURNS)
     assert problem.count == 6
     assert problem.detail.endswith("; and one batch more")
     assert problem.rows.max() == 2 * len(equal) + len(first) - 1

@@ -10,7 +10,7 @@ from ascribe import Reason, Recipe, StepTable, assign, recipe
 from ascribe.report import Picture, picture
 from ascribe.report.arithmetic import Form, comparisons
 from ascribe.report.crediting import credit_batches
-from ascribe.steps.check import DropGroup, arrange
+from ascribe.steps.check import arrange
 from tests.conftest import write_jsonl
 from tests.report.test_report_arithmetic import told
 from tests.report.toys import Row, batch
@@ -175,7 +175,7 @@ def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:
     rows = [row for row in corrected() if row["trajectory"] != "sum 0/1"]
     found = made(tmp_path, [rows], recipe("ibpo"))
     assert "correct an answer that does not take part" in found.verdict.headline
-    credit = assign(StepTable.from_dicts(rows), recipe("ibpo"), DropGroup()).credit
+    credit = assign(StepTable.from_dicts(rows), recipe("ibpo"), "drop").credit
     assert (credit.reason == Reason.NO_TARGET).sum() == 1
 
 

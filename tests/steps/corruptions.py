@@ -1,4 +1,4 @@
-"""Every way to spoil a clean file that ``ascribe.steps.problems.Kind`` has a name for.
+"""Every way to spoil a clean file that ``ascribe.steps.problems.ProblemKind`` has a name for.
 
 A corruption takes clean rows and spoils them, and knows what must be found: the kind, the rows and
 the number of things that show it. Where rows cannot express the damage (two columns of one name, a
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ascribe import Kind, StepTable
+from ascribe import ProblemKind, StepTable
 from tests.conftest import Row, good_rows, write_jsonl
 
 Found = tuple[list[int], int]
@@ -35,11 +35,11 @@ class Corruption:
         group_size: what to declare.
     """
 
-    kind: Kind
+    kind: ProblemKind
     how: str
     write: Callable[[Path], Path]
     found: Found
-    also: frozenset[Kind] = frozenset()
+    also: frozenset[ProblemKind] = frozenset()
     group_size: int | None = None
 
     def __str__(self) -> str:
@@ -56,11 +56,11 @@ BOTH = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 def row_corruption(
-    kind: Kind,
+    kind: ProblemKind,
     how: str,
     *,
     formats: tuple[str, ...] = BOTH,
-    also: tuple[Kind, ...] = (),
+    also: tuple[ProblemKind, ...] = (),
     group_size: int | None = None,
     in_memory: bool = True,
 ) -> Callable[[Callable[[list[Row]], Found]], None]:
@@ -85,7 +85,7 @@ def row_corruption(
     return register
 
 
-def arrow_corruption(kind: Kind, how: str, found: Found) -> Callable[[Any], None]:
+def arrow_corruption(kind: ProblemKind, how: str, found: Found) -> Callable[[Any], None]:
     """Register a function that spoils an Arrow table of clean rows."""
 
     def register(spoil: Callable[[pa.Table], pa.Table]) -> None:
@@ -100,7 +100,7 @@ def arrow_corruption(kind: Kind, how: str, found: Found) -> Callable[[Any], None
 
 
 def byte_corruption(
-    kind: Kind, how: str, suffix: str, found: Found = ([], 1)
+    kind: ProblemKind, how: str, suffix: str, found: Found = ([], 1)
 ) -> Callable[[Any], Any]:
     """Register a function that spoils the bytes of a clean file, as Ascribe writes it."""
 
@@ -150,104 +150,104 @@ def change(rows: list[Row], numbers: list[int], **values: Any) -> Found:
 # The file.
 
 
-@byte_corruption(Kind.UNREADABLE_FILE, "cut in the middle", ".parquet")
-@byte_corruption(Kind.UNREADABLE_FILE, "cut in the middle", ".jsonl.gz")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "cut in the middle", ".parquet")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "cut in the middle", ".jsonl.gz")
 def _(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
 
-@byte_corruption(Kind.UNREADABLE_FILE, "cut by one byte", ".parquet")
-@byte_corruption(Kind.UNREADABLE_FILE, "cut by one byte", ".jsonl.gz")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "cut by one byte", ".parquet")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "cut by one byte", ".jsonl.gz")
 def _(data: bytes) -> bytes:
     return data[:-1]
 
 
-@byte_corruption(Kind.UNREADABLE_FILE, "empty", ".parquet")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "empty", ".parquet")
 def _(data: bytes) -> bytes:
     return b""
 
 
-@byte_corruption(Kind.UNREADABLE_FILE, "one bit of a page", ".parquet")
-@byte_corruption(Kind.UNREADABLE_FILE, "one bit of the packed lines", ".jsonl.gz")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "one bit of a page", ".parquet")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "one bit of the packed lines", ".jsonl.gz")
 def _(data: bytes) -> bytes:
     middle = len(data) // 3
     return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
 
 
-@byte_corruption(Kind.UNREADABLE_FILE, "one bit of the footer", ".parquet")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "one bit of the footer", ".parquet")
 def _(data: bytes) -> bytes:
     place = len(data) - 100
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
-@byte_corruption(Kind.UNREADABLE_FILE, "another format", ".parquet")
-@byte_corruption(Kind.UNREADABLE_FILE, "another format", ".jsonl.gz")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "another format", ".parquet")
+@byte_corruption(ProblemKind.UNREADABLE_FILE, "another format", ".jsonl.gz")
 def _(data: bytes) -> bytes:
     return b'{"group": "a"}\n'
 
 
-@arrow_corruption(Kind.UNREADABLE_FILE, "a carried column of broken text", ([], 1))
+@arrow_corruption(ProblemKind.UNREADABLE_FILE, "a carried column of broken text", ([], 1))
 def _(table: pa.Table) -> pa.Table:
     return table.append_column("note", _broken_text(table, 3))
 
 
-@byte_corruption(Kind.BAD_LINE, "a line cut short", ".jsonl", ([4], 1))
+@byte_corruption(ProblemKind.BAD_LINE, "a line cut short", ".jsonl", ([4], 1))
 def _(data: bytes) -> bytes:
     lines = data.splitlines()
     lines[4] = lines[4][:-7]
     return b"\n".join(lines)
 
 
-@byte_corruption(Kind.BAD_LINE, "two lines that are not objects", ".jsonl", ([2, 9], 2))
+@byte_corruption(ProblemKind.BAD_LINE, "two lines that are not objects", ".jsonl", ([2, 9], 2))
 def _(data: bytes) -> bytes:
     lines = data.splitlines()
     lines[2], lines[9] = b"[1, 2]", b'"text"'
     return b"\n".join(lines)
 
 
-@byte_corruption(Kind.BAD_LINE, "bytes that are not UTF-8", ".jsonl", ([1], 1))
+@byte_corruption(ProblemKind.BAD_LINE, "bytes that are not UTF-8", ".jsonl", ([1], 1))
 def _(data: bytes) -> bytes:
     lines = data.splitlines()
     lines[1] = lines[1].replace(b"go ", b"g\xff ")
     return b"\n".join(lines)
 
 
-@byte_corruption(Kind.BAD_LINE, "an abyss of brackets", ".jsonl", ([50], 1))
+@byte_corruption(ProblemKind.BAD_LINE, "an abyss of brackets", ".jsonl", ([50], 1))
 def _(data: bytes) -> bytes:
     return data + b"[" * 100_000
 
 
-@byte_corruption(Kind.BAD_LINE, "a number of 5,000 digits", ".jsonl", ([50], 1))
+@byte_corruption(ProblemKind.BAD_LINE, "a number of 5,000 digits", ".jsonl", ([50], 1))
 def _(data: bytes) -> bytes:
     return data + b'{"reward": ' + b"9" * 5000 + b"}\n"
 
 
-@byte_corruption(Kind.DUPLICATE_KEY, "a key twice", ".jsonl", ([3], 1))
+@byte_corruption(ProblemKind.DUPLICATE_KEY, "a key twice", ".jsonl", ([3], 1))
 def _(data: bytes) -> bytes:
     lines = data.splitlines()
     lines[3] = lines[3][:-1] + b', "reward": 99.0}'
     return b"\n".join(lines)
 
 
-@byte_corruption(Kind.DUPLICATE_KEY, "a key twice deep inside", ".jsonl", ([3], 1))
+@byte_corruption(ProblemKind.DUPLICATE_KEY, "a key twice deep inside", ".jsonl", ([3], 1))
 def _(data: bytes) -> bytes:
     lines = data.splitlines()
     lines[3] = lines[3][:-1] + b', "note": [{"a": 1, "a": 2}]}'
     return b"\n".join(lines)
 
 
-@arrow_corruption(Kind.DUPLICATE_KEY, "a column twice", ([], 1))
+@arrow_corruption(ProblemKind.DUPLICATE_KEY, "a column twice", ([], 1))
 def _(table: pa.Table) -> pa.Table:
     return table.append_column("reward", pa.array([0.0] * len(table)))
 
 
-@arrow_corruption(Kind.DUPLICATE_KEY, "an unknown column twice", ([], 1))
+@arrow_corruption(ProblemKind.DUPLICATE_KEY, "an unknown column twice", ([], 1))
 def _(table: pa.Table) -> pa.Table:
     note = pa.array(["x"] * len(table))
     return table.append_column("note", note).append_column("note", note)
 
 
-@arrow_corruption(Kind.UNKNOWN_FORMAT, "the next version", ([], 1))
+@arrow_corruption(ProblemKind.UNKNOWN_FORMAT, "the next version", ([], 1))
 def _(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({"ascribe.step_table": "2"})
 
@@ -255,120 +255,122 @@ def _(table: pa.Table) -> pa.Table:
 # The columns.
 
 
-@row_corruption(Kind.MISSING_COLUMN, "no reward")
+@row_corruption(ProblemKind.MISSING_COLUMN, "no reward")
 def _(rows: list[Row]) -> Found:
     for row in rows:
         del row["reward"]
     return [], 1
 
 
-@row_corruption(Kind.MISSING_COLUMN, "neither group nor step")
+@row_corruption(ProblemKind.MISSING_COLUMN, "neither group nor step")
 def _(rows: list[Row]) -> Found:
     for row in rows:
         del row["group"], row["step"]
     return [], 2
 
 
-@row_corruption(Kind.WRONG_TYPE, "a step as text", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "a step as text", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [5], step="1")
 
 
-@row_corruption(Kind.WRONG_TYPE, "two fractional steps", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "two fractional steps", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [5, 7], step=1.5)
 
 
-@row_corruption(Kind.WRONG_TYPE, "a yes for a step", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "a yes for a step", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [1], step=True)
 
 
-@row_corruption(Kind.WRONG_TYPE, "a step beyond 64 bits", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "a step beyond 64 bits", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [5], step=2**63)
 
 
-@row_corruption(Kind.WRONG_TYPE, "a reward as text", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "a reward as text", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [6], reward="0.5")
 
 
-@row_corruption(Kind.WRONG_TYPE, "a list for a state", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "a list for a state", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [6], state=["hall", "door"])
 
 
-@row_corruption(Kind.WRONG_TYPE, "fractions for groups", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "fractions for groups", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [6, 7], group=1.0)
 
 
-@row_corruption(Kind.WRONG_TYPE, "a number for a flag", formats=JSONL)
+@row_corruption(ProblemKind.WRONG_TYPE, "a number for a flag", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [6], valid=1)
 
 
-@arrow_corruption(Kind.WRONG_TYPE, "steps as floats", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "steps as floats", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "step", table.column("step").cast(pa.float64()))
 
 
-@arrow_corruption(Kind.WRONG_TYPE, "rewards as text", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "rewards as text", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "reward", table.column("reward").cast(pa.string()))
 
 
-@arrow_corruption(Kind.WRONG_TYPE, "flags as integers", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "flags as integers", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "valid", table.column("valid").cast(pa.int8()))
 
 
-@arrow_corruption(Kind.WRONG_TYPE, "states as bytes", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "states as bytes", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "state", table.column("state").cast(pa.binary()))
 
 
-@row_corruption(Kind.MIXED_TYPES, "two integers among names", formats=JSONL)
+@row_corruption(ProblemKind.MIXED_TYPES, "two integers among names", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [8, 9], group=1)
 
 
-@row_corruption(Kind.MALFORMED_TEXT, "half a surrogate pair", formats=JSONL)
+@row_corruption(ProblemKind.MALFORMED_TEXT, "half a surrogate pair", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [8, 30], state="half \ud83d pair")
 
 
-@row_corruption(Kind.MALFORMED_TEXT, "a broken name of a column", formats=JSONL, in_memory=False)
+@row_corruption(
+    ProblemKind.MALFORMED_TEXT, "a broken name of a column", formats=JSONL, in_memory=False
+)
 def _(rows: list[Row]) -> Found:
     rows[3]["\udc00"] = 1
     return [], 1
 
 
-@arrow_corruption(Kind.MALFORMED_TEXT, "broken UTF-8", ([3], 1))
+@arrow_corruption(ProblemKind.MALFORMED_TEXT, "broken UTF-8", ([3], 1))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "state", _broken_text(table, 3))
 
 
-@row_corruption(Kind.PARTIAL_FLAG, "empty in two rows")
+@row_corruption(ProblemKind.PARTIAL_FLAG, "empty in two rows")
 def _(rows: list[Row]) -> Found:
     return change(rows, [2, 4], terminated=None)
 
 
-@row_corruption(Kind.PARTIAL_FLAG, "absent in one row", formats=JSONL)
+@row_corruption(ProblemKind.PARTIAL_FLAG, "absent in one row", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     del rows[10]["padding"]
     return [10], 1
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "not as many numbers in every row")
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "not as many numbers in every row")
 def _(rows: list[Row]) -> Found:
     for number, row in enumerate(rows):
         row["fingerprint"] = [0.5] * (2 + number % 2)
     return [], len(rows)
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "a number that is not finite")
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "a number that is not finite")
 def _(rows: list[Row]) -> Found:
     for row in rows:
         row["fingerprint"] = [1.0, 0.0]
@@ -376,68 +378,68 @@ def _(rows: list[Row]) -> Found:
     return [3], 1
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "one shorter than the others")
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "one shorter than the others")
 def _(rows: list[Row]) -> Found:
     change(rows, [4], fingerprint=[1.0, 0.0])
     return [], 50
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "not a number")
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "not a number")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4, 5], fingerprint=[1.0, float("nan"), 0.0])
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "beyond single precision")
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "beyond single precision")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4], fingerprint=[1.0, -1e39, 0.0])
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "of no numbers", formats=JSONL)
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "of no numbers", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     change(rows, list(range(len(rows))), fingerprint=[])
     return [], 50
 
 
-@row_corruption(Kind.BAD_FINGERPRINT, "text", formats=JSONL)
+@row_corruption(ProblemKind.BAD_FINGERPRINT, "text", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     change(rows, [4], fingerprint="1.0, 0.0, 0.0")
     return [], 50
 
 
-@arrow_corruption(Kind.BAD_FINGERPRINT, "of no numbers", ([], 50))
+@arrow_corruption(ProblemKind.BAD_FINGERPRINT, "of no numbers", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "fingerprint", pa.array([[]] * 50, pa.list_(pa.float32())))
 
 
-@arrow_corruption(Kind.BAD_FINGERPRINT, "a number left out", ([], 50))
+@arrow_corruption(ProblemKind.BAD_FINGERPRINT, "a number left out", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "fingerprint", pa.array([[1.0, None, 0.0]] * 50))
 
 
-@arrow_corruption(Kind.WRONG_TYPE, "fingerprints as text", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "fingerprints as text", ([], 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "fingerprint", pa.array([["1.0"]] * 50))
 
 
-@row_corruption(Kind.UNKNOWN_COLUMN, "a misspelt and another column", in_memory=False)
+@row_corruption(ProblemKind.UNKNOWN_COLUMN, "a misspelt and another column", in_memory=False)
 def _(rows: list[Row]) -> Found:
     for row in rows:
         row |= {"truncted": False, "score": 1}
     return [], 2
 
 
-@row_corruption(Kind.EMPTY_TABLE, "nothing but padding")
+@row_corruption(ProblemKind.EMPTY_TABLE, "nothing but padding")
 def _(rows: list[Row]) -> Found:
     change(rows, list(range(len(rows))), padding=True)
     return [], 0
 
 
-@byte_corruption(Kind.EMPTY_TABLE, "no lines", ".jsonl", ([], 0))
+@byte_corruption(ProblemKind.EMPTY_TABLE, "no lines", ".jsonl", ([], 0))
 def _(data: bytes) -> bytes:
     return b"\n\n"
 
 
-@arrow_corruption(Kind.EMPTY_TABLE, "no rows", ([], 0))
+@arrow_corruption(ProblemKind.EMPTY_TABLE, "no rows", ([], 0))
 def _(table: pa.Table) -> pa.Table:
     return table.slice(0, 0)
 
@@ -445,22 +447,22 @@ def _(table: pa.Table) -> pa.Table:
 # Which decision a row is.
 
 
-@row_corruption(Kind.MISSING_GROUP, "in one trajectory")
+@row_corruption(ProblemKind.MISSING_GROUP, "in one trajectory")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE), group=None)
 
 
-@row_corruption(Kind.MISSING_TRAJECTORY, "in one trajectory")
+@row_corruption(ProblemKind.MISSING_TRAJECTORY, "in one trajectory")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE), trajectory=None)
 
 
-@row_corruption(Kind.MISSING_STEP, "in one trajectory")
+@row_corruption(ProblemKind.MISSING_STEP, "in one trajectory")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE), step=None)
 
 
-@row_corruption(Kind.NEGATIVE_STEP, "in one trajectory")
+@row_corruption(ProblemKind.NEGATIVE_STEP, "in one trajectory")
 def _(rows: list[Row]) -> Found:
     numbers = of(rows, trajectory=ONE)
     for number in numbers:
@@ -468,32 +470,32 @@ def _(rows: list[Row]) -> Found:
     return numbers, len(numbers)
 
 
-@row_corruption(Kind.DUPLICATE_ROW, "one row again")
+@row_corruption(ProblemKind.DUPLICATE_ROW, "one row again")
 def _(rows: list[Row]) -> Found:
     rows.append(dict(rows[of(rows, trajectory=ONE, step=1)[0]]))
     return [len(rows) - 1], 1
 
 
-@row_corruption(Kind.DUPLICATE_ROW, "rows of two trajectories again, one of them twice")
+@row_corruption(ProblemKind.DUPLICATE_ROW, "rows of two trajectories again, one of them twice")
 def _(rows: list[Row]) -> Found:
     one, other = of(rows, trajectory=ONE, step=1)[0], 0
     rows += [dict(rows[one]), dict(rows[one]), dict(rows[other])]
     return [len(rows) - 3, len(rows) - 2, len(rows) - 1], 2
 
 
-@row_corruption(Kind.DUPLICATE_STEP, "a step with another action")
+@row_corruption(ProblemKind.DUPLICATE_STEP, "a step with another action")
 def _(rows: list[Row]) -> Found:
     rows.append(rows[of(rows, trajectory=ONE, step=1)[0]] | {"action": "stay"})
     return [len(rows) - 1], 1
 
 
-@row_corruption(Kind.GAP_IN_STEPS, "a row lost")
+@row_corruption(ProblemKind.GAP_IN_STEPS, "a row lost")
 def _(rows: list[Row]) -> Found:
     del rows[of(rows, trajectory=ONE, step=1)[0]]
     return of(rows, trajectory=ONE, step=2), 1
 
 
-@row_corruption(Kind.GAP_IN_STEPS, "two trajectories numbered by twos")
+@row_corruption(ProblemKind.GAP_IN_STEPS, "two trajectories numbered by twos")
 def _(rows: list[Row]) -> Found:
     others = (ONE, "tâche 0/0")
     numbers = [number for name in others for number in of(rows, trajectory=name)]
@@ -502,41 +504,41 @@ def _(rows: list[Row]) -> Found:
     return sorted(number for number in numbers if rows[number]["step"]), 2
 
 
-@row_corruption(Kind.LATE_START, "the first row lost")
+@row_corruption(ProblemKind.LATE_START, "the first row lost")
 def _(rows: list[Row]) -> Found:
     del rows[of(rows, trajectory=ONE, step=0)[0]]
     return of(rows, trajectory=ONE, step=1), 1
 
 
-@row_corruption(Kind.LATE_START, "numbered from one")
+@row_corruption(ProblemKind.LATE_START, "numbered from one")
 def _(rows: list[Row]) -> Found:
     for number in of(rows, trajectory=ONE):
         rows[number]["step"] += 1
     return of(rows, trajectory=ONE, step=1), 1
 
 
-@row_corruption(Kind.STEPS_AFTER_END, "terminated at the start")
+@row_corruption(ProblemKind.STEPS_AFTER_END, "terminated at the start")
 def _(rows: list[Row]) -> Found:
     rows[of(rows, trajectory=ONE, step=0)[0]]["terminated"] = True
     return [*of(rows, trajectory=ONE, step=1), *of(rows, trajectory=ONE, step=2)], 1
 
 
-@row_corruption(Kind.STEPS_AFTER_END, "truncated in the middle")
+@row_corruption(ProblemKind.STEPS_AFTER_END, "truncated in the middle")
 def _(rows: list[Row]) -> Found:
     rows[of(rows, trajectory=ONE, step=1)[0]]["truncated"] = True
     return of(rows, trajectory=ONE, step=2), 1
 
 
-@row_corruption(Kind.TRAJECTORY_IN_TWO_GROUPS, "one row in another group")
+@row_corruption(ProblemKind.TRAJECTORY_IN_TWO_GROUPS, "one row in another group")
 def _(rows: list[Row]) -> Found:
     rows[of(rows, trajectory=ONE, step=1)[0]]["group"] = FIRST
     return of(rows, trajectory=ONE), 1
 
 
 @row_corruption(
-    Kind.TRAJECTORY_IN_TWO_GROUPS,
+    ProblemKind.TRAJECTORY_IN_TWO_GROUPS,
     "a name used in two groups",
-    also=(Kind.DUPLICATE_STEP, Kind.STEPS_AFTER_END),
+    also=(ProblemKind.DUPLICATE_STEP, ProblemKind.STEPS_AFTER_END),
 )
 def _(rows: list[Row]) -> Found:
     change(rows, of(rows, trajectory="tâche 0/0"), trajectory=ONE)
@@ -546,71 +548,71 @@ def _(rows: list[Row]) -> Found:
 # What a row holds.
 
 
-@row_corruption(Kind.NON_FINITE_REWARD, "missing")
+@row_corruption(ProblemKind.NON_FINITE_REWARD, "missing")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4, 40], reward=None)
 
 
-@row_corruption(Kind.NON_FINITE_REWARD, "not a number")
+@row_corruption(ProblemKind.NON_FINITE_REWARD, "not a number")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4], reward=float("nan"))
 
 
-@row_corruption(Kind.NON_FINITE_REWARD, "infinite")
+@row_corruption(ProblemKind.NON_FINITE_REWARD, "infinite")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4, 5], reward=-float("inf"))
 
 
-@row_corruption(Kind.REWARD_TOO_LARGE, "beyond 1e100")
+@row_corruption(ProblemKind.REWARD_TOO_LARGE, "beyond 1e100")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4, 5], reward=-1.1e100)
 
 
-@row_corruption(Kind.REWARD_TOO_LARGE, "an integer beyond floating point", formats=JSONL)
+@row_corruption(ProblemKind.REWARD_TOO_LARGE, "an integer beyond floating point", formats=JSONL)
 def _(rows: list[Row]) -> Found:
     return change(rows, [4], reward=10**400)
 
 
-@row_corruption(Kind.MISSING_STATE, "in two rows")
+@row_corruption(ProblemKind.MISSING_STATE, "in two rows")
 def _(rows: list[Row]) -> Found:
     return change(rows, [2, 4], state=None)
 
 
-@row_corruption(Kind.EMPTY_STATE, "empty and white space")
+@row_corruption(ProblemKind.EMPTY_STATE, "empty and white space")
 def _(rows: list[Row]) -> Found:
     change(rows, [2], state="")
     change(rows, [6], state=" \t\n")
     return [2, 6], 2
 
 
-@row_corruption(Kind.MISSING_ACTION, "in two rows")
+@row_corruption(ProblemKind.MISSING_ACTION, "in two rows")
 def _(rows: list[Row]) -> Found:
     return change(rows, [2, 3], action=None)
 
 
-@row_corruption(Kind.EMPTY_ACTION, "empty and white space")
+@row_corruption(ProblemKind.EMPTY_ACTION, "empty and white space")
 def _(rows: list[Row]) -> Found:
     change(rows, [2], action="")
     change(rows, [6], action="\u00a0")
     return [2, 6], 2
 
 
-@row_corruption(Kind.MISSING_AGENT, "in one row")
+@row_corruption(ProblemKind.MISSING_AGENT, "in one row")
 def _(rows: list[Row]) -> Found:
     return change(rows, [7], agent=None)
 
 
-@row_corruption(Kind.TERMINATED_AND_TRUNCATED, "at an end")
+@row_corruption(ProblemKind.TERMINATED_AND_TRUNCATED, "at an end")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE, step=2), terminated=True, truncated=True)
 
 
-@row_corruption(Kind.UNFINISHED_TRAJECTORY, "an end not marked")
+@row_corruption(ProblemKind.UNFINISHED_TRAJECTORY, "an end not marked")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE, step=2), terminated=False)
 
 
-@row_corruption(Kind.ALL_ACTIONS_INVALID, "in one trajectory")
+@row_corruption(ProblemKind.ALL_ACTIONS_INVALID, "in one trajectory")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE), valid=False)[0], 1
 
@@ -618,55 +620,57 @@ def _(rows: list[Row]) -> Found:
 # What a group can teach.
 
 
-@row_corruption(Kind.GROUP_OF_ONE, "three trajectories lost")
+@row_corruption(ProblemKind.GROUP_OF_ONE, "three trajectories lost")
 def _(rows: list[Row]) -> Found:
     rows[:] = [row for row in rows if row["group"] != SECOND or row["trajectory"] == ONE]
     return of(rows, group=SECOND), 1
 
 
-@row_corruption(Kind.PARTIAL_GROUP, "a trajectory lost", group_size=4)
+@row_corruption(ProblemKind.PARTIAL_GROUP, "a trajectory lost", group_size=4)
 def _(rows: list[Row]) -> Found:
     rows[:] = [row for row in rows if row["trajectory"] != ONE]
     return of(rows, group=SECOND), 1
 
 
-@row_corruption(Kind.PARTIAL_GROUP, "all smaller than declared", group_size=5)
+@row_corruption(ProblemKind.PARTIAL_GROUP, "all smaller than declared", group_size=5)
 def _(rows: list[Row]) -> Found:
     return of(rows, padding=False), 3
 
 
-@row_corruption(Kind.OVERFULL_GROUP, "a trajectory more", group_size=4)
+@row_corruption(ProblemKind.OVERFULL_GROUP, "a trajectory more", group_size=4)
 def _(rows: list[Row]) -> Found:
     rows += [rows[number] | {"trajectory": "a copy"} for number in of(rows, trajectory=ONE)]
     return of(rows, group=SECOND), 1
 
 
-@row_corruption(Kind.PADDING_IN_GROUP, "copies of real rows")
+@row_corruption(ProblemKind.PADDING_IN_GROUP, "copies of real rows")
 def _(rows: list[Row]) -> Found:
     rows += [rows[0] | {"padding": True}, rows[9] | {"padding": True}]
     return [len(rows) - 2, len(rows) - 1], 2
 
 
-@row_corruption(Kind.EQUAL_RETURNS, "all failed")
+@row_corruption(ProblemKind.EQUAL_RETURNS, "all failed")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, group=SECOND), reward=0.0, valid=True)[0], 1
 
 
-@row_corruption(Kind.ONLY_PENALTIES_DIFFER, "all failed, some clumsily")
+@row_corruption(ProblemKind.ONLY_PENALTIES_DIFFER, "all failed, some clumsily")
 def _(rows: list[Row]) -> Found:
     for number in of(rows, group=SECOND):
         rows[number]["reward"] = 0.0 if rows[number]["valid"] else -0.125
     return of(rows, group=SECOND), 1
 
 
-@row_corruption(Kind.DIFFERENT_STARTS, "one starts elsewhere")
+@row_corruption(ProblemKind.DIFFERENT_STARTS, "one starts elsewhere")
 def _(rows: list[Row]) -> Found:
     change(rows, of(rows, trajectory=ONE, step=0), state="room 1.0")
     return of(rows, group=SECOND), 1
 
 
 @row_corruption(
-    Kind.ALL_STATES_DISTINCT, "a clock in the observation", also=(Kind.DIFFERENT_STARTS,)
+    ProblemKind.ALL_STATES_DISTINCT,
+    "a clock in the observation",
+    also=(ProblemKind.DIFFERENT_STARTS,),
 )
 def _(rows: list[Row]) -> Found:
     for number in of(rows, group=SECOND):
@@ -674,12 +678,12 @@ def _(rows: list[Row]) -> Found:
     return of(rows, group=SECOND), 1
 
 
-@row_corruption(Kind.ONE_STATE_ONLY, "the task instead of the observation")
+@row_corruption(ProblemKind.ONE_STATE_ONLY, "the task instead of the observation")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, group=SECOND), state="find a mug")[0], 1
 
 
-@row_corruption(Kind.STATE_ACROSS_TASKS, "one hall for two tasks")
+@row_corruption(ProblemKind.STATE_ACROSS_TASKS, "one hall for two tasks")
 def _(rows: list[Row]) -> Found:
     change(rows, of(rows, state="hall 2"), state="hall 0")
     return of(rows, state="hall 0"), 1

@@ -1,6 +1,6 @@
-"""What each policy does about each severity, and that nothing is dropped in silence."""
+"""What ``select`` does about each severity, and that nothing is dropped without a reason."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascribe import (
-    DropGroup,
-    Keep,
-    Kind,
-    Policy,
-    Raise,
+    OnProblem,
+    ProblemKind,
     Reason,
     Severity,
     StepTable,
@@ -20,6 +17,7 @@ from ascribe import (
     assign,
     check,
     recipe,
+    select,
 )
 from tests.conftest import Row, good_rows
 
@@ -28,10 +26,10 @@ pytestmark = pytest.mark.unit
 SPOILT_GROUP = "tâche 1"
 SPOILT = next(i for i, row in enumerate(good_rows()) if row["group"] == SPOILT_GROUP) + 1
 KINDS = {
-    Severity.NOTE: Kind.PADDING_IN_GROUP,
-    Severity.WARNING: Kind.EMPTY_ACTION,
-    Severity.ERROR: Kind.PARTIAL_GROUP,
-    Severity.FATAL: Kind.NON_FINITE_REWARD,
+    Severity.NOTE: ProblemKind.PADDING_IN_GROUP,
+    Severity.WARNING: ProblemKind.EMPTY_ACTION,
+    Severity.ERROR: ProblemKind.PARTIAL_GROUP,
+    Severity.FATAL: ProblemKind.NON_FINITE_REWARD,
 }
 
 
@@ -65,56 +63,76 @@ def test_each_severity_is_as_meant(severity: Severity):
 @pytest.mark.parametrize("at", Severity)
 def test_raise(at: Severity, severity: Severity | None):
     table = spoilt(severity)
-    report = check(table, group_size=4)
     if severity is not None and severity >= at:
         with pytest.raises(TableError) as refused:
-            Raise(at)(table, report)
+            select(table, severity=at, group_size=4)
         assert [problem.kind for problem in refused.value.problems] == [KINDS[severity]]
         assert KINDS[severity].label in str(refused.value)
     else:
-        decision = Raise(at)(table, report)
-        assert decision.keep.all()
-        assert (decision.dropped_groups, decision.because) == (0, {})
+        selection = select(table, severity=at, group_size=4)
+        assert selection.keep.all()
+        assert (selection.dropped, selection.dropped_rows) == ({}, {})
 
 
 @pytest.mark.parametrize("severity", [None, *Severity])
 @pytest.mark.parametrize("at", Severity)
-def test_drop_group(at: Severity, severity: Severity | None):
+def test_drop(at: Severity, severity: Severity | None):
     table = spoilt(severity)
-    decision = DropGroup(at)(table, check(table, group_size=4))
+    selection = select(table, "drop", severity=at, group_size=4)
     inside = group_of(table) == SPOILT_GROUP
-    # A note never drops: what it speaks of does no harm.
+    # A note never drops a group: it is about something harmless.
     if severity is not None and severity >= max(at, Severity.WARNING):
-        assert (decision.keep == ~inside).all()
-        assert decision.dropped_groups == 1
-        assert decision.because == {KINDS[severity].label: int(inside.sum())}
+        assert (selection.keep == ~inside).all()
+        assert selection.dropped == {SPOILT_GROUP: KINDS[severity].label}
+        assert selection.dropped_rows == {KINDS[severity].label: int(inside.sum())}
     else:
-        assert decision.keep.all()
-        assert (decision.dropped_groups, decision.because) == (0, {})
+        assert selection.keep.all()
+        assert (selection.dropped, selection.dropped_rows) == ({}, {})
 
 
 @pytest.mark.parametrize("severity", [None, *Severity])
 def test_keep(severity: Severity | None):
     table = spoilt(severity)
-    report = check(table, group_size=4)
     if severity is Severity.FATAL:
         with pytest.raises(TableError, match="non_finite_reward"):
-            Keep()(table, report)
+            select(table, "keep", group_size=4)
     else:
-        assert Keep()(table, report).keep.all()
+        assert select(table, "keep", group_size=4).keep.all()
+
+
+def test_failed_groups_are_dropped_and_the_rest_is_checked():
+    rows = [row | {"corrects": None} for row in good_rows()]
+    rows[SPOILT]["reward"] = None
+    first = next(row for row in rows if row["group"] == "tâche 0")
+    correction = first | {"group": "c", "trajectory": "c/0", "corrects": first["trajectory"]}
+    table = StepTable.from_dicts([*rows, correction | {"step": 0, "terminated": True}])
+    selection = select(table, "drop", failed={"tâche 0": "crashed", "elsewhere": "hung"})
+    reasons = {"tâche 0": "crashed", "elsewhere": "hung", "c": "crashed"}
+    assert selection.dropped == reasons | {SPOILT_GROUP: "non_finite_reward"}
+    assert set(group_of(table)[selection.keep]) == {"tâche 2", "filler"}
+    [fatal] = [p for p in selection.report.problems if p.severity is Severity.FATAL]
+    assert fatal.rows.tolist() == [SPOILT]
+
+
+def test_nothing_is_checked_if_every_group_failed():
+    table = StepTable.from_dicts(good_rows())
+    failed = dict.fromkeys(table.group.values, "hung")
+    selection = select(table, "raise", failed=failed)
+    assert not selection.keep.any()
+    assert selection.dropped == failed
 
 
 @pytest.mark.parametrize("severity", [None, *Severity])
-@pytest.mark.parametrize("policy", [Raise(), DropGroup(), Keep()], ids=repr)
-def test_assign(policy: Policy, severity: Severity | None):
+@pytest.mark.parametrize("on_problem", get_args(OnProblem))
+def test_assign(on_problem: OnProblem, severity: Severity | None):
     table, gigpo = spoilt(severity), recipe("gigpo")
-    refuses = {Raise: Severity.ERROR, Keep: Severity.FATAL}.get(type(policy))
+    refuses = {"raise": Severity.ERROR, "keep": Severity.FATAL}.get(on_problem)
     if severity is not None and refuses is not None and severity >= refuses:
         with pytest.raises(TableError):
-            assign(table, gigpo, policy, group_size=4)
+            assign(table, gigpo, on_problem, group_size=4)
         return
-    assigned = assign(table, gigpo, policy, group_size=4)
-    keep = assigned.decision.keep
+    assigned = assign(table, gigpo, on_problem, group_size=4)
+    keep = assigned.selection.keep
     assert len(assigned.credit) == len(table)
     # What is kept is credited as if the rest had never been there.
     alone = gigpo(table.take(keep))
@@ -137,11 +155,11 @@ def test_padding_of_a_dropped_group_stays_padding():
     rows = good_rows()
     rows.append(rows[SPOILT] | {"padding": True})
     rows[SPOILT]["reward"] = float("nan")
-    assigned = assign(StepTable.from_dicts(rows), recipe("gigpo"), DropGroup())
+    assigned = assign(StepTable.from_dicts(rows), recipe("gigpo"), "drop")
     reason = assigned.credit.reason
     assert [Reason(code) for code in reason[-3:]] == [Reason.PADDING] * 3
     assert reason[SPOILT] == Reason.DROPPED
-    assert not assigned.decision.keep[-1]
+    assert not assigned.selection.keep[-1]
 
 
 def test_assign_refuses_when_nothing_is_left():
@@ -151,20 +169,20 @@ def test_assign_refuses_when_nothing_is_left():
             "reward"
         ] = None
     with pytest.raises(TableError) as refused:
-        assign(StepTable.from_dicts(rows), recipe("gigpo"), DropGroup())
-    assert [problem.kind for problem in refused.value.problems] == [Kind.NON_FINITE_REWARD]
+        assign(StepTable.from_dicts(rows), recipe("gigpo"), "drop")
+    assert [problem.kind for problem in refused.value.problems] == [ProblemKind.NON_FINITE_REWARD]
 
 
-@pytest.mark.parametrize("policy", [Raise(), DropGroup(), Keep()], ids=repr)
+@pytest.mark.parametrize("on_problem", get_args(OnProblem))
 @pytest.mark.parametrize("padded", [False, True])
-def test_assign_refuses_an_empty_table(policy: Policy, padded: bool):
+def test_assign_refuses_an_empty_table(on_problem: OnProblem, padded: bool):
     rows = [row | {"padding": True} for row in good_rows()] if padded else []
     columns = {name: [row[name] for row in rows] for name in good_rows()[0]}
     with pytest.raises(TableError, match="empty_table"):
-        assign(StepTable.from_columns(columns), recipe("gigpo"), policy)
+        assign(StepTable.from_columns(columns), recipe("gigpo"), on_problem)
 
 
-def test_drop_group_counts_every_row_under_each_reason():
+def test_drop_counts_every_row_under_each_reason():
     """Three groups fall for three reasons; one of them for two."""
     rows = good_rows(groups=5)
     numbers = {g: [i for i, row in enumerate(rows) if row["group"] == f"tâche {g}"] for g in (0, 1)}
@@ -173,12 +191,16 @@ def test_drop_group_counts_every_row_under_each_reason():
     rows[numbers[1][0]]["step"] = None
     rows = [row for row in rows if row["trajectory"] != "tâche 2/1"]
     table = StepTable.from_dicts(rows)
-    decision = assign(table, recipe("gigpo"), DropGroup(), group_size=4).decision
+    selection = assign(table, recipe("gigpo"), "drop", group_size=4).selection
     first = len(numbers[0])  # with the row whose group is gone, through its trajectory
     third = sum(row["group"] == "tâche 2" for row in rows)
-    assert decision.dropped_groups == 3
-    assert int((~decision.keep).sum()) == first + len(numbers[1]) + third
-    assert decision.because == {
+    assert selection.dropped == {
+        "tâche 0": "non_finite_reward",
+        "tâche 1": "missing_step",
+        "tâche 2": "partial_group",
+    }
+    assert int((~selection.keep).sum()) == first + len(numbers[1]) + third
+    assert selection.dropped_rows == {
         "non_finite_reward": first - 1,
         "missing_group": first,
         "missing_step": len(numbers[1]),
@@ -191,10 +213,10 @@ def test_a_fatal_problem_does_not_shield_a_partial_group():
     """A fatal row in one group must not let another group through with a trajectory lost."""
     rows = [row for row in good_rows() if row["trajectory"] != "tâche 2/1"]
     rows[0]["reward"] = None
-    assigned = assign(StepTable.from_dicts(rows), recipe("gigpo"), DropGroup(), group_size=4)
-    left = {row["group"] for row, keep in zip(rows, assigned.decision.keep, strict=True) if keep}
+    assigned = assign(StepTable.from_dicts(rows), recipe("gigpo"), "drop", group_size=4)
+    left = {row["group"] for row, keep in zip(rows, assigned.selection.keep, strict=True) if keep}
     assert left == {"tâche 1", "filler"}
-    assert set(assigned.decision.because) == {"non_finite_reward", "partial_group"}
+    assert set(assigned.selection.dropped_rows) == {"non_finite_reward", "partial_group"}
 
 
 # Any table at all.
@@ -270,24 +292,28 @@ def test_recipes_refuse_exactly_the_tables_with_fatal_problems(rows: list[Row]):
 
 @settings(max_examples=200)
 @given(messy_tables(), st.sampled_from([None, 1, 2]), st.sampled_from(Severity))
-def test_drop_group_leaves_whole_sound_groups(rows: list[Row], size: int | None, at: Severity):
+def test_drop_leaves_whole_sound_groups(rows: list[Row], size: int | None, at: Severity):
     table = table_of(rows)
     report = check(table, group_size=size)
     try:
-        decision = DropGroup(at)(table, report)
+        selection = select(table, "drop", severity=at, group_size=size)
     except TableError:
         assert report.worst is not None
         assert report.worst >= at
         return
+    if not selection.keep.any():
+        assert report.worst is not None
+        assert report.worst >= at
+        return
     groups = group_of(table)
-    kept, gone = set(groups[decision.keep]), set(groups[~decision.keep])
+    kept, gone = set(groups[selection.keep]), set(groups[~selection.keep])
     assert kept & gone <= {None}
-    assert len(gone - {None}) == decision.dropped_groups
-    assert bool(decision.because) == bool((~decision.keep).any())
-    if decision.because:
-        assert max(decision.because.values()) <= (~decision.keep).sum()
-        assert sum(decision.because.values()) >= (~decision.keep).sum()
-    left = check(table.take(decision.keep), group_size=size)
+    assert gone - {None} == set(selection.dropped)
+    assert bool(selection.dropped_rows) == bool((~selection.keep).any())
+    if selection.dropped_rows:
+        assert max(selection.dropped_rows.values()) <= (~selection.keep).sum()
+        assert sum(selection.dropped_rows.values()) >= (~selection.keep).sum()
+    left = check(table.take(selection.keep), group_size=size)
     worst = max((p.severity for p in left.problems), default=Severity.NOTE)
     assert worst < max(at, Severity.WARNING)
-    assert len(recipe("gigpo")(table.take(decision.keep))) == int(decision.keep.sum())
+    assert len(recipe("gigpo")(table.take(selection.keep))) == int(selection.keep.sum())

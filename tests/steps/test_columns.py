@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe import Kind, StepTable, TableError
+from ascribe import ProblemKind, StepTable, TableError
 from ascribe.steps.columns import KNOWN_COLUMNS, columns_from_rows
 from ascribe.steps.table import MISSING_STEP
 from tests.conftest import good_rows
@@ -26,7 +26,7 @@ def columns(**changes: Any) -> dict[str, Any]:
     return plain | changes
 
 
-def refusal(**changes: Any) -> tuple[Kind, list[int], str]:
+def refusal(**changes: Any) -> tuple[ProblemKind, list[int], str]:
     with pytest.raises(TableError) as refused:
         StepTable.from_columns(columns(**changes))
     [problem] = refused.value.problems
@@ -58,19 +58,19 @@ def test_text(values: Any, texts: list[str | None]):
 @pytest.mark.parametrize(
     ("values", "kind", "rows"),
     [
-        (["a", 1, "b"], Kind.MIXED_TYPES, [1]),
-        (["1", 1, 2], Kind.MIXED_TYPES, [0]),
-        (["a", 1.0, None], Kind.WRONG_TYPE, [1]),
-        (["a", True, None], Kind.WRONG_TYPE, [1]),
-        ([1, True, 2], Kind.WRONG_TYPE, [1]),
-        ([b"a", "b", b"c"], Kind.WRONG_TYPE, [0, 2]),
-        ([["a"], {"b": 1}, ()], Kind.WRONG_TYPE, [0, 1, 2]),
-        (["a", "\ud800", "b\udfff"], Kind.MALFORMED_TEXT, [1, 2]),
-        (np.array([0.5, 1.0, 2.0]), Kind.WRONG_TYPE, [0, 1, 2]),
-        (np.array([[1, 2], [3, 4], [5, 6]]), Kind.WRONG_TYPE, [0, 1, 2]),
+        (["a", 1, "b"], ProblemKind.MIXED_TYPES, [1]),
+        (["1", 1, 2], ProblemKind.MIXED_TYPES, [0]),
+        (["a", 1.0, None], ProblemKind.WRONG_TYPE, [1]),
+        (["a", True, None], ProblemKind.WRONG_TYPE, [1]),
+        ([1, True, 2], ProblemKind.WRONG_TYPE, [1]),
+        ([b"a", "b", b"c"], ProblemKind.WRONG_TYPE, [0, 2]),
+        ([["a"], {"b": 1}, ()], ProblemKind.WRONG_TYPE, [0, 1, 2]),
+        (["a", "\ud800", "b\udfff"], ProblemKind.MALFORMED_TEXT, [1, 2]),
+        (np.array([0.5, 1.0, 2.0]), ProblemKind.WRONG_TYPE, [0, 1, 2]),
+        (np.array([[1, 2], [3, 4], [5, 6]]), ProblemKind.WRONG_TYPE, [0, 1, 2]),
     ],
 )
-def test_text_refused(values: Any, kind: Kind, rows: list[int]):
+def test_text_refused(values: Any, kind: ProblemKind, rows: list[int]):
     for name in ("group", "trajectory", "state", "action", "agent", "family"):
         found, where, detail = refusal(**{name: values})
         assert (found, where) == (kind, rows)
@@ -103,7 +103,7 @@ def test_step_missing_or_extreme():
     ],
 )
 def test_step_refused(values: Any, rows: list[int]):
-    assert refusal(step=values)[:2] == (Kind.WRONG_TYPE, rows)
+    assert refusal(step=values)[:2] == (ProblemKind.WRONG_TYPE, rows)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_missing_reward_is_not_a_number():
 @pytest.mark.parametrize(
     ("values", "kind", "rows"),
     [
-        ([0.0, "1.0", 0.0], Kind.WRONG_TYPE, [1]),
-        ([0.0, True, 0.0], Kind.WRONG_TYPE, [1]),
-        ([0.0, 1j, 0.0], Kind.WRONG_TYPE, [1]),
-        (np.array([True, False, True]), Kind.WRONG_TYPE, [0, 1, 2]),
-        ([0.0, -(10**400), 0.0], Kind.REWARD_TOO_LARGE, [1]),
+        ([0.0, "1.0", 0.0], ProblemKind.WRONG_TYPE, [1]),
+        ([0.0, True, 0.0], ProblemKind.WRONG_TYPE, [1]),
+        ([0.0, 1j, 0.0], ProblemKind.WRONG_TYPE, [1]),
+        (np.array([True, False, True]), ProblemKind.WRONG_TYPE, [0, 1, 2]),
+        ([0.0, -(10**400), 0.0], ProblemKind.REWARD_TOO_LARGE, [1]),
     ],
 )
-def test_reward_refused(values: Any, kind: Kind, rows: list[int]):
+def test_reward_refused(values: Any, kind: ProblemKind, rows: list[int]):
     assert refusal(reward=values)[:2] == (kind, rows)
 
 
@@ -153,13 +153,13 @@ def test_flag(values: Any):
 @pytest.mark.parametrize(
     ("values", "kind", "rows"),
     [
-        ([True, 1, False], Kind.WRONG_TYPE, [1]),
-        ([True, "false", False], Kind.WRONG_TYPE, [1]),
-        ([0.0, 1.0, 0.0], Kind.WRONG_TYPE, [0, 1, 2]),
-        ([True, None, None], Kind.PARTIAL_FLAG, [1, 2]),
+        ([True, 1, False], ProblemKind.WRONG_TYPE, [1]),
+        ([True, "false", False], ProblemKind.WRONG_TYPE, [1]),
+        ([0.0, 1.0, 0.0], ProblemKind.WRONG_TYPE, [0, 1, 2]),
+        ([True, None, None], ProblemKind.PARTIAL_FLAG, [1, 2]),
     ],
 )
-def test_flag_refused(values: Any, kind: Kind, rows: list[int]):
+def test_flag_refused(values: Any, kind: ProblemKind, rows: list[int]):
     for name in ("valid", "terminated", "truncated", "padding"):
         assert refusal(**{name: values})[:2] == (kind, rows)
 
@@ -206,7 +206,7 @@ def test_fingerprint_refused(values: Any, rows: list[int]):
     with pytest.raises(TableError) as refused:
         StepTable.from_columns(columns(fingerprint=values))
     [problem] = refused.value.problems
-    assert problem.kind is Kind.BAD_FINGERPRINT
+    assert problem.kind is ProblemKind.BAD_FINGERPRINT
     assert problem.rows.tolist() == rows
     assert problem.count == (len(rows) or 3)
 

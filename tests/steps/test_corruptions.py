@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from ascribe import Kind, Problem, Severity, StepTable, TableError, check
+from ascribe import Problem, ProblemKind, Severity, StepTable, TableError, check
 from ascribe.cli import app
 from ascribe.steps.files import read
 from tests.conftest import Row, good_rows
@@ -48,7 +48,7 @@ def assert_found(corruption: Corruption, problems: list[Problem]) -> None:
 
 
 def test_every_kind_has_a_corruption():
-    assert {corruption.kind for corruption in CORRUPTIONS} == set(Kind)
+    assert {corruption.kind for corruption in CORRUPTIONS} == set(ProblemKind)
     assert len({str(corruption) for corruption in CORRUPTIONS}) == len(CORRUPTIONS) >= 25
 
 
@@ -80,7 +80,10 @@ def test_found_in_any_row_order(corruption: Corruption, rows: list[Row]):
     [problem] = [problem for problem in problems if problem.kind is corruption.kind]
     assert problem.count == corruption.found[1]
     assert problem.rows.tolist() == sorted(problem.rows.tolist())
-    if corruption.kind not in (Kind.DUPLICATE_ROW, Kind.DUPLICATE_STEP):  # which one is the copy?
+    if corruption.kind not in (
+        ProblemKind.DUPLICATE_ROW,
+        ProblemKind.DUPLICATE_STEP,
+    ):  # which one is the copy?
         assert sorted(order[row] for row in problem.rows) == corruption.found[0]
 
 
@@ -106,10 +109,10 @@ def test_all_problems_of_all_columns_are_found_at_once():
     rows[1]["step"], rows[2]["reward"], rows[3]["valid"], rows[4]["group"] = "1", "x", None, 4
     found = problems_of_rows(rows, None)
     assert [(problem.kind, problem.rows.tolist()) for problem in found] == [
-        (Kind.MIXED_TYPES, [4]),
-        (Kind.WRONG_TYPE, [1]),
-        (Kind.WRONG_TYPE, [2]),
-        (Kind.PARTIAL_FLAG, [3]),
+        (ProblemKind.MIXED_TYPES, [4]),
+        (ProblemKind.WRONG_TYPE, [1]),
+        (ProblemKind.WRONG_TYPE, [2]),
+        (ProblemKind.PARTIAL_FLAG, [3]),
     ]
 
 
@@ -119,9 +122,9 @@ def test_problems_come_worst_first_and_say_what_to_do():
     rows[2]["action"], rows[20]["reward"] = "", None
     found = problems_of_rows(rows, None)
     assert [problem.kind for problem in found] == [
-        Kind.NON_FINITE_REWARD,
-        Kind.EMPTY_ACTION,
-        Kind.PADDING_IN_GROUP,
+        ProblemKind.NON_FINITE_REWARD,
+        ProblemKind.EMPTY_ACTION,
+        ProblemKind.PADDING_IN_GROUP,
     ]
     assert str(found[0]) == (
         "fatal non_finite_reward: 1 rewards are not finite numbers (rows 20). "
@@ -136,7 +139,7 @@ def test_problem_of_hostile_names_prints_on_one_line():
     del rows[1]
     [problem] = problems_of_rows(rows, None)
     assert str(problem).isprintable()
-    assert str(Problem(Kind.BAD_LINE, "raw \x1b[2J\u202e\n text")).isprintable()
+    assert str(Problem(ProblemKind.BAD_LINE, "raw \x1b[2J\u202e\n text")).isprintable()
 
 
 def test_group_problems_are_found_beside_fatal_ones():
@@ -144,5 +147,5 @@ def test_group_problems_are_found_beside_fatal_ones():
     rows = [row for row in good_rows() if row["trajectory"] != "tâche 2/1"]
     rows[0]["reward"] = None
     found = {problem.kind: problem.rows.tolist() for problem in problems_of_rows(rows, 4)}
-    assert set(found) == {Kind.NON_FINITE_REWARD, Kind.PARTIAL_GROUP}
-    assert {rows[number]["group"] for number in found[Kind.PARTIAL_GROUP]} == {"tâche 2"}
+    assert set(found) == {ProblemKind.NON_FINITE_REWARD, ProblemKind.PARTIAL_GROUP}
+    assert {rows[number]["group"] for number in found[ProblemKind.PARTIAL_GROUP]} == {"tâche 2"}

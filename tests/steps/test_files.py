@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ascribe import Kind, StepTable, TableError, check, recipe
+from ascribe import ProblemKind, StepTable, TableError, check, recipe
 from ascribe.steps.files import SEAL_MARK, SEAL_SIZE, SUFFIXES, read, write
 from tests.conftest import Row, good_rows, write_jsonl
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 suffixes = pytest.mark.parametrize("suffix", SUFFIXES)
 
 
-def kinds_refused(path: Path) -> list[Kind]:
+def kinds_refused(path: Path) -> list[ProblemKind]:
     with pytest.raises(TableError) as refused:
         read(path)
     return [problem.kind for problem in refused.value.problems]
@@ -92,7 +92,7 @@ def test_jsonl_has_no_nan(tmp_path: Path):
     written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in written[:4]] == [None, None, None, rows[3]["reward"]]
     [problem] = check(StepTable.read(tmp_path / "a.jsonl")).problems
-    assert (problem.kind, problem.rows.tolist()) == (Kind.NON_FINITE_REWARD, [0, 1, 2])
+    assert (problem.kind, problem.rows.tolist()) == (ProblemKind.NON_FINITE_REWARD, [0, 1, 2])
 
 
 def test_jsonl_is_plain(tmp_path: Path):
@@ -321,7 +321,7 @@ def test_empty_table_is_written_and_read(tmp_path: Path):
     for suffix in SUFFIXES:
         table.write(tmp_path / f"a{suffix}")
         assert [p.kind for p in check(StepTable.read(tmp_path / f"a{suffix}")).problems] == [
-            Kind.EMPTY_TABLE
+            ProblemKind.EMPTY_TABLE
         ]
 
 
@@ -376,7 +376,7 @@ def test_one_changed_byte_anywhere_is_refused_or_harmless(tmp_path: Path):
             except TableError as error:
                 rows = [problem.kind for problem in error.problems]
         harmless = seal <= place < seal + len(SEAL_MARK)
-        assert rows == (good_rows() if harmless else [Kind.UNREADABLE_FILE])
+        assert rows == (good_rows() if harmless else [ProblemKind.UNREADABLE_FILE])
 
 
 def test_scratched_seal_is_still_a_seal(tmp_path: Path):
@@ -410,7 +410,7 @@ def test_seal_tells_what_checksums_cannot(tmp_path: Path):
     believed = StepTable.read(path)
     assert believed.terminated.tolist() == [row["truncated"] for row in good_rows()]
     path.write_bytes(data)
-    assert kinds_refused(path) == [Kind.UNREADABLE_FILE]
+    assert kinds_refused(path) == [ProblemKind.UNREADABLE_FILE]
 
 
 def test_lost_rows_are_noticed_without_a_seal(tmp_path: Path):
@@ -449,7 +449,7 @@ def test_sealed_file_larger_than_one_block(tmp_path: Path):
     assert len(data) > 2**20
     assert StepTable.read(path).to_dicts() == rows
     path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
-    assert kinds_refused(path) == [Kind.UNREADABLE_FILE]
+    assert kinds_refused(path) == [ProblemKind.UNREADABLE_FILE]
 
 
 # JSON lines of other writers.
@@ -467,7 +467,7 @@ def test_a_file_that_is_no_jsonl_is_one_problem(tmp_path: Path):
     with pytest.raises(TableError) as refused:
         read(tmp_path / "log.jsonl")
     [problem] = refused.value.problems
-    assert (problem.kind, problem.count, problem.rows.size) == (Kind.BAD_LINE, 3000, 3000)
+    assert (problem.kind, problem.count, problem.rows.size) == (ProblemKind.BAD_LINE, 3000, 3000)
     assert "line 1 is not JSON" in problem.detail
     assert "2,999 lines more" in problem.detail
 
@@ -492,7 +492,7 @@ def test_unknown_columns_are_carried(tmp_path: Path):
             "note": [f"n{i}" for i in range(50)],
         }
         [note] = rollouts.notes
-        assert (note.kind, note.count) == (Kind.UNKNOWN_COLUMN, 2)
+        assert (note.kind, note.count) == (ProblemKind.UNKNOWN_COLUMN, 2)
         assert "'seed', 'note'" in note.detail
 
 
@@ -543,7 +543,7 @@ def test_deeply_nested_value_is_carried_or_refused(tmp_path: Path):
         try:
             rollouts = read(tmp_path / "a.jsonl")
         except TableError as refusal:
-            assert {problem.kind for problem in refusal.problems} == {Kind.BAD_LINE}  # noqa: PT017
+            assert {problem.kind for problem in refusal.problems} == {ProblemKind.BAD_LINE}  # noqa: PT017
         else:
             assert len(rollouts.carried) == len(rows)
 
@@ -586,7 +586,7 @@ def test_numbers_that_json_lacks_are_null_however_deep(tmp_path: Path):
 def test_jsonl_refuses_types_that_json_lacks(tmp_path: Path, suffix: str, column: pa.Array):
     with pytest.raises(TableError, match=r"'x' is .*write \.parquet instead") as refused:
         write(pa.table({"x": column}), tmp_path / f"a{suffix}")
-    assert [problem.kind for problem in refused.value.problems] == [Kind.WRONG_TYPE]
+    assert [problem.kind for problem in refused.value.problems] == [ProblemKind.WRONG_TYPE]
     assert list(tmp_path.iterdir()) == []
 
 

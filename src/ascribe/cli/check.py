@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.steps.check import Report
+from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity
 
@@ -34,7 +34,7 @@ def check(
     """
     rollouts = screen.open_rollouts(file, as_json=as_json)
     found = check_table(rollouts.table, group_size=group_size)
-    report = Report(found.rows, (*found.problems, *rollouts.notes))
+    report = CheckReport(found.rows, (*found.problems, *rollouts.notes))
     if as_json:
         screen.print_json({"file": str(file), "refused": False, **report.as_dict()})
     else:
@@ -46,7 +46,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _verdict(file: Path, report: Report) -> Text:
+def _verdict(file: Path, report: CheckReport) -> Text:
     said = f"{screen.safe(file)}: {report.rows:,} rows, "
     if report.worst is None:
         return Text(said + "no problems.", style="green")

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.table import Table
@@ -13,11 +13,9 @@ from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
-from ascribe.steps.check import DropGroup, Keep, Policy, Raise
 from ascribe.steps.files import SUFFIXES, Rollouts, write
 from ascribe.steps.problems import TableError
-
-POLICIES: dict[str, Policy] = {"raise": Raise(), "drop": DropGroup(), "keep": Keep()}
+from ascribe.steps.select import OnProblem, Selection
 
 RecipeOption = Annotated[str, typer.Option(help="Name of a recipe; see: ascribe recipes.")]
 PresetOption = Annotated[
@@ -55,15 +53,16 @@ def credit(
     recipe. An advantage is null where there is no credit; the reason says why.
     """
     estimator = make_recipe(recipe, preset, parameters)
-    if policy not in POLICIES:
-        screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(POLICIES)}")
+    policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
+    if policy not in policies:
+        screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(policies)}")
     if not out.name.endswith(SUFFIXES):
         screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
     inputs = {} if history is None else {"history": _statistics(estimator, history)}
     rollouts = screen.open_rollouts(file, as_json=as_json)
     try:
         assigned = assign(
-            rollouts.table, estimator, POLICIES[policy], group_size=group_size, **inputs
+            rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
         )
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=file)
@@ -75,7 +74,9 @@ def credit(
             history.write_text(json.dumps(assigned.credit.history))
         except OSError as error:
             screen.wrong_call(f"cannot write {screen.safe(history)}: {error.strerror or error}")
-    diagnosis = diagnose(rollouts.table.take(assigned.decision.keep), _kept(assigned))
+    selection = assigned.selection
+    kept = rollouts.table.take(selection.keep)
+    diagnosis = diagnose(kept, assigned.credit.rows(selection.keep))
     if as_json:
         screen.print_json(
             {
@@ -83,16 +84,16 @@ def credit(
                 "out": str(out),
                 "recipe": repr(estimator),
                 "dropped": {
-                    "groups": assigned.decision.dropped_groups,
-                    "rows": int((~assigned.decision.keep).sum()),
-                    "because": assigned.decision.because,
+                    "groups": len(selection.dropped),
+                    "rows": int((~selection.keep).sum()),
+                    "because": selection.dropped_rows,
                 },
-                "problems": assigned.report.counts(),
+                "problems": selection.report.counts(),
                 "diagnosis": diagnosis.as_dict(),
             }
         )
         return
-    _print(assigned, diagnosis, estimator, out)
+    _print(selection, diagnosis, estimator, out)
 
 
 def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
@@ -114,10 +115,6 @@ def _statistics(estimator: Recipe, path: Path) -> Any:
         screen.wrong_call(f"cannot read {screen.safe(path)}: {screen.safe(error)}")
 
 
-def _kept(assigned: Assignment) -> Any:
-    return assigned.credit.rows(assigned.decision.keep)
-
-
 def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
     arrow = rollouts.table.to_arrow()
     for name in rollouts.carried.column_names:
@@ -133,13 +130,13 @@ def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
         screen.wrong_call(f"cannot write {screen.safe(out)}: {said}")
 
 
-def _print(assigned: Assignment, found: Diagnosis, estimator: Recipe, out: Path) -> None:
-    dropped = int((~assigned.decision.keep).sum())
-    if assigned.report.problems:
-        counts = ", ".join(f"{name} {n:,}" for name, n in assigned.report.counts().items())
+def _print(selection: Selection, found: Diagnosis, estimator: Recipe, out: Path) -> None:
+    dropped = int((~selection.keep).sum())
+    if selection.report.problems:
+        counts = ", ".join(f"{name} {n:,}" for name, n in selection.report.counts().items())
         screen.out.print(Text(f"Problems (ascribe check says more): {counts}", style="yellow"))
     if dropped:
-        groups = assigned.decision.dropped_groups
+        groups = len(selection.dropped)
         screen.out.print(Text(f"Dropped {groups:,} groups, {dropped:,} rows.", style="red"))
     table = Table(show_header=False)
     table.add_row("recipe", Text(repr(estimator)))

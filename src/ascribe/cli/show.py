@@ -14,7 +14,6 @@ from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.cli.credit import PresetOption, SetOption, make_recipe
 from ascribe.estimators.assign import assign, credit_columns
 from ascribe.steps.arrays import Ints
-from ascribe.steps.check import Keep
 from ascribe.steps.files import Rollouts
 from ascribe.steps.problems import TableError
 from ascribe.steps.table import StepTable
@@ -62,7 +61,7 @@ def _credit(
         return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
     estimator = make_recipe(name or "gigpo", preset, parameters)
     try:
-        credit = assign(rollouts.table, estimator, Keep()).credit
+        credit = assign(rollouts.table, estimator, "keep").credit
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=file)
     except (ImportError, ValueError) as error:  # something that the recipe needs is not there

@@ -5,14 +5,13 @@ no group is credited in part. Then all of it is credited at once, with the same 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ascribe.engines.history import History, remembers
 from ascribe.estimators import Recipe
-from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models.policy import Sample
@@ -20,8 +19,7 @@ from ascribe.rollout.failures import FailurePolicy, GivenUp
 from ascribe.rollout.record import States, table
 from ascribe.rollout.run import Clock, Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
-from ascribe.steps.check import DropGroup, Policy, check
-from ascribe.steps.problems import Problem, TableError
+from ascribe.steps.select import OnProblem, select
 from ascribe.steps.table import Coded, StepTable
 
 
@@ -113,56 +111,41 @@ def credit_iteration(
     *,
     size: int,
     failures: FailurePolicy,
-    policy: Policy,
+    on_problem: OnProblem = "drop",
     states: States = "environment",
     history: History = None,
 ) -> Iteration:
-    """Drop the groups that lost too much, with the corrections of their answers; credit the rest.
+    """Select the groups that count, and credit them.
 
     Args:
         played: of every process, in the order of processes.
         recipe: the estimator.
         size: trajectories that a group was meant to have.
         failures: how many of them a group needs.
-        policy: what to do about problems of the steps; ``TableError`` from it drops all groups.
+        on_problem: what to do about steps that cannot be credited, see ``select``.
         states: what stands in the column ``state``.
         history: what the recipe handed on after the iteration before.
     """
     everything = together(played)
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
-    dropped = _lost(groups, everything, failures.needs(size))
-    dropped |= _left_alone(everything, dropped)
-    counts = np.array(
-        [t.group not in dropped for t in everything.trajectories for _ in t.steps], dtype=np.bool_
-    )
-    if not counts.any():
-        return Iteration(everything, None, counts, None, dropped, len(groups))
+    failed = _failed_groups(groups, everything, failures.needs(size))
+    if not everything.trajectories:
+        return Iteration(everything, None, np.zeros(0, dtype=np.bool_), None, failed, len(groups))
     steps = table(everything, states)
     if played[0].fingerprints is not None:
         vectors = [part.fingerprints for part in played if part.fingerprints is not None]
         steps = replace(steps, fingerprint=np.concatenate(vectors))
-    if recipe.needs_corrections and steps.corrects is None:  # all of them were lost, or none due
+    if recipe.needs_corrections and steps.corrects is None:  # all of them failed, or none due
         nothing = np.full(len(steps), -1, dtype=np.int64)
         steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))
-    steps = steps.take(counts)
     whole = size if failures.smallest_group is None else None
+    selection = select(steps, on_problem, group_size=whole, failed=failed)
+    keep, dropped = selection.keep, selection.dropped
+    if not keep.any():
+        return Iteration(everything, None, keep, None, dropped, len(groups))
     inputs = {"history": history} if remembers(recipe) else {}
-    try:
-        assigned = assign(steps, recipe, policy, group_size=whole, **inputs)
-    except TableError as error:
-        if not isinstance(policy, DropGroup):
-            raise
-        dropped |= _touched(steps, error.problems)
-        return Iteration(everything, None, np.zeros_like(counts), None, dropped, len(groups))
-    keep = assigned.decision.keep
-    dropped |= _touched(steps.take(~keep), check(steps.take(~keep), group_size=whole).problems)
-    alone = _left_alone(everything, dropped)
-    dropped |= alone
-    keep = keep & np.array([name not in alone for name in steps.group.texts()])
-    counts[np.flatnonzero(counts)[~keep]] = False
-    return Iteration(
-        everything, steps.take(keep), counts, assigned.credit.rows(keep), dropped, len(groups)
-    )
+    steps = steps.take(keep)
+    return Iteration(everything, steps, keep, recipe(steps, **inputs), dropped, len(groups))
 
 
 def together(played: Sequence[Played]) -> Rollout:
@@ -176,32 +159,10 @@ def together(played: Sequence[Played]) -> Rollout:
     )
 
 
-def _lost(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str]:
-    """Groups with too few trajectories, and why the first of these failed."""
-    left = Counter(trajectory.group for trajectory in rollout.trajectories)
+def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str]:
+    """Groups with too few trajectories, and why the first of the missing ones failed."""
+    finished = Counter(trajectory.group for trajectory in rollout.trajectories)
     kinds: dict[str, str] = {}
     for lost in rollout.given_up:
         kinds.setdefault(lost.group, lost.kind.value)
-    return {name: kinds.get(name, "lost") for name in groups if left[name] < needed}
-
-
-def _left_alone(rollout: Rollout, dropped: Mapping[str, str]) -> dict[str, str]:
-    """Groups of corrections whose answer is of a group that does not count, and why that is so."""
-    group = {trajectory.name: trajectory.group for trajectory in rollout.trajectories}
-    found = {}
-    for trajectory in rollout.trajectories:
-        if trajectory.corrects is not None:
-            home = group.get(trajectory.corrects)
-            if home is None or home in dropped:
-                found[trajectory.group] = "lost" if home is None else dropped[home]
-    return found
-
-
-def _touched(steps: StepTable, problems: Sequence[Problem]) -> dict[str, str]:
-    """Every group of the steps, and the worst problem that is in it."""
-    names = steps.group.used()
-    why: dict[str, str] = {}
-    for problem in problems:
-        for code in np.unique(names.codes[problem.rows]):
-            why.setdefault(names.values[code], problem.kind.label)
-    return {name: why.get(name, "dropped") for name in names.values}
+    return {name: kinds.get(name, "failed") for name in groups if finished[name] < needed}

@@ -1,4 +1,4 @@
-"""From a table to its credit in one call: check, decide, compute."""
+"""From a table to its credit in one call: check it, select its groups, compute."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,8 @@ import numpy as np
 
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, Reason
-from ascribe.steps.check import Decision, Policy, Raise, Report, check
+from ascribe.steps.problems import Severity, TableError
+from ascribe.steps.select import OnProblem, Selection, select
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
@@ -16,44 +17,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """A credit for every row of a table, and what was found and decided on the way."""
+    """A credit for every row of a table, and which rows were selected for it."""
 
     credit: Credit
-    report: Report
-    decision: Decision
+    selection: Selection
 
 
 def assign(
     table: StepTable,
     recipe: Recipe,
-    policy: Policy = Raise(),
+    on_problem: OnProblem = "raise",
     *,
+    severity: Severity = Severity.ERROR,
     group_size: int | None = None,
     **inputs: Any,
 ) -> Assignment:
-    """Check ``table``, let ``policy`` decide what to go on with, and credit that.
+    """Credit the groups of ``table`` that ``select`` keeps.
 
-    Rows that the policy drops are in the credit too: 0, with the reason ``DROPPED``.
+    Rows of dropped groups are in the credit too: 0, with the reason ``DROPPED``.
 
     Args:
         table: the steps.
         recipe: the estimator.
-        policy: what to do about problems; by default, refuse the table.
+        on_problem: what to do about problems, see ``select``; by default, refuse the table.
+        severity: the least severity that counts.
         group_size: how many trajectories each group was meant to have, if known.
         inputs: what the recipe takes besides the table.
 
     Raises:
-        TableError: if the policy refuses the table.
+        TableError: if the table is refused, or no group is left.
     """
-    report = check(table, group_size=group_size)
-    decision = policy(table, report)
-    if decision.keep.all():
-        return Assignment(recipe(table, **inputs), report, decision)
-    credit = recipe(table.take(decision.keep), **inputs).spread(decision.keep)
+    selection = select(table, on_problem, severity=severity, group_size=group_size)
+    keep = selection.keep
+    if keep.all():
+        return Assignment(recipe(table, **inputs), selection)
+    if not keep.any():
+        kinds = selection.dropped_rows
+        raise TableError(p for p in selection.report.problems if p.kind.label in kinds)
+    credit = recipe(table.take(keep), **inputs).spread(keep)
     padding = table.flag("padding", default=False)
     for reasons in (credit.reason, *(term.reason for term in credit.terms.values())):
         reasons[padding] = Reason.PADDING
-    return Assignment(credit, report, decision)
+    return Assignment(credit, selection)
 
 
 def credit_columns(credit: Credit) -> dict[str, "pa.Array"]:

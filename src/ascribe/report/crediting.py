@@ -12,7 +12,7 @@ from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit, Term
 from ascribe.report.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import DropGroup, Report
+from ascribe.steps.check import CheckReport
 from ascribe.steps.problems import Problem, Severity, TableError
 from ascribe.steps.table import Coded, StepTable
 
@@ -27,7 +27,7 @@ class Credited:
     recipe: Recipe
     table: StepTable
     credit: Credit
-    report: Report
+    report: CheckReport
     """What ``check`` found in all batches; rows are numbered through from the first to the last."""
     batch: Ints
     """Batch of each row of the table."""
@@ -58,20 +58,26 @@ def credit_batches(
     dropped_groups, history = 0, None
     for batch in batches:
         inputs: dict[str, Any] = {"history": history} if history is not None else {}
-        policy = DropGroup(Severity.FATAL)
         try:
-            assigned = assign(batch.table, recipe, policy, group_size=group_size, **inputs)
+            assigned = assign(
+                batch.table,
+                recipe,
+                "drop",
+                severity=Severity.FATAL,
+                group_size=group_size,
+                **inputs,
+            )
         except TableError as error:
             raise refused(batch, error) from error
-        keep = assigned.decision.keep
+        keep = assigned.selection.keep
         history = getattr(assigned.credit, "history", None)
         whole = bool(keep.all())
         tables.append(batch.table if whole else batch.table.take(keep))
         credits_.append(assigned.credit if whole else assigned.credit.rows(keep))
         diagnoses.append(diagnose(tables[-1], credits_[-1]))
-        reports.append(assigned.report)
+        reports.append(assigned.selection.report)
         rows.append(np.flatnonzero(keep))
-        dropped_groups += assigned.decision.dropped_groups
+        dropped_groups += len(assigned.selection.dropped)
     table = _joined_tables(tables, [batch.name for batch in batches])
     return Credited(
         recipe=recipe,
@@ -201,7 +207,7 @@ def _more(batches: int) -> str:
     return "one batch more" if batches == 1 else f"{batches:,} batches more"
 
 
-def _joined_reports(parts: Sequence[Report]) -> Report:
+def _joined_reports(parts: Sequence[CheckReport]) -> CheckReport:
     """The problems of all batches, each kind once, with the words of the first batch."""
     if len(parts) == 1:
         return parts[0]
@@ -229,4 +235,4 @@ def _joined_reports(parts: Sequence[Report]) -> Report:
         )
         for kind, problem in merged.items()
     ]
-    return Report(start, tuple(sorted(found, key=lambda problem: -problem.severity)))
+    return CheckReport(start, tuple(sorted(found, key=lambda problem: -problem.severity)))

@@ -15,8 +15,8 @@ from ascribe.report.states import StateView, state_views
 from ascribe.rollout.summary import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import Report, arrange, first_names, penalty_only
-from ascribe.steps.problems import Kind, Problem
+from ascribe.steps.check import CheckReport, arrange, first_names, penalty_only
+from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.returns import penalties
 from ascribe.steps.table import StepTable
 
@@ -119,7 +119,7 @@ class Facts:
     parameters: dict[str, Any]
     """Of the recipe."""
     diagnosis: Diagnosis
-    report: Report
+    report: CheckReport
     """What ``check`` found. It knows no recipe, so the task groups with equal returns, or with
     returns that differ by penalties alone, are counted again as the recipe compares them."""
     dropped_groups: int
@@ -399,20 +399,22 @@ def outcome_of_groups(table: StepTable, episodes: Episodes) -> Ints:
     return kind
 
 
-def _as_compared(report: Report, table: StepTable, episodes: Episodes, kind: Ints) -> Report:
+def _as_compared(
+    report: CheckReport, table: StepTable, episodes: Episodes, kind: Ints
+) -> CheckReport:
     """The report with every group told once, under what the recipe's own penalty makes of it."""
     fined = kind == OUTCOMES.index("only penalties differ")
     again = {
-        Kind.EQUAL_RETURNS: ("has equal returns", kind < len(EQUAL)),
-        Kind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", fined),
+        ProblemKind.EQUAL_RETURNS: ("has equal returns", kind < len(EQUAL)),
+        ProblemKind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", fined),
     }
     found = [problem for problem in report.problems if problem.kind not in again]
     for name, (said, which) in again.items():
         found += _groups_problem(table, name, said, _tasks(table, episodes) & which)
-    return Report(report.rows, tuple(sorted(found, key=lambda problem: -problem.severity)))
+    return CheckReport(report.rows, tuple(sorted(found, key=lambda problem: -problem.severity)))
 
 
-def _groups_problem(table: StepTable, kind: Kind, said: str, which: Bools) -> list[Problem]:
+def _groups_problem(table: StepTable, kind: ProblemKind, said: str, which: Bools) -> list[Problem]:
     """A problem of the groups ``which``; none if there are none. Rows are those of the table."""
     steps = arrange(table)
     rows = np.sort(steps.rows[which[steps.group]])

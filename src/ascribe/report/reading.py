@@ -17,7 +17,7 @@ from ascribe.engines.dump import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.columns import KNOWN_COLUMNS, TEXT_COLUMNS
 from ascribe.steps.files import SUFFIXES, Progress, is_broken, read, table_from_arrow
-from ascribe.steps.problems import Kind, Problem, TableError, printable
+from ascribe.steps.problems import Problem, ProblemKind, TableError, printable
 from ascribe.steps.table import Coded, StepTable
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _read(path: Path, *, fingerprints: bool) -> tuple[StepTable, "pa.Table"]:
     with path.open("rb") as opened:
         if is_broken(opened):
             detail = f"{path.name} is not as it was written: its seal is broken"
-            raise TableError([Problem(Kind.UNREADABLE_FILE, detail)])
+            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
     arrow = _columns_of_parquet(path, (*known, WON, ITERATION, TRAINED))
     return table_from_arrow(arrow), arrow
 
@@ -238,4 +238,4 @@ def _told_apart(batches: Iterable[Batch]) -> list[Batch]:
 def _unreadable(path: Path, error: Exception) -> TableError:
     said_first = (str(error) or type(error).__name__).splitlines()[0][:200]
     detail = f"{path.name} cannot be read as Parquet: {said_first}"
-    return TableError([Problem(Kind.UNREADABLE_FILE, detail)])
+    return TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])

@@ -13,7 +13,7 @@ from ascribe.estimators import recipe
 from ascribe.estimators.credit import Reason
 from ascribe.report.facts import ALL, EQUAL, ONE, Facts
 from ascribe.report.states import CLUSTERED
-from ascribe.steps.problems import Kind
+from ascribe.steps.problems import ProblemKind
 
 
 class Level(IntEnum):
@@ -195,7 +195,7 @@ def _dropped(facts: Facts) -> Finding | None:
 
 
 def _padding(facts: Facts) -> Finding | None:
-    copies = [each for each in facts.report.problems if each.kind is Kind.DUPLICATE_ROW]
+    copies = [each for each in facts.report.problems if each.kind is ProblemKind.DUPLICATE_ROW]
     if facts.blank == 0 and not copies:
         return None
     said = []
@@ -326,7 +326,7 @@ def _family_never_succeeds(facts: Facts) -> Finding | None:
 
 
 def _different_starts(facts: Facts) -> Finding | None:
-    share = _groups_with_problem(facts, Kind.DIFFERENT_STARTS)
+    share = _groups_with_problem(facts, ProblemKind.DIFFERENT_STARTS)
     if share < 0.1:
         return None
     return Finding(
@@ -488,7 +488,7 @@ def _share(facts: Facts, term: str, reason: Reason) -> float:
     return found[0].share if found else 0.0
 
 
-def _groups_with_problem(facts: Facts, kind: Kind) -> float:
+def _groups_with_problem(facts: Facts, kind: ProblemKind) -> float:
     counted = sum(each.count for each in facts.report.problems if each.kind is kind)
     return counted / (facts.diagnosis.groups + facts.dropped_groups)
 

@@ -1,13 +1,9 @@
-"""Find what is wrong with a table, and decide what to do about it.
-
-``check`` lists problems and changes nothing. A policy (``Raise``, ``DropGroup``, ``Keep``) turns
-the list into the rows to go on with; what it leaves out is counted and named.
-"""
+"""Put the rows of a table in canonical order, and find what is wrong with a table."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,7 +11,7 @@ import numpy.typing as npt
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.problems import Kind, Problem, Severity, TableError
+from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import MISSING_STEP, Coded, StepTable
 
@@ -129,7 +125,7 @@ def _arrange(table: StepTable) -> Arranged | None:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The problems of a table, worst first."""
 
     rows: int
@@ -156,7 +152,7 @@ class Report:
         }
 
 
-def check(table: StepTable, *, group_size: int | None = None) -> Report:
+def check(table: StepTable, *, group_size: int | None = None) -> CheckReport:
     """Every problem of ``table``, worst first.
 
     Args:
@@ -165,85 +161,10 @@ def check(table: StepTable, *, group_size: int | None = None) -> Report:
     """
     found = _Finder(table, group_size).problems()
     ordered = sorted(found, key=lambda problem: -problem.severity)
-    return Report(len(table), tuple(ordered))
+    return CheckReport(len(table), tuple(ordered))
 
 
-# What to do about it.
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Which rows a policy goes on with, and why it leaves the others."""
-
-    keep: Bools
-    dropped_groups: int = 0
-    because: dict[str, int] = field(default_factory=dict)
-    """Rows left out, by kind of problem (a row may be counted under several kinds)."""
-
-
-class Policy(Protocol):
-    """What to do about the problems of a table."""
-
-    def __call__(self, table: StepTable, report: Report) -> Decision:
-        """The rows to go on with.
-
-        Raises:
-            TableError: if the policy will not go on.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Raise:
-    """Refuse the table if any problem is at least this severe."""
-
-    at: Severity = Severity.ERROR
-
-    def __call__(self, table: StepTable, report: Report) -> Decision:
-        """All rows, or ``TableError``."""
-        bad = [problem for problem in report.problems if problem.severity >= self.at]
-        if bad:
-            raise TableError(bad)
-        return Decision(np.ones(len(table), dtype=np.bool_))
-
-
-@dataclass(frozen=True)
-class DropGroup:
-    """Leave out every group touched by a problem that is at least this severe.
-
-    Whole groups, because a baseline over half a group is another estimator. A row without a group
-    goes alone, together with the rest of its trajectory and the groups that it appears in.
-    """
-
-    at: Severity = Severity.ERROR
-
-    def __call__(self, table: StepTable, report: Report) -> Decision:
-        """The rows of the groups that are left; ``TableError`` if none are."""
-        bad = [p for p in report.problems if p.severity >= self.at and p.severity > Severity.NOTE]
-        if unplaced := [p for p in bad if p.rows.size == 0]:
-            raise TableError(unplaced)
-        drop = _whole_groups(table, bad)
-        padding = table.flag("padding", default=False)
-        if bad and not (~drop & ~padding).any():
-            raise TableError(bad)
-        because = {p.kind.label: int(_whole_groups(table, [p]).sum()) for p in bad}
-        group = table.group.codes
-        groups = np.unique(group[drop & (group >= 0)]).size
-        return Decision(~drop, int(groups), because)
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Go on with every row and count the problems; fatal ones still raise."""
-
-    def __call__(self, table: StepTable, report: Report) -> Decision:
-        """All rows, or ``TableError`` where the rows leave no right answer."""
-        if fatal := [problem for problem in report.problems if problem.severity is Severity.FATAL]:
-            raise TableError(fatal)
-        return Decision(np.ones(len(table), dtype=np.bool_))
-
-
-def _whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:
+def whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:
     """The rows of problems, the rest of their trajectories, and the groups that those appear in."""
     rows = np.zeros(len(table), dtype=np.bool_)
     for problem in problems:
@@ -296,7 +217,7 @@ class _Finder:
     def problems(self) -> list[Problem]:
         if self.real.size == 0:
             detail = "no rows" if len(self.table) == 0 else "every row is padding"
-            return [Problem(Kind.EMPTY_TABLE, detail, count=0)]
+            return [Problem(ProblemKind.EMPTY_TABLE, detail, count=0)]
         self._padding()
         self._values()
         self._identity()
@@ -307,11 +228,11 @@ class _Finder:
             self._groups()
         return self.found
 
-    def _add(self, kind: Kind, detail: str, rows: Ints, count: int | None = None) -> None:
+    def _add(self, kind: ProblemKind, detail: str, rows: Ints, count: int | None = None) -> None:
         if rows.size:
             self.found.append(Problem(kind, detail, np.sort(rows), count or int(rows.size)))
 
-    def _add_where(self, kind: Kind, detail: str, mask: Bools) -> None:
+    def _add_where(self, kind: ProblemKind, detail: str, mask: Bools) -> None:
         """``mask`` is over real rows; ``detail`` has ``{n}`` for their number."""
         rows = self.real[mask]
         self._add(kind, detail.format(n=f"{rows.size:,}"), rows)
@@ -323,30 +244,32 @@ class _Finder:
         real_groups[-1] = False
         inside = self.padding & real_groups[group]
         rows = np.flatnonzero(inside)
-        self._add(Kind.PADDING_IN_GROUP, f"{rows.size:,} padding rows inside groups", rows)
+        self._add(ProblemKind.PADDING_IN_GROUP, f"{rows.size:,} padding rows inside groups", rows)
 
     def _values(self) -> None:
         table, real = self.table, self.real
         reward = table.reward[real]
         finite = np.isfinite(reward)
-        self._add_where(Kind.NON_FINITE_REWARD, "{n} rewards are not finite numbers", ~finite)
+        self._add_where(
+            ProblemKind.NON_FINITE_REWARD, "{n} rewards are not finite numbers", ~finite
+        )
         large = finite & (np.abs(np.where(finite, reward, 0.0)) > LARGEST_REWARD)
-        self._add_where(Kind.REWARD_TOO_LARGE, "{n} rewards are beyond 1e100", large)
+        self._add_where(ProblemKind.REWARD_TOO_LARGE, "{n} rewards are beyond 1e100", large)
         for column, missing, empty in (
-            (table.state, Kind.MISSING_STATE, Kind.EMPTY_STATE),
-            (table.action, Kind.MISSING_ACTION, Kind.EMPTY_ACTION),
+            (table.state, ProblemKind.MISSING_STATE, ProblemKind.EMPTY_STATE),
+            (table.action, ProblemKind.MISSING_ACTION, ProblemKind.EMPTY_ACTION),
         ):
             name = missing.label.removeprefix("missing_")
             self._add_where(missing, f"{{n}} rows have no {name}", column.codes[real] < 0)
             self._add_where(empty, f"{{n}} rows have an empty {name}", _blank(column)[real])
         if table.agent is not None:
             self._add_where(
-                Kind.MISSING_AGENT, "{n} rows name no agent", table.agent.codes[real] < 0
+                ProblemKind.MISSING_AGENT, "{n} rows name no agent", table.agent.codes[real] < 0
             )
         if table.terminated is not None and table.truncated is not None:
             both = (table.terminated & table.truncated)[real]
             self._add_where(
-                Kind.TERMINATED_AND_TRUNCATED, "{n} rows are terminated and truncated", both
+                ProblemKind.TERMINATED_AND_TRUNCATED, "{n} rows are terminated and truncated", both
             )
 
     def _identity(self) -> None:
@@ -354,11 +277,15 @@ class _Finder:
         table, real = self.table, self.real
         group, trajectory = table.group.codes[real], table.trajectory.codes[real]
         step = table.step[real]
-        self._add_where(Kind.MISSING_GROUP, "{n} rows name no group", group < 0)
-        self._add_where(Kind.MISSING_TRAJECTORY, "{n} rows name no trajectory", trajectory < 0)
+        self._add_where(ProblemKind.MISSING_GROUP, "{n} rows name no group", group < 0)
+        self._add_where(
+            ProblemKind.MISSING_TRAJECTORY, "{n} rows name no trajectory", trajectory < 0
+        )
         missing = step == MISSING_STEP
-        self._add_where(Kind.MISSING_STEP, "{n} rows have no step number", missing)
-        self._add_where(Kind.NEGATIVE_STEP, "{n} rows have a negative step", ~missing & (step < 0))
+        self._add_where(ProblemKind.MISSING_STEP, "{n} rows have no step number", missing)
+        self._add_where(
+            ProblemKind.NEGATIVE_STEP, "{n} rows have a negative step", ~missing & (step < 0)
+        )
         self._two_groups(group, trajectory)
         self._order(trajectory, step)
 
@@ -371,7 +298,10 @@ class _Finder:
         names = first_names(self.table.trajectory, np.flatnonzero(strange))
         rows = self.real[known][strange[trajectory[known]]]
         self._add(
-            Kind.TRAJECTORY_IN_TWO_GROUPS, f"in two groups: {names}", rows, int(strange.sum())
+            ProblemKind.TRAJECTORY_IN_TWO_GROUPS,
+            f"in two groups: {names}",
+            rows,
+            int(strange.sum()),
         )
 
     def _order(self, trajectory: Ints, step: Ints) -> None:
@@ -384,9 +314,9 @@ class _Finder:
         again = same & (np.append(-1, number[:-1]) == number)
         self._repeated(order, again)
         late = ~same & (number > 0)
-        self._list(Kind.LATE_START, "does not start at step 0", order, late)
+        self._list(ProblemKind.LATE_START, "does not start at step 0", order, late)
         gap = same & (number > np.append(0, number[:-1]) + 1)
-        self._list(Kind.GAP_IN_STEPS, "has a gap before this step", order, gap)
+        self._list(ProblemKind.GAP_IN_STEPS, "has a gap before this step", order, gap)
 
         rows = self.real[order]
         ended = self.table.flag("terminated", default=False)[rows]
@@ -396,14 +326,14 @@ class _Finder:
         starts = np.flatnonzero(~same)
         lengths = np.diff(np.append(starts, order.size))
         over = before > np.repeat(before[starts], lengths)
-        self._list(Kind.STEPS_AFTER_END, "goes on after its end", order, over)
+        self._list(ProblemKind.STEPS_AFTER_END, "goes on after its end", order, over)
         if ended.any():
             open_end = last & ~ended & ~over
-            self._list(Kind.UNFINISHED_TRAJECTORY, "has no end", order, open_end)
+            self._list(ProblemKind.UNFINISHED_TRAJECTORY, "has no end", order, open_end)
         valid = self.table.flag("valid", default=True)[rows]
         none_valid = np.logical_or.reduceat(valid, starts)
         mute = np.repeat(~none_valid, lengths)
-        self._list(Kind.ALL_ACTIONS_INVALID, "has no valid action", order, mute)
+        self._list(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", order, mute)
 
     def _repeated(self, order: Ints, again: Bools) -> None:
         """Rows with the trajectory and step of the row before them, in ``order``."""
@@ -413,10 +343,10 @@ class _Finder:
             if name not in ("padding", "fingerprint"):
                 values = (column.codes if isinstance(column, Coded) else column)[rows]
                 copy[1:] &= values[1:] == values[:-1]
-        self._list(Kind.DUPLICATE_ROW, "repeats a row exactly", order, copy)
-        self._list(Kind.DUPLICATE_STEP, "has a step twice", order, again & ~copy)
+        self._list(ProblemKind.DUPLICATE_ROW, "repeats a row exactly", order, copy)
+        self._list(ProblemKind.DUPLICATE_STEP, "has a step twice", order, again & ~copy)
 
-    def _list(self, kind: Kind, said: str, order: Ints, mask: Bools) -> None:
+    def _list(self, kind: ProblemKind, said: str, order: Ints, mask: Bools) -> None:
         """A problem of whole trajectories, found at the places of ``order`` given by ``mask``."""
         rows = self.real[order[mask]]
         if rows.size:
@@ -426,7 +356,7 @@ class _Finder:
 
     def _sound_groups(self, fatal: Sequence[Problem]) -> None:
         """What the groups can teach that no fatal problem touches: a policy may go on with them."""
-        sound = np.flatnonzero(~_whole_groups(self.table, fatal) & ~self.padding)
+        sound = np.flatnonzero(~whole_groups(self.table, fatal) & ~self.padding)
         if sound.size:
             rest = _Finder(self.table.take(sound), self.group_size)
             rest._groups()
@@ -442,7 +372,7 @@ class _Finder:
         first = segments.first_rows(group_of, groups)
         codes = table.group.codes[place_of_name[first]]
 
-        def add(kind: Kind, said: str, which: Bools) -> None:
+        def add(kind: ProblemKind, said: str, which: Bools) -> None:
             if which.any():
                 names = first_names(table.group, np.sort(codes[which]))
                 rows = arranged.rows[which[arranged.group]]
@@ -452,28 +382,32 @@ class _Finder:
         answers = np.ones(groups, dtype=np.bool_)
         if table.corrects is not None:
             answers = table.corrects.codes[place_of_name[first]] < 0
-        add(Kind.GROUP_OF_ONE, "has one trajectory", answers & (size == 1))
+        add(ProblemKind.GROUP_OF_ONE, "has one trajectory", answers & (size == 1))
         if self.group_size is not None:
             declared = f"not the declared {self.group_size}"
             few, many = answers & (size < self.group_size), answers & (size > self.group_size)
-            add(Kind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
-            add(Kind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
+            add(ProblemKind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
+            add(ProblemKind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
         returns = episode_return(arranged.reward, arranged.trajectory, arranged.trajectory_count)
         penalised = penalty_only(arranged.valid, arranged.reward, arranged.trajectory, group_of)
         equal = segments.constant(returns, group_of, groups) & (size > 1)
-        add(Kind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)
-        add(Kind.ONLY_PENALTIES_DIFFER, "differs by penalties alone", penalised & (size > 1))
+        add(ProblemKind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)
+        add(ProblemKind.ONLY_PENALTIES_DIFFER, "differs by penalties alone", penalised & (size > 1))
 
         start_state = table.state.codes[place_of_name].astype(np.float64)
         alike = segments.constant(start_state, group_of, groups)
-        add(Kind.DIFFERENT_STARTS, "starts in different states", ~alike)
+        add(ProblemKind.DIFFERENT_STARTS, "starts in different states", ~alike)
         labels, count = segments.pairs(arranged.group, arranged.state, table.state.values.size)
         owner = arranged.group[segments.first_rows(labels, count)]
         states = np.bincount(owner, minlength=groups)
         with_state = np.bincount(arranged.group[labels >= 0], minlength=groups)
         crowd = (size > 1) & (with_state > 1)
-        add(Kind.ALL_STATES_DISTINCT, "never visits a state twice", crowd & (states == with_state))
-        add(Kind.ONE_STATE_ONLY, "has one state in every row", crowd & (states == 1))
+        add(
+            ProblemKind.ALL_STATES_DISTINCT,
+            "never visits a state twice",
+            crowd & (states == with_state),
+        )
+        add(ProblemKind.ONE_STATE_ONLY, "has one state in every row", crowd & (states == 1))
         self._across(labels, count)
 
     def _across(self, labels: Ints, count: int) -> None:
@@ -482,7 +416,9 @@ class _Finder:
         shared = np.bincount(states, minlength=self.table.state.values.size + 1) > 1
         rows = arranged.rows[(arranged.state >= 0) & shared[arranged.state]]
         names = first_names(self.table.state, np.flatnonzero(shared))
-        self._add(Kind.STATE_ACROSS_TASKS, f"in several groups: {names}", rows, int(shared.sum()))
+        self._add(
+            ProblemKind.STATE_ACROSS_TASKS, f"in several groups: {names}", rows, int(shared.sum())
+        )
 
 
 def _blank(column: Coded) -> Bools:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps.arrays import Ints
-from ascribe.steps.problems import Kind, Problem, TableError
+from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.table import MISSING_STEP, Coded, StepTable
 
 TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family", "corrects")
@@ -40,7 +40,9 @@ def missing_columns(present: Iterable[str]) -> list[Problem]:
     missing = [name for name in REQUIRED_COLUMNS if name not in set(present)]
     if not missing:
         return []
-    return [Problem(Kind.MISSING_COLUMN, f"no column {' or '.join(missing)}", count=len(missing))]
+    return [
+        Problem(ProblemKind.MISSING_COLUMN, f"no column {' or '.join(missing)}", count=len(missing))
+    ]
 
 
 def table_from_columns(columns: Mapping[str, Column]) -> StepTable:
@@ -87,7 +89,7 @@ def _text(name: str, values: Column, problems: list[Problem]) -> Coded | None:
         rare = whole if _count(values, whole) <= _count(values, texts) else texts
         rows = _rows_of(values, rare)
         detail = f"column {name} holds both text and integers"
-        problems.append(Problem(Kind.MIXED_TYPES, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.MIXED_TYPES, detail, rows, int(rows.size)))
         return None
     if whole:
         values = [None if value is None else str(int(value)) for value in values]
@@ -96,7 +98,7 @@ def _text(name: str, values: Column, problems: list[Problem]) -> Coded | None:
     if broken:
         rows = np.flatnonzero(np.isin(coded.codes, broken))
         detail = f"column {name} holds text that is not valid Unicode"
-        problems.append(Problem(Kind.MALFORMED_TEXT, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.MALFORMED_TEXT, detail, rows, int(rows.size)))
     return coded
 
 
@@ -111,7 +113,7 @@ def _step(name: str, values: Column, problems: list[Problem]) -> Ints | None:
     except OverflowError:
         rows = np.array([i for i, v in enumerate(values) if v is not None and abs(v) >= 2**63])
         detail = "column step holds integers beyond 64 bits"
-        problems.append(Problem(Kind.WRONG_TYPE, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, rows, int(rows.size)))
         return None
 
 
@@ -132,7 +134,7 @@ def _number(name: str, values: Column, problems: list[Problem]) -> npt.NDArray[n
     except OverflowError:
         rows = np.array([i for i, v in enumerate(values) if isinstance(v, int) and abs(v) > 1e100])
         detail = f"column {name} holds integers beyond 64-bit floating point"
-        problems.append(Problem(Kind.REWARD_TOO_LARGE, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.REWARD_TOO_LARGE, detail, rows, int(rows.size)))
         return None
 
 
@@ -148,7 +150,7 @@ def _flag(name: str, values: Column, problems: list[Problem]) -> npt.NDArray[np.
         if rows.size == len(values):
             return None  # given nowhere is the same as absent
         detail = f"column {name} is empty in some rows"
-        problems.append(Problem(Kind.PARTIAL_FLAG, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.PARTIAL_FLAG, detail, rows, int(rows.size)))
         return None
     return np.array(values, dtype=np.bool_)
 
@@ -175,7 +177,7 @@ def checked_fingerprints(
     """Fingerprints in half or single precision, if every row has as many and all are finite."""
     if matrix.ndim != 2 or matrix.shape[1] == 0 or matrix.dtype.kind not in "fiu":
         detail = "fingerprints must have as many numbers in every row"
-        problems.append(Problem(Kind.BAD_FINGERPRINT, detail, count=len(matrix)))
+        problems.append(Problem(ProblemKind.BAD_FINGERPRINT, detail, count=len(matrix)))
         return None
     if matrix.dtype not in (np.float16, np.float32):
         with np.errstate(over="ignore"):  # what single precision cannot hold is infinite
@@ -183,7 +185,7 @@ def checked_fingerprints(
     rows = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
     if rows.size:
         detail = "fingerprints hold numbers that are not finite"
-        problems.append(Problem(Kind.BAD_FINGERPRINT, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.BAD_FINGERPRINT, detail, rows, int(rows.size)))
         return None
     return matrix
 
@@ -212,7 +214,7 @@ def _wrong_type(name: str, wanted: str, values: Sequence[Any], kinds: set[type])
     rows = _rows_of(values, kinds)
     found = ", ".join(sorted(kind.__name__ for kind in kinds))
     return Problem(
-        Kind.WRONG_TYPE, f"column {name} must be {wanted}, not {found}", rows, int(rows.size)
+        ProblemKind.WRONG_TYPE, f"column {name} must be {wanted}, not {found}", rows, int(rows.size)
     )
 
 

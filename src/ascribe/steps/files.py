@@ -30,7 +30,7 @@ from ascribe.steps.columns import (
     missing_columns,
     table_from_columns,
 )
-from ascribe.steps.problems import Kind, Problem, TableError
+from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.table import MISSING_STEP, Coded, StepTable
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def write(table: "pa.Table", path: str | Path) -> None:
     if strange := [field for field in table.schema if not _fits_json(field.type)]:
         names = ", ".join(f"{field.name!r} is {field.type}" for field in strange)
         detail = f"JSON has no such type ({names}); write .parquet instead"
-        raise TableError([Problem(Kind.WRONG_TYPE, detail, count=len(strange))])
+        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail, count=len(strange))])
     with _open(path, "wb") as file:
         for batch in _json_ready(table).to_batches(max_chunksize=10_000):
             for row in batch.to_pylist():
@@ -168,13 +168,13 @@ def _read_parquet(path: Path, progress: Progress) -> Rollouts:
     with path.open("rb") as opened:
         if is_broken(opened):
             detail = f"{path.name} is not as it was written: its seal is broken"
-            raise TableError([Problem(Kind.UNREADABLE_FILE, detail)])
+            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
         try:
             arrow = _arrow_from_parquet(opened, progress)
         # pyarrow reports damage by many exception types, some of them plain ones.
         except Exception as error:
             detail = f"{path.name} cannot be read as Parquet: {_first_line(error)}"
-            raise TableError([Problem(Kind.UNREADABLE_FILE, detail)]) from error
+            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)]) from error
     if repeated := _repeated_columns(arrow.column_names):
         raise TableError(repeated)
     unknown, credit = _unknown(arrow.column_names)
@@ -210,7 +210,7 @@ def _write_parquet(table: "pa.Table", path: Path) -> None:
         pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     except pa.ArrowException as error:
         detail = f"Parquet cannot hold these columns: {_first_line(error)}"
-        raise TableError([Problem(Kind.WRONG_TYPE, detail)]) from error
+        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail)]) from error
     whole = memoryview(buffer.getvalue())
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     with path.open("wb") as file:
@@ -250,7 +250,7 @@ def _repeated_columns(names: list[str]) -> list[Problem]:
     if not repeated:
         return []
     detail = f"column {', '.join(map(repr, repeated))} appears twice"
-    return [Problem(Kind.DUPLICATE_KEY, detail, count=len(repeated))]
+    return [Problem(ProblemKind.DUPLICATE_KEY, detail, count=len(repeated))]
 
 
 def _damaged_columns(table: "pa.Table") -> list[Problem]:
@@ -261,7 +261,7 @@ def _damaged_columns(table: "pa.Table") -> list[Problem]:
             table.column(name).validate(full=True)
         except ValueError as error:
             detail = f"column {name!r} is damaged: {_first_line(error)}"
-            problems.append(Problem(Kind.UNREADABLE_FILE, detail))
+            problems.append(Problem(ProblemKind.UNREADABLE_FILE, detail))
     return problems
 
 
@@ -270,7 +270,7 @@ def _wrong_version(table: "pa.Table") -> list[Problem]:
     if version == FORMAT_VERSION:
         return []
     detail = f"the file has format {version!r}; this ascribe reads {FORMAT_VERSION!r}"
-    return [Problem(Kind.UNKNOWN_FORMAT, detail)]
+    return [Problem(ProblemKind.UNKNOWN_FORMAT, detail)]
 
 
 def _arrow_column(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -> Any:
@@ -290,7 +290,7 @@ def _arrow_column(name: str, column: "pa.ChunkedArray", problems: list[Problem])
         fits, wanted = pa.types.is_floating(kind) or pa.types.is_integer(kind), "a number"
     if not fits and not pa.types.is_null(kind):
         detail = f"column {name} must be {wanted}, not {kind}"
-        problems.append(Problem(Kind.WRONG_TYPE, detail, count=len(column)))
+        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
         return None
     if name == "step":
         return column.cast(pa.int64()).fill_null(MISSING_STEP).to_numpy()
@@ -305,12 +305,12 @@ def _arrow_flag(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -
         return None  # given nowhere is the same as absent
     if not pa.types.is_boolean(column.type):
         detail = f"column {name} must be true or false, not {column.type}"
-        problems.append(Problem(Kind.WRONG_TYPE, detail, count=len(column)))
+        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
         return None
     if column.null_count:
         rows = np.flatnonzero(column.is_null().to_numpy())
         detail = f"column {name} is empty in some rows"
-        problems.append(Problem(Kind.PARTIAL_FLAG, detail, rows, int(rows.size)))
+        problems.append(Problem(ProblemKind.PARTIAL_FLAG, detail, rows, int(rows.size)))
         return None
     return column.to_numpy().astype(np.bool_)
 
@@ -328,7 +328,7 @@ def _arrow_fingerprint(column: "pa.ChunkedArray", problems: list[Problem]) -> An
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     ):
         detail = f"column fingerprint must be lists of numbers, not {kind}"
-        problems.append(Problem(Kind.WRONG_TYPE, detail, count=len(column)))
+        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
         return None
     array = column.combine_chunks()
     widths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
@@ -350,7 +350,7 @@ def _arrow_text(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -
     text = text or pa.types.is_string_view(kind)
     if not (text or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         detail = f"column {name} must be text, not {kind}"
-        problems.append(Problem(Kind.WRONG_TYPE, detail, count=len(column)))
+        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
         return None
     if not coded:
         if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
@@ -364,10 +364,10 @@ def _arrow_text(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -
         rows = np.flatnonzero(np.isin(codes, _not_utf8(array.dictionary)))
         if rows.size:
             detail = f"column {name} holds text that is not valid UTF-8"
-            problems.append(Problem(Kind.MALFORMED_TEXT, detail, rows, int(rows.size)))
+            problems.append(Problem(ProblemKind.MALFORMED_TEXT, detail, rows, int(rows.size)))
         else:
             detail = f"column {name} is damaged: {_first_line(error)}"
-            problems.append(Problem(Kind.UNREADABLE_FILE, detail))
+            problems.append(Problem(ProblemKind.UNREADABLE_FILE, detail))
         return None
     distinct = array.dictionary.cast(pa.large_string()).to_numpy(zero_copy_only=False)
     return _tidy(codes, distinct.astype(object))
@@ -412,7 +412,7 @@ def _read_jsonl(path: Path, progress: Progress) -> Rollouts:
     names = list(dict.fromkeys(name for row in rows for name in row))
     if broken := [name for name in names if not encodable(name)]:
         detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
-        raise TableError([Problem(Kind.MALFORMED_TEXT, detail, count=len(broken))])
+        raise TableError([Problem(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))])
     if not rows:
         columns: dict[str, list[Any]] = {name: [] for name in REQUIRED_COLUMNS}
     elif missing := missing_columns(names):
@@ -433,12 +433,14 @@ def _parse(number: int, line: bytes) -> tuple[Problem | None, dict[str, Any] | N
         row = json.loads(line.decode(), object_pairs_hook=_unique_keys)
     except _RepeatedKeyError as error:
         detail = f"{said} gives the key {error} twice"
-        return Problem(Kind.DUPLICATE_KEY, detail, where), None
+        return Problem(ProblemKind.DUPLICATE_KEY, detail, where), None
     except (ValueError, RecursionError) as error:
-        return Problem(Kind.BAD_LINE, f"{said} is not JSON: {_first_line(error)}", where), None
+        return Problem(
+            ProblemKind.BAD_LINE, f"{said} is not JSON: {_first_line(error)}", where
+        ), None
     if not isinstance(row, dict):
         detail = f"{said} is a JSON {type(row).__name__}, not an object"
-        return Problem(Kind.BAD_LINE, detail, where), None
+        return Problem(ProblemKind.BAD_LINE, detail, where), None
     return None, row
 
 
@@ -475,7 +477,7 @@ def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
                 yield number, line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             detail = f"{path.name} cannot be unpacked: {_first_line(error)}"
-            raise TableError([Problem(Kind.UNREADABLE_FILE, detail)]) from error
+            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)]) from error
 
 
 def _carry(rows: list[dict[str, Any]], names: list[str]) -> "pa.Table":
@@ -492,7 +494,7 @@ def _carry(rows: list[dict[str, Any]], names: list[str]) -> "pa.Table":
             columns[name] = _as_given(values)
         except RecursionError as error:
             detail = f"column {name!r} is nested too deeply"
-            raise TableError([Problem(Kind.BAD_LINE, detail)]) from error
+            raise TableError([Problem(ProblemKind.BAD_LINE, detail)]) from error
     return pa.table(columns)
 
 
@@ -563,7 +565,7 @@ def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
     if not strange:
         return ()
     detail = f"not part of the format: {', '.join(map(repr, strange))}"
-    return (Problem(Kind.UNKNOWN_COLUMN, detail, count=len(strange)),)
+    return (Problem(ProblemKind.UNKNOWN_COLUMN, detail, count=len(strange)),)
 
 
 def _is_jsonl(path: Path) -> bool:

@@ -40,7 +40,7 @@ class Advised(Enum):
 
 
 @unique
-class Kind(Advised):
+class ProblemKind(Advised):
     """Every problem that Ascribe reports, with its severity and what to do about it."""
 
     # The file or the columns.
@@ -233,7 +233,7 @@ class Problem:
     (rows, trajectories, groups, columns) show it.
     """
 
-    kind: Kind
+    kind: ProblemKind
     detail: str
     rows: Ints = field(default_factory=_no_rows)
     count: int = 1

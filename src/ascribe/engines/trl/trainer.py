@@ -59,8 +59,7 @@ from ascribe.models import ModelPolicy, TransformersPolicy
 from ascribe.rollout import FailurePolicy, Policy, Rollout, Sampling, Setup
 from ascribe.rollout.record import States
 from ascribe.steps.arrays import Bools
-from ascribe.steps.check import DropGroup
-from ascribe.steps.check import Policy as Check
+from ascribe.steps.select import OnProblem
 
 PolicyMaker = Callable[[Any, Any], Policy]
 """From the model and its tokenizer to who answers in the episodes."""
@@ -88,7 +87,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         tasks: numbers of the tasks to play; None: each group's seed draws its own.
         eval_tasks: numbers of the tasks to evaluate on, each played ``num_generations_eval`` times.
         failures: what to do about episodes that fail.
-        check: what to do about steps that cannot be credited.
+        check: what to do about steps that cannot be credited: ``raise``, ``drop`` or ``keep``.
         states: what the state of a step is: the ``environment``'s key, or the ``observation``.
         layer: decoder block whose hidden state is a state's fingerprint, for recipes that take
             fingerprints; an index as in Python.
@@ -119,7 +118,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         tasks: Sequence[int] | None = None,
         eval_tasks: Sequence[int] | None = None,
         failures: FailurePolicy = FailurePolicy(),  # noqa: B008 (frozen)
-        check: Check = DropGroup(),  # noqa: B008 (frozen)
+        check: OnProblem = "drop",
         states: States = "environment",
         layer: int | None = None,
         stop: Sequence[str] = (),
@@ -402,7 +401,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self.recipe,
             size=self.num_generations,
             failures=self.player.failures,
-            policy=self.check,
+            on_problem=self.check,
             states=self.states,
             history=self._history,
         )

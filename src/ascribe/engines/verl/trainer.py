@@ -26,7 +26,6 @@ from ascribe.engines.verl.travel import FIELD, Arrived, unpack
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.failures import RolloutFailed
 from ascribe.steps.arrays import Bools
-from ascribe.steps.check import DropGroup
 
 
 @register_trainer("ascribe")
@@ -167,7 +166,6 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
             self.run.recipe,
             size=rollout.size,
             failures=rollout.failures.policy(),
-            policy=DropGroup(),
             states=rollout.states,
             history=self._history,
         )

@@ -1,0 +1,114 @@
+"""Decide which groups of a table are credited: one decision, with a reason per dropped group."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ascribe.steps.arrays import Bools
+from ascribe.steps.check import CheckReport, check, whole_groups
+from ascribe.steps.problems import Problem, Severity, TableError
+from ascribe.steps.table import StepTable
+
+OnProblem = Literal["raise", "drop", "keep"]
+"""What to do about problems: refuse the table, drop the groups they are in, or keep all rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which rows of a table are credited, and why the others are not."""
+
+    keep: Bools
+    """All false if no group is left."""
+    report: CheckReport
+    """The problems of the groups that have not failed."""
+    dropped: dict[str, str]
+    """The reason of each dropped group: its worst problem, or why its rollouts failed."""
+    dropped_rows: dict[str, int]
+    """Rows dropped for each kind of problem; a row may be counted under several kinds."""
+
+
+def select(
+    table: StepTable,
+    on_problem: OnProblem = "raise",
+    *,
+    severity: Severity = Severity.ERROR,
+    group_size: int | None = None,
+    failed: Mapping[str, str] | None = None,
+) -> Selection:
+    """Check a table, and decide which of its groups are credited.
+
+    ``drop`` drops whole groups, because a baseline over half a group is another estimator: every
+    group with a problem of at least ``severity``, and the groups that correct an answer of a
+    dropped one. A row without a group is dropped with the rest of its trajectory.
+
+    Args:
+        table: the steps.
+        on_problem: ``raise`` refuses a table with a problem of at least ``severity``; ``drop``
+            drops the groups it is in; ``keep`` refuses fatal problems alone.
+        severity: the least severity that counts; notes never drop a group.
+        group_size: how many trajectories each group was meant to have, if known.
+        failed: groups to drop whatever their rows hold, with the reason.
+
+    Raises:
+        TableError: if the table is refused, or has no rows.
+    """
+    dropped = dict(failed or {})
+    gone = _corrections_too(table, _rows_of_groups(table, dropped), dropped, absent=bool(dropped))
+    if gone.any() and gone.all():
+        return Selection(~gone, CheckReport(0, ()), dropped, {})
+    report = _check_rest(table, gone, group_size)
+    limit = {"raise": severity, "drop": max(severity, Severity.WARNING), "keep": Severity.FATAL}
+    problems = [problem for problem in report.problems if problem.severity >= limit[on_problem]]
+    unplaced = [problem for problem in problems if problem.rows.size == 0]
+    if problems and (on_problem != "drop" or unplaced):
+        raise TableError(problems if on_problem != "drop" else unplaced)
+    dropped_rows = {}
+    for problem in problems:
+        rows = whole_groups(table, [problem])
+        dropped_rows[problem.kind.label] = int(rows.sum())
+        names = table.group.take(np.flatnonzero(rows)).used().values
+        dropped |= {name: problem.kind.label for name in names if name not in dropped}
+        gone = gone | rows
+    gone = _corrections_too(table, gone, dropped, absent=False)
+    real = ~table.flag("padding", default=False)
+    keep = ~gone & (real & ~gone).any()  # padding alone is nothing to credit
+    return Selection(keep, report, dropped, dropped_rows)
+
+
+def _check_rest(table: StepTable, gone: Bools, group_size: int | None) -> CheckReport:
+    """The problems of the rows that are not gone, by their row numbers in the whole table."""
+    if not gone.any():
+        return check(table, group_size=group_size)
+    rest = np.flatnonzero(~gone)
+    report = check(table.take(rest), group_size=group_size)
+    problems: Sequence[Problem] = [replace(p, rows=rest[p.rows]) for p in report.problems]
+    return CheckReport(len(table), problems)
+
+
+def _rows_of_groups(table: StepTable, names: Mapping[str, str]) -> Bools:
+    chosen = np.array([name in names for name in table.group.values] + [False], dtype=np.bool_)
+    return chosen[table.group.codes]
+
+
+def _corrections_too(
+    table: StepTable, gone: Bools, dropped: dict[str, str], *, absent: bool
+) -> Bools:
+    """The rows that are gone, with the groups that correct an answer in them.
+
+    Such a group is added to ``dropped`` with the reason of its answer's group. ``absent`` says
+    whether an answer that is not in the table has failed.
+    """
+    if table.corrects is None or not dropped:
+        return gone
+    _, first = np.unique(table.trajectory.codes, return_index=True)
+    trajectories, groups = table.trajectory.take(first).texts(), table.group.take(first).texts()
+    group_of = dict(zip(trajectories, groups, strict=True))
+    for code, answer in enumerate(table.corrects.values):
+        group = group_of.get(answer)
+        if group in dropped or (group is None and absent):
+            reason = dropped.get(str(group), "failed")
+            own = table.group.take(np.flatnonzero(table.corrects.codes == code)).used()
+            dropped |= {name: reason for name in own.values if name not in dropped}
+    return gone | _rows_of_groups(table, dropped)
