@@ -38,11 +38,11 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.calls import act, calls_in, written
 from ascribe.pivots.journal import Journal
-from ascribe.pivots.lines import canonical
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play
 from ascribe.steps.files import write
+from ascribe.steps.strict_json import canonical
 
 common.PACKAGES = ("ascribe", "numpy", "jsonschema", "rapidfuzz")
 

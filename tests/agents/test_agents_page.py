@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ascribe.agents import AGENTS, FIELDS, PROBLEMS, ChatPrompt, TextPrompt
-from ascribe.agents.template import fields
+from ascribe.agents.prompts import fields
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 
@@ -34,7 +34,7 @@ def test_every_problem_is_on_the_page() -> None:
 
 def used(prompt: object) -> str:
     if isinstance(prompt, ChatPrompt):
-        return "observation, as the chat that it is"
+        return "observation, shown as a chat"
     assert isinstance(prompt, TextPrompt)
     return ", ".join(name for name in FIELDS["body"] if name in fields(prompt.body))
 

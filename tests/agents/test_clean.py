@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.agents import CHAT_TOKENS, mend, neutralise, shorten
+from ascribe.agents import CHAT_TOKENS, neutralise, replace_surrogates, shorten
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 TEXTS = HOSTILE | {f"long {name}": text for name, text in LONG.items()}
@@ -12,7 +12,7 @@ TEXTS = HOSTILE | {f"long {name}": text for name, text in LONG.items()}
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_no_chat_token_and_no_half_surrogate_is_left(name: str) -> None:
-    safe = neutralise(mend(TEXTS[name]))
+    safe = neutralise(replace_surrogates(TEXTS[name]))
     assert not any(token in safe for token in CHAT_TOKENS)
     safe.encode()
 
@@ -54,12 +54,12 @@ def test_names_that_a_space_cannot_break_are_refused(token: str) -> None:
 
 
 def test_half_surrogates_become_the_replacement_character_and_nothing_else_changes() -> None:
-    assert mend("a\ud800b\U0001f600") == "a\ufffdb\U0001f600"
+    assert replace_surrogates("a\ud800b\U0001f600") == "a\ufffdb\U0001f600"
 
 
 @given(st.text())
 def test_whole_text_is_left_alone(text: str) -> None:
-    assert mend(text) == text
+    assert replace_surrogates(text) == text
 
 
 def test_a_cut_shows_where_and_how_much() -> None:
@@ -94,6 +94,6 @@ def test_a_tokenizer_finds_no_special_token_in_safe_text() -> None:
     special = {tokenizer.token_to_id(name) for name in names}
     met = set()
     for text in HOSTILE.values():
-        met |= special & set(tokenizer.encode(mend(text)).ids)
-        assert special.isdisjoint(tokenizer.encode(neutralise(mend(text))).ids)
+        met |= special & set(tokenizer.encode(replace_surrogates(text)).ids)
+        assert special.isdisjoint(tokenizer.encode(neutralise(replace_surrogates(text))).ids)
     assert met, "the corpus holds no special token of this tokenizer"

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascribe.agents import CHAT_TOKENS, TextPrompt, View, mend, neutralise
-from ascribe.agents.correction import CORRECTION_FIELDS, FENCE, Correcting, CorrectionPrompt
-from ascribe.agents.template import fields
+from ascribe.agents import CHAT_TOKENS, TextPrompt, View, neutralise, replace_surrogates
+from ascribe.agents.prompts import (
+    CORRECTION_FIELDS,
+    FENCE,
+    CorrectingPrompt,
+    CorrectionPrompt,
+    fields,
+)
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 pytestmark = pytest.mark.unit
@@ -59,10 +64,12 @@ def test_attempts_stay_inside_their_fence(texts: list[str], data: st.DataObject)
     closed = re.findall(r"\n</attempt (\d+)>", shown)
     assert opened == closed == [str(number + 1) for number in range(len(ordered))]
     parts = re.findall(r"<attempt \d+>\n(.*?)\n</attempt \d+>", shown, re.DOTALL)
-    assert parts == [neutralise(neutralise(mend(text), FENCE), CHAT_TOKENS) for text in ordered]
+    assert parts == [
+        neutralise(neutralise(replace_surrogates(text), FENCE), CHAT_TOKENS) for text in ordered
+    ]
     assert neutralise(shown, CHAT_TOKENS) == shown
     assert content(SHORT, task, "x", "y") == neutralise(
-        mend(f"{task};2;[1 x]\n\n[2 y]"), CHAT_TOKENS
+        replace_surrogates(f"{task};2;[1 x]\n\n[2 y]"), CHAT_TOKENS
     )
 
 
@@ -108,7 +115,7 @@ def test_calls_that_cannot_work_are_refused() -> None:
 
 def test_a_prompt_asks_for_corrections_where_there_are_attempts() -> None:
     own = TextPrompt("{observation} Answer in a box.", system="You count well.")
-    asked = Correcting(own, SHORT)
+    asked = CorrectingPrompt(own, SHORT)
     assert asked(View("t", "1 + 1?"), ()) == own(View("t", "1 + 1?"), ())
     assert asked(View("t", "1 + 1?", attempts=("2", "3")), ()) == [
         {"role": "system", "content": "You count well."},

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ascribe.agents import (
     PROBLEMS,
-    AnswerParser,
     Parsed,
+    ResponseParser,
     SearchAnswer,
     ThinkAction,
     ThoughtAction,
@@ -22,7 +22,7 @@ from ascribe.agents import (
 from ascribe.groups.actions import tool_call
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
-PARSERS: dict[str, AnswerParser] = {
+PARSERS: dict[str, ResponseParser] = {
     "think_action": ThinkAction(),
     "strict_think_action": ThinkAction(longest=20, needs_thought=True, only_one=True),
     "search_answer": SearchAnswer(),
@@ -252,7 +252,7 @@ def test_whole_text() -> None:
 
 
 @pytest.mark.parametrize("parser", [ThinkAction, SearchAnswer, ThoughtAction, ToolCall, WholeText])
-def test_a_limit_of_nothing_is_refused(parser: Callable[..., AnswerParser]) -> None:
+def test_a_limit_of_nothing_is_refused(parser: Callable[..., ResponseParser]) -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         parser(longest=0)
 
@@ -328,16 +328,16 @@ def test_rendering_gives_the_action_or_is_refused(
 
 
 @pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
-def test_what_cannot_be_said_is_refused(parser: AnswerParser) -> None:
+def test_what_cannot_be_said_is_refused(parser: ResponseParser) -> None:
     assert isinstance(parser, Writer)
-    with pytest.raises(ValueError, match="no answer of this format"):
+    with pytest.raises(ValueError, match="no response of this format"):
         parser.render("")
 
 
 # Whatever comes.
 
 
-def _sound(parser: AnswerParser, text: str) -> None:
+def _sound(parser: ResponseParser, text: str) -> None:
     found = parser(text)
     assert found.problem is None or found.problem in PROBLEMS
     assert (found.action is None) <= (found.problem is not None)
@@ -350,7 +350,7 @@ def _sound(parser: AnswerParser, text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
-def test_hostile_texts(parser: AnswerParser, text: str) -> None:
+def test_hostile_texts(parser: ResponseParser, text: str) -> None:
     _sound(parser, text)
 
 
@@ -362,7 +362,7 @@ def test_random_hostile_texts(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 @pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
-def test_long_texts_take_linear_time(parser: AnswerParser, name: str) -> None:
+def test_long_texts_take_linear_time(parser: ResponseParser, name: str) -> None:
     began = time.process_time()
     _sound(parser, LONG[name])
     # About 0.3 s at the worst; quadratic time would be minutes.

@@ -17,8 +17,8 @@ from ascribe.agents import (
     Turn,
     View,
     agent_for,
-    mend,
     neutralise,
+    replace_surrogates,
 )
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
@@ -85,7 +85,10 @@ def test_observations_beyond_the_budget_are_cut_with_a_mark() -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_nothing_is_cut_by_default(name: str) -> None:
-    assert content(PROMPT, View("t", LONG[name])) == f"t;1;{neutralise(mend(LONG[name]))};"
+    assert (
+        content(PROMPT, View("t", LONG[name]))
+        == f"t;1;{neutralise(replace_surrogates(LONG[name]))};"
+    )
 
 
 def test_every_field_can_be_used() -> None:
@@ -131,7 +134,7 @@ def _view(text: str) -> View:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_values_stay_where_they_are_put(text: str) -> None:
-    x = neutralise(mend(text))
+    x = neutralise(replace_surrogates(text))
     history = f"{x}>{x or '(nothing)'}>{x}\n{x}>(nothing)>{x}"
     assert content(PROMPT, _view(text)) == f"{x};3;2 2 {history};{x};[{x}\n{x}]"
 
@@ -149,4 +152,4 @@ def test_values_side_by_side_make_up_no_token(values: list[str]) -> None:
     prompt = TextPrompt("{task}{observation}")
     said = content(prompt, View(*values))
     assert not any(token in said for token in CHAT_TOKENS)
-    assert said == neutralise(mend("".join(values)))
+    assert said == neutralise(replace_surrogates("".join(values)))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.agents.template import check_fields, fields, fill
+from ascribe.agents.prompts import check_template, fields, fill
 from tests.hostile import hostile_texts
 
 
@@ -37,4 +37,4 @@ def test_a_stray_brace_is_refused(template: str) -> None:
 
 def test_an_unknown_field_is_named_with_those_that_are_known() -> None:
     with pytest.raises(ValueError, match="body has unknown fields: goal; it may use: task, step"):
-        check_fields("body", "{goal} {task}", ["task", "step"])
+        check_template("body", "{goal} {task}", ["task", "step"])

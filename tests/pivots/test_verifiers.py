@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.envs import MissingExtraError
+from ascribe.groups.responses import Call
 from ascribe.pivots import VERIFIERS, Candidate, Verdict, Verifier, Why, make_verifier
-from ascribe.pivots.calls import Call, act, calls_in, written
-from ascribe.pivots.lines import DEEPEST, strict
+from ascribe.pivots.calls import act, calls_in, written
 from ascribe.pivots.verifiers import all_of, any_of, first_of, read_spec, spec_text, weighted
+from ascribe.steps.strict_json import MAX_DEPTH, loads
 from tests.hostile import HOSTILE, LONG, hostile_texts
 from tests.pivots.made import SEARCH, a_turn, call
 
@@ -242,11 +243,11 @@ def test_deep_answers_are_refused(name: str, brackets: str, depth: int) -> None:
 
 
 def test_json_has_a_depth_and_finite_numbers() -> None:
-    assert strict("[" * DEEPEST + "1" + "]" * DEEPEST)
-    assert strict("[1e308, -1e308, 1e-400, %s]" % ("9" * 400))
-    for text in ("[" * DEEPEST + "[1]" + "]" * DEEPEST, "1e400", "[-1e400]", '{"a": 1E+999}'):
+    assert loads("[" * MAX_DEPTH + "1" + "]" * MAX_DEPTH)
+    assert loads("[1e308, -1e308, 1e-400, %s]" % ("9" * 400))
+    for text in ("[" * MAX_DEPTH + "[1]" + "]" * MAX_DEPTH, "1e400", "[-1e400]", '{"a": 1E+999}'):
         with pytest.raises(ValueError, match=r"too (deeply|large)"):
-            strict(text)
+            loads(text)
 
 
 @needs_schema

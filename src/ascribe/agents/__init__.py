@@ -1,34 +1,42 @@
-"""What an agent sees and says: prompts, memory, parsers, policies for invalid answers."""
+"""What an agent sees and says: prompts, memory, parsers, policies for invalid responses."""
 
 from ascribe.agents.agent import (
     Agent,
     Decision,
+    EndEpisode,
+    FullHistory,
+    LastTurns,
     Memory,
     Message,
     OnInvalid,
     Parsed,
     Parser,
     Prompt,
+    SendText,
+    Skip,
+    Substitute,
     Turn,
     View,
     Writer,
 )
-from ascribe.agents.chat_prompt import ChatPrompt
-from ascribe.agents.clean import CHAT_TOKENS, mend, neutralise, shorten
-from ascribe.agents.correction import Correcting, CorrectionPrompt
-from ascribe.agents.invalid import EndEpisode, SendText, Skip, Substitute
-from ascribe.agents.memory import FullHistory, LastTurns
+from ascribe.agents.clean import CHAT_TOKENS, neutralise, replace_surrogates, shorten
 from ascribe.agents.parsers import (
     PROBLEMS,
-    AnswerParser,
+    ResponseParser,
     SearchAnswer,
     ThinkAction,
     ThoughtAction,
+    ToolCall,
     WholeText,
 )
-from ascribe.agents.prompts import FIELDS, TextPrompt
+from ascribe.agents.prompts import (
+    FIELDS,
+    ChatPrompt,
+    CorrectingPrompt,
+    CorrectionPrompt,
+    TextPrompt,
+)
 from ascribe.agents.registry import AGENTS, Style, agent_for
-from ascribe.agents.tool_call import ToolCall
 
 __all__ = [
     "AGENTS",
@@ -36,9 +44,8 @@ __all__ = [
     "FIELDS",
     "PROBLEMS",
     "Agent",
-    "AnswerParser",
     "ChatPrompt",
-    "Correcting",
+    "CorrectingPrompt",
     "CorrectionPrompt",
     "Decision",
     "EndEpisode",
@@ -50,6 +57,7 @@ __all__ = [
     "Parsed",
     "Parser",
     "Prompt",
+    "ResponseParser",
     "SearchAnswer",
     "SendText",
     "Skip",
@@ -64,7 +72,7 @@ __all__ = [
     "WholeText",
     "Writer",
     "agent_for",
-    "mend",
     "neutralise",
+    "replace_surrogates",
     "shorten",
 ]

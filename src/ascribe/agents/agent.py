@@ -1,13 +1,15 @@
-"""``Agent``: from what happened to a prompt, and from an answer to an action.
+"""``Agent``: from the past of an episode to a prompt, and from a response to an action.
 
-Four parts, each replaceable: the prompt (template), the memory (which turns the prompt shows), the
-parser (which part of the answer is the action) and the policy for invalid answers. An agent holds
-no state: everything it needs is passed in, so one agent serves any number of episodes at once.
+An agent has four parts, each replaceable: the prompt (template), the memory (which turns the prompt
+shows), the parser (which part of the response is the action) and the policy for invalid responses.
+It holds no state, so one agent serves any number of episodes at once.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from ascribe.agents.clean import replace_surrogates
 
 Message = dict[str, str]
 
@@ -19,7 +21,7 @@ class Turn:
     observation: str
     """What the agent saw before it acted."""
     response: str
-    """What it said, whole."""
+    """The whole response."""
     action: str
     """What was carried out; empty if nothing was."""
 
@@ -34,19 +36,18 @@ class View:
     """All earlier turns of the episode, oldest first."""
     admissible: Sequence[str] | None = None
     attempts: Sequence[str] = ()
-    """What was answered before, by this agent or others, if the task is to find out what is wrong
-    with it and to answer better (``ascribe.agents.correction``)."""
+    """Earlier responses to be corrected, if that is the task (``CorrectionPrompt``)."""
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a parser found in an answer."""
+    """The result of parsing a response."""
 
     action: str | None
     """The body of the action, or None if there is no well-formed one."""
     thought: str | None = None
     problem: str | None = None
-    """What is wrong with the answer, a key of ``ascribe.agents.PROBLEMS``; None if nothing is.
+    """What is wrong with the response, a key of ``ascribe.agents.PROBLEMS``, or None.
 
     There may be an action all the same: it is carried out, and the turn counts as invalid.
     """
@@ -54,7 +55,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done with an answer."""
+    """What to do with a response."""
 
     action: str | None
     """To be carried out; None to carry out nothing this turn (the observation stays)."""
@@ -65,18 +66,19 @@ class Decision:
 
 
 Memory = Callable[[Sequence[Turn]], Sequence[Turn]]
-"""Which turns the prompt shows, given all of them, oldest first. Any function will do."""
+"""From all turns, oldest first, to those that the prompt shows. It may also rewrite turns, for
+instance put a summary in place of an observation."""
 
 Parser = Callable[[str], Parsed]
-"""Reads an answer. Never raises, whatever the text."""
+"""Parses a response. Never raises, whatever the text."""
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """A parser that can write what it reads: with it, scripted policies speak like the model."""
+    """A parser that can also write what it reads, for scripted policies."""
 
     def render(self, action: str, thought: str | None = None) -> str:
-        """An answer that gives this action; ``ValueError`` if there is none."""
+        """A response that gives this action; ``ValueError`` if there is none."""
         ...
 
 
@@ -84,21 +86,17 @@ class Prompt(Protocol):
     """Writes what the model reads."""
 
     def __call__(self, view: View, remembered: Sequence[Turn]) -> list[Message]:
-        """The chat for this decision. ``remembered`` is what the memory left of the turns."""
+        """The chat for this decision, given the turns that the memory kept."""
         ...
 
 
-class OnInvalid(Protocol):
-    """What to do with an answer without a well-formed action."""
-
-    def __call__(self, response: str, parsed: Parsed, view: View, /) -> Decision:
-        """The decision."""
-        ...
+OnInvalid = Callable[[str, Parsed, View], Decision]
+"""What to do with a response without a well-formed action."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """What an agent sees and says."""
+    """Prompt, memory, parser and the policy for invalid responses."""
 
     prompt: Prompt
     memory: Memory
@@ -106,17 +104,93 @@ class Agent:
     on_invalid: OnInvalid
 
     def messages(self, view: View) -> list[Message]:
-        """The chat to be answered."""
+        """The chat that the model responds to."""
         return self.prompt(view, self.memory(view.turns))
 
     def decide(self, response: str, view: View) -> Decision:
-        """What to carry out, given the answer.
+        """What to carry out, given the response.
 
-        An action outside ``view.admissible`` is carried out all the same, for the environment is
-        the judge of it (its ``info["valid"]``). Invalid here is only an answer that the parser
-        finds something wrong with.
+        An action outside ``view.admissible`` is carried out all the same: the environment judges it
+        (``info["valid"]``). Only a response that the parser finds fault with is invalid here.
         """
         parsed = self.parser(response)
         if parsed.action is None:
             return self.on_invalid(response, parsed, view)
         return Decision(parsed.action, valid=parsed.problem is None, problem=parsed.problem)
+
+
+# Memories.
+
+
+@dataclass(frozen=True)
+class LastTurns:
+    """The last ``count`` turns (GiGPO: 2 for ALFWorld and WebShop)."""
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"count must be at least 0, not {self.count}")
+
+    def __call__(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The last of the turns."""
+        return turns[max(0, len(turns) - self.count) :]
+
+
+@dataclass(frozen=True)
+class FullHistory:
+    """Every turn (GiGPO: for search)."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """All turns."""
+        return turns
+
+
+# Policies for responses without an action. All of them count the turn and mark it invalid. The
+# penalty is not theirs: rollouts write the mark into the column ``valid``, and recipes subtract
+# their ``invalid_penalty``.
+
+
+@dataclass(frozen=True)
+class SendText:
+    """Send the end of the response to the environment (verl-agent: its last 30 characters)."""
+
+    longest: int = 30
+
+    def __post_init__(self) -> None:
+        if self.longest < 1:
+            raise ValueError(f"longest must be at least 1, not {self.longest}")
+
+    def __call__(self, response: str, parsed: Parsed, _view: View, /) -> Decision:
+        """The end of the response as the action."""
+        action = replace_surrogates(response[-self.longest :])
+        return Decision(action, valid=False, problem=parsed.problem)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Carry out nothing: the environment is not stepped and the observation stays."""
+
+    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
+        """No action this turn."""
+        return Decision(None, valid=False, problem=parsed.problem)
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """Carry out a fixed action instead, for instance ``look``."""
+
+    action: str
+
+    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
+        """The fixed action."""
+        return Decision(self.action, valid=False, problem=parsed.problem)
+
+
+@dataclass(frozen=True)
+class EndEpisode:
+    """Carry out nothing and cut the episode here."""
+
+    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
+        """No action, and the end of the episode."""
+        return Decision(None, valid=False, problem=parsed.problem, end=True)

@@ -3,7 +3,7 @@
 What is changed, and nothing else:
 
 - Half a surrogate pair becomes U+FFFD. No file format and no tokeniser takes it, and an episode
-  should not die of one bad page.
+  should not fail because of one bad page.
 - The names of chat tokens get a space after their first character (``neutralise``).
 - An observation beyond a budget is cut in the middle, with a mark (``shorten``). There is no budget
   unless the user sets one: two states that differ only in what was cut would look the same.
@@ -44,7 +44,7 @@ CHAT_TOKENS = (
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def mend(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with U+FFFD in place of every half of a surrogate pair."""
     return _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
 

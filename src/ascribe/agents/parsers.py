@@ -1,99 +1,120 @@
-"""Parsers: which part of an answer is the action.
+"""Parsers: which part of a response is the action.
 
 Every parser is a function from text to ``Parsed``; it never raises, and takes time linear in the
-text. Its ``render`` goes the other way: an answer that gives an action, for scripted policies.
+text. Its ``render`` goes the other way: a response that gives an action, for scripted policies.
 
-Half surrogates in answers become U+FFFD before anything is read (``ascribe.agents.clean``).
+Half surrogates in responses become U+FFFD before anything is parsed (``ascribe.agents.clean``).
 """
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ascribe.agents.agent import Parsed
-from ascribe.agents.clean import mend
-from ascribe.agents.tags import bodies, split_thoughts
+from ascribe.agents.clean import replace_surrogates
+from ascribe.groups.responses import ToolCallError, first_call, split_thoughts, tag_bodies
+from ascribe.steps.strict_json import canonical
 
 PROBLEMS = {
-    "empty_answer": "the answer holds nothing but white space",
-    "no_action": "nothing in the answer looks like an action",
-    "action_not_closed": "an action begins and does not end; the answer may have been cut",
+    "empty_answer": "the response holds nothing but white space",
+    "no_action": "nothing in the response looks like an action",
+    "action_not_closed": "an action begins and does not end; the response may have been cut",
     "empty_action": "there is an action, but nothing in it",
     "action_too_long": "the action is longer than the parser allows",
     "bad_json": "the tool call is not strict JSON, or is nested too deeply",
     "duplicate_key": "the tool call gives a key twice",
     "not_a_call": "the JSON has no name of a tool, or arguments that are no object",
-    "no_thought": "there is an action, but not the thought that the parser demands",
-    "several_actions": "there are several actions where the parser demands one",
+    "no_thought": "there is an action, but not the thought that the parser requires",
+    "several_actions": "there are several actions where the parser requires one",
 }
-"""Everything that can be wrong with an answer. With the last two the first action is carried out
+"""Everything that can be wrong with a response. With the last two the first action is carried out
 all the same, and the turn counts as invalid."""
 
 
-class AnswerParser(ABC):
-    """What all parsers share: answers are mended before they are read, renderings are checked."""
+@dataclass(frozen=True)
+class ResponseParser(ABC):
+    """What all parsers share: a limit of length, clean text, and checked renderings.
+
+    Attributes:
+        longest: most characters of an action.
+    """
+
+    longest: int = 10_000
+
+    def __post_init__(self) -> None:
+        if self.longest < 1:
+            raise ValueError(f"longest must be at least 1, not {self.longest}")
 
     @abstractmethod
     def _parse(self, text: str) -> Parsed:
-        """Read an answer that has more in it than white space, and no half surrogates."""
+        """Parse a response that is not blank and has no half surrogates."""
 
     @abstractmethod
-    def _render(self, action: str, thought: str | None, /) -> str:
-        """Write an answer that ought to give the action."""
+    def _render(self, action: str, /) -> str:
+        """Write the action in this format."""
+
+    def _with_thought(self, action: str, thought: str | None) -> str:
+        return action if thought is None else f"<think>{thought}</think>{action}"
 
     def __call__(self, text: str) -> Parsed:
-        """Read an answer."""
-        return self._parse(mend(text)) if text.strip() else Parsed(None, problem="empty_answer")
+        """Parse a response."""
+        if not text.strip():
+            return Parsed(None, problem="empty_answer")
+        return self._parse(replace_surrogates(text))
 
     def render(self, action: str, thought: str | None = None) -> str:
-        """An answer that gives this action.
+        """A response that gives this action.
 
         Raises:
             ValueError: if there is none, for instance because the action holds a closing tag.
         """
-        answer = self._render(action, thought)
-        if self(answer).action != action:
-            raise ValueError(f"no answer of this format gives the action {action[:200]!r}")
-        return answer
+        response = self._with_thought(self._render(action), thought)
+        if self(response).action != action:
+            raise ValueError(f"no response of this format gives the action {action[:200]!r}")
+        return response
+
+    def _first_fitting(self, bodies: Sequence[str], opened: int = 0) -> tuple[int, str | None]:
+        """The place of the first body of a right length, or what is wrong if there is none."""
+        for place, body in enumerate(bodies):
+            if 0 < len(body) <= self.longest:
+                return place, None
+        if bodies:
+            return -1, "action_too_long" if any(bodies) else "empty_action"
+        return -1, "action_not_closed" if opened else "no_action"
 
 
 @dataclass(frozen=True)
-class _Tagged(AnswerParser):
-    longest: int = 10_000
+class _Tagged(ResponseParser):
     needs_thought: bool = False
     only_one: bool = False
 
     names: ClassVar[tuple[str, ...]]
 
-    def __post_init__(self) -> None:
-        check_longest(self.longest)
-
-    @abstractmethod
-    def _action(self, name: str, body: str, /) -> str:
-        """The action that a tag stands for."""
+    def _action(self, _name: str, body: str, /) -> str:
+        return body
 
     def _parse(self, text: str) -> Parsed:
         thought, parts = split_thoughts(text)
-        tags = bodies(parts, self.names)
-        found = [(name, body.strip()) for name, body in tags.found]
-        fitting = [(name, body) for name, body in found if 0 < len(body) <= self.longest]
-        if not fitting:
-            return Parsed(None, thought, _why_none([body for _, body in found], tags.opened))
-        problem = None
+        tags = tag_bodies(parts, *self.names)
+        bodies = [body.strip() for _, body in tags.bodies]
+        place, problem = self._first_fitting(bodies, tags.opened)
+        if problem is not None:
+            return Parsed(None, thought, problem)
         if self.needs_thought and not thought:
             problem = "no_thought"
-        elif self.only_one and len(found) > 1:
+        elif self.only_one and len(bodies) > 1:
             problem = "several_actions"
-        return Parsed(self._action(*fitting[0]), thought, problem)
+        return Parsed(self._action(tags.bodies[place][0], bodies[place]), thought, problem)
 
 
 class ThinkAction(_Tagged):
     """``<think>...</think><action>...</action>``: the first well-formed action is carried out.
 
-    Well formed is an action whose tag is closed, that has no action tag inside, and that holds 1 to
-    ``longest`` characters besides white space around it. Actions inside a closed thought are only
-    thought of.
+    An action is well formed if its tag is closed, no action tag lies inside, and it holds 1 to
+    ``longest`` characters besides white space around it. Actions inside a closed thought do not
+    count.
 
     Attributes:
         longest: most characters of an action.
@@ -103,18 +124,15 @@ class ThinkAction(_Tagged):
 
     names = ("action",)
 
-    def _action(self, _name: str, body: str, /) -> str:
-        return body
-
-    def _render(self, action: str, thought: str | None, /) -> str:
-        return f"{in_think(thought)}<action>{action}</action>"
+    def _render(self, action: str, /) -> str:
+        return f"<action>{action}</action>"
 
 
 class SearchAnswer(_Tagged):
     """``<search>...</search>`` or ``<answer>...</answer>``, whichever comes first (Search-R1).
 
-    The action is ``search[...]`` or ``answer[...]``. ``ThinkAction`` tells what is well formed and
-    what the attributes mean; verl-agent demands ``only_one``.
+    The action is ``search[...]`` or ``answer[...]``. ``ThinkAction`` describes what is well formed
+    and what the attributes mean; verl-agent requires ``only_one``.
     """
 
     names = ("search", "answer")
@@ -122,50 +140,72 @@ class SearchAnswer(_Tagged):
     def _action(self, name: str, body: str, /) -> str:
         return f"{name}[{body}]"
 
-    def _render(self, action: str, thought: str | None, /) -> str:
-        return in_think(thought) + as_tag(action)
+    def _render(self, action: str, /) -> str:
+        return as_tag(action)
 
 
-@dataclass(frozen=True)
-class ThoughtAction(AnswerParser):
+class ThoughtAction(ResponseParser):
     """``Thought: ...`` and ``Action: ...``, each label at the beginning of a line (ReAct).
 
     The action is the rest of the line after ``Action:``, or the next line that is not empty; the
-    first such action counts. Labels may be numbered, as in ``Action 3:``. The thought is what
-    ``Thought:`` says, or without this label what stands before the first label.
-
-    Attributes:
-        longest: most characters of an action.
+    first such action counts. Labels may be numbered, as in ``Action 3:``. The thought is the text
+    after ``Thought:``, or without this label the text before the first label.
     """
-
-    longest: int = 10_000
-
-    def __post_init__(self) -> None:
-        check_longest(self.longest)
 
     def _parse(self, text: str) -> Parsed:
         labels = list(_LABEL.finditer(text))
         edges = [*(label.start() for label in labels), len(text)]
-        said = [
+        sections = [
             (label["name"].lower(), text[label.end() : end].strip())
             for label, end in zip(labels, edges[1:], strict=True)
         ]
-        thoughts = [body for name, body in said if name == "thought"]
-        thought = thoughts[0] if thoughts else text[: edges[0]].strip() or None
-        actions = [body.partition("\n")[0].rstrip() for name, body in said if name == "action"]
-        fitting = [action for action in actions if 0 < len(action) <= self.longest]
-        if fitting:
-            return Parsed(fitting[0], thought)
-        return Parsed(None, thought, _why_none(actions, opened=False))
+        before = text[: edges[0]].strip() or None
+        thought = next((body for name, body in sections if name == "thought"), before)
+        actions = [body.partition("\n")[0].rstrip() for name, body in sections if name == "action"]
+        place, problem = self._first_fitting(actions)
+        return Parsed(None if problem else actions[place], thought, problem)
 
-    def _render(self, action: str, thought: str | None, /) -> str:
-        said = "" if thought is None else f"Thought: {thought}\n"
-        return f"{said}Action: {action}"
+    def _render(self, action: str, /) -> str:
+        return f"Action: {action}"
+
+    def _with_thought(self, action: str, thought: str | None) -> str:
+        return action if thought is None else f"Thought: {thought}\n{action}"
 
 
 @dataclass(frozen=True)
-class WholeText(AnswerParser):
-    """The whole answer is the action, without white space around it.
+class ToolCall(ResponseParser):
+    """A tool call in ``<tool_call>`` tags (Hermes), or as bare JSON (OpenAI's ``tool_calls``).
+
+    ``ascribe.groups.responses`` describes what is read; of several calls the first counts. The
+    action is canonical JSON, ``{"name":...,"arguments":{...}}`` with sorted keys and no spaces:
+    calls that mean the same are the same text, and ``ascribe.groups.actions.tool_call`` reads it.
+
+    Attributes:
+        longest: most characters of the JSON.
+    """
+
+    longest: int = 65_536
+
+    def _parse(self, text: str) -> Parsed:
+        thought, _ = split_thoughts(text)
+        try:
+            name, arguments = first_call(text, self.longest)
+            action = f'{{"name":{canonical(name)},"arguments":{canonical(arguments)}}}'
+            action.encode()  # refuses half surrogates
+        except ToolCallError as error:
+            return Parsed(None, thought, error.problem)
+        except UnicodeEncodeError:
+            return Parsed(None, thought, "bad_json")
+        return Parsed(action, thought)
+
+    def _render(self, action: str, /) -> str:
+        # In JSON this character stands in strings alone; escaped, it begins no tag.
+        return "<tool_call>\n" + action.replace("<", r"\u003c") + "\n</tool_call>"
+
+
+@dataclass(frozen=True)
+class WholeText(ResponseParser):
+    """The whole response is the action, without white space around it.
 
     Attributes:
         longest: most characters of an action.
@@ -173,43 +213,23 @@ class WholeText(AnswerParser):
 
     longest: int = 1_000_000
 
-    def __post_init__(self) -> None:
-        check_longest(self.longest)
-
     def _parse(self, text: str) -> Parsed:
         action = text.strip()
         if len(action) > self.longest:
             return Parsed(None, problem="action_too_long")
         return Parsed(action)
 
-    def _render(self, action: str, _thought: str | None, /) -> str:
+    def _render(self, action: str, /) -> str:
+        return action
+
+    def _with_thought(self, action: str, thought: str | None) -> str:  # noqa: ARG002
         return action
 
 
 def as_tag(action: str) -> str:
     """``search[x]`` as ``<search>x</search>``, ``answer[x]`` likewise, other texts as they are."""
-    found = _SEARCH.fullmatch(action)
-    return f"<{found['name']}>{found['body']}</{found['name']}>" if found else action
-
-
-def in_think(thought: str | None) -> str:
-    """The thought inside its tags, or nothing."""
-    return "" if thought is None else f"<think>{thought}</think>"
-
-
-def _why_none(found: list[str], opened: bool) -> str:
-    """What is wrong if none of these actions will do."""
-    if any(found):
-        return "action_too_long"
-    if found:
-        return "empty_action"
-    return "action_not_closed" if opened else "no_action"
-
-
-def check_longest(longest: int) -> None:
-    """Refuse a limit that nothing could keep."""
-    if longest < 1:
-        raise ValueError(f"longest must be at least 1, not {longest}")
+    match = _SEARCH.fullmatch(action)
+    return f"<{match['name']}>{match['body']}</{match['name']}>" if match else action
 
 
 _LABEL = re.compile(

@@ -1,26 +1,140 @@
-"""The default agent of each environment."""
+"""The default agent of each environment, with the prompts that it uses, in two styles.
+
+``paper`` has the parts of GiGPO's prompts (Appendix E.2), reworded: the task, the number of steps,
+the last observations and actions, the present observation, the admissible actions, and the
+instruction to think in ``<think>`` tags and to act in ``<action>`` tags. ``plain`` has less of each
+and asks for no thought: for models that are too small to profit from one.
+
+In TextCraft and search the first observation states the task, and later ones report on what the
+agent did: so the first one is shown at every step. TextCraft's admissible actions are not shown, as
+in the original: to find them is the task. Maths has one step.
+"""
 
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from ascribe.agents.agent import Agent, Memory, OnInvalid, Parser, Prompt
-from ascribe.agents.chat_prompt import ChatPrompt
-from ascribe.agents.invalid import SendText, Substitute
-from ascribe.agents.memory import FullHistory, LastTurns
-from ascribe.agents.parsers import SearchAnswer, ThinkAction, WholeText
-from ascribe.agents.prompts import NOTHING, TextPrompt
-from ascribe.agents.wording import OTHER, PAPER, PLAIN
+from ascribe.agents.agent import (
+    Agent,
+    FullHistory,
+    LastTurns,
+    Memory,
+    Parser,
+    SendText,
+    Substitute,
+)
+from ascribe.agents.parsers import SearchAnswer, ThinkAction, WholeText, as_tag
+from ascribe.agents.prompts import NOTHING, ChatPrompt, TextPrompt
 
 Style = Literal["paper", "plain"]
 """``paper``: think, then act. ``plain``: short and without a thought, for small models."""
+
+OTHER = "other"
+"""The agent for environments that have none of their own."""
+
+_THINK = (
+    "Think about the situation first, inside <think></think> tags. "
+    "Then give the one action of this step inside <action></action> tags."
+)
+_PAST = (
+    "You have taken {taken} step(s) so far. "
+    "These are the last {shown}, what you saw and what you did, oldest first:\n{history}\n\n"
+)
+_TURN = "Saw: {observation}\nDid: {action}"
+
+
+def any_words(action: str) -> str:
+    """WebShop's search without the environment's words: to find good ones is the task."""
+    return "search[any words]" if action.startswith("search[") else action
+
+
+def _paper(game: str) -> TextPrompt:
+    return TextPrompt(
+        game + "\n\n{past}This is step {step}. You see:\n{observation}\n\n{choices}" + _THINK,
+        past=_PAST,
+        turn=_TURN,
+        choices="These actions are possible now:\n{admissible}\n\n",
+    )
+
+
+AS_OBSERVED = TextPrompt("{observation}")
+"""For environments whose observations are complete prompts."""
+
+PAPER: dict[str, TextPrompt] = {
+    "alfworld": _paper("You act in a household, told in words (ALFWorld). Your task: {task}"),
+    "webshop": replace(
+        _paper("You shop on a web site that is shown as text (WebShop). Your task: {task}"),
+        show_choice=any_words,
+    ),
+    "sokoban": _paper(
+        "You play Sokoban. Your task: {task}\n"
+        "You move one field up, down, left or right. You push the box before you if the field "
+        "behind it is free; you cannot pull."
+    ),
+    "ezpoints": _paper(
+        "You play with cards, and write one symbol of a formula at each step. Your task: {task}"
+    ),
+    OTHER: _paper("You act in an environment that is told in words. Your task: {task}"),
+    "textcraft": TextPrompt(
+        "You craft items by recipes (TextCraft).\n{start}\n\n"
+        "Your commands: get [count] [item]; inventory; craft [count] [item] using [count] [item], "
+        "[count] [item]. Counts must be those of the recipe. What has a recipe must be crafted, "
+        "the rest can be got.\n\n"
+        "{past}This is step {step}. " + _THINK,
+        past=_PAST + "The answer to your last command: {observation}\n\n",
+        turn=_TURN,
+    ),
+    "search_qa": TextPrompt(
+        "You answer a question, and may ask a search engine. The question: {start}\n\n"
+        "{past}Think first, inside <think></think> tags. Then do one of two things, never both:\n"
+        "- If you need to know more, write a query inside <search></search> tags.\n"
+        "- If you know enough, write the answer inside <answer></answer> tags, in as few words as "
+        "you can, such as <answer>Lisbon</answer>.",
+        past="You have taken {taken} step(s) so far. Your queries are in <search></search> tags, "
+        "what was found is in <information></information> tags, oldest first:\n"
+        "{history}\n{observation}\n\n",
+        show_action=as_tag,
+    ),
+    "maths": TextPrompt(
+        "{observation}\n\nReason step by step. End with the final answer inside \\boxed{{}}."
+    ),
+    "team": AS_OBSERVED,
+}
+"""The prompts of the style ``paper``, by environment."""
+
+_ACT = "Answer with one action and nothing else: <action>...</action>"
+_PLAIN = TextPrompt(
+    "Task: {task}\n{past}Now: {observation}\n{choices}" + _ACT,
+    past="Before:\n{history}\n",
+    turn="{observation}\n> {action}",
+    choices="Possible actions:\n{admissible}\n",
+)
+
+PLAIN: dict[str, TextPrompt] = {
+    **dict.fromkeys(("alfworld", "sokoban", "ezpoints", OTHER), _PLAIN),
+    "webshop": replace(_PLAIN, show_choice=any_words),
+    "textcraft": TextPrompt(
+        "{start}\n{past}Other commands: get [count] [item]; inventory.\n" + _ACT,
+        past="Before:\n{history}\n{observation}\n",
+        turn="{observation}\n> {action}",
+    ),
+    "search_qa": TextPrompt(
+        "Question: {start}\n{past}"
+        "Answer with one of these and nothing else: <search>query</search> or <answer>...</answer>",
+        past="{history}\n{observation}\n",
+        show_action=as_tag,
+    ),
+    "maths": TextPrompt("{observation}\nGive the final answer inside \\boxed{{}}."),
+    "team": AS_OBSERVED,
+}
+"""The prompts of the style ``plain``, by environment."""
 
 
 def _agent(name: str, prompt: TextPrompt) -> Agent:
     memories: dict[str, Memory] = {
         "search_qa": FullHistory(),
-        # Its answers are one line each, and what was gathered is told nowhere else.
+        # Its observations are one line each, and nothing else says what was gathered.
         "textcraft": LastTurns(10),
-        # Whoever decides sees what the environment shows, and nothing that others said.
+        # An agent sees what the environment shows, and no messages of other agents.
         "team": LastTurns(0),
     }
     parsers: dict[str, Parser] = {
@@ -32,12 +146,12 @@ def _agent(name: str, prompt: TextPrompt) -> Agent:
         prompt,
         memories.get(name, LastTurns(2)),
         parsers.get(name, ThinkAction()),
-        # An agent of a team that says nothing must not be asked again in the place of the next.
+        # An empty response ends the turn of an agent of a team; the next agent is asked.
         Substitute(NOTHING) if name == "team" else SendText(),
     )
 
 
-_SHOWN_A_CHAT = Agent(ChatPrompt(), LastTurns(0), WholeText(), SendText())
+_CHAT_AGENT = Agent(ChatPrompt(), LastTurns(0), WholeText(), SendText())
 
 AGENTS: dict[str, dict[str, Agent]] = {
     **{
@@ -45,30 +159,19 @@ AGENTS: dict[str, dict[str, Agent]] = {
         for name in sorted(PAPER)
     },
     # Turns of traces are chats already, whatever the style.
-    "pivots": {"paper": _SHOWN_A_CHAT, "plain": _SHOWN_A_CHAT},
+    "pivots": {"paper": _CHAT_AGENT, "plain": _CHAT_AGENT},
 }
 """The default agents by environment and style; ``other`` suits environments without their own."""
 
 
-def agent_for(
-    environment: str,
-    style: str = "paper",
-    *,
-    prompt: Prompt | None = None,
-    memory: Memory | None = None,
-    parser: Parser | None = None,
-    on_invalid: OnInvalid | None = None,
-) -> Agent:
+def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
     """The default agent of an environment, with parts exchanged.
 
     Args:
         environment: a key of ``AGENTS``, or a user's own as ``package.module:factory``, which gets
             the agent ``other``.
         style: ``paper`` or ``plain``.
-        prompt: in place of the default prompt.
-        memory: in place of the default memory.
-        parser: in place of the default parser.
-        on_invalid: in place of the default policy for answers without an action.
+        parts: ``prompt``, ``memory``, ``parser`` or ``on_invalid`` in place of the default one.
 
     Raises:
         ValueError: if there is no such environment or style.
@@ -81,6 +184,4 @@ def agent_for(
         )
     if style not in AGENTS[name]:
         raise ValueError(f"there is no style {style!r}; there are: {', '.join(get_args(Style))}")
-    parts = {"prompt": prompt, "memory": memory, "parser": parser, "on_invalid": on_invalid}
-    given: dict[str, Any] = {part: value for part, value in parts.items() if value is not None}
-    return replace(AGENTS[name][style], **given)
+    return replace(AGENTS[name][style], **parts)

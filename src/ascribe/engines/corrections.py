@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ascribe.agents import Agent, Correcting, CorrectionPrompt, mend
+from ascribe.agents import Agent, CorrectingPrompt, CorrectionPrompt, replace_surrogates
 from ascribe.engines.plan import Seat
 from ascribe.engines.player import Player
 from ascribe.estimators import IBPO, Recipe
@@ -42,7 +42,7 @@ class Corrections:
 
     def agent(self, agent: Agent) -> Agent:
         """The agent, which can be asked for corrections too."""
-        return replace(agent, prompt=Correcting(agent.prompt, self.prompt))
+        return replace(agent, prompt=CorrectingPrompt(agent.prompt, self.prompt))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def answers(played: Rollout, seats: Iterable[Seat], recipe: Recipe) -> list[Answ
     at = {f"{seat.group}/{seat.member}": seat for seat in seats}
     paid = np.array([trajectory.reward for trajectory in played.trajectories], dtype=np.float64)
     return [
-        Answer(at[trajectory.name], right, mend(str(trajectory.steps[0].sample.text)))
+        Answer(at[trajectory.name], right, replace_surrogates(str(trajectory.steps[0].sample.text)))
         for trajectory, right in zip(
             played.trajectories, recipe.is_right(paid).tolist(), strict=True
         )

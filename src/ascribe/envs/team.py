@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ascribe.agents.clean import mend
+from ascribe.agents.clean import replace_surrogates
 from ascribe.envs.maths import final_answer, last_number
 from ascribe.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment
 
@@ -173,7 +173,7 @@ class Team(TextEnvironment[Talk]):
         turn = self.turns[len(episode.said)]
         parts = [self.roles[turn.agent], episode.question]
         if turn.reads:
-            parts.append(f"Hints:\n{mend(episode.said[0][:LONGEST_HINT])}")
+            parts.append(f"Hints:\n{replace_surrogates(episode.said[0][:LONGEST_HINT])}")
         if turn.answers:
             parts.append(self.form)
         return "\n\n".join(filter(None, parts))

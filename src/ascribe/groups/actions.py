@@ -6,12 +6,12 @@ function cannot read has no key: its row is nobody's same-action peer.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ascribe.groups.responses import ToolCallError, first_call
 from ascribe.steps.arrays import Ints
 from ascribe.steps.table import Coded
 
@@ -19,7 +19,6 @@ KeyFunction = Callable[[str], str | None]
 """The key of an action text, or None where it has none."""
 
 _TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL | re.IGNORECASE)
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -82,23 +81,13 @@ def first_tokens(count: int = 8) -> KeyFunction:
 
 
 def tool_call(text: str) -> str | None:
-    """Name and canonical arguments of a tool call: argument order and white space do not count.
+    """Name and arguments of the first tool call: argument order and white space do not count.
 
-    Reads a JSON object, alone or inside the first ``<tool_call>`` tag, with a ``name`` and
-    ``arguments`` (an object, or JSON text of one), also inside OpenAI's ``function`` object.
+    ``ascribe.groups.responses.first_call`` describes what is read.
     """
-    found = _CALL.search(text)
     try:
-        call = json.loads(found.group(1) if found else text)
-        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping):
-            call = call["function"]
-        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            return None
-        arguments: Any = call.get("arguments", {})
-        if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-        return json.dumps([call["name"], arguments], sort_keys=True)
-    except (ValueError, RecursionError):
+        return json.dumps(first_call(text), sort_keys=True)
+    except ToolCallError:
         return None
 
 

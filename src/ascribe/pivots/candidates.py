@@ -14,7 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ascribe.pivots.lines import NotALine, as_object, canonical, numbered, write_objects
+from ascribe.pivots.lines import NotALine, as_object, numbered, write_objects
+from ascribe.steps.strict_json import canonical
 
 Message = dict[str, str]
 

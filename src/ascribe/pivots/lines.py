@@ -4,61 +4,18 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isinf
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
+
+from ascribe.steps.strict_json import loads
 
 LONGEST_LINE = 64 << 20
 """Bytes of one line; a trace of a thousand long turns has fewer."""
 
-DEEPEST = 100
-"""How many lists and objects a value may stand in, so that functions that call themselves can walk
-over it."""
-
 
 class NotALine(ValueError):  # noqa: N818 (named for what is wrong)
     """A line that is not one strict JSON object."""
-
-
-def canonical(value: Any) -> str:
-    """The one JSON text of a value: keys sorted, no spaces."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-
-
-def strict(text: str | bytes) -> Any:
-    """The value of a JSON text without doubled keys, NaN, infinite numbers, or deep nesting.
-
-    Raises:
-        ValueError: if it is none, or one of more than ``DEEPEST`` levels.
-    """
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_distinct,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-        )
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if any(depth > DEEPEST for depth, _ in enumerate(levels(value))):
-        raise ValueError("it is nested too deeply")
-    return value
-
-
-def levels(value: Any) -> Iterator[list[Any]]:
-    """The value, then what it holds, then what that holds, and so on; nothing here recurses."""
-    level = [value]
-    while level:
-        yield level
-        level = [
-            entry
-            for one in level
-            if isinstance(one, dict | list)
-            for entry in (one.values() if isinstance(one, dict) else one)
-        ]
 
 
 def numbered(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -88,7 +45,7 @@ def as_object(line: bytes) -> dict[str, Any]:
         NotALine: if it is none.
     """
     try:
-        value = strict(line.decode("utf-8"))
+        value = loads(line.decode("utf-8"))
     except ValueError as error:
         raise NotALine(str(error)[:200]) from None
     if not isinstance(value, dict):
@@ -115,21 +72,3 @@ def write_objects(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _opened(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
-
-
-def _finite(number: str) -> float:
-    found = float(number)
-    if isinf(found):
-        raise ValueError("a number is too large")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

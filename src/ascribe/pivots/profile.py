@@ -16,14 +16,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ascribe.agents.clean import mend
+from ascribe.agents.clean import replace_surrogates
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Policy, Request, Sample, Sampling
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.estimate import Estimate, Meter
 from ascribe.pivots.journal import BrokenJournal, Journal
-from ascribe.pivots.lines import canonical
 from ascribe.pivots.text_server import REFUSED, Unfinished
+from ascribe.steps.strict_json import canonical
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def _answer(one: Candidate, number: int, seed: int, reference: Reference, sample
         number,
         seed,
         *_who(reference),
-        mend(sample.text),
+        replace_surrogates(sample.text),
         sample.finish,
         _tokens(sample, "prompt"),
         _tokens(sample, "response"),

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ascribe.agents.clean import mend
+from ascribe.agents.clean import replace_surrogates
+from ascribe.groups.responses import name_and_arguments
 from ascribe.models.http_client import HttpLimits, RequestRefusedError, ServerError
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.models.server import OpenAIServer
-from ascribe.pivots.calls import name_and_arguments, safe, written
+from ascribe.pivots.calls import safe, written
 
 REFUSED = "refused"
 """A finish beside those of ``FINISHES``: the server will not take the request, so the sample is
@@ -129,7 +130,7 @@ def sample_from(answer: Any) -> Metered:
         raise ServerError("the server's completion has another form")
     whole = "\n".join([*([text] if text else []), *map(_told, calls)])
     return Metered(
-        mend(whole),
+        replace_surrogates(whole),
         finish="length" if finish == "length" else "stop",
         prompt_tokens=_count(prompt),
         response_tokens=_count(response),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ascribe.agents.clean import mend
+from ascribe.agents.clean import replace_surrogates
 from ascribe.pivots.candidates import Candidate, distinct
 from ascribe.pivots.faults import TraceError, TraceFault, TraceProblem
 from ascribe.pivots.lines import NotALine, as_object, numbered
@@ -90,7 +90,7 @@ def _file(
 
 def _told(path: Path) -> Format | TraceProblem:
     """The format that the first line that can be read shows."""
-    file = mend(path.name)
+    file = replace_surrogates(path.name)
     try:
         for number, line in numbered(path):
             try:
@@ -114,7 +114,7 @@ def _told(path: Path) -> Format | TraceProblem:
 def _lines(
     path: Path, reader: Callable[[dict[str, Any]], Conversation]
 ) -> tuple[list[Candidate], int, list[TraceProblem]]:
-    file = mend(path.name)
+    file = replace_surrogates(path.name)
     found: list[Candidate] = []
     problems: list[TraceProblem] = []
     traces = 0
@@ -149,7 +149,7 @@ def _name(row: dict[str, Any], number: int) -> str:
     """The trace's own name, or its line."""
     name = row.get("id")
     if isinstance(name, str | int) and not isinstance(name, bool):
-        return mend(str(name)[:200])
+        return replace_surrogates(str(name)[:200])
     return f"line {number}"
 
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ascribe.agents.clean import mend
-from ascribe.pivots.calls import NotACall, name_and_arguments, response, safe, tools_told, written
+from ascribe.agents.clean import replace_surrogates
+from ascribe.groups.responses import ToolCallError, name_and_arguments
+from ascribe.pivots.calls import response, safe, tools_told, written
 from ascribe.pivots.candidates import Candidate, Message, Origin, candidate
 from ascribe.pivots.faults import TraceFault
-from ascribe.pivots.lines import canonical, strict
+from ascribe.steps.strict_json import canonical, loads
 
 
 class Unreadable(ValueError):  # noqa: N818 (named for what is wrong)
@@ -72,9 +73,9 @@ class Conversation:
         """
         try:
             told = [written(*name_and_arguments(call)) for call in calls]
-        except NotACall as error:
+        except ToolCallError as error:
             raise Unreadable(TraceFault.BAD_TOOL_CALL, str(error)) from error
-        action = "\n".join([*([mend(text)] if text.strip() else []), *told])
+        action = "\n".join([*([replace_surrogates(text)] if text.strip() else []), *told])
         number = sum(message["role"] == "assistant" for message in self.messages)
         if demonstrated:
             if not action:
@@ -105,7 +106,7 @@ def functions(value: Any) -> tuple[str, ...]:
     """
     if isinstance(value, str):
         try:
-            value = strict(value) if value.strip() else None
+            value = loads(value) if value.strip() else None
         except ValueError as error:
             raise Unreadable(TraceFault.BAD_TOOLS, f"they are not JSON: {error}") from error
     if value is None:
@@ -122,7 +123,7 @@ def _function(tool: Any) -> str:
         raise Unreadable(TraceFault.BAD_TOOLS, "one has no name")
     if not isinstance(tool.get("parameters", {}), dict):
         raise Unreadable(TraceFault.BAD_TOOLS, "the parameters of one are not a schema")
-    return mend(canonical(tool))
+    return replace_surrogates(canonical(tool))
 
 
 def text_of(content: Any) -> str:

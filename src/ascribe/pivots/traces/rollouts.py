@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ascribe.agents.clean import mend
+from ascribe.agents.clean import replace_surrogates
 from ascribe.models.seeds import mixed
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message, Origin, Scene, candidate
 from ascribe.pivots.faults import TraceFault, TraceProblem
-from ascribe.pivots.lines import strict
 from ascribe.steps.files import read
 from ascribe.steps.problems import TableError
+from ascribe.steps.strict_json import loads
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Play:
 
 def turns(path: Path, play: Play) -> tuple[list[Candidate], int, list[TraceProblem]]:
     """The candidates of a file, the number of its traces, and what was left out or wrong."""
-    file = mend(path.name)
+    file = replace_surrogates(path.name)
     try:
         rollouts = read(path)
     except TableError as error:
@@ -98,7 +98,7 @@ class _Reader:
                     return []
                 origin = Origin(self.file, name, turn, len(rows))
                 scene = self._scene(row, actions)
-                found.append(candidate(messages, mend(response), origin, scene=scene))
+                found.append(candidate(messages, replace_surrogates(response), origin, scene=scene))
             if row["action"]:
                 actions.append(row["action"])
         return found
@@ -115,7 +115,7 @@ class _Reader:
 def _messages(prompt: Any) -> list[Message]:
     if not isinstance(prompt, str):
         raise ValueError("there is no prompt")
-    value = strict(prompt)
+    value = loads(prompt)
     if not isinstance(value, list) or not value:
         raise ValueError("it is no list of messages")
     for message in value:

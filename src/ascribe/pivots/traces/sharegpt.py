@@ -7,8 +7,8 @@ what a tool answered. ``system`` and ``tools`` may stand beside the conversation
 from typing import Any
 
 from ascribe.pivots.faults import TraceFault
-from ascribe.pivots.lines import strict
 from ascribe.pivots.traces.conversation import Conversation, Unreadable, functions
+from ascribe.steps.strict_json import loads
 
 KEY = "conversations"
 
@@ -66,7 +66,7 @@ def _say(found: Conversation, turn: Any) -> None:
 
 def _calls(text: str) -> list[Any]:
     try:
-        value = strict(text)
+        value = loads(text)
     except ValueError as error:
         raise Unreadable(TraceFault.BAD_TOOL_CALL, f"it is not JSON: {error}") from error
     return value if isinstance(value, list) else [value]

@@ -7,8 +7,6 @@ A spec is plain data that a config or a command line can hold: a name, ``{name: 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ascribe.pivots.lines import canonical
-from ascribe.pivots.lines import strict as strict_json
 from ascribe.pivots.verifiers.compose import all_of, any_of, first_of, weighted
 from ascribe.pivots.verifiers.effect import effect
 from ascribe.pivots.verifiers.judge import judge
@@ -17,6 +15,7 @@ from ascribe.pivots.verifiers.shell import shell
 from ascribe.pivots.verifiers.text import edit, exact, normalised, strict
 from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why
+from ascribe.steps.strict_json import canonical, loads
 
 VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "exact": exact,
@@ -74,7 +73,7 @@ def read_spec(text: str) -> Spec:
     if not text.lstrip().startswith("{"):
         return text.strip()
     try:
-        found: dict[str, Any] = strict_json(text)
+        found: dict[str, Any] = loads(text)
     except ValueError as error:
         raise ValueError(f"the verifier is not JSON: {error}") from error
     return found

@@ -12,15 +12,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from ascribe.agents.clean import shorten
-from ascribe.agents.tags import split_thoughts
+from ascribe.groups.responses import split_thoughts
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message
 from ascribe.pivots.journal import BrokenJournal, Journal
-from ascribe.pivots.lines import canonical
 from ascribe.pivots.text_server import REFUSED, Metered, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, verdict
+from ascribe.steps.strict_json import canonical
 
 LONGEST_SITUATION = 8_000
 LONGEST_ACTION = 4_000

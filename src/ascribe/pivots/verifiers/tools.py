@@ -7,10 +7,11 @@ from importlib import import_module
 from typing import Any
 
 from ascribe.envs.protocol import MissingExtraError
-from ascribe.pivots.calls import Call, act, calls_in, same_numbers
+from ascribe.groups.responses import Call, equal_numbers
+from ascribe.pivots.calls import act, calls_in
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.lines import canonical, levels, strict
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, not_applicable, verdict
+from ascribe.steps.strict_json import canonical, levels, loads
 
 NO_CALL = "the demonstrated turn calls no tool"
 
@@ -84,7 +85,7 @@ def schema(schema: dict[str, Any] | None = None) -> Verifier:
 
 def _fits_text(given: str, answer: str) -> Verdict:
     try:
-        value = strict(act(answer))
+        value = loads(act(answer))
     except ValueError as error:
         return Verdict(False, Why.MISFIT, f"the answer is not strict JSON: {str(error)[:100]}")
     return _fits(given, value)
@@ -136,7 +137,7 @@ def _fits(given: str, value: Any) -> Verdict:
 
 @lru_cache(maxsize=1024)
 def _parameters(tools: tuple[str, ...]) -> dict[str, str]:
-    functions = [strict(tool) for tool in tools]
+    functions = [loads(tool) for tool in tools]
     if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in functions):
         raise ValueError("one has no name")
     return {one["name"]: canonical(one.get("parameters", {})) for one in functions}
@@ -167,7 +168,7 @@ def _validator(given: str) -> Any:
 def _unique_items(validator: Any, wanted: bool, value: Any, _schema: Any) -> Iterator[Any]:
     """The rule of this name in linear time; the package compares every two items."""
     if wanted and validator.is_type(value, "array"):
-        texts = {canonical(same_numbers(item)) for item in value}
+        texts = {canonical(equal_numbers(item)) for item in value}
         if len(texts) < len(value):
             yield _jsonschema().ValidationError("an item is there twice")
 

@@ -1,0 +1,243 @@
+"""Reading model responses: thoughts, tags and tool calls.
+
+Tags are found in one pass over the text, whatever it holds: patterns match single tags, never what
+lies between two, which would take quadratic time on a response of many opening tags. Upper and
+lower case are alike, and white space may stand before the closing bracket, as in XML.
+
+This is the one reader of tool calls. A call is an object with a ``name`` and with ``arguments`` (or
+``parameters``), an object or JSON text of one; OpenAI wraps it in ``function``, and several in
+``tool_calls``. The action key ``tool_call`` and the parser ``ascribe.agents.ToolCall`` carry out
+one call and ignore keys that they do not know. Verifiers compare all calls of a response, so they
+read strictly: an unknown key might hold arguments.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ascribe.steps.strict_json import DuplicateKeyError, canonical, loads
+
+ARGUMENTS = ("arguments", "parameters")
+"""The keys under which models write the arguments of a call."""
+
+
+class ToolCallError(ValueError):
+    """A text or value that should be a tool call is not one.
+
+    ``problem`` is the key of ``ascribe.agents.PROBLEMS`` that says why.
+    """
+
+    def __init__(self, message: str, problem: str = "not_a_call") -> None:
+        super().__init__(message)
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class TagBodies:
+    """The text between tags: pairs of tag name and body, in order."""
+
+    bodies: tuple[tuple[str, str], ...]
+    opened: int
+    """How many opening tags there are."""
+
+
+def tag_bodies(parts: Iterable[str], *names: str) -> TagBodies:
+    """The bodies of tags that are closed and have no tag of these names inside.
+
+    Each part is searched by itself: a tag that is opened in one is not closed in another.
+    """
+    bodies: list[tuple[str, str]] = []
+    opened = 0
+    for part in parts:
+        start: re.Match[str] | None = None
+        for tag in _tag(names).finditer(part):
+            if not tag["close"]:
+                start, opened = tag, opened + 1
+            else:
+                if start is not None and start["name"].lower() == tag["name"].lower():
+                    bodies.append((tag["name"].lower(), part[start.end() : tag.start()]))
+                start = None
+    return TagBodies(tuple(bodies), opened)
+
+
+def split_thoughts(text: str) -> tuple[str | None, list[str]]:
+    """The first thought, and the parts of the response that are no thought.
+
+    A thought runs from ``<think>`` to the next ``</think>``. If the first of these tags is a
+    closing one, the thought runs from the beginning: some chat templates write ``<think>``
+    themselves. A thought that is never closed does not count as one.
+    """
+    thought: str | None = None
+    parts: list[str] = []
+    rest = 0
+    start: re.Match[str] | None = None
+    for tag in _tag(("think",)).finditer(text):
+        if not tag["close"]:
+            start = start or tag
+        elif start is not None:
+            parts.append(text[rest : start.start()])
+            thought = text[start.end() : tag.start()] if thought is None else thought
+            start, rest = None, tag.end()
+        elif thought is None:
+            thought, rest = text[: tag.start()], tag.end()
+    return None if thought is None else thought.strip(), [*parts, text[rest:]]
+
+
+@lru_cache(maxsize=64)
+def _tag(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"<(?P<close>/?)(?P<name>{'|'.join(names)})\s*>", re.IGNORECASE | re.ASCII)
+
+
+# Tool calls.
+
+
+def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a call in the form of OpenAI, Hermes, Llama or ShareGPT.
+
+    Args:
+        value: the call; one of a name alone has no arguments.
+        strict: refuse keys other than the name, the arguments, an ``id`` and a ``type``.
+
+    Raises:
+        ToolCallError: if it is no call.
+    """
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        # Servers put ids and the like beside a function.
+        if strict and not value.keys().isdisjoint({"name", *ARGUMENTS}):
+            raise ToolCallError("a part of the call stands outside of its function")
+        value = value["function"]
+    if not isinstance(value, dict):
+        raise ToolCallError("a call is an object")
+    keys = [key for key in ARGUMENTS if key in value]
+    if strict and len(keys) > 1:
+        raise ToolCallError("the arguments are given twice")
+    if strict and (unknown := sorted(value.keys() - {"name", "id", "type", *ARGUMENTS})):
+        raise ToolCallError(f"the key {unknown[0][:40]!r} belongs to no call")
+    name, arguments = value.get("name"), value[keys[0]] if keys else {}
+    if isinstance(arguments, str):
+        if strict and not arguments.strip():
+            arguments = "{}"
+        arguments = _json(arguments, "the arguments are not JSON")
+    if not isinstance(name, str) or not name:
+        raise ToolCallError("a call has no name")
+    if not isinstance(arguments, dict):
+        raise ToolCallError("the arguments are not an object")
+    return name, arguments
+
+
+def first_call(text: str, longest: int = 65_536) -> tuple[str, dict[str, Any]]:
+    """The first tool call of a response: in ``<tool_call>`` tags (Hermes), or as bare JSON.
+
+    Of several tags the first that holds a call counts, of a list of calls the first. Calls inside a
+    closed thought do not count. Unknown keys are ignored.
+
+    Args:
+        text: the response.
+        longest: most characters of the JSON.
+
+    Raises:
+        ToolCallError: if there is no call; of several wrong ones, the first says why.
+    """
+    _, parts = split_thoughts(text)
+    tags = tag_bodies(parts, "tool_call")
+    texts = [body.strip() for _, body in tags.bodies]
+    bare = "\n".join(parts).strip()
+    # In whole JSON a tag can only be a part of a string.
+    if bare.startswith(("{", "[")) and (not tags.opened or _is_json(bare, longest)):
+        texts = [bare]
+    errors: list[ToolCallError] = []
+    for body in texts:
+        try:
+            return _first(body, longest)
+        except ToolCallError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    if tags.opened:
+        raise ToolCallError("a <tool_call> tag is not closed", "action_not_closed")
+    raise ToolCallError("there is no tool call", "no_action")
+
+
+def _first(text: str, longest: int) -> tuple[str, dict[str, Any]]:
+    if not text:
+        raise ToolCallError("the tool call is empty", "empty_action")
+    if len(text) > longest:
+        raise ToolCallError(
+            f"the tool call has more than {longest:,} characters", "action_too_long"
+        )
+    value = _json(text, "the tool call is not JSON")
+    if isinstance(value, dict) and "tool_calls" in value:
+        value = value["tool_calls"]
+    if isinstance(value, list) and value:
+        value = value[0]
+    return name_and_arguments(value, strict=False)
+
+
+def _json(text: str, message: str) -> Any:
+    try:
+        return loads(text)
+    except DuplicateKeyError as error:
+        raise ToolCallError(f"{message}: {error}", "duplicate_key") from None
+    except ValueError as error:
+        raise ToolCallError(f"{message}: {error}", "bad_json") from None
+
+
+def _is_json(text: str, longest: int) -> bool:
+    try:
+        return len(text) <= longest and loads(text) is not None
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call: the name, and the arguments as canonical JSON."""
+
+    name: str
+    arguments: str
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments as an object."""
+        arguments: dict[str, Any] = loads(self.arguments)
+        return arguments
+
+
+def all_calls(text: str) -> tuple[Call, ...] | None:
+    """All tool calls of a response, in order; empty if there are none; None if one is malformed.
+
+    Calls stand in ``<tool_call>`` tags, each of them closed, or the whole response is the JSON of
+    one call or of a list. Calls inside a closed thought do not count. Unknown keys are refused.
+    """
+    _, parts = split_thoughts(text)
+    tags = tag_bodies(parts, "tool_call")
+    if tags.opened > len(tags.bodies):
+        return None
+    try:
+        values = [loads(body.strip()) for _, body in tags.bodies]
+        values = values or _bare("\n".join(parts).strip())
+        calls = [name_and_arguments(value) for value in values]
+    except ValueError:
+        return None if tags.opened else ()
+    return tuple(Call(name, canonical(equal_numbers(arguments))) for name, arguments in calls)
+
+
+def _bare(text: str) -> list[Any]:
+    """The calls of a response that is JSON as a whole; other texts and other JSON have none."""
+    if not text.startswith(("{", "[")):
+        return []
+    value = loads(text)
+    if isinstance(value, dict):
+        value = value.get("tool_calls", [value])
+    return value if isinstance(value, list) else []
+
+
+def equal_numbers(value: Any) -> Any:
+    """The value with 2 for 2.0: JSON has one type of number."""
+    if isinstance(value, dict):
+        return {name: equal_numbers(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [equal_numbers(entry) for entry in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

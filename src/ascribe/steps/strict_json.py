@@ -1,0 +1,68 @@
+"""Strict JSON for text from outside, and the canonical text of a value."""
+
+import json
+from collections.abc import Iterator, Sequence
+from math import isinf
+from typing import Any
+
+MAX_DEPTH = 100
+"""Levels of nesting that a value may have, so that recursive functions can walk over it."""
+
+
+class DuplicateKeyError(ValueError):
+    """An object has the same key twice."""
+
+
+def loads(text: str | bytes) -> Any:
+    """Parse JSON without duplicate keys, NaN, infinite numbers or deep nesting.
+
+    Raises:
+        ValueError: for anything else; ``DuplicateKeyError`` for a duplicate key.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if any(depth > MAX_DEPTH for depth, _ in enumerate(levels(value))):
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: keys sorted, no spaces."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def levels(value: Any) -> Iterator[list[Any]]:
+    """The value, then its entries, then their entries, and so on, without recursion."""
+    level = [value]
+    while level:
+        yield level
+        level = [
+            entry
+            for one in level
+            if isinstance(one, dict | list)
+            for entry in (one.values() if isinstance(one, dict) else one)
+        ]
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise DuplicateKeyError("a key is given twice")
+    return value
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if isinf(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
