@@ -14,9 +14,8 @@ from typing import Any
 
 from common import Figures
 
-from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, named
-from ascribe.audit.forms import ABLATIONS
-from ascribe.audit.report import Tables, figure, json_lines, markdown, page
+from ascribe.audit import ABLATIONS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, named
+from ascribe.audit.report import AuditTables, figure, json_lines, markdown, page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "audit.jsonl"
@@ -94,7 +93,7 @@ def kept(what: str = "") -> list[dict[str, Any]]:
 
 def tables() -> dict[str, str]:
     """Every part of the page that is made from results, by the name of its place."""
-    ablation, blurred = Tables(kept("ablation")), Tables(kept("blurred"))
+    ablation, blurred = AuditTables(kept("ablation")), AuditTables(kept("blurred"))
     return {
         "results": page(kept()),
         "ablation": markdown(*ablation.means(8))

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from ascribe.audit import Batch, Conditions, Exact, Tasks, rollouts
+from ascribe.audit import AuditBatch, Conditions, Exact, Tasks, rollouts
 
 
-def batch_of(tasks: Tasks, exact: Exact, random: np.random.Generator, **conditions: float) -> Batch:
+def batch_of(
+    tasks: Tasks, exact: Exact, random: np.random.Generator, **conditions: float
+) -> AuditBatch:
     return rollouts(tasks, exact, random, Conditions(**conditions))  # type: ignore[arg-type]

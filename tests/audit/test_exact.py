@@ -1,11 +1,13 @@
 """The truth is true: dynamic programming against loops, and against many rollouts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ascribe.audit import WORLDS, Tasks
-from ascribe.audit.rollouts import walk
 from ascribe.audit.scores import cosine, policy_gradient
+from ascribe.audit.tasks import sample_episodes
 from tests.audit.batches import batch_of
 
 GAMMA = 0.95
@@ -66,8 +68,8 @@ def test_the_gradient_is_the_derivative_of_the_return(name: str) -> None:
     random = np.random.default_rng(1)
     way = random.normal(size=tasks.logits.shape)
     step = 1e-5
-    up = tasks.with_logits(tasks.logits + step * way).success()[0]
-    down = tasks.with_logits(tasks.logits - step * way).success()[0]
+    up = replace(tasks, logits=tasks.logits + step * way).success()[0]
+    down = replace(tasks, logits=tasks.logits - step * way).success()[0]
     assert (up - down) / (2 * step) == pytest.approx(float((slope * way).sum()), abs=1e-6)
 
 
@@ -76,7 +78,7 @@ def test_the_gradient_is_the_derivative_of_the_return(name: str) -> None:
 def test_many_rollouts_agree_with_dynamic_programming(name: str) -> None:
     """The mean return of 100,000 episodes lies within 4 standard errors of the exact value."""
     tasks = tasks_of(name, count=1, seed=3)
-    walked = walk(tasks, 100_000, np.random.default_rng(4))
+    walked = sample_episodes(tasks, 100_000, np.random.default_rng(4))
     discounted = walked.reward @ GAMMA ** np.arange(tasks.horizon)
     exact = tasks.solve(GAMMA)
     error = discounted.std() / np.sqrt(discounted.size)
@@ -90,7 +92,7 @@ def test_many_rollouts_agree_with_dynamic_programming(name: str) -> None:
 @each_world
 def test_many_rollouts_agree_on_the_advantage_of_the_first_action(name: str) -> None:
     tasks = tasks_of(name, count=1, seed=5)
-    walked = walk(tasks, 100_000, np.random.default_rng(6))
+    walked = sample_episodes(tasks, 100_000, np.random.default_rng(6))
     discounted = walked.reward @ GAMMA ** np.arange(tasks.horizon)
     exact, start = tasks.solve(GAMMA), int(tasks.start[0])
     action = walked.response[:, 0] // tasks.forms

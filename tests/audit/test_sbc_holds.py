@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ascribe.audit import QUICK, WORLDS, Audit, audit, named
-from ascribe.audit.forms import ABLATIONS
+from ascribe.audit import ABLATIONS, QUICK, WORLDS, Audit, audit, named
 from ascribe.estimators import BiGPO
 from tests.audit.batches import batch_of
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ascribe.audit import WORLDS, Batch, Tasks
+from ascribe.audit import WORLDS, AuditBatch, Tasks
 from ascribe.audit.scores import policy_gradient
 from ascribe.estimators import GRPO, BiGPO, GiGPO
 from ascribe.steps.check import arrange, check
@@ -17,20 +17,22 @@ pytestmark = pytest.mark.unit
 each_world = pytest.mark.parametrize("name", WORLDS)
 
 
-def some(name: str, *, wordings: int | None = None, **conditions: float) -> tuple[Tasks, Batch]:
+def some(
+    name: str, *, wordings: int | None = None, **conditions: float
+) -> tuple[Tasks, AuditBatch]:
     random = np.random.default_rng(0)
     tasks = WORLDS[name].tasks(8, random, wordings=wordings)
     conditions = {"paraphrase": WORLDS[name].paraphrase} | conditions
     return tasks, batch_of(tasks, tasks.solve(0.95), random, **conditions)
 
 
-def alone(batch: Batch) -> float:
+def alone(batch: AuditBatch) -> float:
     """Share of the states, told apart by their text, that were seen once."""
     size = np.bincount(GiGPO()(batch.table).terms["step"].labels)
     return float((size == 1).mean())
 
 
-def purity(batch: Batch, **parameters: str) -> float:
+def purity(batch: AuditBatch, **parameters: str) -> float:
     """Share of the pairs of rows in a cluster that were in the same true state."""
     label = BiGPO(**parameters)(batch.table).terms["step"].labels
     pair = label[:, None] == label[None, :]
@@ -93,7 +95,7 @@ def test_crafting_follows_recipes() -> None:
     assert np.mean(["oak planks" in text for text in made]) > 0.5
 
 
-def estimated(by: Callable[[Batch], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def estimated(by: Callable[[AuditBatch], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     tasks, batch = some("graph", paraphrase=0.0)
     responses = policy_gradient(tasks, batch, by(batch))
     return responses, responses.sum(axis=-1)
@@ -102,10 +104,10 @@ def estimated(by: Callable[[Batch], np.ndarray]) -> tuple[np.ndarray, np.ndarray
 def test_only_surface_forms_tell_same_action_means_from_own_returns() -> None:
     """On action logits the two agree to the last bit of rounding; on responses they do not."""
 
-    def own(batch: Batch) -> np.ndarray:
+    def own(batch: AuditBatch) -> np.ndarray:
         return GiGPO(normalise="mean", gamma=0.95)(batch.table).terms["step"].values
 
-    def pooled(batch: Batch) -> np.ndarray:
+    def pooled(batch: AuditBatch) -> np.ndarray:
         values, states = own(batch), GiGPO()(batch.table).terms["step"].labels
         kind = states * 10 + batch.response // 4
         return (np.bincount(kind, values) / np.maximum(np.bincount(kind), 1))[kind]

@@ -1,23 +1,33 @@
 """Worlds whose true advantages are known, and the score of every recipe in them."""
 
-from ascribe.audit.forms import FULL_FORMS, QUICK_FORMS, named
-from ascribe.audit.rollouts import Batch, Conditions, rollouts
-from ascribe.audit.run import FULL, QUICK, Audit, Estimate, Settings, audit
+from ascribe.audit.run import (
+    ABLATIONS,
+    FULL,
+    FULL_FORMS,
+    QUICK,
+    QUICK_FORMS,
+    Audit,
+    Interval,
+    Settings,
+    audit,
+    named,
+)
 from ascribe.audit.scores import Scores
-from ascribe.audit.tasks import Exact, Tasks
+from ascribe.audit.tasks import AuditBatch, Conditions, Exact, Tasks, rollouts
 from ascribe.audit.worlds import WORLDS, World
 
 __all__ = [
+    "ABLATIONS",
     "FULL",
     "FULL_FORMS",
     "QUICK",
     "QUICK_FORMS",
     "WORLDS",
     "Audit",
-    "Batch",
+    "AuditBatch",
     "Conditions",
-    "Estimate",
     "Exact",
+    "Interval",
     "Scores",
     "Settings",
     "Tasks",

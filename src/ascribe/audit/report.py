@@ -1,90 +1,70 @@
-"""What an audit found: JSON lines, and from those the tables, the page and the figure."""
+"""The result of an audit as JSON lines, and from those the tables, the page and the figure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ascribe.audit.run import Audit, Estimate
+from ascribe.audit.run import METRICS, Audit, Interval
 
-BETTER = {
-    "cosine": "higher",
-    "mse": "lower",
-    "bias": "lower",
-    "variance": "lower",
-    "sign": "higher",
-    "rank": "higher",
-    "gradient_cosine": "higher",
-    "action_gradient_cosine": "higher",
-    "gradient_direction": "higher",
-    "gradient_variance": "lower",
-    "learning_auc": "higher",
-}
-"""Every metric, and which way is better."""
-
-HEADLINES = (
-    "cosine",
-    "gradient_cosine",
-    "action_gradient_cosine",
-    "gradient_direction",
-    "sign",
-    "mse",
-    "learning_auc",
-)
-"""What tables show."""
+LOWER_IS_BETTER = ("mse", "bias", "variance", "gradient_variance")
+BETTER = {name: "lower" if name in LOWER_IS_BETTER else "higher" for name in METRICS}
+"""Every metric, and which direction is better."""
 
 PAIRED = ("cosine", "gradient_cosine", "action_gradient_cosine", "learning_auc")
 """Metrics in which recipes are compared pair by pair."""
+
+HEADLINES = (*PAIRED[:3], "gradient_direction", "sign", "mse", "learning_auc")
+"""Columns of the table of means."""
 
 MINUS = " minus "
 """Between the two recipes of a paired difference, in the name of a case."""
 
 Line = Mapping[str, Any]
-Cells = tuple[list[str], list[list[str]]]
+TableCells = tuple[list[str], list[list[str]]]
 """Head and rows of a table."""
 
 
 def json_lines(audit: Audit, leader: str | None = None) -> Iterator[dict[str, Any]]:
     """One object for every figure: ``bench, case, metric, value, unit, goal, better``.
 
-    ``low`` and ``high`` besides are the 95 % interval over blocks. A case is ``world/recipe/size``,
-    with the world ``mean`` for the mean over worlds. With a ``leader``, its paired differences with
-    every other recipe follow, as ``world/leader minus recipe/size``.
+    Two more keys, ``low`` and ``high``, are the 95 % interval over blocks. A case is
+    ``world/recipe/size``, with the world ``mean`` for the mean over worlds. With a ``leader``, its
+    paired differences with every other recipe follow, as ``world/leader minus recipe/size``.
     """
-    sizes = dict.fromkeys(size for _, _, size in audit.scores)
     cases = [
         (world, recipe, size)
-        for size in sizes
+        for size in dict.fromkeys(size for _, _, size in audit.scores)
         for world in (*audit.settings.worlds, "mean")
         for recipe in audit.recipes
     ]
     for world, recipe, size in cases:
         for metric in audit.metrics(size):
-            found = audit.estimate(world, recipe, size, metric)
-            yield _line(f"{world}/{recipe}/{size}", metric, found, None)
+            score = audit.estimate(world, recipe, size, metric)
+            yield _line(f"{world}/{recipe}/{size}", metric, score, None)
     for world, recipe, size in cases:
         if leader in (None, recipe):
             continue
         for metric in audit.metrics(size):
             if metric in PAIRED:
-                found = audit.difference(world, str(leader), recipe, size, metric)
-                yield _line(f"{world}/{leader}{MINUS}{recipe}/{size}", metric, found, 0.0)
+                score = audit.difference(world, str(leader), recipe, size, metric)
+                yield _line(f"{world}/{leader}{MINUS}{recipe}/{size}", metric, score, 0.0)
 
 
-def _line(case: str, metric: str, found: Estimate, goal: float | None) -> dict[str, Any]:
+def _line(case: str, metric: str, score: Interval, goal: float | None) -> dict[str, Any]:
     return {
         "bench": "audit",
         "case": case,
         "metric": metric,
-        "value": round(found.value, 4),
+        "value": round(score.value, 4),
         "unit": "1",
         "goal": goal,
         "better": BETTER[metric],
-        "low": round(found.low, 4),
-        "high": round(found.high, 4),
+        "low": round(score.low, 4),
+        "high": round(score.high, 4),
     }
 
 
-class Tables:
+class AuditTables:
     """The lines of an audit, by case and metric, as tables."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
@@ -104,11 +84,11 @@ class Tables:
         return (self.worlds[0], self.recipes[0], size, metric) in self.lines
 
     def learning_size(self) -> int:
-        """The size at which policies learned, or else the middle one."""
+        """The size of the learning runs, or else the middle one."""
         learned = [size for size in self.sizes if self.has(size, "learning_auc")]
         return learned[0] if learned else self.sizes[len(self.sizes) // 2]
 
-    def means(self, size: int) -> Cells:
+    def means(self, size: int) -> TableCells:
         """Every headline metric, as a mean over worlds."""
         metrics = [metric for metric in HEADLINES if self.has(size, metric)]
         rows = [
@@ -117,7 +97,7 @@ class Tables:
         ]
         return ["recipe", *metrics], rows
 
-    def by_world(self, size: int, metric: str) -> Cells:
+    def by_world(self, size: int, metric: str) -> TableCells:
         """One metric in every world."""
         rows = [
             [recipe, *(_plain(self.lines[world, recipe, size, metric]) for world in self.worlds)]
@@ -125,7 +105,7 @@ class Tables:
         ]
         return ["recipe", *self.worlds], rows
 
-    def differences(self, size: int, metric: str) -> Cells:
+    def differences(self, size: int, metric: str) -> TableCells:
         """The paired differences of one metric in every world."""
         rows = [
             [pair, *(_signed(self.lines[world, pair, size, metric]) for world in self.worlds)]
@@ -134,19 +114,18 @@ class Tables:
         return ["difference", *self.worlds], rows
 
 
-def _plain(line: Line) -> str:
-    return f"{line['value']:.3f} ±{(line['high'] - line['low']) / 2:.3f}"
+def _plain(line: Line, form: str = ".3f") -> str:
+    return f"{line['value']:{form}} ±{(line['high'] - line['low']) / 2:.3f}"
 
 
 def _signed(line: Line) -> str:
-    """A star marks an interval that leaves out zero."""
-    clear = " *" if line["low"] > 0 or line["high"] < 0 else ""
-    return f"{line['value']:+.3f} ±{(line['high'] - line['low']) / 2:.3f}{clear}"
+    """A star marks an interval that excludes zero."""
+    return _plain(line, "+.3f") + (" *" if line["low"] > 0 or line["high"] < 0 else "")
 
 
 def page(lines: Iterable[Line]) -> str:
     """The tables as Markdown: means over worlds, each world, and paired differences."""
-    tables = Tables(lines)
+    tables = AuditTables(lines)
     parts = []
     for size in tables.sizes:
         parts += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
@@ -173,15 +152,12 @@ def figure(lines: Iterable[Line], path: Path) -> list[Path]:
         ImportError: without matplotlib (the extra ``figures``).
     """
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    tables = Tables(lines)
+    tables = AuditTables(lines)
     size = tables.learning_size()
     metrics = [metric for metric in PAIRED if tables.has(size, metric)]
-    drawing = Figure(figsize=(3.0 * len(metrics), 1.2 + 0.28 * len(tables.recipes)))
-    drawing.set_layout_engine("constrained")
+    drawing = Figure((3.0 * len(metrics), 1.2 + 0.28 * len(tables.recipes)), layout="constrained")
     axes = drawing.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     names = tables.recipes[::-1]
     for axis, metric in zip(axes, metrics, strict=True):
@@ -195,10 +171,10 @@ def figure(lines: Iterable[Line], path: Path) -> list[Path]:
         axis.set_yticks(range(len(names)), names)
         axis.grid(axis="x", color="0.9")
         axis.set_axisbelow(True)
-    said = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
-    drawing.supxlabel(f"{said} {size}", fontsize=9)
-    written = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    FigureCanvasAgg(drawing).print_png(str(written[0]))
+    caption = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
+    drawing.supxlabel(f"{caption} {size}", fontsize=9)
+    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    drawing.savefig(paths[0], dpi=100)
     with rc_context({"svg.hashsalt": "ascribe"}):
-        FigureCanvasSVG(drawing).print_svg(str(written[1]), metadata={"Date": None})
-    return written
+        drawing.savefig(paths[1], metadata={"Date": None})
+    return paths

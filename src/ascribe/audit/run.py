@@ -1,38 +1,121 @@
-"""Run the audit: every recipe in every world, on blocks of fresh tasks, and what comes out."""
+"""Run the audit: every recipe in every world, on independent blocks of tasks."""
 
+import math
+import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
-from ascribe.audit.learning import learning_curves
-from ascribe.audit.rollouts import Batch, Conditions, rollouts
-from ascribe.audit.scores import Scores, Tally
+from ascribe.audit.scores import Scores, Tally, learning_curves
+from ascribe.audit.tasks import AuditBatch, Conditions, rollouts
 from ascribe.audit.worlds import WORLDS
+from ascribe.estimators import RECIPES
+from ascribe.estimators.sbc import SBC, Ladder
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 
 Scored = Callable[[StepTable], Any]
-"""A recipe, or any function of a step table whose answer has an ``advantage`` for every row."""
+"""A recipe, or any function of a step table whose result has an ``advantage`` for every row."""
+
+Case = tuple[str, str, int]
+"""World, recipe, group size."""
 
 RESAMPLES = 2000
 """Bootstrap samples behind an interval."""
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What tells libraries for matrix products how many threads to use."""
+"""Environment variables that set the number of threads of matrix products."""
 
 LEARNING_SUCCESS = (0.03, 0.35)
-"""Success at the start of a learning run: low, so that there is something to learn."""
-
+"""Bounds on the success at the start of a learning run: low, so that there is much to learn."""
 
 METRICS = (*(score.name for score in fields(Scores)), "learning_auc")
 """Every metric, in the order of tables."""
+
+# Which recipes are scored.
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    f"{name}_mean": (name, {"normalise": "mean"})
+    for name in ("gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q")
+} | {"sbc_exact": ("sbc", {"states": "exact"}), "sbc_keep": ("sbc", {"on_collapse": "keep"})}
+"""Recipes in another form than their default.
+
+``NAME_mean`` is the mean-centred form of a recipe that divides by a standard deviation by default.
+Dividing gives every task and every state the same spread, whatever its returns were. The true
+advantage has no such scale, so a recipe is scored in both forms, and a claim must hold against the
+better of the two. ``sbc_exact`` groups exact texts, ``sbc_keep`` keeps collapsed clusters.
+"""
+
+ABLATIONS: dict[str, dict[str, float]] = {
+    "bootstrap": {"sweeps": 0},
+    "text": {"text": math.inf},
+    "outcome": {"outcome": math.inf},
+    "own": {"own": math.inf},
+    "shrinkage": {"state": 0.0, "action": 0.0},
+}
+"""``sbc-NAME`` is ``sbc`` without this part."""
+
+QUICK_FORMS = ("grpo", "gigpo", "gigpo_mean", "bipace_q", "bipace_q_mean", "sbc")
+"""What the quick audit scores."""
+
+FULL_FORMS = (
+    *("grpo", "rloo", "gigpo", "gigpo_mean", "hgpo", "bigpo_mean", "bipace_diff_mean"),
+    *("bipace_q", "bipace_q_mean", "sbc_exact", "sbc"),
+)
+"""What the full audit scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblatedSBC(SBC):
+    """``sbc`` without one of its parts."""
+
+    without: str = "own"
+
+    def _validate(self, name: str, hint: Any) -> None:
+        if name != "without":
+            super()._validate(name, hint)
+
+    def _ladder(self) -> Ladder:
+        return replace(super()._ladder(), **ABLATIONS[self.without])  # type: ignore[arg-type]
+
+
+def named(name: str) -> Scored:
+    """The recipe with this name: a recipe's default, one of ``FORMS``, or your ``module:Name``.
+
+    ``module:Name`` is a recipe class, which is called without arguments, or any function that takes
+    a ``StepTable`` and returns a ``Credit``.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            imported = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"cannot import {name}: {error}") from None
+        recipe: Scored = imported() if isinstance(imported, type) else imported
+        if not callable(recipe):
+            raise ValueError(f"{name} cannot be called on a table; name a recipe or a function")
+        return recipe
+    if name.removeprefix("sbc-") in ABLATIONS:
+        return AblatedSBC(without=name.removeprefix("sbc-"))
+    recipe_name, changes = FORMS.get(name, (name, {}))
+    if recipe_name not in RECIPES:
+        names = ", ".join((*RECIPES, *FORMS))
+        raise ValueError(f"no recipe {name!r}; choose one of {names}, or your own as module:Name")
+    return RECIPES[recipe_name](**changes)
+
+
+# What is run, and the result.
 
 
 @dataclass(frozen=True)
@@ -45,15 +128,15 @@ class Settings:
         blocks: independent blocks of tasks; intervals are over blocks.
         batches: batches of rollouts of each block.
         tasks: tasks of each block.
-        updates: length of the learning run; 0 leaves it out.
+        updates: length of the learning run; 0 skips it.
         learning_size: group size of the learning run.
         gamma: discount of the true advantage; 0.95 is that of the step-level recipes.
-        paraphrase: chance of another wording; by default each world's own.
+        paraphrase: probability of a paraphrase; by default each world's own.
         wordings: wordings of an observation; by default each world's own.
         noise: noise of fingerprints.
-        blur: how much fingerprints of all states look alike, from 0 to 1.
+        blur: how similar the fingerprints of all states are, from 0 to 1.
         forms: surface forms of an action.
-        seed: everything random follows from it.
+        seed: seed of all randomness.
     """
 
     worlds: tuple[str, ...] = tuple(WORLDS)
@@ -83,8 +166,8 @@ FULL = Settings(sizes=(4, 8, 16), blocks=12, batches=6, updates=40)
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A figure and its 95 % interval over blocks."""
+class Interval:
+    """A mean and its 95 % interval over blocks."""
 
     value: float
     low: float
@@ -93,16 +176,16 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What an audit found: for every case, the score of every block.
+    """The result of an audit: for every case, the score of every block.
 
     ``scores[world, recipe, size][metric]`` holds one number for each block. Block i of a world and
-    size is the same tasks, and the same rollouts, for every recipe, so differences are paired.
+    size has the same tasks, and the same rollouts, for every recipe, so differences are paired.
     """
 
     settings: Settings
     recipes: dict[str, str]
-    """What each recipe is, in full."""
-    scores: dict[tuple[str, str, int], dict[str, Floats]] = field(default_factory=dict)
+    """The full description of each recipe."""
+    scores: dict[Case, dict[str, Floats]] = field(default_factory=dict)
     seconds: float = 0.0
 
     def blocks(self, world: str, recipe: str, size: int, metric: str) -> Floats:
@@ -112,27 +195,33 @@ class Audit:
             return np.asarray(np.mean(rows, axis=0))
         return self.scores[world, recipe, size][metric]
 
-    def estimate(self, world: str, recipe: str, size: int, metric: str) -> Estimate:
+    def estimate(self, world: str, recipe: str, size: int, metric: str) -> Interval:
         """The mean over blocks and its interval."""
         return interval(self.blocks(world, recipe, size, metric))
 
-    def difference(self, world: str, first: str, second: str, size: int, metric: str) -> Estimate:
+    def difference(self, world: str, first: str, second: str, size: int, metric: str) -> Interval:
         """First recipe minus second, paired over blocks."""
         one = self.blocks(world, first, size, metric)
         return interval(one - self.blocks(world, second, size, metric))
 
     def metrics(self, size: int) -> list[str]:
         """Names of the metrics that every case of this size has."""
-        found = self.scores[self.settings.worlds[0], next(iter(self.recipes)), size]
-        return [name for name in METRICS if name in found]
+        scores = self.scores[self.settings.worlds[0], next(iter(self.recipes)), size]
+        return [name for name in METRICS if name in scores]
 
 
-def interval(values: Floats) -> Estimate:
-    """Mean of the blocks, with the middle 95 % of the means of blocks drawn with replacement."""
+def interval(values: Floats) -> Interval:
+    """Mean of the blocks, with the 95 % bootstrap interval of the mean."""
     random = np.random.default_rng(0)
-    picked = values[random.integers(0, values.size, (RESAMPLES, values.size))].mean(axis=1)
-    low, high = np.quantile(picked, [0.025, 0.975])
-    return Estimate(float(values.mean()), float(low), float(high))
+    means = values[random.integers(0, values.size, (RESAMPLES, values.size))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Interval(float(values.mean()), float(low), float(high))
+
+
+# The run.
+
+JobScores = list[tuple[Case, str, list[float]]]
+"""Scores of a job: case, metric, one number for each block."""
 
 
 def audit(
@@ -148,22 +237,22 @@ def audit(
         recipes: what to score, by name.
         settings: what to run.
         processes: how many processes share the work; with more than one, the recipes must pickle.
-        progress: called with the jobs done and the jobs in all.
+        progress: called with the number of jobs done and the number of all jobs.
     """
     began = time.perf_counter()
-    given = dict(recipes)
-    jobs: list[Callable[[], Found]] = []
+    recipes = dict(recipes)
+    jobs: list[Callable[[], JobScores]] = []
     if settings.updates:  # first, since these are the long ones
-        jobs += [partial(score_learning, given, settings, world) for world in settings.worlds]
+        jobs += [partial(score_learning, recipes, settings, world) for world in settings.worlds]
     jobs += [
-        partial(score_block, given, settings, world, size, block)
+        partial(score_block, recipes, settings, world, size, block)
         for world in settings.worlds
         for size in settings.sizes
         for block in range(settings.blocks)
     ]
-    cases: dict[tuple[str, str, int], dict[str, list[float]]] = {}
-    for done, found in enumerate(_run(jobs, processes), start=1):
-        for case, metric, values in found:
+    cases: dict[Case, dict[str, list[float]]] = {}
+    for done, of_job in enumerate(_run(jobs, processes), start=1):
+        for case, metric, values in of_job:
             cases.setdefault(case, {}).setdefault(metric, []).extend(values)
         if progress is not None:
             progress(done, len(jobs))
@@ -171,21 +260,18 @@ def audit(
         case: {metric: np.array(values) for metric, values in metrics.items()}
         for case, metrics in cases.items()
     }
-    named = {name: repr(recipe) for name, recipe in recipes.items()}
-    return Audit(settings, named, scores, time.perf_counter() - began)
-
-
-Found = list[tuple[tuple[str, str, int], str, list[float]]]
-"""Scores of a job: case, metric, one number for each block."""
+    descriptions = {name: repr(recipe) for name, recipe in recipes.items()}
+    return Audit(settings, descriptions, scores, time.perf_counter() - began)
 
 
 def score_block(
     recipes: Mapping[str, Scored], settings: Settings, world: str, size: int, block: int
-) -> Found:
+) -> JobScores:
     """Every recipe on the same rollouts of one block of tasks."""
     random = np.random.default_rng([settings.seed, block, size, *world.encode()])
-    given = WORLDS[world]
-    tasks = given.tasks(settings.tasks, random, forms=settings.forms, wordings=settings.wordings)
+    tasks = WORLDS[world].tasks(
+        settings.tasks, random, forms=settings.forms, wordings=settings.wordings
+    )
     exact = tasks.solve(settings.gamma)
     tallies = {name: Tally(tasks, exact) for name in recipes}
     for _ in range(settings.batches):
@@ -199,7 +285,7 @@ def score_block(
     ]
 
 
-def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str) -> Found:
+def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str) -> JobScores:
     """The area under every recipe's learning curve, block by block, from the same start."""
     size = settings.learning_size
     seed = [settings.seed, size, *b"learn", *world.encode()]
@@ -210,7 +296,7 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
         wordings=settings.wordings,
         success=LEARNING_SUCCESS,
     )
-    found: Found = []
+    scores: JobScores = []
     for name, recipe in recipes.items():
         curves = learning_curves(
             tasks,
@@ -220,31 +306,26 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
             updates=settings.updates,
             block=settings.tasks,
         )
-        found.append(((world, name, size), "learning_auc", curves.mean(axis=0).tolist()))
-    return found
+        scores.append(((world, name, size), "learning_auc", curves.mean(axis=0).tolist()))
+    return scores
 
 
-def _advantage(recipe: Scored, batch: Batch) -> Floats:
+def _advantage(recipe: Scored, batch: AuditBatch) -> Floats:
     return np.asarray(recipe(batch.table).advantage, dtype=np.float64)
 
 
-def _run(jobs: list[Callable[[], "Found"]], processes: int) -> Iterable["Found"]:
+def _run(jobs: list[Callable[[], JobScores]], processes: int) -> Iterable[JobScores]:
     if processes <= 1:
         yield from (job() for job in jobs)
         return
-    # Processes share the cores already; threads inside matrix products would only get in the way.
+    # The processes use all cores already; threads inside matrix products would slow them down.
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            yield from pool.map(_call, jobs)
+            yield from pool.map(operator.call, jobs)
     finally:
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            del os.environ[name]
+            if value is not None:
                 os.environ[name] = value
-
-
-def _call(job: Callable[[], "Found"]) -> "Found":
-    return job()

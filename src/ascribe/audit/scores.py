@@ -1,32 +1,34 @@
-"""How close a credit comes to the exact advantage, and its gradient to the exact gradient."""
+"""How close an advantage comes to the exact one, and what a policy learns from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.audit.rollouts import Batch
-from ascribe.audit.tasks import Exact, Tasks
+from ascribe.audit.tasks import AuditBatch, Conditions, Exact, Tasks, rollouts
 from ascribe.steps.arrays import Floats
 
-Estimator = Callable[[Batch], Floats]
-"""The total advantage of every row of a batch, as the policy update would use it."""
-
 CLEAR = 0.02
-"""A true advantage of at least this size has a sign worth getting right."""
+"""The sign of a true advantage smaller than this is not scored."""
+
+UPDATE_LENGTH = 2.0
+"""Length of an update on the logits of one task, root mean square over the tasks of a block."""
+
+POINTS = 10
+"""A learning curve measures success after each of so many equal parts of the run."""
 
 
 @dataclass(frozen=True)
 class Scores:
     """Scores of one recipe on one block of tasks.
 
-    The scale of an advantage belongs to the learning rate, so bias, variance and error are those
-    of the advantage times the one factor, over the block, that brings it closest to the truth.
-    They are shares of the mean square of the true advantage.
+    The scale of an advantage belongs to the learning rate, so ``mse``, ``bias`` and ``variance``
+    are computed after scaling all advantages of a block by the one factor that minimises the error.
+    They are fractions of the mean square of the true advantage.
 
     Attributes:
         cosine: of estimated and true advantages over the rows of a batch.
-        mse: mean squared error; 1 is no better than crediting nothing.
+        mse: mean squared error; 1 is no better than an advantage of zero everywhere.
         bias: squared difference between mean estimate and truth, for equal task, step, state and
             action.
         variance: of the estimate for equal task, step, state and action.
@@ -34,9 +36,9 @@ class Scores:
         rank: rank correlation of estimated and true advantages over the rows of a batch.
         gradient_cosine: of a batch's policy gradient and the exact one, on response logits.
         action_gradient_cosine: the same on action logits, where differences between responses with
-            the same action cancel: a lower bound on what noise between them costs.
+            the same action cancel: a lower bound on the cost of noise between them.
         gradient_direction: cosine of the mean of all batches' gradients (action logits) and the
-            exact one: what stays wrong however many rollouts there are.
+            exact one: the error that more rollouts do not remove.
         gradient_variance: variance of a batch's gradient on response logits over the squared
             length of its mean along the exact gradient.
     """
@@ -68,7 +70,7 @@ class Tally:
         self.ranks: list[float] = []
         self.gradients: list[Floats] = []
 
-    def add(self, batch: Batch, estimate: Floats) -> None:
+    def add(self, batch: AuditBatch, estimate: Floats) -> None:
         """Count a batch."""
         truth = batch.advantage
         shape = (self.tasks.horizon, *self.tasks.logits.shape[:3])
@@ -91,22 +93,21 @@ class Tally:
     def scores(self) -> Scores:
         """The scores over all batches so far."""
         scale = self.cross / self.own if self.own else 0.0
-        often = self.rows > 1
-        rows = self.rows[often]
-        mean = scale * self.first[often] / rows
-        spread = scale**2 * self.second[often] / rows - mean * mean
+        repeated = self.rows > 1
+        rows = self.rows[repeated]
+        mean = scale * self.first[repeated] / rows
+        spread = scale**2 * self.second[repeated] / rows - mean * mean
         spread = np.maximum(spread, 0.0) * rows / (rows - 1)
-        away = (mean - self.truth[often]) ** 2 - spread / rows
+        squared_bias = (mean - self.truth[repeated]) ** 2 - spread / rows
         by_response = np.array([gradient.ravel() for gradient in self.gradients])
         by_action = np.array([gradient.sum(axis=-1).ravel() for gradient in self.gradients])
         exact, exact_action = self.exact_gradient.ravel(), self.exact_gradient.sum(axis=-1).ravel()
-        average = by_response.mean(axis=0)
-        along = float(average @ exact) / float(np.linalg.norm(exact))
+        along = float(by_response.mean(axis=0) @ exact) / float(np.linalg.norm(exact))
         noise = float(by_response.var(axis=0, ddof=1).sum()) if len(by_response) > 1 else np.nan
         return Scores(
             cosine=float(np.mean(self.cosines)),
             mse=1.0 - scale * self.cross / self.true,
-            bias=float(rows @ away) / self.true,
+            bias=float(rows @ squared_bias) / self.true,
             variance=float(rows @ spread) / self.true,
             sign=self.right / max(self.clear, 1.0),
             rank=float(np.mean(self.ranks)),
@@ -117,7 +118,7 @@ class Tally:
         )
 
 
-def policy_gradient(tasks: Tasks, batch: Batch, advantage: Floats) -> Floats:
+def policy_gradient(tasks: Tasks, batch: AuditBatch, advantage: Floats) -> Floats:
     r"""``1/G Σ over rows of A ∇ log π`` on the response logits, [n, S, A, M].
 
     For a softmax policy ``∂ log π(y | s) / ∂ logit(z | s) = 1[y = z] - π(z | s)``.
@@ -138,7 +139,44 @@ def cosine(x: Floats, y: Floats) -> float:
 
 
 def _centred_ranks(values: Floats) -> Floats:
-    """Rank of each value, equal values sharing the mean of theirs, minus the mean rank."""
+    """Rank of each value, ties sharing their mean rank, minus the mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     rank = np.cumsum(counts) - (counts + 1) / 2.0
     return np.asarray(rank[inverse] - (values.size - 1) / 2.0)
+
+
+def learning_curves(
+    tasks: Tasks,
+    estimate: Callable[[AuditBatch], Floats],
+    random: np.random.Generator,
+    conditions: Conditions,
+    *,
+    updates: int,
+    block: int,
+) -> Floats:
+    """Exact success before a tabular learning run and after each tenth of it, [11, blocks].
+
+    Blocks learn independently of each other. An update moves the response logits along the policy
+    gradient, by a fixed length for each block: the scale of a recipe does not matter, its direction
+    does.
+
+    Args:
+        tasks: the tasks of all blocks, block by block.
+        estimate: the advantage of every row of a batch.
+        random: source of randomness.
+        conditions: how the tasks are rolled out.
+        updates: number of updates.
+        block: tasks of each block.
+    """
+    points = {round(updates * part / POINTS) for part in range(1, POINTS + 1)}
+    curve = [tasks.success()]
+    for number in range(1, updates + 1):
+        batch = rollouts(tasks, None, random, conditions)
+        gradient = policy_gradient(tasks, batch, estimate(batch))
+        by_block = gradient.reshape(tasks.count // block, -1)
+        length = np.sqrt((by_block**2).sum(axis=1, keepdims=True) / block)
+        move = (UPDATE_LENGTH * by_block / np.maximum(length, 1e-9)).reshape(gradient.shape)
+        tasks = replace(tasks, logits=tasks.logits + move)
+        if number in points:
+            curve.append(tasks.success())
+    return np.asarray(np.array(curve).reshape(len(curve), -1, block).mean(axis=2))

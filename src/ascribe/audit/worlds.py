@@ -1,7 +1,7 @@
-"""Eight small worlds, each with one thing that makes step-level credit hard."""
+"""Eight small worlds, each of which makes step-level credit hard in one way."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from ascribe.audit.tasks import Tasks, unit
 from ascribe.steps.arrays import Floats, Ints
 
 DIMENSIONS = 16
-"""Numbers of a fingerprint."""
+"""Dimensions of a fingerprint."""
 
 ITEMS: dict[str, tuple[str, ...]] = {
     "oak log": (),
@@ -30,7 +30,7 @@ ITEMS: dict[str, tuple[str, ...]] = {
     "painting": ("stick", "wool", "crafting table"),
     "item frame": ("stick", "leather", "crafting table"),
 }
-"""Minecraft items and what each is made with. Held is held: amounts do not count here."""
+"""Minecraft items and what each is made with. Amounts do not count: items are not used up."""
 
 LONG_GOALS = ("cobblestone", "bow", "fishing rod", "painting", "item frame")
 """Goals that take six items."""
@@ -39,18 +39,8 @@ SHORT_GOALS = ("wooden pickaxe", "wooden sword", "wooden axe", "ladder")
 """Goals that take five items."""
 
 
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """One task before its policy gets surface forms and its states get fingerprints of wordings."""
-
-    outcome: Ints
-    chance: Floats
-    reward: Floats
-    logits: Floats
-    start: int
-    observation: Ints
-    centre: Floats
-    verb: Ints
+Arrays = dict[str, Any]
+"""The arrays of one task, by field of ``Tasks``, before wordings and surface forms are added."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +48,20 @@ class World:
     """A family of tasks.
 
     Attributes:
-        name: what it is called on the command line.
-        about: what makes credit hard in it.
-        build: a random task.
-        horizon: most steps of an episode.
+        about: why credit assignment is hard in it.
+        build: draws a random task.
+        horizon: maximum number of steps of an episode.
         texts: the text of each observation.
-        actions: the texts of actions.
-        paraphrase: chance that an observation is worded otherwise than usual.
-        wordings: how many wordings an observation has.
+        actions: the text of each action.
+        paraphrase: probability that an observation is paraphrased.
+        wordings: number of wordings of an observation.
         missed: see ``Tasks``.
         reward_noise: see ``Tasks``.
         pays_once: whether the return is a success between 0 and 1.
     """
 
-    name: str
     about: str
-    build: Callable[[np.random.Generator], Draft]
+    build: Callable[[np.random.Generator], Arrays]
     horizon: int
     texts: Sequence[str]
     actions: Sequence[str]
@@ -92,78 +80,50 @@ class World:
         wordings: int | None = None,
         success: tuple[float, float] = (0.1, 0.9),
     ) -> Tasks:
-        """Random tasks, in which the policy's success lies between the two bounds.
+        """Random tasks in which the policy's success lies between two bounds.
 
         Args:
-            count: how many.
-            random: where randomness comes from.
+            count: number of tasks.
+            random: source of randomness.
             forms: surface forms of each action.
-            wordings: wordings of each observation, if not the world's own number.
-            success: bounds on the exact success; a task that always or never succeeds says nothing.
+            wordings: wordings of each observation; by default the world's own number.
+            success: bounds on the exact success; without failures or without successes, credit
+                has no signal.
         """
-        found: list[Tasks] = []
-        while sum(part.count for part in found) < count:
+        parts: list[Arrays] = []
+        while sum(part["start"].size for part in parts) < count:
             drafts = [self.build(random) for _ in range(count)]
-            part = self._assemble(drafts, random, wordings or self.wordings)
-            rate = part.success()
-            good = (rate > success[0]) & (rate < success[1])
-            if not self.pays_once:
-                good[:] = True
-            found.append(_take(part, np.flatnonzero(good)))
-        tasks = _take(_join(found), np.arange(count))
-        spread = np.repeat(tasks.logits, forms, axis=-1) - np.log(forms)
-        return tasks.with_logits(spread)
+            part = {name: np.stack([draft[name] for draft in drafts]) for name in drafts[0]}
+            shape = (*part["observation"].shape, wordings or self.wordings, DIMENSIONS)
+            part["shift"] = random.normal(size=shape) / DIMENSIONS**0.5
+            part["shift"][:, :, 0] = 0.0
+            part["logits"] = part["logits"][..., None]
+            rate = self._of(part).success()
+            accepted = (rate > success[0]) & (rate < success[1]) | (not self.pays_once)
+            parts.append({name: values[accepted] for name, values in part.items()})
+        arrays = {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
+        arrays["logits"] = np.repeat(arrays["logits"], forms, axis=-1) - np.log(forms)
+        return self._of(arrays)
 
-    def _assemble(self, drafts: list[Draft], random: np.random.Generator, wordings: int) -> Tasks:
-        def stack(name: str) -> Any:
-            return np.stack([getattr(draft, name) for draft in drafts])
-
-        logits = stack("logits")
-        shift = random.normal(size=(*logits.shape[:2], wordings, DIMENSIONS)) / DIMENSIONS**0.5
-        shift[:, :, 0] = 0.0
+    def _of(self, arrays: Arrays) -> Tasks:
         return Tasks(
             horizon=self.horizon,
-            outcome=stack("outcome"),
-            chance=stack("chance"),
-            reward=stack("reward"),
-            start=stack("start"),
-            logits=logits[..., None],
-            observation=stack("observation"),
-            centre=stack("centre"),
-            shift=shift,
-            verb=stack("verb"),
             texts=self.texts,
             actions=self.actions,
             missed=self.missed,
             reward_noise=self.reward_noise,
+            **arrays,
         )
-
-
-PER_TASK = (
-    "outcome", "chance", "reward", "start", "logits", "observation", "centre", "shift", "verb",
-)  # fmt: skip
-"""Arrays of ``Tasks`` whose first axis is the task."""
-
-
-def _take(tasks: Tasks, which: Ints) -> Tasks:
-    taken: dict[str, Any] = {name: getattr(tasks, name)[which] for name in PER_TASK}
-    return replace(tasks, **taken)
-
-
-def _join(parts: list[Tasks]) -> Tasks:
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_TASK
-    }
-    return replace(parts[0], **joined)
 
 
 def _graph(
     random: np.random.Generator, *, states: int, slip: float, pull: float, dense: bool = False
-) -> Draft:
-    """Rooms joined at random: some doors lead nowhere, a walk may slip.
+) -> Arrays:
+    """A random graph of rooms; some doors lead back to the same room, and an action may slip.
 
-    Three doors lead to the goal, which pays 1 and ends the episode; or every door pays something
-    (``dense``) and nothing ends. ``pull`` is how much the policy prefers doors towards the goal.
+    Three doors lead to the goal, which pays 1 and ends the episode. With ``dense`` every door has
+    a reward, and episodes end at the horizon. ``pull`` is how strongly the policy prefers doors
+    towards the goal.
     """
     actions = 4
     here = np.broadcast_to(np.arange(states)[:, None], (states, actions))
@@ -181,20 +141,20 @@ def _graph(
         logits -= pull * (away - away.min(axis=1, keepdims=True)).clip(0, 3)
         reward[..., 0] = leads == states
     elsewhere = random.integers(0, states, (states, actions))
-    return Draft(
-        outcome=np.stack([leads, here, elsewhere], axis=-1),
-        chance=np.broadcast_to([1 - slip, slip / 2, slip / 2], reward.shape),
-        reward=reward,
-        logits=logits,
-        start=0,
-        observation=np.arange(states),
-        centre=unit(random.normal(size=(states, DIMENSIONS))),
-        verb=np.arange(actions),
-    )
+    return {
+        "outcome": np.stack([leads, here, elsewhere], axis=-1),
+        "chance": np.broadcast_to([1 - slip, slip / 2, slip / 2], reward.shape),
+        "reward": reward,
+        "logits": logits,
+        "start": 0,
+        "observation": np.arange(states),
+        "centre": unit(random.normal(size=(states, DIMENSIONS))),
+        "verb": np.arange(actions),
+    }
 
 
 def _steps_to_goal(leads: Ints) -> Floats:
-    """Fewest actions from each state to the goal (the last entry), if no walk slips."""
+    """Fewest actions from each state to the goal (the last entry), if no action slips."""
     states = leads.shape[0]
     away = np.append(np.full(states, 99.0), 0.0)
     for _ in range(states):
@@ -211,8 +171,8 @@ def _closure(goal: str) -> list[str]:
     return [name for name in ITEMS if name in needed]
 
 
-def _craft(random: np.random.Generator, *, goals: Sequence[str], blind: bool = False) -> Draft:
-    """A goal item and what it takes: an item can be made once everything it needs is held.
+def _craft(random: np.random.Generator, *, goals: Sequence[str], blind: bool = False) -> Arrays:
+    """Crafting with prerequisites: an item can be made once everything it needs is held.
 
     The last action drops an item by mistake. Making the goal pays 1 and ends the episode. After an
     action that fails, a ``blind`` agent sees "Nothing happens." instead of what it holds.
@@ -247,23 +207,24 @@ def _craft(random: np.random.Generator, *, goals: Sequence[str], blind: bool = F
     here = np.broadcast_to(np.arange(outcome.shape[0])[:, None], outcome.shape)
     reward = np.zeros((*outcome.shape, 2))
     reward[..., 0] = outcome == end
-    return Draft(
-        outcome=np.stack([outcome, here], axis=-1),
-        chance=np.broadcast_to([0.95, 0.05], reward.shape),
-        reward=reward,
-        logits=logits,
-        start=0,
-        observation=observation + goal * (held.size + blind),
-        centre=centre,
-        verb=np.array([*(kinds.index(name) for name in items), len(kinds)]),
-    )
+    return {
+        "outcome": np.stack([outcome, here], axis=-1),
+        "chance": np.broadcast_to([0.95, 0.05], reward.shape),
+        "reward": reward,
+        "logits": logits,
+        "start": 0,
+        "observation": observation + goal * (held.size + blind),
+        "centre": centre,
+        "verb": np.array([*(kinds.index(name) for name in items), len(kinds)]),
+    }
 
 
-def _stop(random: np.random.Generator) -> Draft:
-    """Work on one of three drafts of an answer, and hand it in when it seems good enough.
+def _stop(random: np.random.Generator) -> Arrays:
+    """Improve one of three drafts and decide when to hand it in.
 
-    Handing in ends the episode and pays 1 with a chance that grows with the draft's quality. Each
-    other turn costs 0.01. Careful work improves the draft by one, hasty work by two or spoils it.
+    Handing in ends the episode and pays 1 with a probability that grows with the draft's quality.
+    Each other turn costs 0.01. Careful work improves the draft by one; hasty work improves it by
+    two, or makes it worse.
     """
     levels, drafts, actions = 6, 3, 4
     states = levels * drafts
@@ -285,22 +246,22 @@ def _stop(random: np.random.Generator) -> Draft:
     reward[:, 0] = 1.0, 0.0
     logits = 0.6 * random.normal(size=(states, actions))
     logits[:, 0] += 0.4 * quality - 1.2
-    return Draft(
-        outcome=outcome,
-        chance=np.stack([first, 1 - first], axis=-1),
-        reward=reward,
-        logits=logits,
-        start=int(random.integers(0, drafts)) * levels,
-        observation=np.arange(states),
-        centre=unit(random.normal(size=(states, DIMENSIONS))),
-        verb=np.arange(actions),
-    )
+    return {
+        "outcome": outcome,
+        "chance": np.stack([first, 1 - first], axis=-1),
+        "reward": reward,
+        "logits": logits,
+        "start": int(random.integers(0, drafts)) * levels,
+        "observation": np.arange(states),
+        "centre": unit(random.normal(size=(states, DIMENSIONS))),
+        "verb": np.arange(actions),
+    }
 
 
-def _keydoor(random: np.random.Generator) -> Draft:
-    """A corridor with a locked door at its end; a key lies buried at one place.
+def _keydoor(random: np.random.Generator) -> Arrays:
+    """A corridor with a locked door at its end and a key buried at one place.
 
-    Whether the agent has the key decides what the door pays, and nothing that is seen shows it.
+    The key determines how often the door pays, but no observation shows whether the agent has it.
     """
     places, actions = 6, 4
     states = 2 * places
@@ -327,16 +288,16 @@ def _keydoor(random: np.random.Generator) -> Draft:
     logits[place == buried, 2] += 0.4
     seen = unit(random.normal(size=(places, DIMENSIONS)))[place]
     trace = 0.12 * (2 * key - 1)[:, None] * unit(random.normal(size=DIMENSIONS))
-    return Draft(
-        outcome=outcome,
-        chance=chance,
-        reward=reward,
-        logits=logits,
-        start=0,
-        observation=place,
-        centre=unit(seen + trace),
-        verb=np.arange(actions),
-    )
+    return {
+        "outcome": outcome,
+        "chance": chance,
+        "reward": reward,
+        "logits": logits,
+        "start": 0,
+        "observation": place,
+        "centre": unit(seen + trace),
+        "verb": np.arange(actions),
+    }
 
 
 def _rooms(count: int) -> list[str]:
@@ -361,87 +322,76 @@ def _inventories(goals: Sequence[str], *, blind: bool = False) -> list[str]:
 MAKING = (*(f"make {name}" for name in ITEMS), "tidy up")
 
 WORLDS: dict[str, World] = {
-    world.name: world
-    for world in (
-        World(
-            name="graph",
-            about="paraphrased states of a random graph",
-            build=lambda random: _graph(random, states=16, slip=0.1, pull=0.6),
-            horizon=14,
-            texts=_rooms(16),
-            actions=DOORS,
-            paraphrase=0.25,
-        ),
-        World(
-            name="craft",
-            about="prerequisites: recipes of Minecraft",
-            build=lambda random: _craft(random, goals=LONG_GOALS),
-            horizon=18,
-            texts=_inventories(LONG_GOALS),
-            actions=MAKING,
-            paraphrase=0.45,
-            wordings=3,
-        ),
-        World(
-            name="alias",
-            about='one observation, "Nothing happens.", for many states',
-            build=lambda random: _craft(random, goals=SHORT_GOALS, blind=True),
-            horizon=18,
-            texts=_inventories(SHORT_GOALS, blind=True),
-            actions=MAKING,
-            paraphrase=0.45,
-            wordings=3,
-        ),
-        World(
-            name="stop",
-            about="the policy decides when the episode ends",
-            build=_stop,
-            horizon=20,
-            texts=[f"Draft {d + 1} has quality {q}." for d in range(3) for q in range(6)],
-            actions=("hand in", "work with care", "work in haste", "take up another draft"),
-            paraphrase=0.3,
-        ),
-        World(
-            name="chance",
-            about="stochastic transitions and a verifier that misses successes",
-            build=lambda random: _graph(random, states=16, slip=0.4, pull=0.8),
-            horizon=14,
-            texts=_rooms(16),
-            actions=DOORS,
-            paraphrase=0.25,
-            missed=0.3,
-        ),
-        World(
-            name="dense",
-            about="a noisy reward at every step",
-            build=lambda random: _graph(random, states=16, slip=0.1, pull=0.0, dense=True),
-            horizon=12,
-            texts=_rooms(16),
-            actions=DOORS,
-            paraphrase=0.3,
-            reward_noise=0.3,
-            pays_once=False,
-        ),
-        World(
-            name="keydoor",
-            about="a hidden variable decides the reward",
-            build=_keydoor,
-            horizon=18,
-            texts=[f"You stand at place {number} of the corridor." for number in range(6)],
-            actions=("go on", "go back", "dig", "wait"),
-            paraphrase=0.45,
-            wordings=3,
-        ),
-        World(
-            name="long",
-            about="horizon 50, with loops",
-            build=lambda random: _graph(random, states=36, slip=0.1, pull=0.15),
-            horizon=50,
-            texts=_rooms(36),
-            actions=DOORS,
-            paraphrase=0.4,
-            wordings=3,
-        ),
-    )
+    "graph": World(
+        about="paraphrased states of a random graph",
+        build=lambda random: _graph(random, states=16, slip=0.1, pull=0.6),
+        horizon=14,
+        texts=_rooms(16),
+        actions=DOORS,
+        paraphrase=0.25,
+    ),
+    "craft": World(
+        about="prerequisites: recipes of Minecraft",
+        build=lambda random: _craft(random, goals=LONG_GOALS),
+        horizon=18,
+        texts=_inventories(LONG_GOALS),
+        actions=MAKING,
+        paraphrase=0.45,
+        wordings=3,
+    ),
+    "alias": World(
+        about='one observation, "Nothing happens.", for many states',
+        build=lambda random: _craft(random, goals=SHORT_GOALS, blind=True),
+        horizon=18,
+        texts=_inventories(SHORT_GOALS, blind=True),
+        actions=MAKING,
+        paraphrase=0.45,
+        wordings=3,
+    ),
+    "stop": World(
+        about="the policy decides when the episode ends",
+        build=_stop,
+        horizon=20,
+        texts=[f"Draft {d + 1} has quality {q}." for d in range(3) for q in range(6)],
+        actions=("hand in", "work with care", "work in haste", "take up another draft"),
+        paraphrase=0.3,
+    ),
+    "chance": World(
+        about="stochastic transitions and a verifier that misses successes",
+        build=lambda random: _graph(random, states=16, slip=0.4, pull=0.8),
+        horizon=14,
+        texts=_rooms(16),
+        actions=DOORS,
+        paraphrase=0.25,
+        missed=0.3,
+    ),
+    "dense": World(
+        about="a noisy reward at every step",
+        build=lambda random: _graph(random, states=16, slip=0.1, pull=0.0, dense=True),
+        horizon=12,
+        texts=_rooms(16),
+        actions=DOORS,
+        paraphrase=0.3,
+        reward_noise=0.3,
+        pays_once=False,
+    ),
+    "keydoor": World(
+        about="a hidden variable determines the reward",
+        build=_keydoor,
+        horizon=18,
+        texts=[f"You stand at place {number} of the corridor." for number in range(6)],
+        actions=("go on", "go back", "dig", "wait"),
+        paraphrase=0.45,
+        wordings=3,
+    ),
+    "long": World(
+        about="horizon 50, with loops",
+        build=lambda random: _graph(random, states=36, slip=0.1, pull=0.15),
+        horizon=50,
+        texts=_rooms(36),
+        actions=DOORS,
+        paraphrase=0.4,
+        wordings=3,
+    ),
 }
 """Every world by name."""

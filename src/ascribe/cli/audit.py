@@ -157,9 +157,9 @@ def _save(path: Path, text: str) -> None:
 
 
 def _print(lines: list[dict[str, Any]]) -> None:
-    from ascribe.audit.report import Tables
+    from ascribe.audit.report import AuditTables
 
-    tables = Tables(lines)
+    tables = AuditTables(lines)
     for size in tables.sizes:
         screen.out.print(_table(f"Means over worlds, group size {size}", *tables.means(size)))
     size, metric = tables.learning_size(), "gradient_cosine"
