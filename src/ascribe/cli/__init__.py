@@ -1,11 +1,11 @@
 """The ``ascribe`` command: parse, call the library, print.
 
-Exit codes: 0 done; 1 the rollouts have a problem that stopped the command, or that ``check`` was
-asked to find; 2 the command was called wrongly (unknown recipe, no such file).
+Exit codes: 0 success; 1 a problem in the rollouts; 2 a wrong call (unknown recipe, missing file).
 """
 
 import io
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -32,25 +32,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(check)
-app.command()(credit)
-app.command()(recipes)
-app.command()(show)
-app.command()(report)
-app.command()(audit)
-app.command()(calibrate)
-app.command()(rollout)
-app.command("eval")(evaluate)
-app.command()(warmup)
-app.command()(train)
-app.command()(watch)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(check, credit, recipes, show, report, audit, calibrate),
+    *(rollout, evaluate, warmup, train, watch),
+)
+for command in COMMANDS:
+    app.command("eval" if command is evaluate else None)(command)
 app.add_typer(env, name="env")
 app.add_typer(pivots, name="pivots")
 
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Step-level credit for reinforcement learning of LLM agents."""
     if version:
@@ -64,5 +58,5 @@ def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # for terminals that lack a character
+            stream.reconfigure(errors="backslashreplace")  # for limited terminals
     app()

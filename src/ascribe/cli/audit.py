@@ -1,4 +1,4 @@
-"""``ascribe audit``: every recipe against advantages that are known exactly."""
+"""``ascribe audit``: score every recipe against exact advantages."""
 
 import json
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ascribe.audit.run import Scored
 
 LEADER = "sbc"
-"""The recipe whose paired differences with the others are shown, unless one of your own is."""
+"""Paired differences are with this recipe, unless ``--recipe`` names another."""
 
 
 def audit(
@@ -44,7 +44,7 @@ def audit(
     ] = None,
     paraphrase: Annotated[
         float | None,
-        typer.Option(help="Chance of another wording of a state.", min=0, max=1),
+        typer.Option(help="Probability that an observation is paraphrased.", min=0, max=1),
     ] = None,
     noise: Annotated[
         float | None, typer.Option(help="Noise of fingerprints.", min=0, show_default=False)
@@ -52,13 +52,13 @@ def audit(
     blur: Annotated[
         float | None,
         typer.Option(
-            help="How much fingerprints of all states look alike.",
+            help="How similar the fingerprints of all states are.",
             min=0,
             max=1,
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0)] = 0,
     processes: Annotated[
         int, typer.Option(help="Processes that share the work; 0 takes one per core.", min=0)
     ] = 0,
@@ -75,18 +75,14 @@ def audit(
     """Score recipes in small worlds whose true advantages and gradients are known exactly.
 
     Shows how close each recipe comes to the exact advantage and the exact policy gradient, and how
-    fast a policy learns from it. The quick audit takes under a minute.
+    fast a policy learns with it. The quick audit takes under a minute.
     """
     from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS
-    from ascribe.audit.report import figure as draw
-    from ascribe.audit.report import json_lines
-    from ascribe.audit.report import page as written
+    from ascribe.audit import report as reports
 
-    settings = FULL if full else QUICK
-    unknown = [name for name in world if name not in WORLDS]
-    if unknown:
+    if unknown := [name for name in world if name not in WORLDS]:
         screen.wrong_call(f"no world {unknown[0]!r}; there are: {', '.join(WORLDS)}")
-    changes = {
+    options = {
         "worlds": tuple(world),
         "sizes": tuple(size),
         "blocks": blocks,
@@ -94,19 +90,22 @@ def audit(
         "noise": noise,
         "blur": blur,
     }
-    kept = {name: value for name, value in changes.items() if value not in (None, ())}
-    settings = replace(settings, seed=seed, **kept)  # type: ignore[arg-type]
-    settings = _learning_where_scored(settings)
+    changes: dict[str, Any] = {k: v for k, v in options.items() if v not in (None, ())}
+    settings = replace(FULL if full else QUICK, seed=seed, **changes)
+    if 8 not in settings.sizes:  # policies learn at a group size that is scored
+        settings = replace(settings, learning_size=settings.sizes[0])
     scored = _recipes((*(FULL_FORMS if full else QUICK_FORMS), *recipe))
-    leader = recipe[-1] if recipe else LEADER
-    found = _with_progress(scored, settings, processes or os.cpu_count() or 1)
+    result = _with_progress(scored, settings, processes or os.cpu_count() or 1)
 
-    lines = list(json_lines(found, leader))
+    lines = list(reports.json_lines(result, recipe[-1] if recipe else LEADER))
     if page is not None:
-        _save(page, written(lines))
+        try:
+            page.write_text(reports.page(lines), encoding="utf-8")
+        except OSError as error:
+            screen.wrong_call(f"cannot write {screen.safe(page)}: {error.strerror or error}")
     if figure is not None:
         try:
-            draw(lines, figure)
+            reports.figure(lines, figure)
         except ImportError:
             screen.wrong_call("a figure needs matplotlib: install ascribe[figures]")
     if as_json:
@@ -114,14 +113,8 @@ def audit(
             print(json.dumps(line))
         return
     _print(lines)
-    took = f"{settings.blocks} blocks of {settings.tasks} tasks, {found.seconds:.0f} s."
+    took = f"{settings.blocks} blocks of {settings.tasks} tasks, {result.seconds:.0f} s."
     screen.out.print(Text(took, style="dim"))
-
-
-def _learning_where_scored(settings: "Settings") -> "Settings":
-    """Learning runs at a group size that is scored."""
-    sizes = settings.sizes
-    return replace(settings, learning_size=8 if 8 in sizes else sizes[0])
 
 
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
@@ -149,13 +142,6 @@ def _with_progress(scored: "dict[str, Scored]", settings: "Settings", processes:
         return run(scored, settings, processes=processes, progress=show)
 
 
-def _save(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        screen.wrong_call(f"cannot write {screen.safe(path)}: {error.strerror or error}")
-
-
 def _print(lines: list[dict[str, Any]]) -> None:
     from ascribe.audit.report import AuditTables
 
@@ -165,7 +151,7 @@ def _print(lines: list[dict[str, Any]]) -> None:
     size, metric = tables.learning_size(), "gradient_cosine"
     title = f"{metric}, group size {size}"
     screen.out.print(_table(title, *_turned(*tables.by_world(size, metric))))
-    title = f"{metric}, paired differences (* leaves out zero), group size {size}"
+    title = f"{metric}, paired differences (* excludes zero), group size {size}"
     screen.out.print(_table(title, *_turned(*tables.differences(size, metric))))
 
 

@@ -15,7 +15,7 @@ from ascribe.calibrate.figure import draw, matplotlib_module
 from ascribe.calibrate.rollouts import POOLINGS, Audit, audit, calibrate_model
 from ascribe.calibrate.setting import Setting, record, write_setting
 from ascribe.cli import screen
-from ascribe.cli.check import FileArgument, JsonFlag
+from ascribe.cli.screen import FileArgument, JsonFlag
 from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models.loading import load_causal_lm, load_smollm2, packages

@@ -7,21 +7,15 @@ import typer
 from rich.text import Text
 
 from ascribe.cli import screen
+from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-FileArgument = Annotated[
-    Path, typer.Argument(help="Rollouts: .parquet, .jsonl or .jsonl.gz.", show_default=False)
-]
-
 
 def check(
     file: FileArgument,
-    group_size: Annotated[
-        int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
-    ] = None,
+    group_size: GroupSizeOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Warnings also end with exit code 1.")
     ] = False,

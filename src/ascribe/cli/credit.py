@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import FileArgument, JsonFlag
+from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
@@ -35,9 +35,7 @@ def credit(
     policy: Annotated[
         str, typer.Option(help="What to do about errors: raise, drop (their groups) or keep.")
     ] = "raise",
-    group_size: Annotated[
-        int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
-    ] = None,
+    group_size: GroupSizeOption = None,
     history: Annotated[
         Path | None,
         typer.Option(

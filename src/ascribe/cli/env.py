@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
+from ascribe.cli.screen import JsonFlag
 from ascribe.envs import Environment, make
 from ascribe.envs.contract import check_environment
 from ascribe.envs.faults import Finding, Report

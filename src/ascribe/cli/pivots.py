@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
 from ascribe.cli.pivots_train import (
     BatchOption,
     ThresholdOption,
@@ -28,6 +27,7 @@ from ascribe.cli.rollout import (
     TemperatureOption,
     TokensOption,
 )
+from ascribe.cli.screen import JsonFlag
 from ascribe.models import ServerError
 from ascribe.pivots import (
     LAMBDA_DIFF,

@@ -6,8 +6,8 @@ import typer
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
 from ascribe.cli.rollout import BackendOption
+from ascribe.cli.screen import JsonFlag
 from ascribe.cli.train import (
     ConfigArgument,
     DryFlag,

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
+from ascribe.cli.screen import JsonFlag
 from ascribe.estimators import RECIPES, Recipe
 
 

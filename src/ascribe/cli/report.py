@@ -7,8 +7,8 @@ import typer
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
 from ascribe.cli.credit import PresetOption, RecipeOption, SetOption, make_recipe
+from ascribe.cli.screen import GroupSizeOption, JsonFlag
 from ascribe.report import Picture, RefusedFileError, picture
 from ascribe.report.verdict import Level
 
@@ -33,9 +33,7 @@ def report(
     against_preset: Annotated[
         str | None, typer.Option(help="Preset of the recipe to compare with.")
     ] = None,
-    group_size: Annotated[
-        int | None, typer.Option(help="How many trajectories each group was meant to have.", min=1)
-    ] = None,
+    group_size: GroupSizeOption = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for every figure as SVG and PNG.")
     ] = None,

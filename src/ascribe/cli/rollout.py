@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
+from ascribe.cli.screen import JsonFlag
 from ascribe.rollout import (
     FailurePolicy,
     Model,

@@ -1,4 +1,4 @@
-"""What all commands share: the console, safe text, progress, and how errors are said."""
+"""Shared by all commands: common options, the console, safe text, progress, and error exits."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -18,6 +18,14 @@ from rich.text import Text
 
 from ascribe.steps.files import Rollouts, read
 from ascribe.steps.problems import Problem, Severity, TableError, printable
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+FileArgument = Annotated[
+    Path, typer.Argument(help="Rollouts: .parquet, .jsonl or .jsonl.gz.", show_default=False)
+]
+GroupSizeOption = Annotated[
+    int | None, typer.Option(help="Expected number of trajectories in each group.", min=1)
+]
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -50,27 +58,27 @@ def _plain(value: Any) -> Any:
 
 
 def wrong_call(message: str) -> NoReturn:
-    """Say what was wrong with the call and what to do, and stop with exit code 2."""
+    """Print what is wrong with the call, and exit with code 2."""
     err.print(Text(f"ascribe: {message}", style="red"))
     raise typer.Exit(2)
 
 
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
-    """What options such as ``--set name=value`` gave; a value is JSON if it can be, else text."""
-    found: dict[str, Any] = {}
+    """The values of options like ``--set name=value``; a value is JSON if it parses, else text."""
+    values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             wrong_call(f"{form}, not {safe(text)!r}")
         try:
-            found[name] = json.loads(value)
+            values[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def refuse(error: TableError, *, as_json: bool, file: Path) -> NoReturn:
-    """Say why the rollouts were refused, and stop with exit code 1."""
+    """Print why the rollouts were refused, and exit with code 1."""
     if as_json:
         worst = max((problem.severity for problem in error.problems), default=Severity.FATAL)
         print_json(
@@ -88,7 +96,7 @@ def refuse(error: TableError, *, as_json: bool, file: Path) -> NoReturn:
 
 
 def problem_table(problems: Any) -> Table:
-    """Problems, worst first, with the first rows of each and what to do."""
+    """A table of problems, worst first, with the first rows of each and what to do."""
     table = Table(show_lines=False, expand=False)
     table.add_column("problem", no_wrap=True)
     for name in ("found", "rows", "what to do"):
@@ -105,7 +113,7 @@ def problem_table(problems: Any) -> Table:
 
 
 def open_rollouts(file: Path, *, as_json: bool) -> Rollouts:
-    """Read a file with a progress bar, or stop with what is wrong with it."""
+    """Read a file with a progress bar, or print what is wrong with it and exit."""
     try:
         with progress(f"reading {safe(file.name, 40)}") as report:
             return read(file, report)
@@ -119,9 +127,8 @@ def open_rollouts(file: Path, *, as_json: bool) -> Rollouts:
 def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
     """A bar on standard error that appears only if the work takes more than a second."""
     started = time.monotonic()
-    said = TextColumn("{task.description}", markup=False)
-    columns = (said, BarColumn(), TaskProgressColumn())
-    # In a file there would be an empty line where a terminal shows the bar.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+    # Without a terminal, rich would print an empty line in place of the bar.
     bar = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
     task: TaskID | None = None
 
@@ -142,9 +149,9 @@ def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """What other packages and their processes print meanwhile goes to standard error.
+    """Send to standard error what other packages and their processes print meanwhile.
 
-    Engines log to standard output, which belongs to what a command has to say.
+    Engines log to standard output, which is reserved for the result of the command.
     """
     sys.stdout.flush()
     kept = os.dup(1)

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import FileArgument, JsonFlag
 from ascribe.cli.credit import PresetOption, SetOption, make_recipe
+from ascribe.cli.screen import FileArgument, JsonFlag
 from ascribe.estimators.assign import assign, credit_columns
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
+from ascribe.cli.screen import JsonFlag
 from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import Loaded, load_config
 from ascribe.engines.train import ENGINES, MODEL, EngineError, is_first_process, verify

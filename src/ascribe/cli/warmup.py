@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.check import JsonFlag
 from ascribe.cli.rollout import (
     ContextOption,
     EnvOption,
@@ -24,6 +23,7 @@ from ascribe.cli.rollout import (
     TurnsOption,
     WorkersOption,
 )
+from ascribe.cli.screen import JsonFlag
 from ascribe.engines.lessons import Demonstration, Teacher
 from ascribe.engines.supervised import Schedule
 from ascribe.engines.warmup import Report, Trial, Warmup, warm_up
