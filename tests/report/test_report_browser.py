@@ -186,7 +186,7 @@ def test_the_own_return_is_told_by_task(chromium: Any, tmp_path: Path) -> None:
 def test_a_return_without_peers_is_told_as_it_is(chromium: Any, tmp_path: Path) -> None:
     by = recipe("gigpo", preset="trinity")
     said = sentences(chromium, tmp_path, sound(groups=4, size=1), by)
-    assert "episode: alone in its task, so its return counts as it is: +1." in said
+    assert "episode: alone in its task: its return counts as it is; so +1." in said
     assert "divided" not in said
 
 

@@ -8,11 +8,8 @@ import pytest
 
 from ascribe import Reason, Recipe, StepTable, assign, recipe
 from ascribe.report import Picture, picture
-from ascribe.report.arithmetic import Form, comparisons
 from ascribe.report.crediting import credit_batches
-from ascribe.steps.check import arrange
 from tests.conftest import write_jsonl
-from tests.report.test_report_arithmetic import told
 from tests.report.toys import Row, batch
 
 AGENTS = ("thinker", "solver")
@@ -94,10 +91,10 @@ def test_history_goes_from_batch_to_batch() -> None:
 def test_an_agent_is_compared_by_what_it_added() -> None:
     rows = team(0)
     found = credit_batches([batch(rows)], recipe("ccpo"))
-    compared = comparisons(found)["team"]
+    compared = found.credit.terms["team"]
     earned = {row["trajectory"]: row["reward"] for row in rows if row["step"] == 1}
     for row, own, peers, mean in zip(
-        rows, compared.own, compared.peers, compared.mean, strict=True
+        rows, compared.own, compared.peers, compared.baseline, strict=True
     ):
         added = [
             earned[other["trajectory"]] - other["without"]
@@ -115,7 +112,8 @@ def test_an_agent_is_compared_by_what_it_added() -> None:
 
 def test_a_report_on_a_team(tmp_path: Path) -> None:
     found = made(tmp_path, [team(0), team(1)], recipe("ccpo"))
-    assert found.browser["beyond"] == "the recipe bounds and scales what an agent added"
+    sentence = found.browser["sentences"]["team"][0]
+    assert sentence["beyond"] == "the recipe bounds and scales what an agent added"
     assert "33 % were taken to measure others" in found.verdict.headline
     for group, each, at in cells(found):
         assert found.browser["texts"][each["agent"][at]] in AGENTS
@@ -141,24 +139,22 @@ def test_corrections_are_no_tries_at_the_task(tmp_path: Path) -> None:
 
 def test_a_report_on_corrections(tmp_path: Path) -> None:
     found = made(tmp_path, [corrected()], recipe("ibpo"))
-    assert found.browser["beyond"].startswith("a wrong answer counts for more")
+    sentences = [each["text"] for each in found.browser["sentences"]["episode"]]
     for group, each, at in cells(found):
         named = each["corrects"][at]
         assert (named >= 0) == ("corrects" in group["name"])
         if named >= 0:
             answer, _, run = found.browser["texts"][named].rpartition("/")
             assert group["name"] == f"{answer}/corrects/{run}"
-        told_in_full = group["terms"]["episode"]["form"][at] == Form.MEAN
-        assert told_in_full == (named >= 0)
+        sentence = sentences[group["terms"]["episode"]["way"][at]]
+        assert ("a wrong answer counts for more" in sentence) == (named < 0)
 
 
-def test_values_of_corrections_follow_from_what_is_told() -> None:
+def test_corrections_are_compared_with_corrections() -> None:
     found = credit_batches([batch(corrected())], recipe("ibpo"))
-    compared = comparisons(found)["episode"]
-    told(found, "episode", compared)
-    steps = arrange(found.table)
+    compared = found.credit.terms["episode"]
     assert found.table.corrects is not None
-    correction = found.table.corrects.codes[steps.rows] >= 0
+    correction = found.table.corrects.codes >= 0
     assert set(compared.peers[correction]) == {3}
     assert set(compared.peers[~correction]) == {4}
 

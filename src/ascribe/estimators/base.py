@@ -2,16 +2,19 @@
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ascribe.estimators.credit import Credit, Reason, Term
-from ascribe.estimators.relative import Norm, Std, relative
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
+from ascribe.estimators.relative import Norm, Std, explained, relative
+from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import Arranged, arrange
-from ascribe.steps.returns import PenaltyTiming, episode_return, penalties
+from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, reward_to_go
 from ascribe.steps.table import StepTable
 
 Truncation = Literal["end", "exclude"]
@@ -20,6 +23,10 @@ Truncation = Literal["end", "exclude"]
 ``end``: its last step is its end and nothing follows, as in the papers. ``exclude``: it enters no
 statistic and gets no credit, since what would have followed is unknown.
 """
+
+
+EPISODE = Sentence("{peers} trajectories returned {baseline} in the mean; this one returned {own}")
+EPISODE_OTHERS = Sentence("this one returned {own}; the {peers} other trajectories {baseline}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +121,17 @@ class Recipe:
         if not low <= value <= high:
             raise ValueError(f"{said}, but must lie between {low} and {high}")
 
+    def step_returns(self, table: StepTable) -> Floats:
+        """Discounted return from each row on, as the recipe compares it, in canonical order."""
+        steps, gamma = arrange(table), float(getattr(self, "gamma", 1.0))
+        to_go = reward_to_go(self._rewards(steps), steps.trajectory, gamma)
+        return to_go - self._late_penalties(steps)
+
+    def action_keys(self, table: StepTable) -> ActionKeys:
+        """The action of each row in canonical order, told apart as the recipe does, else by tag."""
+        key = KEY_FUNCTIONS[getattr(self, "action_key", "tag")]
+        return action_keys(table.action.take(arrange(table).rows), key)
+
     # Parts that recipes are made of. All arrays are in canonical order.
 
     def _rewards(self, steps: Arranged) -> Floats:
@@ -151,13 +169,41 @@ class Recipe:
             Reason.GROUP_OF_ONE,
         )
 
-    def _broadcast(self, table: StepTable, values: Floats, reason: Codes8) -> Term:
+    def _explain_episode(
+        self, table: StepTable, sentence: Sentence = EPISODE, *, leave_one_out: bool = False
+    ) -> Explanation:
+        """The return of each row's trajectory beside its task group."""
+        steps = arrange(table)
+        return explained(
+            self._episode_returns(steps),
+            self._trajectory_groups(steps),
+            steps.group_count,
+            sentence,
+            leave_one_out=leave_one_out,
+            members=steps.trajectory,
+        )
+
+    def _broadcast(
+        self,
+        table: StepTable,
+        values: Floats,
+        reason: Codes8,
+        explain: Callable[[], Explanation] | None = None,
+    ) -> Term:
         """A term that gives every step the value and the reason of its trajectory."""
         steps = arrange(table)
-        return self._term(table, values[steps.trajectory], reason[steps.trajectory], steps.group)
+        of = steps.trajectory
+        return self._term(table, values[of], reason[of], steps.group, explain=explain)
 
     def _term(
-        self, table: StepTable, values: Floats, reason: Codes8, labels: Ints, weight: float = 1.0
+        self,
+        table: StepTable,
+        values: Floats,
+        reason: Codes8,
+        labels: Ints,
+        *,
+        weight: float = 1.0,
+        explain: Callable[[], Explanation] | None = None,
     ) -> Term:
         """A term in the table's row order; rows that were left out say so."""
         steps = arrange(table)
@@ -171,7 +217,13 @@ class Recipe:
             reason=steps.back(reason, len(table), Reason.PADDING),
             labels=steps.back(labels, len(table), -1),
             weight=weight,
+            explain=None if explain is None else partial(_in_table_order, table, explain),
         )
+
+
+def _in_table_order(table: StepTable, explain: Callable[[], Explanation]) -> Explanation:
+    steps = arrange(table)
+    return explain().mapped(lambda values: steps.back(values, len(table), 0))
 
 
 @dataclass(frozen=True, kw_only=True)

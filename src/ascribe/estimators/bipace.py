@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.peers import Form, StepNormalise, pace, row_mix
+from ascribe.estimators.credit import Explanation
+from ascribe.estimators.peers import Form, StepNormalise, pace, pace_explained, row_mix
 from ascribe.estimators.two_level import TwoLevel
 from ascribe.fingerprints import FloatMatrix, normalised, present
 from ascribe.fingerprints.identity import identity
 from ascribe.fingerprints.ngram import ngram
 from ascribe.groups import Groups
-from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.exact import exact
 from ascribe.groups.radius import Target, search
@@ -57,9 +57,10 @@ class BiGPO(TwoLevel):
     radius_rule: Literal["fixed", "search"] = "fixed"
     on_collapse: Literal["exact", "keep"] = "exact"
 
-    def _state_groups(
+    def state_groups(
         self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
+        """State group of each row in canonical order, and metrics about how they were made."""
         steps = arrange(table)
         vectors = self._fingerprints(table, inputs.get("fingerprints"))
         taking_part = present(vectors) & ~self._out(steps)
@@ -133,13 +134,18 @@ class _BiPACE(BiGPO):
     def _step_values(
         self, table: StepTable, returns: Floats, groups: Groups, numbers: dict[str, float]
     ) -> tuple[Floats, Codes8]:
-        keys = action_keys(table.action.take(arrange(table).rows), KEY_FUNCTIONS[self.action_key])
+        keys = self.action_keys(table)
         norm = self._norm("std") if self.step_normalise == "std" else None
         given = (groups.labels, groups.count, keys.labels, keys.count)
         found = pace(returns, *given, form=self.form, norm=norm)
         numbers |= {"parse_rate": keys.parse_rate}
         numbers |= asdict(row_mix(found.branch, *given))
         return found.values, found.reason
+
+    def _explain_step(self, table: StepTable, returns: Floats, groups: Groups) -> Explanation:
+        keys = self.action_keys(table)
+        given = (groups.labels, groups.count, keys.labels, keys.count)
+        return pace_explained(returns, *given, form=self.form)
 
 
 @dataclass(frozen=True, kw_only=True)

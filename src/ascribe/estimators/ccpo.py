@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ascribe.estimators.base import Recipe
-from ascribe.estimators.credit import Credit, Reason
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.relative import explained
 from ascribe.estimators.team import TeamCredit
 from ascribe.estimators.team.counterfactual import counterfactual
 from ascribe.estimators.team.shaping import Shaping
@@ -17,6 +19,12 @@ from ascribe.estimators.team.voting import allocated
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.table import StepTable
+
+ADDED = Sentence(
+    "this agent added {own:+} to what the team earned; in the {peers} trajectories of the task it "
+    "added {baseline:+} in the mean",
+    "the recipe bounds and scales what an agent added",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +110,11 @@ class CCPO(Recipe):
         reason = found.reason[steps.trajectory, agent]
         reason = np.where(measured, np.int8(Reason.COUNTERFACTUAL), reason)
         labels = np.where(measured, -1, steps.group * len(names) + agent)
+        member = np.where(measured, contribution.size, steps.trajectory * len(names) + agent)
+        explain = partial(_explained, contribution, prompt, count, member)
         numbers = {f"contribution/{one}": value for one, value in _means(contribution, names)}
         return Credit.of(
-            {"team": self._term(table, values, reason, labels)},
+            {"team": self._term(table, values, reason, labels, explain=explain)},
             repr(self),
             numbers | found.numbers,
             history,
@@ -184,3 +194,12 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
 
 def _means(contribution: Floats, names: list[str]) -> list[tuple[str, float]]:
     return list(zip(names, contribution.mean(axis=0).tolist(), strict=True))
+
+
+def _explained(contribution: Floats, prompt: Ints, count: int, member: Ints) -> Explanation:
+    """What each agent added, beside what it added in the other trajectories of its task."""
+    agents = contribution.shape[1]
+    labels = np.where(prompt[:, None] < 0, -1, prompt[:, None] * agents + np.arange(agents))
+    # Rows that were only measured belong to one member more, that takes no part.
+    values, labels = np.append(contribution, 0.0), np.append(labels, -1)
+    return explained(values, labels, count * agents, ADDED, members=member)

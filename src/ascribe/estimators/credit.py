@@ -1,12 +1,15 @@
 """What a decision earned: advantages, their terms, and the reason where there is no signal."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 
 
@@ -44,18 +47,96 @@ class Reason(IntEnum):
         return self.name.lower()
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """How a comparison reads.
+
+    Attributes:
+        text: a format string over ``own``, ``baseline``, ``peers`` and ``alike``; ``{own:+}``
+            always has a sign.
+        beyond: what the recipe does besides; empty if ``value = (own - baseline) / spread``, with
+            one positive spread for each group.
+    """
+
+    text: str
+    beyond: str = ""
+
+
+UNEXPLAINED = Sentence("its group has {peers} rows", "the recipe gives no further explanation")
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What each row of a term was compared with.
+
+    Attributes:
+        own: the row's own value: the return of its trajectory, its discounted return, the mean
+            return of its same-action peers, what its agent contributed.
+        baseline: what ``own`` was compared with.
+        peers: how many rows, or trajectories, made the baseline.
+        sentences: the ways in which the term compares.
+        way: which of the ``sentences`` is each row's.
+        alike: how many rows ``own`` is the mean of, if it is one.
+    """
+
+    own: Floats
+    baseline: Floats
+    peers: Ints
+    sentences: tuple[Sentence, ...] = (UNEXPLAINED,)
+    way: Codes8 | None = None
+    alike: Ints | None = None
+
+    @property
+    def plain(self) -> Bools:
+        """Rows whose value is ``(own - baseline) / spread``."""
+        whole = np.array([not sentence.beyond for sentence in self.sentences])
+        return whole[np.zeros(self.own.size, np.int8) if self.way is None else self.way]
+
+    def mapped(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Explanation":
+        """The explanation with every array changed in the same way, as for other rows."""
+        way = None if self.way is None else change(self.way)
+        alike = None if self.alike is None else change(self.alike)
+        own, baseline, peers = change(self.own), change(self.baseline), change(self.peers)
+        return Explanation(own, baseline, peers, self.sentences, way, alike)
+
+
 @dataclass(frozen=True, eq=False)
 class Term:
     """One part of an advantage: its values, the groups it compared in, and its reasons.
 
     ``values`` is 0 wherever ``reason`` is not ``CREDITED``. ``labels`` names the group that each
     row was compared in, -1 for none. ``weight`` is the factor with which it enters the sum.
+    ``explain`` computes the ``explanation``, in the order of ``values``, when somebody asks for it.
     """
 
     values: Floats
     reason: Codes8
     labels: Ints
     weight: float = 1.0
+    explain: Callable[[], Explanation] | None = None
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """What each row was compared with."""
+        if self.explain is not None:
+            return self.explain()
+        size = segments.size(self.labels, int(self.labels.max(initial=-1)) + 1)
+        return Explanation(self.values, np.zeros(self.values.size), np.append(size, 0)[self.labels])
+
+    @property
+    def own(self) -> Floats:
+        """Each row's own value."""
+        return self.explanation.own
+
+    @property
+    def baseline(self) -> Floats:
+        """What each row's own value was compared with."""
+        return self.explanation.baseline
+
+    @property
+    def peers(self) -> Ints:
+        """How many rows, or trajectories, made each row's baseline."""
+        return self.explanation.peers
 
     @property
     def credited(self) -> Bools:
@@ -107,31 +188,47 @@ class Credit:
     def rows(self, rows: Ints | Bools) -> "Credit":
         """The credit of these rows, by number or by mask."""
         terms = {
-            name: Term(term.values[rows], term.reason[rows], term.labels[rows], term.weight)
+            name: Term(
+                term.values[rows],
+                term.reason[rows],
+                term.labels[rows],
+                term.weight,
+                partial(_picked, term, rows),
+            )
             for name, term in self.terms.items()
         }
         return replace(self, advantage=self.advantage[rows], reason=self.reason[rows], terms=terms)
 
     def spread(self, keep: Bools) -> "Credit":
         """The credit of a larger table whose rows ``keep`` these are; the others were dropped."""
-
-        def wide(values: npt.NDArray[Any], fill: float) -> npt.NDArray[Any]:
-            out = np.full(keep.size, fill, dtype=values.dtype)
-            out[keep] = values
-            return out
-
+        wide = partial(_widened, keep=keep)
         terms = {
             name: Term(
-                wide(term.values, 0.0),
-                wide(term.reason, Reason.DROPPED),
-                wide(term.labels, -1),
+                wide(term.values),
+                wide(term.reason, fill=Reason.DROPPED),
+                wide(term.labels, fill=-1),
                 term.weight,
+                partial(_spread, term, keep),
             )
             for name, term in self.terms.items()
         }
         return replace(
             self,
-            advantage=wide(self.advantage, 0.0),
-            reason=wide(self.reason, Reason.DROPPED),
+            advantage=wide(self.advantage),
+            reason=wide(self.reason, fill=Reason.DROPPED),
             terms=terms,
         )
+
+
+def _widened(values: npt.NDArray[Any], keep: Bools, fill: float = 0.0) -> npt.NDArray[Any]:
+    out = np.full(keep.size, fill, dtype=values.dtype)
+    out[keep] = values
+    return out
+
+
+def _picked(term: Term, rows: Ints | Bools) -> Explanation:
+    return term.explanation.mapped(lambda values: values[rows])
+
+
+def _spread(term: Term, keep: Bools) -> Explanation:
+    return term.explanation.mapped(lambda values: _widened(values, keep))

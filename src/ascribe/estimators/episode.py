@@ -1,20 +1,25 @@
 """Recipes that credit a trajectory as a whole: every step gets the same advantage."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.base import Recipe, Standardising
-from ascribe.estimators.credit import Credit, Reason
-from ascribe.estimators.relative import Norm, relative
+from ascribe.estimators.base import EPISODE, EPISODE_OTHERS, Recipe, Standardising
+from ascribe.estimators.credit import Credit, Reason, Sentence
+from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
 
 def _group_relative(recipe: Recipe, table: StepTable, norm: Norm) -> Credit:
     """Returns of trajectories, each counted once, against their task group."""
-    term = recipe._broadcast(table, *recipe._against_group(arrange(table), norm))
+    alone = norm.by == "leave_one_out"
+    explain = partial(
+        recipe._explain_episode, table, EPISODE_OTHERS if alone else EPISODE, leave_one_out=alone
+    )
+    term = recipe._broadcast(table, *recipe._against_group(arrange(table), norm), explain)
     return Credit.of({"episode": term}, repr(recipe))
 
 
@@ -64,6 +69,11 @@ class DrGRPO(Recipe):
         return _group_relative(self, table, Norm("mean"))
 
 
+ABOVE_GROUP = Sentence(
+    "it returned {own:+} above its task's mean; the {peers} trajectories of the batch {baseline:+}"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePP(Standardising):
     """REINFORCE++: returns standardised over the whole batch instead of the task group.
@@ -85,6 +95,7 @@ class ReinforcePP(Standardising):
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = arrange(table)
         returns, group = self._episode_returns(steps), self._trajectory_groups(steps)
+        sentence = EPISODE
         silent = np.zeros(group.size, dtype=np.bool_)
         why = np.zeros(group.size, dtype=np.int8)
         if self.baseline == "group":
@@ -92,9 +103,11 @@ class ReinforcePP(Standardising):
                 returns, group, steps.group_count, Norm("mean"), Reason.GROUP_OF_ONE
             )
             silent = why != Reason.CREDITED
+            sentence = ABOVE_GROUP
             # A trajectory without peers has no baseline, and says nothing about the spread.
             group = np.where(why == Reason.GROUP_OF_ONE, -1, group)
         batch = np.where(group < 0, -1, 0)
         values, reason = relative(returns, batch, 1, self._norm("std"), Reason.GROUP_OF_ONE)
         values, reason = np.where(silent, 0.0, values), np.where(silent, why, reason)
-        return Credit.of({"episode": self._broadcast(table, values, reason)}, repr(self))
+        explain = partial(explained, returns, batch, 1, sentence, members=steps.trajectory)
+        return Credit.of({"episode": self._broadcast(table, values, reason, explain)}, repr(self))

@@ -48,11 +48,12 @@ class GiGPO(TwoLevel):
     similarity: float = 0.9
     scope: Literal["group", "batch"] = "group"
 
-    def _state_groups(
+    def state_groups(
         self,
         table: StepTable,
         inputs: dict[str, Any],
     ) -> tuple[Groups, dict[str, float]]:
+        """State group of each row in canonical order, and metrics about how they were made."""
         steps = arrange(table)
         task = np.zeros_like(steps.group) if self.scope == "batch" else steps.group
         if self.grouping == "similar":

@@ -1,19 +1,26 @@
 """HGPO: step credit in nested groups of rows that share a longer and longer history."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ascribe.estimators.base import Standardising
-from ascribe.estimators.credit import Credit, Reason
-from ascribe.estimators.relative import Std, relative
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.relative import Std, explained, relative
 from ascribe.estimators.scale import TermScale, equalised
 from ascribe.groups.history import history
-from ascribe.steps.arrays import Codes8, Floats
+from ascribe.steps.arrays import Codes8, Floats, Ints
 from ascribe.steps.check import arrange
-from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
+
+CONTEXTS = "the recipe averages such comparisons over longer and longer histories"
+SHARED = Sentence(
+    "{peers} peers in this state returned {baseline} in the mean; this step returned {own}",
+    CONTEXTS,
+)
+ALONE = Sentence("no other step is in this state; this one returned {own}", CONTEXTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +63,7 @@ class HGPO(Standardising):
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = arrange(table)
         late, out, norm = self._late_penalties(steps), self._out(steps), self._norm(self.normalise)
-        returns = reward_to_go(self._rewards(steps), steps.trajectory, self.gamma) - late
+        returns = self.step_returns(table)
         states = table.state.values.size
         levels = history(steps.group, steps.trajectory, steps.state, states, self.history_length)
         parts = [
@@ -71,7 +78,8 @@ class HGPO(Standardising):
             weights.insert(0, 1.0)
         values, reason = self._average(parts, weights)
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
-        terms = {"step": self._term(table, values, reason, levels[0].labels)}
+        explain = partial(_explained, returns, np.where(out, -1, levels[0].labels), levels[0].count)
+        terms = {"step": self._term(table, values, reason, levels[0].labels, explain=explain)}
         numbers = {}
         if self.scale == "equal":
             episode = self._broadcast(table, *self._against_group(steps, norm))
@@ -91,3 +99,9 @@ class HGPO(Standardising):
             bottom += np.where(counts, weight, 0.0)
             reason = np.where(peers & (reason != Reason.CREDITED), why, reason)
         return np.divide(top, bottom, out=np.zeros(top.size), where=bottom > 0), reason
+
+
+def _explained(returns: Floats, labels: Ints, count: int) -> Explanation:
+    """Each row's return beside its state, the shortest context."""
+    out = explained(returns, labels, count, SHARED)
+    return replace(out, sentences=(SHARED, ALONE), way=(out.peers < 2).astype(np.int8))

@@ -1,12 +1,13 @@
 """IBPO: wrong answers are worth more if they can be put right, and putting right is learned too."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.base import Recipe
+from ascribe.estimators.base import EPISODE, Recipe
 from ascribe.estimators.correction import (
     Compared,
     Consistency,
@@ -19,7 +20,8 @@ from ascribe.estimators.correction import (
     moments,
     shape,
 )
-from ascribe.estimators.credit import Credit, Reason
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.relative import explained
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
@@ -29,6 +31,12 @@ from ascribe.steps.table import StepTable
 
 ANSWER, NOWHERE = -1, -2
 """What stands for the corrected trajectory where there is none, and where it takes no part."""
+
+
+SHAPED = Sentence(
+    "{peers} trajectories returned {baseline} in the mean, where a wrong answer counts for more "
+    "the more of its corrections are right; this one counts {own}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +107,8 @@ class IBPO(Recipe):
         values, reason = advantages(shaped.reward, labels, count)
         reason[target == NOWHERE] = Reason.NO_TARGET
         of = steps.trajectory
-        term = self._term(table, values[of], reason[of], labels[of])
+        explain = partial(_explained, shaped.reward, labels, count, corrects, of)
+        term = self._term(table, values[of], reason[of], labels[of], explain=explain)
         numbers = {
             "bonus_mean": _mean(shaped.bonus[answer]),
             "overtakes": float(shaped.overtakes.sum()),
@@ -171,3 +180,11 @@ def _outcomes(wrong: Ints, right: Bools, target: Ints) -> Floats:
 
 def _mean(values: Floats) -> float:
     return float(values.mean()) if values.size else 0.0
+
+
+def _explained(
+    reward: Floats, labels: Ints, count: int, corrects: Bools, trajectory: Ints
+) -> Explanation:
+    """The shaped reward of each answer, or the return of each correction, beside its group."""
+    out = explained(reward, labels, count, SHAPED, members=trajectory)
+    return replace(out, sentences=(SHAPED, EPISODE), way=corrects[trajectory].astype(np.int8))

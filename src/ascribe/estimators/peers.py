@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from ascribe.estimators.credit import Reason
-from ascribe.estimators.relative import Norm, relative
+from ascribe.estimators.credit import Explanation, Reason, Sentence
+from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Codes8, Floats, Ints
 
@@ -108,6 +108,45 @@ def pace(
     branch[clusters < 0] = Branch.NONE
     reason[(reason == Reason.CREDITED) & silent] = Reason.SAME_ACTION
     return PeerCredit(np.where(reason == Reason.CREDITED, values, 0.0), reason, branch)
+
+
+OTHERS = Sentence("this step returned {own}; the {peers} other peers in this state {baseline}")
+SAME = Sentence(
+    "{peers} peers in this state; the {alike} that did the same returned {own}; "
+    "all {peers} returned {baseline}"
+)
+DIFFERENT = Sentence(
+    "this step returned {own}; the {peers} peers in this state that did something else "
+    "returned {baseline}"
+)
+
+
+def pace_explained(
+    returns: Floats, clusters: Ints, count: int, keys: Ints, key_count: int, *, form: Form
+) -> Explanation:
+    """The explanation of ``pace``, whose arguments these are."""
+    whole = explained(returns, clusters, count, SAME)
+    others = explained(returns, clusters, count, OTHERS, leave_one_out=True)
+    kind, kinds = segments.pairs(clusters, keys, key_count)
+    alike = np.where(kind >= 0, np.append(segments.size(kind, kinds), 0)[kind], 1)
+    if form == "q":
+        by_peers = alike >= 2
+        own = np.where(by_peers, segments.pick(segments.mean(returns, kind, kinds), kind), returns)
+        baseline, peers, sentence = whole.baseline, whole.peers, SAME
+    else:
+        own, peers, sentence = returns, whole.peers - alike, DIFFERENT
+        by_peers = peers >= 1
+        total = segments.pick(segments.total(returns, kind, kinds), kind)
+        same = np.where(kind >= 0, total, returns)
+        baseline = (whole.peers * whole.baseline - same) / np.maximum(peers, 1)
+    return Explanation(
+        own=own,
+        baseline=np.where(by_peers, baseline, others.baseline),
+        peers=np.where(by_peers, peers, others.peers),
+        sentences=(OTHERS, sentence),
+        way=by_peers.astype(np.int8),
+        alike=alike,
+    )
 
 
 @dataclass(frozen=True)

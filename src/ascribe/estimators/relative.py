@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from ascribe.estimators.credit import Reason
+from ascribe.estimators.credit import Explanation, Reason, Sentence
 from ascribe.steps import segments
 from ascribe.steps.arrays import Codes8, Floats, Ints
 
@@ -77,3 +77,31 @@ def relative(
     reason = reason_of[labels]
     advantage[reason != Reason.CREDITED] = 0.0
     return advantage, reason
+
+
+def explained(
+    values: Floats,
+    labels: Ints,
+    count: int,
+    sentence: Sentence,
+    *,
+    leave_one_out: bool = False,
+    members: Ints | None = None,
+) -> Explanation:
+    """The explanation of ``relative``: each value, its group's mean, and the size of the group.
+
+    Args:
+        values: what is compared, one per member.
+        labels: group of each member; -1 takes no part.
+        count: number of groups.
+        sentence: how the comparison reads.
+        leave_one_out: whether the baseline is the mean of the others.
+        members: the member that each row belongs to, as its trajectory; by default itself.
+    """
+    size = np.append(segments.size(labels, count), 0)[labels]
+    baseline = segments.pick(segments.mean(values, labels, count), labels)
+    if leave_one_out:
+        baseline = (size * baseline - values) / np.maximum(size - 1, 1)
+        size = np.maximum(size - 1, 0)
+    rows = slice(None) if members is None else members
+    return Explanation(values[rows], baseline[rows], size[rows], (sentence,))

@@ -1,17 +1,17 @@
 """SBC: every mean shrunk by its support, and what is left over handed down to the next level."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.bipace import BiGPO
-from ascribe.estimators.credit import Credit, Reason
-from ascribe.estimators.relative import Norm
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.relative import Norm, explained
 from ascribe.estimators.scale import TermScale, equalised
 from ascribe.groups import Groups
-from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
@@ -45,6 +45,17 @@ class Ladder:
 
 
 LADDER = Ladder()
+
+WEIGHED = "the recipe weighs several such comparisons"
+TASK = Sentence(
+    "{peers} steps of this task returned {baseline} in the mean; this one returned {own}", WEIGHED
+)
+STATE = Sentence(
+    "{peers} peers in this state returned {baseline} in the mean; the {alike} that did the same "
+    "returned {own}",
+    WEIGHED,
+)
+ALONE = Sentence("no other step is in this state; this one returned {own}", WEIGHED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +106,8 @@ class SBC(Recipe):
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         steps = arrange(table)
-        groups, numbers = self._state_groups(table, inputs)
-        keys = action_keys(table.action.take(steps.rows), KEY_FUNCTIONS[self.action_key])
+        groups, numbers = self.state_groups(table, inputs)
+        keys = self.action_keys(table)
         numbers["parse_rate"] = keys.parse_rate
         out = self._out(steps)
         rows = Rows(
@@ -120,8 +131,20 @@ class SBC(Recipe):
         silent = reason != Reason.CREDITED
         peers[silent], own[silent] = 0.0, 0.0
         terms = {
-            "own": self._term(table, own, reason, steps.group),
-            "step": self._term(table, peers, reason.copy(), groups.labels),
+            "own": self._term(
+                table,
+                own,
+                reason,
+                steps.group,
+                explain=partial(explained, returns - late, rows.task, rows.task_count, TASK),
+            ),
+            "step": self._term(
+                table,
+                peers,
+                reason.copy(),
+                groups.labels,
+                explain=partial(_explain_peers, rows, returns - late),
+            ),
         }
         if self.scale == "equal":
             episode = self._broadcast(table, *self._against_group(steps, Norm("std")))
@@ -132,9 +155,10 @@ class SBC(Recipe):
         """The κ of every level; the audit changes them to see what each is worth."""
         return LADDER
 
-    def _state_groups(
+    def state_groups(
         self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
+        """State group of each row in canonical order, and metrics about how they were made."""
         steps = arrange(table)
         if self.states == "exact":
             return exact(steps.group, steps.state, table.state.values.size), {}
@@ -144,7 +168,7 @@ class SBC(Recipe):
             radius_rule=self.radius_rule,
             on_collapse=self.on_collapse,
         )
-        return bigpo._state_groups(table, inputs)
+        return bigpo.state_groups(table, inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,3 +267,15 @@ def _reason(steps: Arranged, rows: Rows, returns: Floats) -> Codes8:
     alone = segments.size(counted, steps.group_count) < 2
     reason[np.append(alone, False)[rows.task]] = Reason.GROUP_OF_ONE
     return reason
+
+
+def _explain_peers(rows: Rows, returns: Floats) -> Explanation:
+    """The mean return of those that did the same, beside the mean return in the state."""
+    whole = explained(returns, rows.state, rows.state_count, STATE)
+    act, acts = segments.pairs(rows.state, rows.action, rows.action_count)
+    alike = np.where(act >= 0, np.append(segments.size(act, acts), 0)[act], 1)
+    same = np.where(act >= 0, segments.pick(segments.mean(returns, act, acts), act), returns)
+    alone = whole.peers < 2
+    return replace(
+        whole, own=same, sentences=(STATE, ALONE), way=alone.astype(np.int8), alike=alike
+    )

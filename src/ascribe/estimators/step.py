@@ -4,8 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from ascribe.estimators.credit import Reason
-from ascribe.estimators.relative import Norm, relative
+from ascribe.estimators.credit import Explanation, Reason, Sentence
+from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Codes8, Floats, Ints
 
@@ -59,3 +59,33 @@ def step_relative(
     shared, why = relative(averaged, labels[first], count, norm)
     reason = np.append(why, np.int8(Reason.SINGLETON))[visit]
     return segments.pick(shared, visit), reason
+
+
+STEP = Sentence(
+    "{peers} peers in this state returned {baseline} in the mean; this step returned {own}"
+)
+VISITS = Sentence(
+    "{peers} trajectories came to this state and returned {baseline} in the mean; "
+    "this one returned {own}"
+)
+
+
+def step_explained(
+    returns: Floats,
+    labels: Ints,
+    count: int,
+    *,
+    trajectory: Ints,
+    trajectory_count: int,
+    revisits: Revisits = "each",
+) -> Explanation:
+    """The explanation of ``step_relative``, whose arguments these are."""
+    if revisits == "each":
+        return explained(returns, labels, count, STEP)
+    visit, visits = segments.pairs(labels, trajectory, trajectory_count)
+    first = segments.first_rows(visit, visits)
+    values = returns[first] if revisits == "first" else segments.mean(returns, visit, visits)
+    # Rows without a state are members of nothing: one more, that takes no part.
+    return explained(
+        np.append(values, 0.0), np.append(labels[first], -1), count, VISITS, members=visit
+    )

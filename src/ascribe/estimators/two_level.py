@@ -1,20 +1,26 @@
 """What GiGPO and its descendants share: an episode term and a step term inside state groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from ascribe.estimators.base import Standardising
-from ascribe.estimators.credit import Credit, Reason, Term
-from ascribe.estimators.relative import relative
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
+from ascribe.estimators.relative import explained, relative
 from ascribe.estimators.scale import TermScale, equalised
-from ascribe.estimators.step import Revisits, step_relative
+from ascribe.estimators.step import Revisits, step_explained, step_relative
 from ascribe.groups import Groups
 from ascribe.steps.arrays import Codes8, Floats
 from ascribe.steps.check import arrange
-from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
+
+BY_STEPS = Sentence(
+    "{peers} steps of this task, each by its whole trajectory, returned {baseline} in the mean; "
+    "this one returned {own}"
+)
+RAW = Sentence("alone in its task: its return counts as it is")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +52,7 @@ class TwoLevel(Standardising):
     revisits: Revisits = "each"
 
     def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        groups, numbers = self._state_groups(table, inputs)
+        groups, numbers = self.state_groups(table, inputs)
         terms = {
             "episode": self._episode_term(table),
             "step": self._step_term(table, groups, numbers),
@@ -57,7 +63,7 @@ class TwoLevel(Standardising):
             )
         return Credit.of(terms, repr(self), numbers)
 
-    def _state_groups(
+    def state_groups(
         self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
         """State group of each row in canonical order, and numbers about how they were made."""
@@ -78,18 +84,50 @@ class TwoLevel(Standardising):
             raw = reason == Reason.GROUP_OF_ONE
             values = np.where(raw, scores, values)
             reason = np.where(raw, np.int8(Reason.CREDITED), reason)
-        return self._term(table, values, reason, steps.group)
+        return self._term(
+            table, values, reason, steps.group, explain=partial(self._explain_baseline, table)
+        )
+
+    def _explain_baseline(self, table: StepTable) -> Explanation:
+        """The baseline of the episode term, by trajectories or by steps; none for a raw return."""
+        steps = arrange(table)
+        scores = self._episode_returns(steps)[steps.trajectory] - self._late_penalties(steps)
+        out = self._explain_episode(table)
+        if self.baseline_unit == "step":
+            group = np.where(self._out(steps), -1, steps.group)
+            out = explained(scores, group, steps.group_count, BY_STEPS)
+        if self.group_of_one == "no_credit":
+            return out
+        raw = out.peers == 1
+        return replace(
+            out,
+            own=np.where(raw, scores, out.own),
+            baseline=np.where(raw, 0.0, out.baseline),
+            sentences=(*out.sentences, RAW),
+            way=raw.astype(np.int8),
+        )
 
     def _step_term(self, table: StepTable, groups: Groups, numbers: dict[str, float]) -> Term:
         steps = arrange(table)
-        returns = reward_to_go(self._rewards(steps), steps.trajectory, self.gamma)
-        returns = returns - self._late_penalties(steps)
+        returns = self.step_returns(table)
         members = Groups(
             np.where(self._out(steps), -1, groups.labels), groups.count, groups.made_by
         )
         values, reason = self._step_values(table, returns, members, numbers)
         reason[groups.labels < 0] = Reason.MISSING_STATE
-        return self._term(table, values, reason, groups.labels, self.weight)
+        explain = partial(self._explain_step, table, returns, members)
+        return self._term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
+
+    def _explain_step(self, table: StepTable, returns: Floats, groups: Groups) -> Explanation:
+        steps = arrange(table)
+        return step_explained(
+            returns,
+            groups.labels,
+            groups.count,
+            trajectory=steps.trajectory,
+            trajectory_count=steps.trajectory_count,
+            revisits=self.revisits,
+        )
 
     def _step_values(
         self,

@@ -1,18 +1,17 @@
 """What the trajectory browser shows: groups, their trajectories and steps, and the arithmetic."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.estimators.credit import Reason
-from ascribe.report.arithmetic import Comparison, beyond, comparisons
+from ascribe.estimators.credit import Reason, Term
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, said
 from ascribe.report.sample import whole_groups
-from ascribe.report.states import returns_of
 from ascribe.report.text import embedded, one_line, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
@@ -48,8 +47,8 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
             columns[name] = texts.add(column.take(rows).texts())
     found = said(batches, credited.batch[rows], credited.row[rows])
     columns |= {name: texts.add(values) for name, values in found.items()}
-    numbers, compared = _numbers(credited, places), comparisons(credited)
-    terms = {name: _term(credited, name, each, places) for name, each in compared.items()}
+    numbers = _numbers(credited, places)
+    terms = {name: _term(term, rows) for name, term in credited.credit.terms.items()}
     state = _states(credited, places)
     shown, most = texts.fitted()
     groups = []
@@ -79,8 +78,10 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "of_groups": steps.group_count,
         "weights": {name: term.weight for name, term in credited.credit.terms.items()},
         "reasons": [reason.label for reason in Reason],
-        "among": {name: each.among for name, each in compared.items()},
-        "beyond": beyond(credited.recipe),
+        "sentences": {
+            name: [asdict(sentence) for sentence in term.explanation.sentences]
+            for name, term in credited.credit.terms.items()
+        },
         "scale": _scale(credited),
         "batches": len(credited.names),
         "first": _telling(groups),
@@ -94,27 +95,24 @@ def _numbers(credited: Credited, places: Ints) -> dict[str, list[Any]]:
         "step": steps.step[places].tolist(),
         "reward": _rounded(steps.reward[places]),
         "valid": steps.valid[places].astype(int).tolist(),
-        "return": _rounded(returns_of(credited.recipe, steps)[places]),
+        "return": _rounded(credited.recipe.step_returns(credited.table)[places]),
         "advantage": _rounded(credit.advantage[rows]),
         "reason": credit.reason[rows].tolist(),
     }
 
 
-def _term(
-    credited: Credited, name: str, compared: Comparison, places: Ints
-) -> dict[str, list[Any]]:
-    rows = arrange(credited.table).rows[places]
-    term = credited.credit.terms[name]
+def _term(term: Term, rows: Ints) -> dict[str, list[Any]]:
+    compared = term.explanation.mapped(lambda values: values[rows])
+    none = np.zeros(rows.size, dtype=np.int64)
     return {
         "value": _rounded(term.values[rows]),
         "reason": term.reason[rows].tolist(),
-        "form": compared.form[places].tolist(),
-        "own": _rounded(compared.own[places]),
-        "peers": compared.peers[places].tolist(),
-        "mean": _rounded(compared.mean[places]),
-        "same": compared.same[places].tolist(),
-        "same_mean": _rounded(compared.same_mean[places]),
-        "difference": _rounded(compared.difference()[places]),
+        "way": (none if compared.way is None else compared.way).tolist(),
+        "own": _rounded(compared.own),
+        "baseline": _rounded(compared.baseline),
+        "peers": compared.peers.tolist(),
+        "alike": (none if compared.alike is None else compared.alike).tolist(),
+        "difference": _rounded(compared.own - compared.baseline),
     }
 
 

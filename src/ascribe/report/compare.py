@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ascribe.report.crediting import Credited
-from ascribe.report.states import keys_of
 from ascribe.report.text import one_line, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
@@ -111,7 +110,7 @@ def over_time(credited: Credited) -> Comparison | None:
     if batches < 2:
         return None
     table, steps = credited.table, arrange(credited.table)
-    keys = keys_of(credited.recipe, table)
+    keys = credited.recipe.action_keys(table)
     pair, count = segments.pairs(steps.state, keys.labels, keys.count)
     late = credited.batch[steps.rows] >= batches // 2
     advantage = credited.credit.advantage[steps.rows]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
-from ascribe.estimators.credit import Credit, Term
+from ascribe.estimators.credit import Credit, Explanation, Term
 from ascribe.report.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import CheckReport
@@ -187,6 +188,7 @@ def _joined_credits(parts: Sequence[Credit]) -> Credit:
             np.concatenate([part.terms[name].reason for part in parts]),
             np.concatenate(labels),
             first.weight,
+            partial(_joined_explanations, [part.terms[name] for part in parts]),
         )
     sizes = np.array([len(part) for part in parts], dtype=np.float64)
     numbers = {
@@ -200,6 +202,27 @@ def _joined_credits(parts: Sequence[Credit]) -> Credit:
         terms,
         parts[0].recipe,
         numbers,
+    )
+
+
+def _joined_explanations(terms: Sequence[Term]) -> Explanation:
+    """The explanations of a term in several batches; each brings its sentences."""
+    parts = [term.explanation for term in terms]
+    starts = np.cumsum([0, *(len(part.sentences) for part in parts)])
+    none = [np.zeros(part.own.size, dtype=np.int64) for part in parts]
+    ways = [zero if part.way is None else part.way for part, zero in zip(parts, none, strict=True)]
+    return Explanation(
+        own=np.concatenate([part.own for part in parts]),
+        baseline=np.concatenate([part.baseline for part in parts]),
+        peers=np.concatenate([part.peers for part in parts]),
+        sentences=tuple(sentence for part in parts for sentence in part.sentences),
+        way=np.concatenate([way + start for way, start in zip(ways, starts, strict=False)]),
+        alike=np.concatenate(
+            [
+                zero if part.alike is None else part.alike
+                for part, zero in zip(parts, none, strict=True)
+            ]
+        ),
     )
 
 

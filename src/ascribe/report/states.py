@@ -10,13 +10,12 @@ import numpy as np
 from ascribe.estimators import BiGPO, Recipe
 from ascribe.estimators.peers import RowMix, pace, row_mix
 from ascribe.groups import Groups
-from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
+from ascribe.groups.actions import ActionKeys
 from ascribe.groups.exact import exact
 from ascribe.report.sample import whole_groups
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import Arranged, arrange
-from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
 CLUSTERED = "clustered"
@@ -56,19 +55,6 @@ class StateView:
         return [{"states": self.name, **asdict(stage)} for stage in self.stages]
 
 
-def returns_of(recipe: Recipe, steps: Arranged) -> Floats:
-    """The return of each step in canonical order, as the recipe compares it."""
-    gamma = float(getattr(recipe, "gamma", 1.0))
-    to_go = reward_to_go(recipe._rewards(steps), steps.trajectory, gamma)
-    return to_go - recipe._late_penalties(steps)
-
-
-def keys_of(recipe: Recipe, table: StepTable) -> ActionKeys:
-    """The action of each step in canonical order, told apart as the recipe does, else by tag."""
-    key = KEY_FUNCTIONS[getattr(recipe, "action_key", "tag")]
-    return action_keys(table.action.take(arrange(table).rows), key)
-
-
 def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[StateView]:
     """Exact states against clustered ones, on the same steps.
 
@@ -86,7 +72,7 @@ def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[S
     # Only states that the sample has get a fingerprint.
     table = replace(table, state=table.state.used(), action=table.action.used())
     same = _exact(table)
-    found = BiGPO.preset("ngram")._state_groups(table, {})[0] if table.state.values.size else same
+    found = BiGPO.preset("ngram").state_groups(table, {})[0] if table.state.values.size else same
     return _views(table, recipe, {"exact": same, f"{CLUSTERED} by n-grams": found})
 
 
@@ -96,7 +82,7 @@ def _exact(table: StepTable) -> Groups:
 
 
 def _views(table: StepTable, recipe: Recipe, ways: Mapping[str, Groups]) -> list[StateView]:
-    keys, returns = keys_of(recipe, table), returns_of(recipe, arrange(table))
+    keys, returns = recipe.action_keys(table), recipe.step_returns(table)
     return [_view(name, arrange(table), groups, keys, returns) for name, groups in ways.items()]
 
 

@@ -2,7 +2,6 @@
 
 const NAME = 150, WIDE = 46, HIGH = 30, GAP_X = 14, GAP_Y = 22;
 const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
-const FORM = { BLEND: 0, MEAN: 1, OTHERS: 2, SAME: 3, DIFFERENT: 4, RAW: 5 };
 const WHY = {
   singleton: "no other step is in this state",
   group_of_one: "its task has one trajectory",
@@ -162,52 +161,20 @@ function walk(event) {
   shown.cells.get(target.start + Math.min(next[1], target.length - 1)).focus();
 }
 
-// The arithmetic of one term, from the numbers that the recipe compared.
+// How one term came about: its sentence, filled with what the recipe compared.
 function sentence(name, term, at) {
   const value = term.value[at], reason = trail.reasons[term.reason[at]];
   if (reason !== "credited") return `no credit, because ${WHY[reason] || reason}`;
-  const own = term.own[at], peers = term.peers[at], mean = term.mean[at];
-  const same = term.same[at], sameMean = term.same_mean[at], difference = term.difference[at];
-  const where = trail.among[name];
-  const it = name === "episode" ? "this one" : "this step";
-  let said;
-  switch (term.form[at]) {
-    case FORM.SAME:
-      said = `${whole(peers)} ${where}; the ${whole(same)} that did the same returned ${number(sameMean)}; ` +
-        `all ${whole(peers)} returned ${number(mean)}`;
-      break;
-    case FORM.DIFFERENT:
-      said = `${it} returned ${number(own)}; the ${whole(peers - same)} of ${whole(peers)} ${where} that did ` +
-        `something else returned ${number(own - difference)}`;
-      break;
-    case FORM.OTHERS:
-      said = `${it} returned ${number(own)}; the ${whole(peers - 1)} others of ${whole(peers)} ${where} returned ` +
-        `${number(own - difference)}`;
-      break;
-    case FORM.MEAN:
-      said = `${whole(peers)} ${where} returned ${number(mean)} in the mean; ${it} returned ${number(own)}`;
-      break;
-    case FORM.RAW:
-      return `alone in its task, so its return counts as it is: ${signed(value)}`;
-    default:
-      return blend(name, where, term, at) + `; so ${signed(value)}`;
-  }
-  const spread = value ? difference / value : 1;
+  const { text: words, beyond } = trail.sentences[name][term.way[at]];
+  const said = words.replace(/\{(own|baseline|peers|alike)(:\+)?\}/g, (_, field, sign) => {
+    const figure = term[field][at];
+    if (field === "peers" || field === "alike") return whole(figure);
+    return sign ? signed(figure) : number(figure);
+  });
+  if (beyond) return `${said}; ${beyond}; so ${signed(value)}`;
+  const difference = term.difference[at], spread = value ? difference / value : 1;
   if (Math.abs(spread - 1) < 0.005) return `${said}; so ${signed(value)}`;
   return `${said}; so ${signed(difference)}, and divided by ${number(spread)}: ${signed(value)}`;
-}
-
-function blend(name, where, term, at) {
-  const peers = whole(term.peers[at]), mean = number(term.mean[at]), own = number(term.own[at]);
-  if (!term.peers[at]) return "the recipe compares in several ways at once";
-  if (name === "step" && term.peers[at] === 1) return `${WHY.singleton}; this one returned ${own}; ${trail.beyond}`;
-  if (name === "team") {
-    return `this agent added ${signed(term.own[at])} to what the team earned; in the ${peers} ${where} ` +
-      `it added ${signed(term.mean[at])} in the mean; ${trail.beyond}`;
-  }
-  const same = term.same[at]
-    ? `; the ${whole(term.same[at])} that did the same returned ${number(term.same_mean[at])}` : "";
-  return `${peers} ${where} returned ${mean} in the mean${same}; this one returned ${own}; ${trail.beyond}`;
 }
 
 function total(group, at) {
