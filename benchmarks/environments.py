@@ -38,13 +38,13 @@ import numpy as np
 
 from ascribe.envs import ENVIRONMENTS, Environment, MissingExtraError, make
 from ascribe.rollout.pools import (
-    Begin,
     EnvironmentSpec,
     Failure,
     Pool,
     ProcessPool,
     RayPool,
-    Told,
+    Reset,
+    StepResult,
 )
 
 WORKERS = 2
@@ -158,7 +158,7 @@ def pooled(kind: type[Any], options: Info, slots: int) -> Iterator[Run]:
     spec = EnvironmentSpec("environments:Work", options)
     pool: Pool
     with kind(spec, WORKERS, slots, AMPLE, AMPLE) as pool:
-        all_told(pool.reset({slot: Begin(slot) for slot in range(slots)}))
+        all_told(pool.reset({slot: Reset(slot) for slot in range(slots)}))
 
         def run(rounds: int) -> float:
             for _ in range(rounds):
@@ -169,9 +169,9 @@ def pooled(kind: type[Any], options: Info, slots: int) -> Iterator[Run]:
         yield run
 
 
-def all_told(answers: dict[int, Told | Failure]) -> list[Told]:
+def all_told(answers: dict[int, StepResult | Failure]) -> list[StepResult]:
     """The answers. A failure would look like speed."""
-    told = [answer for answer in answers.values() if isinstance(answer, Told)]
+    told = [answer for answer in answers.values() if isinstance(answer, StepResult)]
     if len(told) < len(answers):
         raise RuntimeError(f"a step failed: {answers}")
     return told

@@ -1,11 +1,19 @@
 """What environments return is checked and reduced where it is returned."""
 
-import pickle
 from typing import Any
 
 import pytest
 
-from ascribe.rollout.pools.plain import LONGEST_DETAIL, Malformed, began, described, short, told
+from ascribe.rollout.pools.worker import (
+    LONGEST_DETAIL,
+    MalformedError,
+    decode,
+    describe,
+    encode,
+    read_reset,
+    read_step,
+    shorten,
+)
 from tests.rollout.toys import INFO, MALFORMED, RETURNS, Unreadable
 
 
@@ -19,8 +27,8 @@ def types(value: Any) -> set[type]:
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_what_is_no_answer_is_refused(kind: str) -> None:
-    with pytest.raises(Malformed):
-        told(RETURNS[kind], 0.0)
+    with pytest.raises(MalformedError):
+        read_step(RETURNS[kind], 0.0)
 
 
 @pytest.mark.parametrize(
@@ -31,30 +39,30 @@ def test_what_is_no_answer_is_refused(kind: str) -> None:
         ("bytes", "the observation is no text but bytes"),
         ("surrogate", "the observation is text that is not Unicode"),
         ("nan", "the reward is no finite number but nan"),
-        ("number", "terminated is no truth value but int"),
+        ("number", "terminated is no boolean but int"),
         ("lacks", "info lacks admissible_actions, task_family, task, state, valid"),
         ("mixed", r"info\['admissible_actions'\] is no text but int"),
     ],
 )
 def test_the_reason_says_what_is_wrong(kind: str, message: str) -> None:
-    with pytest.raises(Malformed, match=f"^{message}$"):
-        told(RETURNS[kind], 0.0)
+    with pytest.raises(MalformedError, match=f"^{message}$"):
+        read_step(RETURNS[kind], 0.0)
 
 
 def test_a_reset_is_two_values() -> None:
-    first = began(("seen", INFO), 0.25)
+    first = read_reset(("seen", INFO), 0.25)
     assert (first.observation, first.reward, first.over) == ("seen", 0.0, False)
     assert (first.info, first.seconds) == (INFO, 0.25)
-    with pytest.raises(Malformed, match="reset returned 5 values, not 2"):
-        began(("seen", 0.0, False, False, INFO), 0.0)
+    with pytest.raises(MalformedError, match="reset returned 5 values, not 2"):
+        read_reset(("seen", 0.0, False, False, INFO), 0.0)
 
 
 def test_only_plain_data_leaves() -> None:
-    answer = told(RETURNS["odd"], 0.0)
+    result = read_step(RETURNS["odd"], 0.0)
     plain = {str, float, int, bool, list, dict, type(None)}
-    assert types([answer.observation, answer.reward, answer.terminated, answer.info]) <= plain
-    assert pickle.loads(pickle.dumps(answer)) == answer
-    info = dict(answer.info)
+    assert types([result.observation, result.reward, result.terminated, result.info]) <= plain
+    assert decode(encode(3, 1, 0, result)) == ((3, 1, 0), result)
+    info = dict(result.info)
     assert info.pop("dropped") == [
         "board: not plain data but ndarray",
         "ring: nested too deeply",
@@ -74,15 +82,15 @@ def test_only_plain_data_leaves() -> None:
 
 def test_admissible_actions_may_be_none() -> None:
     info = dict(INFO, admissible_actions=None, example_actions=("a", "b"), expert_action=None)
-    answer = told(("seen", 1, True, False, info), 0.0)
-    assert answer.info == dict(info, example_actions=["a", "b"])
-    assert (answer.reward, answer.over) == (1.0, True)
+    result = read_step(("seen", 1, True, False, info), 0.0)
+    assert result.info == dict(info, example_actions=["a", "b"])
+    assert (result.reward, result.over) == (1.0, True)
 
 
 def test_details_are_printable_and_short() -> None:
-    assert described(ValueError("\x1b[31mred\n")) == r"ValueError: \x1b[31mred\n"
-    assert described(ValueError()) == "ValueError"
-    assert described(Unreadable()) == "Unreadable: (its message cannot be read)"
-    assert len(described(ValueError("x" * 10**6))) == LONGEST_DETAIL
-    assert len(short("\x00" * 10**6)) == LONGEST_DETAIL
-    assert short("x" * LONGEST_DETAIL) == "x" * LONGEST_DETAIL
+    assert describe(ValueError("\x1b[31mred\n")) == r"ValueError: \x1b[31mred\n"
+    assert describe(ValueError()) == "ValueError"
+    assert describe(Unreadable()) == "Unreadable: (its message cannot be read)"
+    assert len(describe(ValueError("x" * 10**6))) == LONGEST_DETAIL
+    assert len(shorten("\x00" * 10**6)) == LONGEST_DETAIL
+    assert shorten("x" * LONGEST_DETAIL) == "x" * LONGEST_DETAIL

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from ascribe.rollout.pools import (
-    Begin,
     EnvironmentSpec,
     Failure,
     FailureKind,
-    PoolBroken,
+    PoolBrokenError,
     ProcessPool,
+    Reset,
 )
 from tests.rollout.toys import TOY, begin, kinds
 
@@ -90,45 +90,45 @@ def descriptors() -> int:
     ],
 )
 def test_a_crash_is_blamed_on_its_slot(pool: ProcessPool, action: str, detail: str) -> None:
-    answers = pool.step({0: "go", 1: "go", 2: action, 3: "go"})
-    assert kinds(answers) == {0: "lost", 1: "told", 2: "crashed", 3: "told"}
-    assert answers[2] == Failure(FailureKind.CRASHED, detail)
-    assert answers[0].detail == "slot 2 on the same worker crashed"
+    results = pool.step({0: "go", 1: "go", 2: action, 3: "go"})
+    assert kinds(results) == {0: "lost", 1: "ok", 2: "crashed", 3: "ok"}
+    assert results[2] == Failure(FailureKind.CRASHED, detail)
+    assert results[0].detail == "slot 2 on the same worker crashed"
 
 
 def test_after_a_crash_every_slot_of_the_worker_has_lost_its_episode(pool: ProcessPool) -> None:
     assert kinds(pool.step({0: "crash"})) == {0: "crashed"}
-    answers = pool.step(dict.fromkeys(range(4), "go"))
-    assert kinds(answers) == {0: "lost", 1: "told", 2: "lost", 3: "told"}
-    assert kinds(pool.reset({0: Begin(0)})) == {0: "told"}
-    assert kinds(pool.step({0: "go", 2: "go"})) == {0: "told", 2: "lost"}
+    results = pool.step(dict.fromkeys(range(4), "go"))
+    assert kinds(results) == {0: "lost", 1: "ok", 2: "lost", 3: "ok"}
+    assert kinds(pool.reset({0: Reset(0)})) == {0: "ok"}
+    assert kinds(pool.step({0: "go", 2: "go"})) == {0: "ok", 2: "lost"}
 
 
 def test_an_episode_that_has_ended_cannot_be_lost(pool: ProcessPool) -> None:
-    answers = pool.step({0: "end", 2: "crash"})
-    assert kinds(answers) == {0: "told", 2: "crashed"}
-    assert answers[0].terminated
+    results = pool.step({0: "end", 2: "crash"})
+    assert kinds(results) == {0: "ok", 2: "crashed"}
+    assert results[0].terminated
 
 
 def test_a_failure_of_its_own_stays_with_a_slot(pool: ProcessPool) -> None:
-    answers = pool.step({0: "raise no", 2: "crash"})
-    assert kinds(answers) == {0: "raised", 2: "crashed"}
+    results = pool.step({0: "raise no", 2: "crash"})
+    assert kinds(results) == {0: "raised", 2: "crashed"}
 
 
 def test_an_episode_goes_on_where_it_was_after_a_replay(pool: ProcessPool) -> None:
-    told = pool.replay({1: (Begin(0), ["go", "stay", "go"])})[1]
+    recorded = pool.replay({1: (Reset(0), ["go", "stay", "go"])})[1]
     pool.step({0: "go"})
     pool.step({0: "stay"})
     pool.step({0: "kill"})
-    assert pool.replay({0: (Begin(0), ["go", "stay"])})[0] == told[:3]
-    assert pool.step({0: "go"})[0] == told[3]
+    assert pool.replay({0: (Reset(0), ["go", "stay"])})[0] == recorded[:3]
+    assert pool.step({0: "go"})[0] == recorded[3]
 
 
 def test_a_crash_in_the_middle_of_a_replay(pool: ProcessPool) -> None:
-    answers = pool.replay(
-        {0: (Begin(0), ["go", "end"]), 2: (Begin(0), ["go", "crash", "go"]), 3: (Begin(0), ["go"])}
+    results = pool.replay(
+        {0: (Reset(0), ["go", "end"]), 2: (Reset(0), ["go", "crash", "go"]), 3: (Reset(0), ["go"])}
     )
-    assert kinds(answers) == {0: "told", 2: "crashed", 3: "told"}
+    assert kinds(results) == {0: "ok", 2: "crashed", 3: "ok"}
 
 
 def test_a_worker_that_dies_between_calls(pool: ProcessPool) -> None:
@@ -138,9 +138,9 @@ def test_a_worker_that_dies_between_calls(pool: ProcessPool) -> None:
     assert soon(lambda: has_ended(victim))
     assert kinds(pool.step(dict.fromkeys(range(4), "go"))) == {
         0: "lost",
-        1: "told",
+        1: "ok",
         2: "lost",
-        3: "told",
+        3: "ok",
     }
     assert pool.processes[0] != victim
     assert pool.processes[1] == other
@@ -154,10 +154,28 @@ def test_a_reset_does_not_mind_that_the_worker_died(pool: ProcessPool) -> None:
     begin(pool)
 
 
-def test_a_fork_that_holds_the_line_hides_no_death(pool: ProcessPool) -> None:
+@pytest.mark.parametrize("action", ["fork", "c_fork"])
+def test_a_fork_that_holds_the_line_hides_no_death(pool: ProcessPool, action: str) -> None:
     began = time.monotonic()
-    assert kinds(pool.step({0: "go", 2: "fork"})) == {0: "lost", 2: "crashed"}
+    assert kinds(pool.step({0: "go", 2: action})) == {0: "lost", 2: "crashed"}
     assert time.monotonic() - began < 15  # the fork holds it for 20 s
+
+
+@pytest.mark.parametrize("action", ["late_fork", "late_c_fork"])
+def test_results_of_a_fork_are_not_taken_for_later_ones(pool: ProcessPool, action: str) -> None:
+    """The fork returns from the same step a second later, while other steps are under way."""
+    first = pool.step({0: action})[0]
+    assert first.observation == "parent"
+    results = pool.step({0: "wait 2", 2: "who"})
+    assert results[0].observation == "waited 2"
+    assert results[2].observation == str(pool.processes[0])
+
+
+def test_a_result_may_not_be_too_large(pool: ProcessPool) -> None:
+    results = pool.step({0: "huge 40000000", 1: "go"})
+    assert kinds(results) == {0: "malformed", 1: "ok"}
+    assert "bytes; the limit is 67,108,864" in results[0].detail
+    assert kinds(pool.step({0: "go", 2: "go"})) == {0: "lost", 2: "ok"}
 
 
 # Limits.
@@ -169,10 +187,10 @@ def test_a_step_over_its_limit_is_ended(action: str) -> None:
         begin(pool)
         victim = pool.processes[0]
         began = time.monotonic()
-        answers = pool.step({0: "go", 1: "go", 2: action, 3: "go"})
+        results = pool.step({0: "go", 1: "go", 2: action, 3: "go"})
         assert 1.0 <= time.monotonic() - began < AGES
-        assert kinds(answers) == {0: "lost", 1: "told", 2: "hung", 3: "told"}
-        assert answers[2] == Failure(FailureKind.HUNG, "no answer within 1 s")
+        assert kinds(results) == {0: "lost", 1: "ok", 2: "hung", 3: "ok"}
+        assert results[2] == Failure(FailureKind.HUNG, "no result within 1 s")
         assert victim is not None
         assert is_gone(victim)
         begin(pool)
@@ -181,17 +199,17 @@ def test_a_step_over_its_limit_is_ended(action: str) -> None:
 def test_the_limit_is_that_of_one_step() -> None:
     with open_pool(workers=1, slots=3, step_limit=3.0) as pool:
         begin(pool)
-        answers = pool.step(dict.fromkeys(range(3), "wait 1.2"))
-        assert kinds(answers) == dict.fromkeys(range(3), "told")
-        assert kinds(pool.replay({0: (Begin(0), ["wait 1.2"] * 3)})) == {0: "told"}
-        assert 1.2 <= answers[0].seconds < 3.0
+        results = pool.step(dict.fromkeys(range(3), "wait 1.2"))
+        assert kinds(results) == dict.fromkeys(range(3), "ok")
+        assert kinds(pool.replay({0: (Reset(0), ["wait 1.2"] * 3)})) == {0: "ok"}
+        assert 1.2 <= results[0].seconds < 3.0
 
 
 def test_a_reset_has_a_limit_of_its_own() -> None:
     with open_pool(step_limit=0.2, reset_limit=2.0) as pool:
         begin(pool)
-        assert kinds(pool.reset({0: Begin(0, {"do": "wait 0.5"})})) == {0: "told"}
-        assert kinds(pool.reset({1: Begin(0, {"do": "hang"})})) == {1: "hung"}
+        assert kinds(pool.reset({0: Reset(0, {"do": "wait 0.5"})})) == {0: "ok"}
+        assert kinds(pool.reset({1: Reset(0, {"do": "hang"})})) == {1: "hung"}
 
 
 @pytest.mark.slow
@@ -199,9 +217,9 @@ def test_making_an_environment_has_a_limit_of_its_own() -> None:
     with open_pool(workers=1, reset_limit=0.4, start="slow") as pool:
         begin(pool)
     with open_pool(workers=1, reset_limit=0.4, start_limit=3.0, start="hang") as pool:
-        answers = pool.reset({0: Begin(0), 1: Begin(0)})
-        assert kinds(answers) == {0: "hung", 1: "lost"}
-        assert answers[0].detail == "no answer within 3.4 s"
+        results = pool.reset({0: Reset(0), 1: Reset(0)})
+        assert kinds(results) == {0: "hung", 1: "lost"}
+        assert results[0].detail == "no result within 3.4 s"
 
 
 def test_a_worker_that_stopped_takes_no_orders() -> None:
@@ -209,8 +227,8 @@ def test_a_worker_that_stopped_takes_no_orders() -> None:
         begin(pool)
         assert pool.processes[0] is not None
         os.kill(pool.processes[0], signal.SIGSTOP)
-        answers = pool.step({0: "x" * 10**7, 1: "go"})
-        assert kinds(answers) == {0: "hung", 1: "told"}
+        results = pool.step({0: "x" * 10**7, 1: "go"})
+        assert kinds(results) == {0: "hung", 1: "ok"}
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])
@@ -226,9 +244,9 @@ def test_a_worker_that_never_answers_breaks_the_pool() -> None:
     with open_pool(workers=1, slots=2, tries=3, start="crash") as pool:
         began = time.monotonic()
         for _ in range(3):
-            assert kinds(pool.reset({0: Begin(0), 1: Begin(0)})) == {0: "crashed", 1: "lost"}
-        with pytest.raises(PoolBroken, match=r"died 3 times .*: the worker exited with code 7"):
-            pool.reset({0: Begin(0)})
+            assert kinds(pool.reset({0: Reset(0), 1: Reset(0)})) == {0: "crashed", 1: "lost"}
+        with pytest.raises(PoolBrokenError, match=r"died 3 times .*: .* exited with code 7"):
+            pool.reset({0: Reset(0)})
         assert time.monotonic() - began > 0.1  # the third start was put off
 
 
@@ -243,9 +261,9 @@ def test_a_worker_that_cannot_start_breaks_the_pool(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with (
         open_pool(workers=1, tries=2) as pool,
-        pytest.raises(PoolBroken, match=r"died 2 times .*: the worker exited with code 1"),
+        pytest.raises(PoolBrokenError, match=r"died 2 times .*: the worker exited with code 1"),
     ):
-        pool.reset({0: Begin(0)})
+        pool.reset({0: Reset(0)})
 
 
 def test_a_worker_that_is_never_ready_breaks_the_pool(
@@ -257,9 +275,9 @@ def test_a_worker_that_is_never_ready_breaks_the_pool(
     monkeypatch.setattr(sys, "executable", str(sleeper))
     with (
         open_pool(workers=1, tries=2, start_limit=0.2) as pool,
-        pytest.raises(PoolBroken, match=r"not ready within 0\.2 s"),
+        pytest.raises(PoolBrokenError, match=r"not ready within 0\.2 s"),
     ):
-        pool.reset({0: Begin(0)})
+        pool.reset({0: Reset(0)})
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,8 +293,8 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_order_that_cannot_travel_disturbs_nobody(pool: ProcessPool) -> None:
     with pytest.raises((TypeError, AttributeError), match="pickle"):
-        pool.reset({0: Begin(0), 1: Begin(0, {"lock": threading.Lock()})})
-    assert kinds(pool.step(dict.fromkeys(range(4), "go"))) == dict.fromkeys(range(4), "told")
+        pool.reset({0: Reset(0), 1: Reset(0, {"lock": threading.Lock()})})
+    assert kinds(pool.step(dict.fromkeys(range(4), "go"))) == dict.fromkeys(range(4), "ok")
 
 
 def test_an_interrupted_call_leaves_no_answers_behind(pool: ProcessPool) -> None:
@@ -290,9 +308,9 @@ def test_an_interrupted_call_leaves_no_answers_behind(pool: ProcessPool) -> None
             pool.step({0: "wait 5", 1: "go"})
     finally:
         signal.signal(signal.SIGALRM, before)
-    answers = pool.step({0: "who", 1: "who"})
-    assert kinds(answers) == {0: "lost", 1: "told"}
-    assert answers[1].observation.isdigit()
+    results = pool.step({0: "who", 1: "who"})
+    assert kinds(results) == {0: "lost", 1: "ok"}
+    assert results[1].observation.isdigit()
 
 
 def test_workers_ignore_an_interrupt(pool: ProcessPool) -> None:
@@ -310,14 +328,14 @@ def test_workers_outlive_the_thread_that_made_them() -> None:
     thread.start()
     thread.join()
     with made[0] as pool:
-        assert kinds(pool.step(dict.fromkeys(range(4), "go"))) == dict.fromkeys(range(4), "told")
+        assert kinds(pool.step(dict.fromkeys(range(4), "go"))) == dict.fromkeys(range(4), "ok")
 
 
 def test_noise_mixes_with_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with open_pool() as pool:
         begin(pool)
-        answers = pool.step(dict.fromkeys(range(4), "shout HELLO"))
-        assert {answer.observation for answer in answers.values()} == {"read ''"}
+        results = pool.step(dict.fromkeys(range(4), "shout HELLO"))
+        assert {result.observation for result in results.values()} == {"read ''"}
     captured = capfd.readouterr()
     assert captured.out == ""
     assert [captured.err.count(f"{who} HELLO") for who in ("out", "err", "raw", "child")] == [4] * 4
@@ -370,9 +388,9 @@ PARENT = """
 import signal, sys, time
 # A program that a shell started in the background ignores interrupts, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from ascribe.rollout.pools import Begin, EnvironmentSpec, ProcessPool
+from ascribe.rollout.pools import Reset, EnvironmentSpec, ProcessPool
 pool = ProcessPool(EnvironmentSpec({toy!r}), 2, 2, 1000.0, 100.0)
-pool.reset({{0: Begin(0), 1: Begin(1)}})
+pool.reset({{0: Reset(0), 1: Reset(1)}})
 child = pool.step({{0: "child"}})[0].observation
 print(child, *pool.processes, flush=True)
 {then}
@@ -436,4 +454,4 @@ def test_a_fork_of_the_parent_does_not_close_the_pool(pool: ProcessPool) -> None
         pool.close()
         os._exit(0)
     os.waitpid(pid, 0)
-    assert kinds(pool.step({0: "go", 1: "go"})) == {0: "told", 1: "told"}
+    assert kinds(pool.step({0: "go", 1: "go"})) == {0: "ok", 1: "ok"}

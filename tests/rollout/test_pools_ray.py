@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ascribe.rollout.pools import (
-    Begin,
     EnvironmentSpec,
     Failure,
     FailureKind,
-    PoolBroken,
+    PoolBrokenError,
     RayPool,
+    Reset,
 )
 from tests.rollout.toys import TOY, begin, kinds
 
@@ -37,22 +37,22 @@ def pool() -> Iterator[RayPool]:
 
 @pytest.mark.parametrize("action", ["crash", "kill"])
 def test_a_crash_is_blamed_on_its_slot(pool: RayPool, action: str) -> None:
-    answers = pool.step({0: "go", 1: "go", 2: action, 3: "go"})
-    assert kinds(answers) == {0: "lost", 1: "told", 2: "crashed", 3: "told"}
-    assert answers[2].detail.startswith("ActorDiedError")
-    assert answers[2].detail.isprintable()
-    answers = pool.step(dict.fromkeys(range(4), "go"))
-    assert kinds(answers) == {0: "lost", 1: "told", 2: "lost", 3: "told"}
+    results = pool.step({0: "go", 1: "go", 2: action, 3: "go"})
+    assert kinds(results) == {0: "lost", 1: "ok", 2: "crashed", 3: "ok"}
+    assert results[2].detail.startswith("ActorDiedError")
+    assert results[2].detail.isprintable()
+    results = pool.step(dict.fromkeys(range(4), "go"))
+    assert kinds(results) == {0: "lost", 1: "ok", 2: "lost", 3: "ok"}
     begin(pool)
 
 
 def test_an_episode_goes_on_where_it_was_after_a_replay(pool: RayPool) -> None:
-    told = pool.replay({1: (Begin(0), ["go", "stay", "go"])})[1]
+    recorded = pool.replay({1: (Reset(0), ["go", "stay", "go"])})[1]
     pool.step({0: "go"})
     pool.step({0: "stay"})
     pool.step({0: "kill"})
-    assert pool.replay({0: (Begin(0), ["go", "stay"])})[0] == told[:3]
-    assert pool.step({0: "go"})[0] == told[3]
+    assert pool.replay({0: (Reset(0), ["go", "stay"])})[0] == recorded[:3]
+    assert pool.step({0: "go"})[0] == recorded[3]
 
 
 @pytest.mark.parametrize("action", ["hang", "lock"])
@@ -60,9 +60,9 @@ def test_a_step_over_its_limit_is_ended(action: str) -> None:
     with open_pool(step_limit=2.0) as pool:
         begin(pool)
         victim = int(pool.step({0: "who"})[0].observation)
-        answers = pool.step({0: "end", 1: "go", 2: action, 3: "go"})
-        assert kinds(answers) == {0: "told", 1: "told", 2: "hung", 3: "told"}
-        assert answers[2] == Failure(FailureKind.HUNG, "no answer within 2 s")
+        results = pool.step({0: "end", 1: "go", 2: action, 3: "go"})
+        assert kinds(results) == {0: "ok", 1: "ok", 2: "hung", 3: "ok"}
+        assert results[2] == Failure(FailureKind.HUNG, "no result within 2 s")
         deadline = time.monotonic() + 30
         while Path(f"/proc/{victim}").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -73,22 +73,22 @@ def test_a_step_over_its_limit_is_ended(action: str) -> None:
 def test_the_limit_is_that_of_one_step() -> None:
     with open_pool(step_limit=2.5) as pool:
         begin(pool)
-        assert kinds(pool.replay({0: (Begin(0), ["wait 0.8"] * 4)})) == {0: "told"}
+        assert kinds(pool.replay({0: (Reset(0), ["wait 0.8"] * 4)})) == {0: "ok"}
 
 
 def test_an_actor_that_dies_between_calls(pool: RayPool) -> None:
     os.kill(int(pool.step({0: "who"})[0].observation), signal.SIGKILL)
-    answers = pool.step({0: "go", 1: "go"})
-    assert kinds(answers) == {0: "crashed", 1: "told"}
+    results = pool.step({0: "go", 1: "go"})
+    assert kinds(results) == {0: "crashed", 1: "ok"}
     begin(pool)
 
 
 def test_an_actor_that_never_answers_breaks_the_pool() -> None:
     with open_pool(tries=2, start="crash") as pool:
         for _ in range(2):
-            assert kinds(pool.reset({0: Begin(0), 2: Begin(0)})) == {0: "crashed", 2: "lost"}
-        with pytest.raises(PoolBroken, match="died 2 times"):
-            pool.reset({0: Begin(0)})
+            assert kinds(pool.reset({0: Reset(0), 2: Reset(0)})) == {0: "crashed", 2: "lost"}
+        with pytest.raises(PoolBrokenError, match="died 2 times"):
+            pool.reset({0: Reset(0)})
 
 
 def test_ray_is_used_as_it_is(pool: RayPool) -> None:
@@ -97,7 +97,7 @@ def test_ray_is_used_as_it_is(pool: RayPool) -> None:
         begin(other)
         assert ray.get_runtime_context().get_node_id() == node
     assert ray.is_initialized()
-    assert kinds(pool.step({0: "go"})) == {0: "told"}
+    assert kinds(pool.step({0: "go"})) == {0: "ok"}
 
 
 def test_noise_mixes_with_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ascribe.rollout.pools import (
-    Begin,
     EnvironmentSpec,
     Failure,
     FailureKind,
     Pool,
     ProcessPool,
     RayPool,
+    Reset,
     SerialPool,
-    Told,
+    StepResult,
 )
 from tests.rollout.toys import RETURNS, TOY
 
@@ -30,7 +30,7 @@ SPEC = EnvironmentSpec(TOY)
 
 slots = st.integers(0, SLOTS - 1)
 begins = st.builds(
-    Begin, st.integers(0, 9), st.sampled_from([None, {"task": 1}, {"do": "raise early"}])
+    Reset, st.integers(0, 9), st.sampled_from([None, {"task": 1}, {"do": "raise early"}])
 )
 actions = st.one_of(
     st.sampled_from(["go", "stay", "end", "raise no", "huge 300000", "leave", ""]),
@@ -65,12 +65,12 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(schedule=st.lists(calls, max_size=8))
 def test_all_pools_tell_the_same(pool: Pool, schedule: list[tuple[str, Any]]) -> None:
-    start = {slot: Begin(slot) for slot in range(SLOTS)}
+    start = {slot: Reset(slot) for slot in range(SLOTS)}
     with SerialPool(SPEC, SLOTS) as reference:
-        for method, orders in [("reset", start), *schedule]:
-            expected = getattr(reference, method)(orders)
-            answers = getattr(pool, method)(orders)
-            assert list(answers.items()) == list(expected.items())
+        for method, commands in [("reset", start), *schedule]:
+            expected = getattr(reference, method)(commands)
+            results = getattr(pool, method)(commands)
+            assert list(results.items()) == list(expected.items())
 
 
 def scripts(count: int, length: int) -> dict[int, list[str]]:
@@ -79,62 +79,64 @@ def scripts(count: int, length: int) -> dict[int, list[str]]:
     return {slot: [generator.choice(words) for _ in range(length)] for slot in range(count)}
 
 
-def play(pool: Pool, wanted: dict[int, list[str]], told: dict[int, list[Told]]) -> list[Failure]:
+def play(
+    pool: Pool, wanted: dict[int, list[str]], seen: dict[int, list[StepResult]]
+) -> list[Failure]:
     """Play each slot's actions to their end; what fails is replayed, then goes on."""
     lost = set(wanted)
     failures: list[Failure] = []
     while True:
         while lost:
-            orders = {s: (Begin(s), wanted[s][: max(0, len(told[s]) - 1)]) for s in sorted(lost)}
-            for slot, answer in pool.replay(orders).items():
-                if isinstance(answer, Failure):
-                    failures.append(answer)
+            commands = {s: (Reset(s), wanted[s][: max(0, len(seen[s]) - 1)]) for s in sorted(lost)}
+            for slot, result in pool.replay(commands).items():
+                if isinstance(result, Failure):
+                    failures.append(result)
                     continue
-                assert answer[: len(told[slot])] == told[slot]
-                told[slot] = answer
+                assert result[: len(seen[slot])] == seen[slot]
+                seen[slot] = result
                 lost.discard(slot)
-        steps = {s: wanted[s][len(told[s]) - 1] for s in wanted if len(told[s]) <= len(wanted[s])}
+        steps = {s: wanted[s][len(seen[s]) - 1] for s in wanted if len(seen[s]) <= len(wanted[s])}
         if not steps:
             return failures
-        for slot, answer in pool.step(steps).items():
-            if isinstance(answer, Failure):
-                failures.append(answer)
+        for slot, result in pool.step(steps).items():
+            if isinstance(result, Failure):
+                failures.append(result)
                 lost.add(slot)
             else:
-                told[slot].append(answer)
+                seen[slot].append(result)
 
 
 @pytest.mark.slow
 def test_episodes_survive_that_workers_are_killed_at_random() -> None:
     wanted = scripts(count=6, length=100)
-    expected: dict[int, list[Told]] = {slot: [] for slot in wanted}
+    expected: dict[int, list[StepResult]] = {slot: [] for slot in wanted}
     with SerialPool(SPEC, len(wanted)) as reference:
         assert play(reference, wanted, expected) == []
-    told: dict[int, list[Told]] = {slot: [] for slot in wanted}
+    seen: dict[int, list[StepResult]] = {slot: [] for slot in wanted}
     finished = threading.Event()
     kills = []
 
     def kill(pool: ProcessPool) -> None:
-        """Again and again, some answers after the last time, at any moment of a step."""
+        """Again and again, some results after the last time, at any moment of a step."""
         generator = random.Random(5)
         then = 20
         while not finished.wait(generator.uniform(0, 0.01)):
-            answers = sum(map(len, told.values()))
+            results = sum(map(len, seen.values()))
             victim = generator.choice(pool.processes)
-            if answers >= then and victim is not None:
+            if results >= then and victim is not None:
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
                     kills.append(victim)
-                then = answers + generator.randrange(120)
+                then = results + generator.randrange(120)
 
     with ProcessPool(SPEC, 2, len(wanted), 60.0, 60.0, tries=50) as pool:
         killer = threading.Thread(target=kill, args=(pool,))
         killer.start()
         try:
-            failures = play(pool, wanted, told)
+            failures = play(pool, wanted, seen)
         finally:
             finished.set()
             killer.join()
-    assert told == expected
+    assert seen == expected
     assert len(kills) >= 3
     assert {failure.kind for failure in failures} == {FailureKind.CRASHED, FailureKind.LOST}

@@ -24,7 +24,7 @@ from ascribe.rollout import (
 )
 from ascribe.rollout.failures import EpisodeFailure
 from ascribe.rollout.pools import EnvironmentSpec, SerialPool
-from ascribe.rollout.pools.pool import Begin, Failure, FailureKind, Told
+from ascribe.rollout.pools.pool import Failure, FailureKind, Reset, StepResult
 
 CORRIDOR = EnvironmentSpec("tests.envs.toys:Corridor", {"expert": True})
 
@@ -315,7 +315,7 @@ def test_a_first_prompt_that_is_too_long_is_a_failure() -> None:
 def test_text_that_no_file_can_hold_is_refused() -> None:
     class Surrogates(Faulty):
         def replay(self, orders):
-            told = Told("\ud800", 0.0, False, False, {"state": "x"}, 0.0)
+            told = StepResult("\ud800", 0.0, False, False, {"state": "x"}, 0.0)
             return {slot: [told] for slot in orders}
 
     played = play(replace(PLAN, groups=1), Surrogates({}))
@@ -340,4 +340,4 @@ def test_seeds_of_a_plan_do_not_repeat() -> None:
     plan = Plan(groups=500, size=2, max_turns=1)
     seeds = [episode.begin for episode in plan.episodes()]
     assert len({begin.seed for begin in seeds}) == 500
-    assert isinstance(seeds[0], Begin)
+    assert isinstance(seeds[0], Reset)

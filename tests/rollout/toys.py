@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from ascribe.envs import EpisodeOverError
-from ascribe.rollout.pools import Begin, Failure, Pool, Told
+from ascribe.rollout.pools import Failure, Pool, Reset, StepResult
 
 HERE = __name__
 TOY = f"{HERE}:Toy"
@@ -155,6 +155,27 @@ class Toy:
             os._exit(0)
         os._exit(4)
 
+    def do_c_fork(self, _: str) -> Any:
+        """The same by the C library, so that Python does not know of it."""
+        if ctypes.CDLL(None).fork() == 0:
+            os.setsid()
+            time.sleep(20)
+            os._exit(0)
+        os._exit(4)
+
+    def do_late_fork(self, _: str) -> Any:
+        """Return in a fork too, a second later."""
+        return self._return_twice(os.fork())
+
+    def do_late_c_fork(self, _: str) -> Any:
+        return self._return_twice(ctypes.CDLL(None).fork())
+
+    def _return_twice(self, pid: int) -> Any:
+        if pid:
+            return self.tell("parent")
+        time.sleep(1)
+        return self.tell("fork")
+
     def do_who(self, _: str) -> Any:
         return self.tell(f"{os.getpid()}")
 
@@ -164,7 +185,7 @@ class Toy:
         return self.tell("still here")
 
     def do_return(self, kind: str) -> Any:
-        """Something that is no valid answer, or nearly none."""
+        """Something that is no valid result, or nearly none."""
         return RETURNS[kind]
 
 
@@ -229,13 +250,13 @@ MALFORMED = [kind for kind in RETURNS if kind != "odd"]
 
 def begin(pool: Pool) -> None:
     """An episode in every slot."""
-    answers = pool.reset({slot: Begin(slot) for slot in range(pool.slots)})
-    assert {type(answer) for answer in answers.values()} == {Told}
+    results = pool.reset({slot: Reset(slot) for slot in range(pool.slots)})
+    assert {type(result) for result in results.values()} == {StepResult}
 
 
-def kinds(answers: Mapping[int, Any]) -> dict[int, str]:
-    """The kind of each failure; ``told`` where there is none."""
+def kinds(results: Mapping[int, Any]) -> dict[int, str]:
+    """The kind of each failure; ``ok`` where there is none."""
     return {
-        slot: answer.kind.value if isinstance(answer, Failure) else "told"
-        for slot, answer in answers.items()
+        slot: result.kind.value if isinstance(result, Failure) else "ok"
+        for slot, result in results.items()
     }

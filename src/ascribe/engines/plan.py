@@ -10,7 +10,7 @@ import numpy as np
 
 from ascribe.models.seeds import mixed
 from ascribe.rollout.episode import Episode
-from ascribe.rollout.pools.pool import Begin
+from ascribe.rollout.pools.pool import Reset
 from ascribe.rollout.run import Plan
 
 
@@ -112,6 +112,6 @@ class SeatPlan(Plan):
         return {name: number for number, name in enumerate(self._names)}
 
 
-def _begin(seat: Seat) -> Begin:
+def _begin(seat: Seat) -> Reset:
     task = {} if seat.task is None else {"task": seat.task}
-    return Begin(seat.seed, {**task, **seat.options} or None)
+    return Reset(seat.seed, {**task, **seat.options} or None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ascribe.agents.agent import Decision, Message, Turn, View
 from ascribe.models.policy import Sample
-from ascribe.rollout.pools.pool import Begin, Told
+from ascribe.rollout.pools.pool import Reset, StepResult
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Episode:
 
     group: int
     member: int
-    begin: Begin
+    begin: Reset
     steps: list[Step] = field(default_factory=list)
-    answers: list[Told] = field(default_factory=list)
+    answers: list[StepResult] = field(default_factory=list)
     """What the environment said: to the reset first, then to each action that was carried out."""
     failures: int = 0
     seconds: float = 0.0
@@ -56,7 +56,7 @@ class Episode:
     """What the agent is shown to correct; nothing in an episode that answers."""
 
     @property
-    def now(self) -> Told:
+    def now(self) -> StepResult:
         """The latest answer of the environment."""
         return self.answers[-1]
 
@@ -82,7 +82,7 @@ class Episode:
         self.steps, self.answers, self.seconds = [], [], 0.0
         self.pending = None
 
-    def carried_out(self, told: Told, *, last: bool) -> None:
+    def carried_out(self, told: StepResult, *, last: bool) -> None:
         """Keep the step that the environment has answered."""
         assert self.pending is not None
         before, decision = self.now, self.pending.decision
@@ -95,14 +95,14 @@ class Episode:
         """Keep a step at which nothing was carried out."""
         assert self.pending is not None
         before = self.now
-        still = Told(before.observation, 0.0, False, False, before.info, 0.0)
+        still = StepResult(before.observation, 0.0, False, False, before.info, 0.0)
         self._keep(before, still, valid=False, cut=last or self.pending.decision.end)
 
     def cut(self) -> None:
         """End the episode with the step that was last."""
         self.steps[-1] = replace(self.steps[-1], truncated=True)
 
-    def _keep(self, before: Told, after: Told, *, valid: bool, cut: bool) -> None:
+    def _keep(self, before: StepResult, after: StepResult, *, valid: bool, cut: bool) -> None:
         assert self.pending is not None
         self.steps.append(
             Step(

@@ -21,7 +21,7 @@ from ascribe.rollout.failures import (
     GivenUp,
     RolloutFailed,
 )
-from ascribe.rollout.pools.pool import Begin, Failure, FailureKind, Pool, Told
+from ascribe.rollout.pools.pool import Failure, FailureKind, Pool, Reset, StepResult
 from ascribe.steps.columns import encodable
 
 LOST_TOO_OFTEN = 20
@@ -76,9 +76,9 @@ class Plan:
         """The seed of an episode's next sample: the same in every run of the plan."""
         return mixed(self.seed, episode.group, episode.member, len(episode.steps), 1)
 
-    def _begin(self, group: int) -> Begin:
+    def _begin(self, group: int) -> Reset:
         options = None if self.tasks is None else {"task": self.tasks[group]}
-        return Begin(mixed(self.seed, group), options)
+        return Reset(mixed(self.seed, group), options)
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class _Run:
             ]
             slots = [slot for slot in again if slot in self.running]
 
-    def _back(self, slot: int, answer: list[Told] | Failure) -> bool:
+    def _back(self, slot: int, answer: list[StepResult] | Failure) -> bool:
         """Whether an episode is where its record says."""
         episode = self.running[slot]
         if isinstance(answer, Failure):
@@ -296,7 +296,7 @@ class _Run:
                 if slot not in self.running:  # its group was dropped meanwhile
                     continue
                 answer = answers[slot]
-                if isinstance(answer, Told):
+                if isinstance(answer, StepResult):
                     answer = _unwritable([answer]) or answer
                 if isinstance(answer, Failure):
                     self._failed(slot, answer.kind, answer.detail)
@@ -311,7 +311,7 @@ class _Run:
         assert action
         return action
 
-    def _answered(self, slot: int, told: Told) -> None:
+    def _answered(self, slot: int, told: StepResult) -> None:
         episode = self.running[slot]
         episode.carried_out(told, last=self._is_last(episode))
         limit = self.plan.episode_limit
@@ -402,7 +402,7 @@ def _without(episode: Episode) -> tuple[float | None, ...] | None:
     return tuple(told) if told is not None and len(told) == len(episode.steps) else None
 
 
-def _unwritable(answers: Sequence[Told]) -> Failure | None:
+def _unwritable(answers: Sequence[StepResult]) -> Failure | None:
     """Text that no file can hold (half surrogates) is refused at the door."""
     for told in answers:
         if not (encodable(told.observation) and encodable(told.info["state"])):

@@ -3,17 +3,16 @@
 from typing import Literal
 
 from ascribe.rollout.pools.pool import (
-    Begin,
     EnvironmentSpec,
     Failure,
     FailureKind,
     Pool,
-    PoolBroken,
-    Told,
+    PoolBrokenError,
+    Reset,
+    StepResult,
 )
-from ascribe.rollout.pools.processes import ProcessPool
+from ascribe.rollout.pools.processes import ProcessPool, SerialPool
 from ascribe.rollout.pools.ray_pool import RayPool
-from ascribe.rollout.pools.serial import SerialPool
 
 
 def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
@@ -40,15 +39,15 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
 
 
 __all__ = [
-    "Begin",
     "EnvironmentSpec",
     "Failure",
     "FailureKind",
     "Pool",
-    "PoolBroken",
+    "PoolBrokenError",
     "ProcessPool",
     "RayPool",
+    "Reset",
     "SerialPool",
-    "Told",
+    "StepResult",
     "make_pool",
 ]

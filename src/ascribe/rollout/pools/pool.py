@@ -3,51 +3,55 @@
 ::
 
     with ProcessPool(EnvironmentSpec("sokoban"), workers=4, slots=64, ...) as pool:
-        answers = pool.reset({slot: Begin(seed=slot // 8) for slot in range(64)})
-        answers = pool.step({0: "left", 7: "up"})
+        results = pool.reset({slot: Reset(seed=slot // 8) for slot in range(64)})
+        results = pool.step({0: "left", 7: "up"})
 
-A call carries out one order for each slot that it names and returns when all are answered. Every
-slot that was asked gets exactly one answer: ``Told``, or ``Failure`` with the reason. A failure
-ends the episode of its slot. The pool never tries again by itself, because only the caller knows
-whether the episode is still wanted; ``replay`` takes it up where it was.
+A call returns when every slot it names has a ``StepResult``, or a ``Failure`` with the reason. A
+failure ends the episode of its slot. A pool never retries by itself, because only the caller knows
+whether the episode is still wanted; ``replay`` resumes an episode in a new environment.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Which environment to make, as plain data that can travel to a worker."""
+    """Which environment to make, as plain data that can be sent to a worker."""
 
     name: str
     """A key of ``ascribe.envs.ENVIRONMENTS``, or ``package.module:factory``."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the environment takes when it is made."""
+    """Keyword arguments of the environment."""
 
 
 @dataclass(frozen=True)
-class Begin:
-    """How an episode is to begin: what ``reset`` of the environment takes."""
+class Reset:
+    """How an episode begins: the arguments of the environment's ``reset``."""
 
     seed: int
     options: Mapping[str, Any] | None = None
 
 
+Command = Reset | str
+"""One thing that an environment is told to do: begin an episode, or carry out an action."""
+
+
 @dataclass(frozen=True)
-class Told:
-    """What an environment told us. A reset has reward 0 and ends nothing."""
+class StepResult:
+    """What an environment returned. After a reset the reward is 0 and nothing has ended."""
 
     observation: str
     reward: float
     terminated: bool
     truncated: bool
     info: dict[str, Any]
-    """Plain data; what was not is named under the key ``dropped``."""
+    """Plain data; keys whose values were not are listed under ``dropped``."""
     seconds: float = field(compare=False)
-    """How long the environment took; no part of what it told."""
+    """How long the environment took."""
 
     @property
     def over(self) -> bool:
@@ -56,7 +60,7 @@ class Told:
 
 
 class FailureKind(StrEnum):
-    """Why there is no answer."""
+    """Why there is no result."""
 
     CRASHED = "crashed"
     """The worker process died during this slot's step."""
@@ -64,58 +68,114 @@ class FailureKind(StrEnum):
     """This slot's step took longer than its limit, so the worker was killed."""
     RAISED = "raised"
     """The environment raised an exception."""
-    STARTED_NOT = "started_not"
+    NOT_STARTED = "not_started"
     """The environment could not be made."""
     MALFORMED = "malformed"
-    """The environment returned something that is no valid answer."""
+    """The environment returned something that violates the protocol."""
     LOST = "lost"
-    """The slot has no episode: it never began, an earlier failure ended it, or the worker that held
-    it died through no fault of this slot."""
+    """The slot has no episode: none was begun, an earlier failure ended it, or its worker died
+    because of another slot."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a slot has no answer, and so no episode until its next reset."""
+    """Why a slot has no result, and so no episode until its next reset."""
 
     kind: FailureKind
     detail: str
-    """A few words, printable and of bounded length."""
+    """A short printable text."""
 
 
-class PoolBroken(RuntimeError):  # noqa: N818 (named for what is wrong)
-    """A worker died again and again, without one answer from an environment in between."""
+class PoolBrokenError(RuntimeError):
+    """A worker died again and again without one result from an environment in between."""
 
 
-Move = Begin | str
-"""One thing an environment is asked: to begin, or to carry out an action."""
+@dataclass
+class Task:
+    """The commands for one slot in one call, and the results so far."""
 
-Answer = Told | Failure
+    slot: int
+    commands: Sequence[Command]
+    results: list[StepResult] = field(default_factory=list)
+    failure: Failure | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether no command is left; a failure is always the last."""
+        return self.failure is not None or len(self.results) == len(self.commands)
+
+    @property
+    def command(self) -> Command:
+        """The command that is being carried out."""
+        return self.commands[len(self.results)]
+
+    def record(self, result: StepResult | Failure) -> None:
+        """Add the result of the current command."""
+        if isinstance(result, Failure):
+            self.failure = result
+        else:
+            self.results.append(result)
 
 
-class Pool(Protocol):
+class Pool(ABC):
     """Environments side by side. A pool belongs to one thread at a time."""
 
-    slots: int
-    """Slots are numbered from 0."""
+    def __init__(self, slots: int) -> None:
+        if slots < 1:
+            raise ValueError(f"slots must be at least 1, not {slots}")
+        self.slots = slots
+        """Slots are numbered from 0."""
+        self._closed = False
 
-    def reset(self, begins: Mapping[int, Begin]) -> dict[int, Told | Failure]:
+    def reset(self, resets: Mapping[int, Reset]) -> dict[int, StepResult | Failure]:
         """Begin an episode in each of these slots."""
-        ...
+        return _only(self._call({slot: [reset] for slot, reset in resets.items()}))
 
-    def step(self, actions: Mapping[int, str]) -> dict[int, Told | Failure]:
+    def step(self, actions: Mapping[int, str]) -> dict[int, StepResult | Failure]:
         """Carry out one action in each of these slots."""
-        ...
+        return _only(self._call({slot: [action] for slot, action in actions.items()}))
 
     def replay(
-        self, episodes: Mapping[int, tuple[Begin, Sequence[str]]]
-    ) -> dict[int, list[Told] | Failure]:
-        """Begin episodes and play their actions: all that was told, the reset's first."""
-        ...
+        self, episodes: Mapping[int, tuple[Reset, Sequence[str]]]
+    ) -> dict[int, list[StepResult] | Failure]:
+        """Begin episodes and play their actions; returns all results, the reset's first."""
+        return self._call({slot: [reset, *actions] for slot, (reset, actions) in episodes.items()})
 
     def close(self) -> None:
-        """End the workers. A closed pool takes no more orders; closing it again does nothing."""
-        ...
+        """End the workers. A closed pool takes no calls; closing it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._close()
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _run(self, tasks: Sequence[Task]) -> None:
+        """Carry out every task until it is done."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End the workers; called once."""
+
+    def _call(
+        self, commands: Mapping[int, Sequence[Command]]
+    ) -> dict[int, list[StepResult] | Failure]:
+        if self._closed:
+            raise RuntimeError("the pool is closed")
+        for slot, wanted in commands.items():
+            if not 0 <= slot < self.slots:
+                raise ValueError(f"there is no slot {slot}; there are {self.slots}, from 0")
+            for command in wanted:
+                if not isinstance(command, Reset | str):
+                    raise TypeError(f"an action is text, not {type(command).__name__}")
+        tasks = [Task(slot, wanted) for slot, wanted in commands.items()]
+        self._run(tasks)
+        return {task.slot: task.failure or task.results for task in tasks}
+
+
+def _only(results: dict[int, list[StepResult] | Failure]) -> dict[int, StepResult | Failure]:
+    return {slot: r if isinstance(r, Failure) else r[0] for slot, r in results.items()}

@@ -1,42 +1,292 @@
-"""``ProcessPool``: environments in worker processes of this machine, with time limits.
+"""Pools with workers and time limits, and those of this machine: ``SerialPool``, ``ProcessPool``.
 
-A worker is a fresh Python interpreter, never a fork: the pool's process may hold threads of torch
-or Ray. It does not import the program's main module either, so scripts need no guard.
+A worker carries out the tasks of its slots one after the other and sends every result as soon as it
+has it, so the time between two results is the time of one command. A worker that dies or hangs
+takes the episodes of all its slots with it, and is restarted when it is next needed.
 """
 
 import os
 import pickle
-import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
+from contextlib import redirect_stdout, suppress
+from multiprocessing.connection import Pipe, wait
+from typing import Any, NamedTuple
 
-from ascribe.rollout.pools.channel import STOP, Channel
-from ascribe.rollout.pools.limited import LimitedPool
-from ascribe.rollout.pools.limits import Limits
-from ascribe.rollout.pools.pool import Answer, EnvironmentSpec
-from ascribe.rollout.pools.seat import Life
+from ascribe.rollout.pools.pool import (
+    EnvironmentSpec,
+    Failure,
+    FailureKind,
+    Pool,
+    PoolBrokenError,
+    Reset,
+    StepResult,
+    Task,
+)
+from ascribe.rollout.pools.worker import LARGEST_MESSAGE, READY, STOP, Worker, decode
 
-STOP_LIMIT = 1.0
-"""Seconds to hand over the request to stop."""
+LIVENESS_INTERVAL = 0.5
+"""Seconds between two checks whether silent workers still run."""
+CLOSING_TIME = 5.0
+"""Seconds that environments have to close."""
+EXIT_TIME = 0.5
+"""Seconds that a worker has between closing its connection and its exit."""
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
+"""Seconds before the second restart in a row, doubled with each further one up to a limit."""
 
 
-class ProcessPool(LimitedPool):
-    """Environments in worker processes.
+class SerialPool(Pool):
+    """All environments in this process, one after another, for tests and debugging.
+
+    There are no time limits: an environment that hangs hangs the program, and one that crashes ends
+    it. What environments print goes to standard error, as far as Python prints it.
 
     Args:
         spec: the environment.
-        workers: how many processes; no more are started than there are slots.
+        slots: how many of it.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, slots: int) -> None:
+        super().__init__(slots)
+        self._worker = Worker(spec)
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        with redirect_stdout(sys.stderr):
+            for task in tasks:
+                while not task.done:
+                    task.record(self._worker.execute(task.slot, task.command))
+
+    def _close(self) -> None:
+        with redirect_stdout(sys.stderr):
+            self._worker.close()
+
+
+# Workers that are watched.
+
+
+class TimeLimits(NamedTuple):
+    """Seconds that things may take."""
+
+    step: float
+    reset: float
+    start: float
+    """The start of a worker, and the making of an environment."""
+
+
+class SupervisedWorker(ABC):
+    """Keeps one worker running, and blames the slot that killed it.
+
+    A subclass says what a worker is. Its methods raise TimeoutError if the worker is too slow and
+    EOFError if it is gone.
+
+    Args:
+        spec: the environment, pickled.
+        limits: how long things may take.
+        tries: how often in a row a worker may die without a result.
+    """
+
+    def __init__(self, spec: bytes, limits: TimeLimits, tries: int) -> None:
+        self._spec, self._limits, self._tries = spec, limits, tries
+        self._deaths = 0
+        """Since the last result from an environment."""
+        self._last_death = ""
+        self._restart_at = 0.0
+        self.running = False
+        self._ready = False
+        self._started = 0.0
+        self._made: set[int] = set()
+        """The slots whose environment is made."""
+        self._call = 0
+        self._tasks: Sequence[Task] = ()
+        self._pending: deque[Task] = deque()
+        self._command_began = 0.0
+
+    @abstractmethod
+    def _launch(self) -> None:
+        """Start a worker, without waiting until it is ready."""
+
+    @abstractmethod
+    def _wait_until_ready(self, timeout: float) -> None: ...
+
+    @abstractmethod
+    def _send(self, tasks: bytes) -> None: ...
+
+    @abstractmethod
+    def _receive(self) -> bytes:
+        """The next message, which is known to be there."""
+
+    @abstractmethod
+    def request_stop(self) -> None:
+        """Ask the worker to close its environments and exit."""
+
+    @abstractmethod
+    def _kill(self, patience: float) -> str:
+        """Give the worker so many seconds to exit, then kill it. Returns how it ended."""
+
+    def _has_exited(self) -> bool:
+        """Whether it is known to have ended."""
+        return False
+
+    def _has_message(self) -> bool:
+        """Whether ``_receive`` would return at once."""
+        return False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is not done yet."""
+        return bool(self._pending)
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the current command may take."""
+        task = self._pending[0]
+        if not isinstance(task.command, Reset):
+            return self._limits.step
+        made = task.slot in self._made
+        return self._limits.reset if made else self._limits.start + self._limits.reset
+
+    @property
+    def deadline(self) -> float:
+        """When the result of the current command must be here."""
+        return self._command_began + self.limit
+
+    def start(self) -> None:
+        """Start a worker unless one is running."""
+        if self.running and self._has_exited():
+            self._bury()
+        if self.running:
+            return
+        if self._deaths >= self._tries:
+            raise PoolBrokenError(
+                f"a worker died {self._deaths} times in a row without one result from an "
+                f"environment; the last time: {self._last_death}"
+            )
+        time.sleep(max(0.0, self._restart_at - time.monotonic()))
+        self._launch()
+        self.running, self._ready, self._started = True, False, time.monotonic()
+        self._made.clear()
+
+    def prepare(self) -> None:
+        """Wait until the worker is ready, restarting it if need be."""
+        self.start()
+        while not self._ready:
+            left = self._started + self._limits.start - time.monotonic()
+            try:
+                self._wait_until_ready(max(left, 0.001))
+                self._ready = True
+            except TimeoutError:
+                self._bury(f"not ready within {self._limits.start:g} s")
+            except EOFError:
+                self._bury()
+            self.start()
+
+    def assign(self, call: int, tasks: Sequence[Task], message: bytes) -> None:
+        """Send the worker the tasks of a call."""
+        self._call, self._tasks = call, tasks
+        self._pending = deque(task for task in tasks if not task.done)
+        self._command_began = time.monotonic()
+        try:
+            self._send(message)
+        except TimeoutError:
+            self.time_out()
+        except EOFError:
+            self._crashed()
+
+    def receive(self) -> None:
+        """Take the next message; there must be one, or the worker must be gone."""
+        task = self._pending[0]
+        try:
+            tag, result = decode(self._receive())
+        except (EOFError, ValueError, TypeError, KeyError):  # gone, or no longer to be trusted
+            self._crashed()
+            return
+        if tag != (self._call, task.slot, len(task.results)):
+            return  # from a fork of the worker, about something that is over
+        if isinstance(result, StepResult):
+            self._deaths = 0
+            self._made.add(task.slot)
+        elif isinstance(task.command, Reset):  # the worker closes an environment that cannot begin
+            self._made.discard(task.slot)
+        task.record(result)
+        self._command_began = time.monotonic()
+        if task.done:
+            self._pending.popleft()
+
+    def time_out(self) -> None:
+        """End the worker because the current command takes too long."""
+        detail = f"no result within {self.limit:g} s"
+        self._bury(detail)
+        self._blame(FailureKind.HUNG, detail)
+
+    def check_running(self) -> None:
+        """Notice an exit that does not close the connection, because a fork holds it open."""
+        if self.busy and self._has_exited():
+            while self.busy and self._has_message():
+                self.receive()
+            if self.busy:
+                self._crashed()
+
+    def abandon(self) -> None:
+        """End the worker if it is in the middle of a call."""
+        if self.busy:
+            self.end(time.monotonic())
+        self._pending.clear()
+
+    def end(self, deadline: float) -> None:
+        """Wait until the deadline for the worker to exit, then kill it."""
+        if self.running:
+            self.running = False
+            self._kill(max(0.0, deadline - time.monotonic()))
+
+    def _crashed(self) -> None:
+        self._blame(FailureKind.CRASHED, self._bury())
+
+    def _blame(self, kind: FailureKind, detail: str) -> None:
+        """The worker is gone: the current command is to blame, and every episode is lost.
+
+        The results of an episode that has ended stay, for nothing of it is lost.
+        """
+        culprit = self._pending[0]
+        lost = Failure(FailureKind.LOST, f"slot {culprit.slot} on the same worker {kind.value}")
+        for task in self._tasks:
+            if task is culprit:
+                task.failure = Failure(kind, detail)
+            elif task.failure is None and not (task.done and task.results[-1].over):
+                task.failure = lost
+        self._pending.clear()
+
+    def _bury(self, reason: str | None = None) -> str:
+        """End the worker and count its death. Returns why it died."""
+        # One that closed its connection is about to exit: how it exits says more than our kill.
+        self.running = False
+        ending = self._kill(0.0 if reason else EXIT_TIME)
+        delay = 0.0 if self._deaths == 0 else FIRST_DELAY * 2.0 ** (self._deaths - 1)
+        self._restart_at = time.monotonic() + min(delay, LONGEST_DELAY)
+        self._deaths += 1
+        self._last_death = reason or ending
+        return self._last_death
+
+
+class SupervisedPool(Pool):
+    """Environments with workers, under time limits. Slots are dealt to the workers in turn.
+
+    Args:
+        spec: the environment.
+        workers: how many; no more are started than there are slots.
         slots: how many environments.
         step_limit: seconds that a step may take.
         reset_limit: seconds that a reset may take.
-        start_limit: seconds that a process may take to start, and an environment to be made.
-        tries: how often in a row a worker may die without one answer from an environment. After
-            that, whatever needs this worker raises ``PoolBroken``.
+        start_limit: seconds that a worker may take to start, and an environment to be made.
+        tries: how often in a row a worker may die without one result from an environment. After
+            that, a call that needs this worker raises ``PoolBrokenError``.
     """
 
     def __init__(
@@ -50,92 +300,195 @@ class ProcessPool(LimitedPool):
         start_limit: float = 120.0,
         tries: int = 5,
     ) -> None:
-        if os.name != "posix":
-            raise OSError("ProcessPool needs a POSIX system; use SerialPool or RayPool")
-        limits = Limits(step_limit, reset_limit, start_limit)
-        start = partial(ProcessLife, pickle.dumps(spec), start_limit)
-        super().__init__(start, workers, slots, limits, tries)
+        super().__init__(slots)
+        limits = TimeLimits(step_limit, reset_limit, start_limit)
+        for name, limit in limits._asdict().items():
+            if not limit > 0:
+                raise ValueError(f"{name}_limit must be above 0, not {limit}")
+        for name, count in {"workers": workers, "tries": tries}.items():
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
+        pickled = pickle.dumps(spec)
+        self._workers = [
+            self._make_worker(pickled, limits, tries) for _ in range(min(workers, slots))
+        ]
+        self._finalizer = weakref.finalize(self, _end, self._workers, os.getpid())
+        self._calls = 0
+        for worker in self._workers:
+            worker.start()
+
+    @abstractmethod
+    def _make_worker(self, spec: bytes, limits: TimeLimits, tries: int) -> Any:
+        """A ``SupervisedWorker`` of this pool's kind."""
+
+    @abstractmethod
+    def _wait(self, workers: Sequence[Any], timeout: float) -> list[Any]:
+        """Wait for messages; returns the workers that have sent some."""
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        self._calls += 1
+        shares: dict[int, list[Task]] = {}
+        for task in tasks:
+            shares.setdefault(task.slot % len(self._workers), []).append(task)
+        # Commands that cannot be pickled raise here, before anything is sent.
+        messages = [
+            pickle.dumps((self._calls, [(task.slot, task.commands) for task in share]))
+            for share in shares.values()
+        ]
+        workers = [self._workers[number] for number in shares]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.prepare()
+        try:
+            for worker, share, message in zip(workers, shares.values(), messages, strict=True):
+                worker.assign(self._calls, share, message)
+            self._collect(workers)
+        except BaseException:
+            for worker in workers:
+                worker.abandon()
+            raise
+
+    def _collect(self, workers: Sequence[Any]) -> None:
+        """Take results until every task is done."""
+        check = time.monotonic() + LIVENESS_INTERVAL
+        while busy := [worker for worker in workers if worker.busy]:
+            until = min(check, *(worker.deadline for worker in busy))
+            ready = self._wait(busy, max(0.0, until - time.monotonic()))
+            now = time.monotonic()
+            for worker in busy:
+                if worker in ready:
+                    worker.receive()
+                elif now >= worker.deadline:
+                    worker.time_out()
+            if now >= check:
+                check = now + LIVENESS_INTERVAL
+                for worker in busy:
+                    worker.check_running()
+
+    def _close(self) -> None:
+        self._finalizer()
+
+
+def _end(workers: Sequence[Any], owner: int) -> None:
+    """End all workers; in the process that started them, not in a fork of it."""
+    if os.getpid() != owner:
+        return
+    for worker in workers:
+        if worker.running:
+            worker.request_stop()
+    deadline = time.monotonic() + CLOSING_TIME
+    for worker in workers:
+        worker.end(deadline)
+
+
+# Worker processes.
+
+
+class ProcessPool(SupervisedPool):
+    """Environments in worker processes of this machine; the arguments are ``SupervisedPool``'s.
+
+    A worker is a fresh Python interpreter, never a fork: this process may hold threads of torch or
+    Ray. It does not import the program's main module either, so scripts need no guard.
+    """
 
     @property
     def processes(self) -> list[int | None]:
         """The process of each worker; slot ``s`` is with worker ``s % len(processes)``."""
-        lives = [seat.life for seat in self._seats]
-        return [life.pid if isinstance(life, ProcessLife) else None for life in lives]
+        return [worker.process.pid if worker.running else None for worker in self._workers]
 
-    def _wait(self, lives: Sequence[Life], seconds: float) -> list[int]:
-        poll = select.poll()
-        numbers = {}
-        for number, life in enumerate(lives):
-            assert isinstance(life, ProcessLife)
-            numbers[life.channel.fileno()] = number
-            poll.register(life.channel, select.POLLIN)
-        # Rounded up: a limit is not over before it is over.
-        return [numbers[descriptor] for descriptor, _ in poll.poll(int(seconds * 1000) + 1)]
+    def _make_worker(self, spec: bytes, limits: TimeLimits, tries: int) -> "ProcessWorker":
+        if os.name != "posix":
+            raise OSError("ProcessPool needs a POSIX system; use SerialPool or RayPool")
+        return ProcessWorker(spec, limits, tries)
+
+    def _wait(self, workers: Sequence[Any], timeout: float) -> list[Any]:
+        connections = {worker.connection: worker for worker in workers}
+        return [connections[ready] for ready in wait(list(connections), timeout)]
 
 
-class ProcessLife(Life):
-    """One worker process."""
+class ProcessWorker(SupervisedWorker):
+    """A worker process and the connection to it."""
 
-    def __init__(self, spec: bytes, limit: float) -> None:
-        super().__init__()
-        ours, theirs = socket.socketpair()
-        watched, self._lifeline = os.pipe()
-        self.channel = Channel(ours)
+    process: "subprocess.Popen[bytes]"
+
+    def _launch(self) -> None:
+        self.connection, theirs = Pipe()
+        lifeline, self._lifeline = os.pipe()
         program = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from ascribe.rollout.pools.child import main; main({theirs.fileno()}, {watched})"
+            f"from ascribe.rollout.pools.worker import main; main({theirs.fileno()}, {lifeline})"
         )
         try:
-            self._process = subprocess.Popen(
+            _limit_stalls(self.connection.fileno(), self._limits.step)
+            self.process = subprocess.Popen(
                 [sys.executable, "-c", program],
-                pass_fds=(theirs.fileno(), watched),
+                pass_fds=(theirs.fileno(), lifeline),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what environments print must not mix with what the program prints
                 start_new_session=True,  # so that it can be killed with all that it starts
             )
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         finally:
             theirs.close()
-            os.close(watched)
-        self.pid = self._process.pid
-        with suppress(TimeoutError, EOFError):  # that it is dead or hangs will be seen soon
-            self.channel.send(spec, limit)
+            os.close(lifeline)
 
-    def greet(self, limit: float) -> None:
-        """Its first message says that it is ready."""
-        self.channel.receive(limit)
+    def _wait_until_ready(self, timeout: float) -> None:
+        if not self.connection.poll(timeout):
+            raise TimeoutError
+        if self._receive() != READY:
+            raise EOFError
+        self._send(self._spec)
 
-    def give(self, orders: bytes, limit: float) -> None:
-        """Send the orders."""
-        self.channel.send(orders, limit)
+    def _send(self, tasks: bytes) -> None:
+        try:
+            self.connection.send_bytes(tasks)
+        except BlockingIOError:
+            raise TimeoutError from None
+        except OSError:
+            raise EOFError from None
 
-    def answers(self) -> list[Answer]:
-        """Every message after the first is an answer."""
-        return [pickle.loads(message) for message in self.channel.arrived()]
+    def _receive(self) -> bytes:
+        try:
+            return self.connection.recv_bytes(LARGEST_MESSAGE)
+        except OSError:  # stuck on its way, or too large: as bad as none
+            raise EOFError from None
 
-    def is_over(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.poll() is not None
+    def _has_message(self) -> bool:
+        return self.connection.poll(0)
 
-    def stop(self) -> None:
+    def _has_exited(self) -> bool:
+        return self.process.poll() is not None
+
+    def request_stop(self) -> None:
         """Send the last message."""
         with suppress(TimeoutError, EOFError):
-            self.channel.send(STOP, STOP_LIMIT)
+            self._send(STOP)
 
-    def end(self, patience: float) -> str:
-        """Kill the process, and whatever the environments started that is left of it."""
+    def _kill(self, patience: float) -> str:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        code = self._process.wait()
-        self._let_go()
+            self.process.wait(patience)
+        with suppress(ProcessLookupError, PermissionError):  # with all that environments started
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        self._release()
         if code >= 0:
             return f"the worker exited with code {code}"
         return f"the worker was ended by signal {-code}"
 
-    def _let_go(self) -> None:
-        self.channel.close()
+    def _release(self) -> None:
+        self.connection.close()
         os.close(self._lifeline)
+
+
+def _limit_stalls(descriptor: int, seconds: float) -> None:
+    """Make reads and writes fail that make no progress for so many seconds.
+
+    Connections have no timeouts of their own, and a stopped process takes or sends half a message.
+    """
+    timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or 1)
+    with socket.socket(fileno=os.dup(descriptor)) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)

@@ -1,55 +1,100 @@
-"""``Worker``: the environments of some slots, and what is asked of them. Every pool has these.
+"""``Worker``: the environments of some slots, and the program of a worker process.
 
-One move in, one answer out, whatever the environment does short of hanging or killing the process.
-A slot has an episode from a reset that went well until its first failure; a step without an episode
-is ``LOST``. So a worker that was started anew needs to be told nothing about the one before it.
+Environments are other people's code. What they return may be of any type, and reading it may run
+their code, so it is checked here, next to the environment, and only text, numbers, booleans, lists
+and dicts leave, as JSON.
 """
 
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
+from multiprocessing.connection import Connection
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
-from ascribe.envs import Environment, make
-from ascribe.rollout.pools.plain import Malformed, began, described, told
+import numpy as np
+
+from ascribe.envs import INFO_KEYS, Environment, Info, make
 from ascribe.rollout.pools.pool import (
-    Answer,
-    Begin,
+    Command,
     EnvironmentSpec,
     Failure,
     FailureKind,
-    Move,
+    Reset,
+    StepResult,
 )
+from ascribe.steps.columns import encodable
+from ascribe.steps.problems import printable
 
-NO_EPISODE = Failure(FailureKind.LOST, "there is no episode in this slot")
+READY = b"ready"
+"""The first message of a worker; each further one is a result."""
+STOP = b""
+"""The last message to a worker. The first is the environment's specification, then come tasks."""
+LARGEST_MESSAGE = 64 << 20
+"""Bytes of one result; an environment that returns more has failed."""
+DROPPED = "dropped"
+"""The key of info that lists the keys whose values were not plain data."""
+DEEPEST = 20
+"""Lists and dicts nested deeper than this are not plain data: they may hold themselves."""
+LONGEST_DETAIL = 500
 
-WHATEVER_IT_RAISES = (Exception, SystemExit)
-"""Ctrl-C is not the environment's doing."""
+RAISED = (Exception, SystemExit)
+"""What an environment may raise; Ctrl-C is not its doing."""
+
+Result = StepResult | Failure
+Value = TypeVar("Value")
+
+
+class MalformedError(ValueError):
+    """An environment returned something that violates the protocol."""
 
 
 class Worker:
-    """Environments by slot. Each is made when its slot is first reset."""
+    """Environments by slot. Each is made when its slot is first reset.
+
+    A slot has an episode from a successful reset until its first failure; a step without an episode
+    is ``LOST``. So a restarted worker need not know anything about the one before it.
+    """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self._environments: dict[int, Environment] = {}
         self._playing: set[int] = set()
 
-    def move(self, slot: int, move: Move) -> Answer:
-        """Begin an episode in a slot, or carry out an action there."""
-        answer = self._begin(slot, move) if isinstance(move, Begin) else self._act(slot, move)
-        if isinstance(answer, Failure):
+    def execute(self, slot: int, command: Command) -> Result:
+        """Carry out one command; whatever the environment raises is a failure."""
+        if isinstance(command, Reset):
+            result = self._reset(slot, command)
+        else:
+            result = self._step(slot, command)
+        if isinstance(result, Failure):
             self._playing.discard(slot)
         else:
             self._playing.add(slot)
-        return answer
+        return result
 
-    def moves(self, orders: Iterable[tuple[int, Sequence[Move]]]) -> Iterator[Answer]:
-        """Carry out the moves of each slot in turn. A slot's first failure is its last answer."""
-        for slot, moves in orders:
-            for move in moves:
-                answer = self.move(slot, move)
-                yield answer
-                if isinstance(answer, Failure):
+    def messages(
+        self, call: int, tasks: Iterable[tuple[int, Sequence[Command]]]
+    ) -> Iterator[bytes]:
+        """Carry out the tasks of one call in turn, and yield each result as a message."""
+        for slot, commands in tasks:
+            for number, command in enumerate(commands):
+                result = self.execute(slot, command)
+                message = encode(call, slot, number, result)
+                if len(message) > LARGEST_MESSAGE:
+                    self._playing.discard(slot)
+                    detail = f"a result of {len(message):,} bytes; the limit is {LARGEST_MESSAGE:,}"
+                    result = Failure(FailureKind.MALFORMED, detail)
+                    message = encode(call, slot, number, result)
+                yield message
+                if isinstance(result, Failure):
                     break
 
     def close(self) -> None:
@@ -57,38 +102,263 @@ class Worker:
         for slot in list(self._environments):
             self._discard(slot)
 
-    def _begin(self, slot: int, begin: Begin) -> Answer:
+    def _reset(self, slot: int, reset: Reset) -> Result:
         if slot not in self._environments:
             try:
                 self._environments[slot] = make(self.spec.name, **self.spec.options)
-            except WHATEVER_IT_RAISES as error:
-                return Failure(FailureKind.STARTED_NOT, described(error))
+            except RAISED as error:
+                return Failure(FailureKind.NOT_STARTED, describe(error))
         started = time.perf_counter()
         try:
-            returned = self._environments[slot].reset(seed=begin.seed, options=begin.options)
-            return began(returned, time.perf_counter() - started)
-        except WHATEVER_IT_RAISES as error:
-            # It may never begin again, say because a server of its own is gone: the next reset
-            # makes a new one.
+            returned = self._environments[slot].reset(seed=reset.seed, options=reset.options)
+            return read_reset(returned, time.perf_counter() - started)
+        except RAISED as error:
+            # It may never begin again, for example because its server is gone: the next reset
+            # makes a new environment.
             self._discard(slot)
             return _failure(error)
 
-    def _act(self, slot: int, action: str) -> Answer:
+    def _step(self, slot: int, action: str) -> Result:
         if slot not in self._playing:
-            return NO_EPISODE
+            return Failure(FailureKind.LOST, "there is no episode in this slot")
         started = time.perf_counter()
         try:
             returned = self._environments[slot].step(action)
-            return told(returned, time.perf_counter() - started)
-        except WHATEVER_IT_RAISES as error:
+            return read_step(returned, time.perf_counter() - started)
+        except RAISED as error:
             return _failure(error)
 
     def _discard(self, slot: int) -> None:
-        with suppress(*WHATEVER_IT_RAISES):
+        with suppress(*RAISED):
             self._environments.pop(slot).close()
 
 
 def _failure(error: BaseException) -> Failure:
-    if isinstance(error, Malformed):
-        return Failure(FailureKind.MALFORMED, described(error).partition(": ")[2])
-    return Failure(FailureKind.RAISED, described(error))
+    if isinstance(error, MalformedError):
+        return Failure(FailureKind.MALFORMED, describe(error).partition(": ")[2])
+    return Failure(FailureKind.RAISED, describe(error))
+
+
+# Messages.
+
+
+def encode(call: int, slot: int, number: int, result: Result) -> bytes:
+    """A result as a message, with the call, the slot and the number of its command."""
+    return json.dumps([call, slot, number, vars(result)], ensure_ascii=False).encode()
+
+
+def decode(message: bytes) -> tuple[tuple[int, int, int], Result]:
+    """The tag of a message (call, slot, number of the command), and its result."""
+    call, slot, number, fields = json.loads(message)
+    if "kind" in fields:
+        return (call, slot, number), Failure(FailureKind(fields["kind"]), fields["detail"])
+    return (call, slot, number), StepResult(**fields)
+
+
+# The program of a worker process.
+
+
+def main(descriptor: int, lifeline: int) -> None:
+    """Carry out what the pool sends until it says to stop.
+
+    Args:
+        descriptor: of the connection to the pool.
+        lifeline: descriptor of a pipe that nobody writes to, and whose other end the pool holds
+            open as long as it lives.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pool to handle
+    for inherited in (descriptor, lifeline):
+        os.set_inheritable(inherited, False)
+    _die_with_pool(lifeline)
+    connection = Connection(descriptor)
+    # A fork must neither send results nor hide that the worker has died.
+    os.register_at_fork(after_in_child=connection.close)
+    process = os.getpid()
+    connection.send_bytes(READY)
+    worker = Worker(pickle.loads(connection.recv_bytes()))
+    try:
+        while (tasks := connection.recv_bytes()) != STOP:
+            for message in worker.messages(*pickle.loads(tasks)):
+                if os.getpid() != process:  # a fork in which the environment returned
+                    os._exit(1)
+                connection.send_bytes(message)
+    finally:
+        worker.close()
+
+
+def _die_with_pool(lifeline: int) -> None:
+    """Kill this process, and all that it started, as soon as the lifeline breaks.
+
+    On Linux the kernel does it, even while an environment holds the interpreter's lock. (A signal
+    at the parent's death would come when the *thread* ends that started the process.) Elsewhere a
+    thread does.
+    """
+    if sys.platform == "linux":
+        import fcntl
+
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def watch() -> None:
+        os.read(lifeline, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    # On Linux too: the pool may have died before the kernel was asked.
+    threading.Thread(target=watch, daemon=True).start()
+
+
+# What environments return, checked and reduced to plain data.
+
+
+def read_reset(returned: object, seconds: float) -> StepResult:
+    """What ``reset`` returned: observation and info."""
+    observation, info = _tuple(returned, 2, "reset")
+    text = _read(_text, observation, "the observation")
+    return StepResult(text, 0.0, False, False, _info(info), seconds)
+
+
+def read_step(returned: object, seconds: float) -> StepResult:
+    """What ``step`` returned: observation, reward, terminated, truncated and info."""
+    observation, reward, terminated, truncated, info = _tuple(returned, 5, "step")
+    return StepResult(
+        _read(_text, observation, "the observation"),
+        float(_read(_number, reward, "the reward")),
+        _read(_bool, terminated, "terminated"),
+        _read(_bool, truncated, "truncated"),
+        _info(info),
+        seconds,
+    )
+
+
+def describe(error: BaseException) -> str:
+    """An exception as type and message, printable and not too long."""
+    try:
+        message = str(error)[:LONGEST_DETAIL]
+    except Exception:  # its own code writes the message
+        message = "(its message cannot be read)"
+    return shorten(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def shorten(text: str) -> str:
+    """The text, printable and not too long."""
+    text = printable(text[: LONGEST_DETAIL + 1])
+    return text if len(text) <= LONGEST_DETAIL else f"{text[: LONGEST_DETAIL - 3]}..."
+
+
+def _tuple(returned: object, count: int, method: str) -> tuple[Any, ...]:
+    if not isinstance(returned, tuple):
+        raise MalformedError(f"{method} returned no tuple but {_type(returned)}")
+    if len(returned) != count:
+        raise MalformedError(f"{method} returned {len(returned)} values, not {count}")
+    return returned
+
+
+def _info(info: object) -> Info:
+    """The known keys, each of its type, and whatever else is plain data."""
+    if not isinstance(info, Mapping):
+        raise MalformedError(f"info is no dict but {_type(info)}")
+    missing = [key for key in INFO_KEYS if key not in info]
+    if missing:
+        raise MalformedError(f"info lacks {', '.join(missing)}")
+    kept: Info = {}
+    dropped: list[str] = []
+    for key, value in info.items():
+        if isinstance(key, str) and key in INFO_TYPES:
+            kept[key] = _read(INFO_TYPES[key], value, f"info[{key!r}]")
+            continue
+        try:
+            kept[_text(key)] = _plain(value, DEEPEST)
+        except TypeError as problem:
+            name = key if isinstance(key, str) else _type(key)
+            dropped.append(shorten(f"{name}: {problem}"))
+    if dropped:
+        kept[DROPPED] = dropped
+    return kept
+
+
+def _read(reader: Callable[[object], Value], value: object, name: str) -> Value:
+    try:
+        return reader(value)
+    except TypeError as problem:
+        raise MalformedError(f"{name} is {problem}") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"no text but {_type(value)}")
+    if not encodable(value):
+        raise TypeError("text that is not Unicode")
+    return str.__str__(value)  # a subclass may override everything but this
+
+
+def _bool(value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"no boolean but {_type(value)}")
+    return bool(value)
+
+
+def _number(value: object) -> int | float:
+    """A finite number; one of numpy's becomes one of Python's."""
+    if isinstance(value, Integral):
+        whole = int(value)
+        if whole.bit_length() >= 1024:
+            raise TypeError("too large")
+        return whole
+    if not isinstance(value, Real):
+        raise TypeError(f"no number but {_type(value)}")
+    number = float(value)
+    if not isfinite(number):
+        raise TypeError(f"no finite number but {number}")
+    return number
+
+
+def _list_of(reader: Callable[[object], Value]) -> Callable[[object], list[Value]]:
+    def read(value: object) -> list[Value]:
+        if not isinstance(value, list | tuple):
+            raise TypeError(f"no list but {_type(value)}")
+        return [reader(item) for item in value]
+
+    return read
+
+
+def _optional(reader: Callable[[object], Value]) -> Callable[[object], Value | None]:
+    return lambda value: None if value is None else reader(value)
+
+
+def _plain(value: object, depth: int) -> Any:
+    """The value as JSON could hold it, or TypeError."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Real):
+        return _number(value)
+    if not isinstance(value, list | tuple | Mapping):
+        raise TypeError(f"not plain data but {_type(value)}")
+    if depth == 0:
+        raise TypeError("nested too deeply")
+    if isinstance(value, Mapping):
+        return {_text(key): _plain(item, depth - 1) for key, item in value.items()}
+    return [_plain(item, depth - 1) for item in value]
+
+
+def _type(value: object) -> str:
+    return shorten(type(value).__name__)
+
+
+INFO_TYPES: Mapping[str, Callable[[object], Any]] = {
+    "admissible_actions": _optional(_list_of(_text)),
+    "won": _bool,
+    "task_family": _text,
+    "task": _text,
+    "state": _text,
+    "valid": _bool,
+    "example_actions": _list_of(_text),
+    "expert_action": _optional(_text),
+    "agent": _optional(_text),
+    "without": _optional(_list_of(_optional(_number))),
+}
+"""How each known key of info is read."""
