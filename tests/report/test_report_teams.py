@@ -114,7 +114,7 @@ def test_a_report_on_a_team(tmp_path: Path) -> None:
     found = made(tmp_path, [team(0), team(1)], recipe("ccpo"))
     sentence = found.browser["sentences"]["team"][0]
     assert sentence["beyond"] == "the recipe bounds and scales what an agent added"
-    assert "33 % were taken to measure others" in found.verdict.headline
+    assert "33 % were taken only to measure the other agents" in found.verdict.headline
     for group, each, at in cells(found):
         assert found.browser["texts"][each["agent"][at]] in AGENTS
         reason = found.browser["reasons"][group["terms"]["team"]["reason"][at]]
@@ -127,10 +127,10 @@ def test_a_report_on_a_team(tmp_path: Path) -> None:
 
 def test_corrections_are_no_tries_at_the_task(tmp_path: Path) -> None:
     found = made(tmp_path, [corrected(), corrected()], recipe("ibpo"))
-    everything = found.facts.everything
-    assert (everything.tasks, everything.episodes, everything.success) == (8, 32, 0.25)
-    assert [each.success for each in found.facts.iterations] == [0.25, 0.25]
-    assert [each.equal_groups for each in found.facts.iterations] == [0.0, 0.0]
+    everything, iterations = found.facts.everything, found.facts.tables["iterations"]
+    assert (everything["tasks"], everything["episodes"], everything["success"]) == (8, 32, 0.25)
+    assert [each["success"] for each in iterations] == [0.25, 0.25]
+    assert [each["equal_groups"] for each in iterations] == [0.0, 0.0]
     assert found.facts.task_groups == 8
     assert found.facts.groups_with("returns differ") == 8
     assert "groups_of_one" not in {finding.name for finding in found.verdict.findings}
@@ -164,13 +164,13 @@ def test_a_batch_of_corrections_alone_is_told_too() -> None:
 
     alone = [row for row in corrected() if row["corrects"] is not None]
     found = credit_batches([batch(alone)], recipe("ibpo"))
-    assert gather(found, ["toy"]).everything.episodes == 12
+    assert gather(found, ["toy"]).everything["episodes"] == 12
 
 
 def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:
     rows = [row for row in corrected() if row["trajectory"] != "sum 0/1"]
     found = made(tmp_path, [rows], recipe("ibpo"))
-    assert "correct an answer that does not take part" in found.verdict.headline
+    assert "correct an answer that is not in the batch" in found.verdict.headline
     credit = assign(StepTable.from_dicts(rows), recipe("ibpo"), "drop").credit
     assert (credit.reason == Reason.NO_TARGET).sum() == 1
 

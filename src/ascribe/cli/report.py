@@ -85,8 +85,8 @@ def _told(made: Picture) -> dict[str, object]:
 def _print(made: Picture, out: Path, size: int) -> None:
     screen.out.print(Text(made.verdict.headline, style="bold"))
     for finding in made.verdict.findings:
-        said = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
-        screen.out.print(said.append(screen.safe(finding.said, 400), style="default"))
+        line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
+        screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
     for comparison in made.comparisons:
         screen.out.print(Text(screen.safe(comparison.sentence(), 400)))
     megabytes = size / 1e6

@@ -42,10 +42,10 @@ class Picture:
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, by name."""
-        found = {"verdict": self.verdict.rows(), **self.facts.tables()}
+        tables = {"verdict": self.verdict.rows(), **self.facts.tables}
         for comparison in self.comparisons:
-            found |= comparison.tables()
-        return {name: [_visible(row) for row in rows] for name, rows in found.items()}
+            tables |= comparison.tables()
+        return {name: [_visible(row) for row in rows] for name, rows in tables.items()}
 
     def write(self, path: str | Path) -> int:
         """Write the page; returns its size in bytes.
@@ -69,12 +69,12 @@ class Picture:
         return {
             "version": __version__,
             "files": [one_line(name, 200) for name in facts.files],
-            "recipe": facts.recipe_name,
-            "parameters": visible(facts.recipe),
+            "recipe": facts.recipe.name,
+            "parameters": visible(repr(facts.recipe)),
             "rows": facts.diagnosis.rows,
             "trajectories": facts.diagnosis.trajectories,
             "groups": facts.task_groups,
-            "success": facts.everything.success,
+            "success": facts.everything["success"],
             "signal": facts.diagnosis.signal_share,
             "verdict": {
                 "headline": self.verdict.headline,

@@ -13,7 +13,7 @@ from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit, Explanation, Term
 from ascribe.report.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import CheckReport
+from ascribe.steps.check import Arranged, CheckReport, arrange
 from ascribe.steps.problems import Problem, Severity, TableError
 from ascribe.steps.table import Coded, StepTable
 
@@ -42,6 +42,11 @@ class Credited:
     dropped_rows: int
     diagnoses: tuple[Diagnosis, ...]
     """Of each batch."""
+
+    @property
+    def steps(self) -> Arranged:
+        """The table in canonical order."""
+        return arrange(self.table)
 
 
 def credit_batches(

@@ -1,4 +1,4 @@
-"""The numbers of a report: plain values, from a credit and its table."""
+"""The numbers of a report, computed from a credit and its table."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.diagnose import Diagnosis, diagnose
-from ascribe.estimators.credit import Reason, Term
+from ascribe.estimators import Recipe
+from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
 from ascribe.groups.exact import exact
 from ascribe.report.crediting import Credited
@@ -15,7 +16,7 @@ from ascribe.report.states import StateView, state_views
 from ascribe.rollout.summary import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import CheckReport, arrange, first_names, penalty_only
+from ascribe.steps.check import Arranged, CheckReport, first_names, penalty_only
 from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.returns import penalties
 from ascribe.steps.table import StepTable
@@ -23,431 +24,342 @@ from ascribe.steps.table import StepTable
 ALL = "all"
 UNKNOWN = "not given"
 MOST_FAMILIES = 24
-"""Families that are told apart; the others, those with the fewest tasks, count as one."""
+"""Families that are listed; the others, those with the fewest trajectories, count as one."""
 
 LENGTH_BINS = 8
 
+ONE, PENALTIES, DIFFER = "one trajectory", "only penalties differ", "returns differ"
+EQUAL = ("all fail", "all succeed", "all earn the same")
+"""Outcomes of task groups whose trajectories all earned the same."""
+OUTCOMES = (*EQUAL, PENALTIES, DIFFER, ONE)
+"""What the trajectories of a task group can earn. Only ``returns differ`` gives a sound
+episode-level signal."""
 
-@dataclass(frozen=True)
-class Family:
-    """How the tasks of a family went; ``all`` is all of them. Rates are means over tasks."""
-
-    family: str
-    tasks: int
-    episodes: int
-    success: float
-    low: float
-    high: float
-    mean_return: float
-    turns: float
-    valid: float
-
-
-@dataclass(frozen=True)
-class IterationNumbers:
-    """One batch, in the order in which they were given."""
-
-    iteration: str
-    steps: int
-    success: float
-    mean_return: float
-    signal: float
-    """Share of steps that some term credits."""
-    alone: float | None
-    """Share of steps that are alone in their state."""
-    mean_group_size: float | None
-    """Steps of a state group."""
-    equal_groups: float
-    """Share of task groups whose trajectories all earned the same."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Task groups of a family by what their trajectories earned."""
-
-    family: str
-    outcome: str
-    groups: int
-
-
-@dataclass(frozen=True)
-class LengthBin:
-    """Trajectories of a range of lengths, and their share of the gradient.
-
-    The gradient of a policy weighs every step by its advantage, so the share of the summed size of
-    advantages is the share of what the update is about.
-    """
-
-    length: str
-    trajectories: float
-    steps: float
-    gradient: float
-    success: float
-
-
-@dataclass(frozen=True)
-class ReasonCount:
-    """Steps of a term by what became of them."""
-
-    term: str
-    reason: str
-    steps: int
-    share: float
-
-
-OUTCOMES = (
-    "all fail",
-    "all succeed",
-    "all earn the same",
-    "only penalties differ",
-    "returns differ",
-)
-"""What the trajectories of a task group can earn. Only the last gives a sound episode-level signal;
-a group of one trajectory is counted under ``one trajectory``."""
-EQUAL = OUTCOMES[:3]
-"""Outcomes of groups whose trajectories all earned the same."""
-ONE = "one trajectory"
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that the verdict and the figures are made from."""
+    """Everything that the verdict and the figures are made from.
+
+    Attributes:
+        files: names of the files.
+        recipe: the estimator.
+        diagnosis: numbers about the credit of all batches.
+        report: problems that ``check`` reported. It knows no recipe, so groups with equal returns,
+            or with returns that differ by penalties alone, are counted as the recipe compares them.
+        dropped_groups: groups that could not be credited.
+        dropped_rows: their rows.
+        success_by_column: whether a column says who won; otherwise a return above 0 counts.
+        views: what exact and clustered states give.
+        tables: rows of plain values by name; ``docs/report.md`` describes them.
+        main_term: the step term, or the first term of a recipe without one.
+        equal_steps: steps to which the main term gives nothing because their peers earned the same,
+            by the outcome of their task group.
+        longest_quarter: share of the gradient of the longest quarter of the trajectories;
+            trajectories that tie for its last places share them.
+        cut: share of trajectories that were cut by a limit.
+        blank: steps with neither a state nor an action, or with empty ones.
+        collapsed: share of task groups in which one state holds nearly all steps.
+        one_action: among steps whose state another trajectory visited, the share for which no
+            such trajectory took another action.
+        trained_differently: share of steps trained with another advantage, if the files tell.
+    """
 
     files: tuple[str, ...]
-    recipe: str
-    recipe_name: str
-    parameters: dict[str, Any]
-    """Of the recipe."""
+    recipe: Recipe
     diagnosis: Diagnosis
     report: CheckReport
-    """What ``check`` found. It knows no recipe, so the task groups with equal returns, or with
-    returns that differ by penalties alone, are counted again as the recipe compares them."""
     dropped_groups: int
     dropped_rows: int
     success_by_column: bool
-    """Whether a column says who won; otherwise a return above 0 counts as a success."""
-    families: tuple[Family, ...]
-    iterations: tuple[IterationNumbers, ...]
-    outcomes: tuple[Outcome, ...]
-    lengths: tuple[LengthBin, ...]
-    reasons: tuple[ReasonCount, ...]
-    main_term: str
-    """The term that is told first: the step term, or the first of a recipe without one."""
-    equal_steps: dict[str, int]
-    """Steps that the main term gives nothing since their peers fared alike, by the outcome of their
-    task group."""
     views: tuple[StateView, ...]
+    tables: dict[str, Rows]
+    main_term: str
+    equal_steps: dict[str, int]
     longest_quarter: float
-    """Share of the gradient of the longest quarter of the trajectories. Those that tie for its last
-    places share them."""
     cut: float
-    """Share of trajectories that a limit cut."""
     blank: int
-    """Steps with neither a state nor an action, or with empty ones."""
     collapsed: float
-    """Share of task groups of which one state holds nearly all steps."""
     one_action: float
-    """Share of steps that another trajectory's step shares the state and the action of, among those
-    that share their state with another trajectory."""
     trained_differently: float | None
-    """Share of steps that were trained with another advantage than this credit's, if known."""
 
     @property
-    def everything(self) -> Family:
-        """All families together."""
-        return self.families[-1]
+    def everything(self) -> dict[str, Any]:
+        """Success, returns and lengths over all families."""
+        return self.tables["families"][-1]
 
     @property
     def task_groups(self) -> int:
         """Task groups whose outcomes are counted: those of answers, not of corrections."""
-        return sum(each.groups for each in self.outcomes)
+        return self.groups_with(*OUTCOMES)
 
     def groups_with(self, *outcomes: str) -> int:
         """Task groups with one of these outcomes."""
-        return sum(each.groups for each in self.outcomes if each.outcome in outcomes)
-
-    def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Every table of numbers, by name."""
-        return {
-            "families": [asdict(each) for each in self.families],
-            "iterations": [asdict(each) for each in self.iterations],
-            "reasons": [asdict(each) for each in self.reasons],
-            "state_sizes": self._sizes(),
-            "funnel": [row for view in self.views for row in view.rows()],
-            "row_mix": [{"states": view.name, **asdict(view.mix)} for view in self.views],
-            "lengths": [asdict(each) for each in self.lengths],
-            "outcomes": [asdict(each) for each in self.outcomes],
-            "problems": [_problem(problem) for problem in self.report.problems],
-        }
-
-    def _sizes(self) -> list[dict[str, Any]]:
-        states = self.diagnosis.states
-        sizes = {} if states is None else states.sizes
-        return [{"steps_in_group": size, "groups": count} for size, count in sizes.items()]
+        return sum(row["groups"] for row in self.tables["outcomes"] if row["outcome"] in outcomes)
 
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """One entry per trajectory, in canonical order."""
+    """The trajectories of a table, one entry each, in canonical order.
 
+    Attributes:
+        steps: the table in canonical order.
+        returns: summed rewards.
+        compared: returns less the recipe's penalty for invalid actions.
+        length: number of steps.
+        won: whether the episode succeeded.
+        answer: whether it is an attempt at its task; a correction of another answer is not.
+        family: number of its family.
+        batch: number of its batch.
+        gradient: summed absolute advantage of its steps, which weigh a policy gradient.
+    """
+
+    steps: Arranged
     returns: Floats
     compared: Floats
-    """Returns less what the recipe takes off for invalid actions."""
     length: Ints
     won: Bools
-    cut: Bools
     answer: Bools
-    """Whether it answers its task; a correction of another answer does not count as a try."""
     family: Ints
+    batch: Ints
     gradient: Floats
-    """Summed size of the advantages of its steps."""
 
 
 def gather(credited: Credited, files: Sequence[str]) -> Facts:
     """The facts about a credit."""
-    table, credit = credited.table, credited.credit
-    single = len(credited.diagnoses) == 1
-    diagnosis = credited.diagnoses[0] if single else diagnose(table, credit)
-    names, family = _families(table)
+    table, credit, steps = credited.table, credited.credit, credited.steps
+    names, family = _families(table, steps)
     episodes = _episodes(credited, family)
-    kind = outcome_of_groups(table, episodes)
+    outcome = _outcome_of_groups(episodes)
+    attempts = np.where(episodes.answer, steps.group_of_trajectory, -1)
+    # Groups that hold corrections alone are no tasks.
+    task_outcome = np.where(segments.size(attempts, steps.group_count) > 0, outcome, -1)
     main_term = "step" if "step" in credit.terms else next(iter(credit.terms))
-    step = credit.terms.get("step")
-    labels = None if step is None else step.labels
+    silent = credit.terms[main_term].reason[steps.rows] == Reason.ZERO_VARIANCE
+    labels = credit.terms["step"].labels if "step" in credit.terms else None
     views = state_views(table, credited.recipe, labels)
     _, _, shared, elsewhere, _ = views[0].stages
+    single = len(credited.diagnoses) == 1
+    diagnosis = credited.diagnoses[0] if single else diagnose(table, credit)
+    sizes = {} if diagnosis.states is None else diagnosis.states.sizes
+    report = _as_compared(credited, task_outcome)
+    tables = {
+        "families": _by_family(episodes, names),
+        "iterations": _by_batch(credited, episodes, task_outcome),
+        "reasons": _reasons(credited),
+        "state_sizes": [{"steps_in_group": size, "groups": n} for size, n in sizes.items()],
+        "funnel": [row for view in views for row in view.rows()],
+        "row_mix": [{"states": view.name, **asdict(view.mix)} for view in views],
+        "lengths": _lengths(episodes),
+        "outcomes": _outcomes(episodes, names, task_outcome),
+        "problems": [_problem(problem) for problem in report.problems],
+    }
     return Facts(
         files=tuple(files),
-        recipe=credit.recipe,
-        recipe_name=credited.recipe.name,
-        parameters=asdict(credited.recipe),
+        recipe=credited.recipe,
         diagnosis=diagnosis,
-        report=_as_compared(credited.report, table, episodes, kind),
+        report=report,
         dropped_groups=credited.dropped_groups,
         dropped_rows=credited.dropped_rows,
         success_by_column=credited.won is not None,
-        families=_by_family(table, episodes, names),
-        iterations=_by_batch(credited, episodes),
-        outcomes=_outcomes(table, episodes, names, kind),
-        lengths=_lengths(episodes),
-        reasons=_reasons(credited),
-        main_term=main_term,
-        equal_steps=_equal_steps(table, credit.terms[main_term], kind),
         views=tuple(views),
+        tables=tables,
+        main_term=main_term,
+        equal_steps=_counted(outcome[steps.group[silent]]),
         longest_quarter=_longest_quarter(episodes),
-        cut=float(episodes.cut.mean()),
-        blank=_blank(table),
-        collapsed=_collapsed(table, labels),
+        cut=float(steps.truncated[steps.starts].mean()),
+        blank=_blank(table, steps),
+        collapsed=_collapsed(credited, labels),
         one_action=1.0 - elsewhere.steps / shared.steps if shared.steps else 0.0,
         trained_differently=_trained_differently(credited),
     )
 
 
 def _episodes(credited: Credited, family: Ints) -> Episodes:
-    steps, count = arrange(credited.table), arrange(credited.table).trajectory_count
-    returns = segments.total(steps.reward, steps.trajectory, count)
-    won = returns > 0
-    if credited.won is not None:
-        done = credited.won[steps.rows].astype(np.float64)
-        won = segments.total(done, steps.trajectory, count) > 0
-    gradient = segments.total(
-        np.abs(credited.credit.advantage[steps.rows]), steps.trajectory, count
-    )
-    fines = penalties(steps.valid, credited.recipe.invalid_penalty)
-    return Episodes(
-        returns=returns,
-        compared=returns - segments.total(fines, steps.trajectory, count),
-        length=segments.size(steps.trajectory, count),
-        won=won,
-        cut=steps.truncated[steps.starts],
-        answer=_answers(credited),
-        family=family,
-        gradient=gradient,
-    )
+    steps, recipe = credited.steps, credited.recipe
 
+    def total(values: Floats) -> Floats:
+        return segments.total(values, steps.trajectory, steps.trajectory_count)
 
-def _answers(credited: Credited) -> Bools:
-    """Trajectories that answer their task. In a batch of corrections alone, all count."""
-    steps, corrects = arrange(credited.table), credited.table.corrects
-    if corrects is None:
-        return np.ones(steps.trajectory_count, dtype=np.bool_)
     first = steps.rows[steps.starts]
-    answer, batch = corrects.codes[first] < 0, credited.batch[first]
-    none: Bools = np.bincount(batch, weights=answer) == 0
-    return answer | none[batch]
+    batch = credited.batch[first]
+    answer = np.ones(first.size, dtype=np.bool_)
+    if credited.table.corrects is not None:
+        answer = credited.table.corrects.codes[first] < 0
+        # In a batch of corrections alone, all count.
+        answer |= (np.bincount(batch, weights=answer) == 0)[batch]
+    returns = total(steps.reward)
+    won = returns if credited.won is None else total(credited.won[steps.rows].astype(np.float64))
+    return Episodes(
+        steps=steps,
+        returns=returns,
+        compared=returns - total(penalties(steps.valid, recipe.invalid_penalty)),
+        length=segments.size(steps.trajectory, steps.trajectory_count),
+        won=won > 0,
+        answer=answer,
+        family=family,
+        batch=batch,
+        gradient=total(np.abs(credited.credit.advantage[steps.rows])),
+    )
 
 
-def _families(table: StepTable) -> tuple[list[str], Ints]:
+def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
     """Names of families, largest first, and the family of each trajectory."""
-    steps = arrange(table)
     if table.family is None:
         return [UNKNOWN], np.zeros(steps.trajectory_count, dtype=np.int64)
-    first = table.family.codes[steps.rows[steps.starts]]
-    values = [str(value) for value in table.family.values]
-    codes = np.where(first < 0, len(values), first)
-    counted = np.bincount(codes, minlength=len(values) + 1)
-    order = np.argsort(-counted, kind="stable")
-    order = order[counted[order] > 0]
-    named = [*values, UNKNOWN]
+    names = [*map(str, table.family.values), UNKNOWN]
+    codes = table.family.codes[steps.rows[steps.starts]]
+    codes = np.where(codes < 0, len(names) - 1, codes)
+    counted = np.bincount(codes, minlength=len(names))
+    order = np.argsort(-counted, kind="stable")[: np.count_nonzero(counted)]
     kept = order[:MOST_FAMILIES]
-    rename = np.full(len(named), kept.size, dtype=np.int64)
+    rename = np.full(len(names), kept.size, dtype=np.int64)
     rename[kept] = np.arange(kept.size)
-    names = [named[code] for code in kept]
-    if order.size > kept.size:
-        names.append(f"{order.size - kept.size:,} more families")
-    return names, rename[codes]
+    more = [f"{order.size - kept.size:,} more families"] if order.size > kept.size else []
+    return [*(names[code] for code in kept), *more], rename[codes]
 
 
-def _by_family(table: StepTable, episodes: Episodes, names: Sequence[str]) -> tuple[Family, ...]:
-    steps = arrange(table)
-    found = []
-    for number, name in enumerate(names):
-        chosen = episodes.answer & (episodes.family == number)
-        if chosen.any():
-            found.append(_family(name, steps, episodes, chosen))
-    found.sort(key=lambda each: each.family)
-    return (*found, _family(ALL, steps, episodes, episodes.answer))
+def _by_family(episodes: Episodes, names: Sequence[str]) -> Rows:
+    families = [
+        {"family": name, **_results(episodes, chosen)}
+        for number, name in sorted(enumerate(names), key=lambda each: each[1])
+        if (chosen := episodes.answer & (episodes.family == number)).any()
+    ]
+    return [*families, {"family": ALL, **_results(episodes, episodes.answer)}]
 
 
-def _family(name: str, steps: Any, episodes: Episodes, chosen: Bools) -> Family:
+def _results(episodes: Episodes, chosen: Bools) -> dict[str, Any]:
+    """Success and lengths of the chosen episodes; success is a mean over tasks."""
+    steps = episodes.steps
     group = np.where(chosen, steps.group_of_trajectory, -1)
     tasks = segments.size(group, steps.group_count) > 0
-    rate = segments.mean(episodes.won.astype(np.float64), group, steps.group_count)[tasks].mean()
-    low, high = wilson(float(rate), int(tasks.sum()))
-    inside = chosen[steps.trajectory]
-    return Family(
-        family=name,
-        tasks=int(tasks.sum()),
-        episodes=int(chosen.sum()),
-        success=float(rate),
-        low=low,
-        high=high,
-        mean_return=float(episodes.returns[chosen].mean()),
-        turns=float(episodes.length[chosen].mean()),
-        valid=float(steps.valid[inside].mean()),
-    )
+    won = segments.mean(episodes.won.astype(np.float64), group, steps.group_count)
+    success = float(won[tasks].mean())
+    low, high = wilson(success, int(tasks.sum()))
+    return {
+        "tasks": int(tasks.sum()),
+        "episodes": int(chosen.sum()),
+        "success": success,
+        "low": low,
+        "high": high,
+        "mean_return": float(episodes.returns[chosen].mean()),
+        "turns": float(episodes.length[chosen].mean()),
+        "valid": float(steps.valid[chosen[steps.trajectory]].mean()),
+    }
 
 
-def _by_batch(credited: Credited, episodes: Episodes) -> tuple[IterationNumbers, ...]:
-    steps = arrange(credited.table)
-    found = []
-    batch_of = credited.batch[steps.rows[steps.starts]]
-    for number, (name, seen) in enumerate(zip(credited.names, credited.diagnoses, strict=True)):
-        chosen = episodes.answer & (batch_of == number)
-        whole = _family(name, steps, episodes, chosen)
-        found.append(
-            IterationNumbers(
-                iteration=name,
-                steps=seen.rows,
-                success=whole.success,
-                mean_return=whole.mean_return,
-                signal=seen.signal_share,
-                alone=None if seen.states is None else seen.states.singleton_share_of_rows,
-                mean_group_size=None if seen.states is None else seen.states.mean_size,
-                equal_groups=_equal_groups(steps, episodes, chosen),
-            )
+def _by_batch(credited: Credited, episodes: Episodes, task_outcome: Ints) -> Rows:
+    batch_of_group = episodes.batch[_first_of_group(episodes)]
+    batches = []
+    for number, (name, diagnosis) in enumerate(
+        zip(credited.names, credited.diagnoses, strict=True)
+    ):
+        results = _results(episodes, episodes.answer & (episodes.batch == number))
+        tasks = task_outcome[(batch_of_group == number) & (task_outcome >= 0)]
+        states = diagnosis.states
+        batches.append(
+            {
+                "iteration": name,
+                "steps": diagnosis.rows,
+                "success": results["success"],
+                "mean_return": results["mean_return"],
+                "signal": diagnosis.signal_share,
+                "alone": None if states is None else states.singleton_share_of_rows,
+                "mean_group_size": None if states is None else states.mean_size,
+                "equal_groups": float((tasks < len(EQUAL)).mean()),
+            }
         )
-    return tuple(found)
+    return batches
 
 
-def _equal_groups(steps: Any, episodes: Episodes, chosen: Bools) -> float:
-    group, count = np.where(chosen, steps.group_of_trajectory, -1), steps.group_count
-    size = segments.size(group, count)
-    same = segments.constant(episodes.compared[chosen], group[chosen], count)
-    return float((same & (size > 1)).sum() / (size > 0).sum())
+def _first_of_group(episodes: Episodes) -> Ints:
+    """The first trajectory of each task group."""
+    steps = episodes.steps
+    return segments.first_rows(steps.group_of_trajectory, steps.group_count)
 
 
-def _outcomes(
-    table: StepTable, episodes: Episodes, names: Sequence[str], kind: Ints
-) -> tuple[Outcome, ...]:
-    steps = arrange(table)
-    tasks = _tasks(table, episodes)
-    family = episodes.family[segments.first_rows(steps.group_of_trajectory, steps.group_count)]
-    labels = (*OUTCOMES, ONE)
-    place = (family * len(labels) + kind)[tasks]
-    counted = np.bincount(place, minlength=len(names) * len(labels))
-    counted = counted.reshape(len(names), len(labels))
-    return tuple(
-        Outcome(names[row], labels[column], int(counted[row, column]))
-        for row in sorted(range(len(names)), key=names.__getitem__)
-        for column in range(len(labels))
-        if counted[row, column]
-    )
-
-
-def _tasks(table: StepTable, episodes: Episodes) -> Bools:
-    """Groups that hold an answer to their task, not corrections alone."""
-    steps = arrange(table)
-    group = np.where(episodes.answer, steps.group_of_trajectory, -1)
-    return segments.size(group, steps.group_count) > 0
-
-
-def outcome_of_groups(table: StepTable, episodes: Episodes) -> Ints:
-    """Place in ``OUTCOMES`` (or one more: one trajectory) of each task group."""
-    steps = arrange(table)
+def _outcome_of_groups(episodes: Episodes) -> Ints:
+    """Place in ``OUTCOMES`` of each task group."""
+    steps = episodes.steps
     group, count = steps.group_of_trajectory, steps.group_count
-    size = segments.size(group, count)
     won = segments.mean(episodes.won.astype(np.float64), group, count)
     same = segments.constant(episodes.compared, group, count)
+    fails, succeeds = same & (won == 0), same & (won == 1)
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group)
-    kind = np.full(count, OUTCOMES.index("returns differ"), dtype=np.int64)
-    kind[penalised] = OUTCOMES.index("only penalties differ")
-    kind[same] = OUTCOMES.index("all earn the same")
-    kind[same & (won == 0)] = OUTCOMES.index("all fail")
-    kind[same & (won == 1)] = OUTCOMES.index("all succeed")
-    kind[size == 1] = len(OUTCOMES)
-    return kind
+    one = segments.size(group, count) == 1
+    places = map(OUTCOMES.index, (ONE, *EQUAL, PENALTIES))
+    conditions = [one, fails, succeeds, same, penalised]
+    return np.select(conditions, list(places), OUTCOMES.index(DIFFER)).astype(np.int64)
 
 
-def _as_compared(
-    report: CheckReport, table: StepTable, episodes: Episodes, kind: Ints
-) -> CheckReport:
-    """The report with every group told once, under what the recipe's own penalty makes of it."""
-    fined = kind == OUTCOMES.index("only penalties differ")
-    again = {
-        ProblemKind.EQUAL_RETURNS: ("has equal returns", kind < len(EQUAL)),
-        ProblemKind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", fined),
+def _counted(outcomes: Ints) -> dict[str, int]:
+    counts = np.bincount(outcomes, minlength=len(OUTCOMES)).tolist()
+    return dict(zip(OUTCOMES, counts, strict=True))
+
+
+def _outcomes(episodes: Episodes, names: Sequence[str], task_outcome: Ints) -> Rows:
+    family = np.where(task_outcome < 0, -1, episodes.family[_first_of_group(episodes)])
+    return [
+        {"family": name, "outcome": outcome, "groups": groups}
+        for number, name in sorted(enumerate(names), key=lambda each: each[1])
+        for outcome, groups in _counted(task_outcome[family == number]).items()
+        if groups
+    ]
+
+
+def _as_compared(credited: Credited, task_outcome: Ints) -> CheckReport:
+    """The report with each group counted once, under what the recipe's penalty makes of it."""
+    counted = {
+        ProblemKind.EQUAL_RETURNS: ("has equal returns", EQUAL),
+        ProblemKind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", (PENALTIES,)),
     }
-    found = [problem for problem in report.problems if problem.kind not in again]
-    for name, (said, which) in again.items():
-        found += _groups_problem(table, name, said, _tasks(table, episodes) & which)
-    return CheckReport(report.rows, tuple(sorted(found, key=lambda problem: -problem.severity)))
+    table, steps = credited.table, credited.steps
+    problems = [each for each in credited.report.problems if each.kind not in counted]
+    for kind, (message, outcomes) in counted.items():
+        which = np.isin(task_outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
+        rows = np.sort(steps.rows[which[steps.group]])
+        if rows.size:
+            codes = np.unique(table.group.codes[rows])
+            detail = f"group {first_names(table.group, codes)} {message}"
+            problems.append(Problem(kind, detail, rows, int(codes.size)))
+    problems.sort(key=lambda problem: -problem.severity)
+    return CheckReport(credited.report.rows, tuple(problems))
 
 
-def _groups_problem(table: StepTable, kind: ProblemKind, said: str, which: Bools) -> list[Problem]:
-    """A problem of the groups ``which``; none if there are none. Rows are those of the table."""
-    steps = arrange(table)
-    rows = np.sort(steps.rows[which[steps.group]])
-    codes = np.unique(table.group.codes[rows])
-    if not codes.size:
-        return []
-    names = first_names(table.group, codes)
-    return [Problem(kind, f"group {names} {said}", rows, int(codes.size))]
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "problem": problem.kind.label,
+        "severity": problem.severity.name.lower(),
+        "count": problem.count,
+        "rows": int(problem.rows.size),
+        "detail": problem.detail,
+        "advice": problem.kind.advice,
+    }
 
 
-def _lengths(episodes: Episodes) -> tuple[LengthBin, ...]:
+def _lengths(episodes: Episodes) -> Rows:
     """From short to long: each length by itself, or bins of about equally many trajectories."""
-    length = episodes.length
+    length, gradient = episodes.length, episodes.gradient
     edges = np.unique(length)
     if edges.size > LENGTH_BINS:
         shares = np.linspace(0, 1, LENGTH_BINS + 1)[:-1]
         edges = np.unique(np.quantile(length, shares, method="lower"))
     place = np.searchsorted(edges, length, side="right") - 1
-    total, gradient = float(length.sum()), float(episodes.gradient.sum())
-    found = []
-    for number in np.unique(place):
+    bins = []
+    for number in range(edges.size):
         inside = place == number
         low, high = int(length[inside].min()), int(length[inside].max())
-        found.append(
-            LengthBin(
-                length=str(low) if low == high else f"{low}–{high}",
-                trajectories=float(inside.mean()),
-                steps=float(length[inside].sum()) / total,
-                gradient=float(episodes.gradient[inside].sum()) / gradient if gradient else 0.0,
-                success=float(episodes.won[inside].mean()),
-            )
+        bins.append(
+            {
+                "length": str(low) if low == high else f"{low}–{high}",
+                "trajectories": float(inside.mean()),
+                "steps": float(length[inside].sum() / length.sum()),
+                "gradient": float(gradient[inside].sum()) / (float(gradient.sum()) or 1.0),
+                "success": float(episodes.won[inside].mean()),
+            }
         )
-    return tuple(found)
+    return bins
 
 
 def _longest_quarter(episodes: Episodes) -> float:
@@ -455,71 +367,49 @@ def _longest_quarter(episodes: Episodes) -> float:
     size, gradient = np.bincount(place), np.bincount(place, weights=episodes.gradient)
     longer = np.cumsum(size) - size
     inside = np.clip(episodes.length.size / 4 - longer, 0, size) / size
-    total = float(gradient.sum())
-    return float((inside * gradient).sum()) / total if total else 0.0
+    return float((inside * gradient).sum()) / (float(gradient.sum()) or 1.0)
 
 
-def _reasons(credited: Credited) -> tuple[ReasonCount, ...]:
-    rows = arrange(credited.table).rows
-    found = []
-    for name, term in credited.credit.terms.items():
-        counted = np.bincount(term.reason[rows], minlength=len(Reason))
-        found += [
-            ReasonCount(
-                name, reason.label, int(counted[reason]), float(counted[reason] / rows.size)
-            )
-            for reason in Reason
-            if counted[reason]
-        ]
-    return tuple(found)
+def _reasons(credited: Credited) -> Rows:
+    rows = credited.steps.rows
+    return [
+        {
+            "term": name,
+            "reason": Reason(reason).label,
+            "steps": count,
+            "share": count / rows.size,
+        }
+        for name, term in credited.credit.terms.items()
+        for reason, count in enumerate(np.bincount(term.reason[rows]).tolist())
+        if count
+    ]
 
 
-def _equal_steps(table: StepTable, term: Term, kind: Ints) -> dict[str, int]:
-    steps = arrange(table)
-    silent = term.reason[steps.rows] == Reason.ZERO_VARIANCE
-    labels = (*OUTCOMES, ONE)
-    counted = np.bincount(kind[steps.group[silent]], minlength=len(labels))
-    return dict(zip(labels, counted.tolist(), strict=True))
-
-
-def _blank(table: StepTable) -> int:
-    empty = [
+def _blank(table: StepTable, steps: Arranged) -> int:
+    state, action = (
         np.append([not str(text).strip() for text in column.values], True).astype(np.bool_)
         for column in (table.state, table.action)
-    ]
-    steps = arrange(table)
-    return int((empty[0][steps.state] & empty[1][steps.action]).sum())
+    )
+    return int((state[steps.state] & action[steps.action]).sum())
 
 
-def _collapsed(table: StepTable, labels: Ints | None) -> float:
-    steps = arrange(table)
+def _collapsed(credited: Credited, labels: Ints | None) -> float:
+    steps = credited.steps
     if labels is None:
-        states = exact(steps.group, steps.state, table.state.values.size).labels
+        states = exact(steps.group, steps.state, credited.table.state.values.size).labels
     else:
         states = labels[steps.rows]
     # States may reach over tasks.
     states, count = segments.pairs(steps.group, states, int(states.max(initial=-1)) + 1)
-    fell = collapsed(states, count, steps.group)
     # A task of one turn has one state, and nothing is wrong with it.
     turns = segments.size(steps.group, steps.group_count)
-    several = turns > np.bincount(steps.group_of_trajectory, minlength=steps.group_count)
-    return float((fell & several).mean())
+    several = turns > segments.size(steps.group_of_trajectory, steps.group_count)
+    return float((collapsed(states, count, steps.group) & several).mean())
 
 
 def _trained_differently(credited: Credited) -> float | None:
     if credited.trained is None:
         return None
-    rows = arrange(credited.table).rows
+    rows = credited.steps.rows
     same = np.isclose(credited.trained[rows], credited.credit.advantage[rows], 1e-3, 1e-4)
     return float(1.0 - same.mean())
-
-
-def _problem(problem: Any) -> dict[str, Any]:
-    return {
-        "problem": problem.kind.label,
-        "severity": problem.severity.name.lower(),
-        "count": problem.count,
-        "rows": int(problem.rows.size),
-        "found": problem.detail,
-        "advice": problem.kind.advice,
-    }

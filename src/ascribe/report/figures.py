@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ascribe.report.compare import SIGNS, Comparison
-from ascribe.report.facts import ONE, OUTCOMES, Facts
+from ascribe.report.facts import OUTCOMES, Facts, Rows
 from ascribe.report.text import one_line
 
 Spec = dict[str, Any]
-Rows = list[dict[str, Any]]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 BLUE, RED, GREEN, PURPLE = "#2878b5", "#d55e00", "#00876a", "#b5629a"
@@ -71,9 +70,9 @@ def theme(*, dark: bool) -> Spec:
 
 def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
     """Every figure that these facts and comparisons give."""
-    tables = facts.tables()
+    tables = facts.tables
     figures = [*_outcomes(facts, tables), _reasons(tables["reasons"])]
-    if len(facts.iterations) > 1:
+    if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
     figures += [*_states(facts, tables), _lengths(tables["lengths"])]
     for comparison in comparisons:
@@ -96,7 +95,7 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     note = "" if facts.success_by_column else " Without a column won, a return above 0 counts."
     returns = [{"family": row["family"], "return": row["mean_return"]} for row in families]
     groups = [{**row, "family": one_line(row["family"], 60)} for row in tables["outcomes"]]
-    colors = dict(zip((*OUTCOMES, ONE), (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
+    colors = dict(zip(OUTCOMES, (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
     present = [each for each in colors if any(row["outcome"] == each for row in groups)]
     parts = _color("outcome", present, [colors[each] for each in present])
     return [

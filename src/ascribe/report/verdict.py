@@ -1,23 +1,22 @@
 """The verdict: what the facts mean in words, worst first, and what to try.
 
-Every rule looks at the facts and says one thing or nothing. Shares are of steps unless a sentence
-says otherwise.
+Each finding is a rule of thumb with a threshold. Shares are of steps unless a sentence says
+otherwise.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
-from ascribe.estimators import recipe
 from ascribe.estimators.credit import Reason
-from ascribe.report.facts import ALL, EQUAL, ONE, Facts
+from ascribe.report.facts import EQUAL, ONE, PENALTIES, Facts
 from ascribe.report.states import CLUSTERED
-from ascribe.steps.problems import ProblemKind
+from ascribe.steps.problems import ProblemKind, Severity
 
 
 class Level(IntEnum):
-    """How much a finding matters."""
+    """How serious a finding is."""
 
     GOOD = 0
     NOTE = 1
@@ -27,17 +26,17 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the facts say."""
+    """One thing that the facts show, and what to do about it."""
 
     name: str
     level: Level
-    said: str
+    message: str
     advice: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A headline, and what was found, worst first."""
+    """A headline with its advice, and the findings, worst first."""
 
     headline: str
     advice: str
@@ -49,7 +48,7 @@ class Verdict:
             {
                 "finding": each.name,
                 "level": each.level.name.lower(),
-                "said": each.said,
+                "message": each.message,
                 "advice": each.advice,
             }
             for each in self.findings
@@ -57,19 +56,17 @@ class Verdict:
 
 
 def judge(facts: Facts) -> Verdict:
-    """The verdict on these facts."""
-    found = [finding for rule in RULES if (finding := rule(facts)) is not None]
-    found.sort(key=lambda finding: -finding.level)
-    if not any(finding.level >= Level.WARNING for finding in found):
-        found.append(
-            Finding("nothing_wrong", Level.GOOD, "Nothing was found that should stop you.")
-        )
-    said, advice = _headline(facts)
-    return Verdict(said, advice, tuple(found))
+    """The verdict on these facts. Among findings of one level, the earlier rule comes first."""
+    rules = (_about_rows, _about_states, _about_tasks, _about_episodes, _about_credit)
+    findings = sorted((each for rule in rules for each in rule(facts)), key=lambda f: -f.level)
+    if not any(finding.level >= Level.WARNING for finding in findings):
+        findings.append(Finding("nothing_wrong", Level.GOOD, "No serious problem was found."))
+    headline, advice = _headline(facts)
+    return Verdict(headline, advice, tuple(findings))
 
 
 def percent(share: float) -> str:
-    """A share as a reader wants it: no more digits than it is worth, and never a wrong 0 or 100."""
+    """A share in whole percent; never 0 or 100 unless it is exactly that."""
     if 0 < share < 0.005:
         return "under 1 %"
     if 0.995 < share < 1:
@@ -77,37 +74,40 @@ def percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-# The headline: where step-level signal is lost.
+# The headline: why steps have no signal.
 
-_LOST = {
+_WITHOUT_SIGNAL = {
     Reason.SINGLETON: "are alone in their state",
-    Reason.ZERO_VARIANCE: "sit in groups with equal outcomes",
+    Reason.ZERO_VARIANCE: "are in groups with equal returns",
     Reason.MISSING_STATE: "have no state",
-    Reason.SAME_ACTION: "sit where every peer did the same",
-    Reason.GROUP_OF_ONE: "belong to tasks with one trajectory",
-    Reason.REVISIT: "come back to a state of their own trajectory",
-    Reason.TRUNCATED: "belong to trajectories that a limit cut",
-    Reason.COUNTERFACTUAL: "were taken to measure others",
-    Reason.NO_TARGET: "correct an answer that does not take part",
+    Reason.SAME_ACTION: "are in states where every peer took the same action",
+    Reason.GROUP_OF_ONE: "belong to tasks with a single trajectory",
+    Reason.REVISIT: "revisit a state of their own trajectory",
+    Reason.TRUNCATED: "belong to trajectories that were cut by a limit",
+    Reason.COUNTERFACTUAL: "were taken only to measure the other agents",
+    Reason.NO_TARGET: "correct an answer that is not in the batch",
 }
 
 
 def _headline(facts: Facts) -> tuple[str, str]:
     kind = "step-level signal" if facts.main_term == "step" else "signal"
-    of_term = [each for each in facts.reasons if each.term == facts.main_term]
-    silent = [each for each in of_term if each.reason != Reason.CREDITED.label]
+    of_term = [row for row in facts.tables["reasons"] if row["term"] == facts.main_term]
+    silent = sorted(
+        (row for row in of_term if row["reason"] != Reason.CREDITED.label),
+        key=lambda row: -row["share"],
+    )
     if not silent:
-        return f"All of your steps carry a {kind}.", ""
-    lost = {each.reason: each.share for each in silent}
-    ranked = sorted(lost, key=lambda label: -lost[label])
-    causes = [_LOST.get(Reason[label.upper()], label) for label in ranked]
-    shares = _adding_up([lost[label] for label in ranked])
+        return f"All of your steps have a {kind}.", ""
+    reasons = [Reason[row["reason"].upper()] for row in silent]
+    causes = [_WITHOUT_SIGNAL.get(reason, reason.label) for reason in reasons]
+    shares = _adding_up([row["share"] for row in silent])
     parts = [f"{percent(share)} {cause}" for share, cause in zip(shares, causes, strict=True)]
     if len(parts) == 1:
         parts = [f"they {causes[0]}"]
-    advice = _advice(facts, Reason[ranked[0].upper()])
-    steps = "All" if len(silent) == len(of_term) else percent(sum(lost.values()))
-    return f"{steps} of your steps carry no {kind}: {_listed(parts)}.", advice
+    begin = f"{percent(sum(row['share'] for row in silent))} of your steps have no {kind}"
+    if len(silent) == len(of_term):
+        begin = f"None of your steps has a {kind}"
+    return f"{begin}: {_listed(parts)}.", _advice(facts, reasons[0])
 
 
 def _adding_up(shares: Sequence[float]) -> list[float]:
@@ -123,13 +123,17 @@ def _adding_up(shares: Sequence[float]) -> list[float]:
     return [part / 100 or share for part, share in zip(whole, shares, strict=True)]
 
 
+_WRITE_STATES = "Write what the agent saw before each action to the column state."
+_MIXED = "Choose tasks that sometimes succeed and sometimes fail."
+
+
 def _advice(facts: Facts, cause: Reason) -> str:
     if cause is Reason.SINGLETON:
         return _against_singletons(facts)
     if cause is Reason.ZERO_VARIANCE:
-        return _against_equal_outcomes(facts.equal_steps, "steps belong to tasks that")
+        return _against_equal_returns(facts.equal_steps, "steps belong to tasks that")
     return {
-        Reason.MISSING_STATE: "Write what the agent saw before each action into the column state.",
+        Reason.MISSING_STATE: _WRITE_STATES,
         Reason.SAME_ACTION: "Sample at a higher temperature, so that peers try different actions.",
         Reason.GROUP_OF_ONE: "Sample several trajectories of every task, under one group name.",
         Reason.REVISIT: "Count every visit (revisits=each), or end episodes that run in circles.",
@@ -140,368 +144,287 @@ def _advice(facts: Facts, cause: Reason) -> str:
 def _against_singletons(facts: Facts) -> str:
     exact, clustered = facts.views
     now, then = exact.mix.singleton, clustered.mix.singleton
-    if then < 0.8 * now and facts.recipe_name in ("gigpo", "hgpo"):
+    if clustered.name != CLUSTERED and then < 0.8 * now:
         return (
-            f"Try states that need not be equal to the letter: clustered by n-grams, "
+            "Try a recipe that groups similar states: clustered by n-grams, "
             f"{percent(then)} would be alone instead of {percent(now)} (--recipe bigpo --preset "
-            "ngram). Or take out of the state what never repeats: clocks, counters, identifiers."
+            "ngram). Or remove from the state what never repeats: clocks, counters, identifiers."
         )
     return (
-        "Take out of the state what never repeats (clocks, counters, identifiers), or sample more "
-        "trajectories of every task. Recipes that back off to the task need no equal states: sbc."
+        "Remove from the state what never repeats (clocks, counters, identifiers), or sample more "
+        "trajectories of every task. A recipe that falls back on the task needs no equal states: "
+        "sbc."
     )
 
 
-_MIXED = "Take tasks that sometimes succeed and sometimes fail."
-_OF_TASKS = {
-    "all fail": "always fail: take easier ones, warm up first, allow more turns, or sample more "
-    "trajectories of each.",
-    "all succeed": "always succeed: take harder ones, or fewer of the easy ones.",
-    "returns differ": "have better and worse trajectories, but those that met fared alike: sample "
-    "more trajectories of each.",
-}
-
-
-def _against_equal_outcomes(counted: Mapping[str, int], things: str) -> str:
+def _against_equal_returns(counted: Mapping[str, int], things: str) -> str:
     """Advice for the outcome that more than half of what is counted have, if there is one."""
     outcome = max(counted, key=lambda each: counted[each])
-    if outcome not in _OF_TASKS or 2 * counted[outcome] <= sum(counted.values()):
+    advice = {
+        "all fail": "always fail: choose easier ones, warm up first, allow more turns, or sample "
+        "more trajectories of each.",
+        "all succeed": "always succeed: choose harder ones, or fewer of the easy ones.",
+        "returns differ": "have better and worse trajectories, but those that met earned the same: "
+        "sample more trajectories of each.",
+    }.get(outcome)
+    if advice is None or 2 * counted[outcome] <= sum(counted.values()):
         return _MIXED
-    return f"Most of these {things} {_OF_TASKS[outcome]}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    if len(parts) < 3:
-        return " and ".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"Most of these {things} {advice}"
 
 
 # The rules.
 
 
-def _dropped(facts: Facts) -> Finding | None:
-    if not facts.dropped_groups and not facts.dropped_rows:
-        return None
-    kinds = [each for each in facts.report.problems if each.severity.name == "FATAL"]
-    names = ", ".join(each.kind.label for each in kinds)
-    advice = " ".join(_sentence(each.kind.advice) for each in kinds[:2])
-    return Finding(
-        "dropped",
-        Level.BAD,
-        f"{facts.dropped_groups:,} groups ({facts.dropped_rows:,} rows) could not be credited and "
-        f"are left out of every number here: {names}.",
-        advice,
-    )
-
-
-def _padding(facts: Facts) -> Finding | None:
-    copies = [each for each in facts.report.problems if each.kind is ProblemKind.DUPLICATE_ROW]
-    if facts.blank == 0 and not copies:
-        return None
-    said = []
+def _about_rows(facts: Facts) -> Iterator[Finding]:
+    problems = facts.report.problems
+    if facts.dropped_groups or facts.dropped_rows:
+        fatal = [each.kind for each in problems if each.severity is Severity.FATAL]
+        yield Finding(
+            "dropped",
+            Level.BAD,
+            f"{facts.dropped_groups:,} group{'s' * (facts.dropped_groups != 1)} "
+            f"({facts.dropped_rows:,} rows) could not be credited "
+            f"and are not counted on this page: {', '.join(kind.label for kind in fatal)}.",
+            " ".join(_sentence(kind.advice) for kind in fatal[:2]),
+        )
+    padding = []
     if facts.blank:
         share = percent(facts.blank / facts.diagnosis.rows)
-        said.append(f"{facts.blank:,} steps ({share}) have neither a state nor an action")
-    said += [f"{each.rows.size:,} rows repeat another row exactly" for each in copies]
-    return Finding(
-        "padding_in_statistics",
-        Level.BAD,
-        f"{_listed(said)}. They look like padding that fills up a batch, and they are counted as "
-        "steps.",
-        "Set the column padding to true for such rows: then they enter no statistic.",
-    )
+        padding = [f"{facts.blank:,} steps ({share}) have neither a state nor an action"]
+    padding += [
+        f"{each.rows.size:,} rows repeat another row exactly"
+        for each in problems
+        if each.kind is ProblemKind.DUPLICATE_ROW
+    ]
+    if padding:
+        yield Finding(
+            "padding_in_statistics",
+            Level.BAD,
+            f"{_listed(padding)}. They look like padding that fills up a batch, but count as "
+            "steps.",
+            "Set the column padding to true for such rows; then no statistic includes them.",
+        )
+    if share_of_one := facts.groups_with(ONE) / facts.task_groups:
+        yield Finding(
+            "groups_of_one",
+            _bad_above(0.5, share_of_one),
+            f"{percent(share_of_one)} of the groups have a single trajectory, which cannot be "
+            "compared with any other.",
+            "Give all trajectories of a task the same group name, and sample several of each.",
+        )
 
 
-def _groups_of_one(facts: Facts) -> Finding | None:
-    count = facts.groups_with(ONE)
-    if count == 0:
-        return None
-    share = count / facts.task_groups
-    return Finding(
-        "groups_of_one",
-        Level.BAD if share > 0.5 else Level.WARNING,
-        f"{percent(share)} of the groups have one trajectory, which has nothing to be compared "
-        "with.",
-        "Give all trajectories of a task one group name, and sample several of each.",
-    )
+def _about_states(facts: Facts) -> Iterator[Finding]:
+    if facts.collapsed >= 0.2:
+        yield Finding(
+            "giant_state",
+            Level.BAD,
+            f"In {percent(facts.collapsed)} of the groups one state holds nearly all steps, so "
+            "step-level credit does not distinguish situations.",
+            "The radius is too large, or the fingerprints are all alike: run ascribe calibrate."
+            if facts.views[-1].name == CLUSTERED
+            else "Check that the column state holds what the agent saw, not a constant.",
+        )
+    singleton = {"term": "step", "reason": Reason.SINGLETON.label}
+    alone = sum(row["share"] for row in facts.tables["reasons"] if singleton.items() <= row.items())
+    if alone >= 0.5:
+        episodes = "episode" in facts.diagnosis.term_share
+        yield Finding(
+            "singletons",
+            _bad_above(0.9, alone),
+            f"{percent(alone)} of the steps are alone in their state and get "
+            f"{'only episode-level' if episodes else 'no'} credit.",
+            _against_singletons(facts),
+        )
+    missing = 1 - facts.views[0].stages[1].share
+    if missing >= 0.05:
+        yield Finding(
+            "missing_states",
+            _bad_above(0.5, missing),
+            f"{percent(missing)} of the steps have no state, and so no step-level credit.",
+            _WRITE_STATES,
+        )
 
 
-def _singletons(facts: Facts) -> Finding | None:
-    alone = _share(facts, "step", Reason.SINGLETON)
-    if alone < 0.5:
-        return None
-    episodes = "episode" in facts.diagnosis.term_share
-    left = "for them whole episodes are compared and nothing finer" if episodes else "no credit"
-    return Finding(
-        "singletons",
-        Level.BAD if alone > 0.9 else Level.WARNING,
-        f"{percent(alone)} of the steps are alone in their state: {left}.",
-        _against_singletons(facts),
-    )
-
-
-def _giant_state(facts: Facts) -> Finding | None:
-    if facts.collapsed < 0.2:
-        return None
-    clusters = facts.views[-1].name == CLUSTERED
-    return Finding(
-        "giant_state",
-        Level.BAD,
-        f"In {percent(facts.collapsed)} of the groups one state holds nearly all steps, so that "
-        "step-level credit tells no situation from another.",
-        "The radius is too large, or the fingerprints tell nothing apart: run ascribe calibrate."
-        if clusters
-        else "Check that the column state holds what the agent saw, not a constant.",
-    )
-
-
-def _equal_returns(facts: Facts) -> Finding | None:
+def _about_tasks(facts: Facts) -> Iterator[Finding]:
+    invalid = 1 - facts.everything["valid"]
+    if invalid >= 0.3:
+        yield Finding(
+            "invalid_actions",
+            _bad_above(0.75, invalid),
+            f"The environment did not understand {percent(invalid)} of the actions.",
+            "Check the prompt and the parser, or warm up on the response format first.",
+        )
+    starts = sum(p.count for p in facts.report.problems if p.kind is ProblemKind.DIFFERENT_STARTS)
+    share = starts / (facts.diagnosis.groups + facts.dropped_groups)
+    if share >= 0.1:
+        yield Finding(
+            "different_starts",
+            _bad_above(0.5, share),
+            f"In {percent(share)} of the groups the trajectories start in different states, so "
+            "they are compared although their tasks may differ.",
+            "Use the same seed for all environments of a group, and keep random details out of "
+            "the state.",
+        )
+    share = facts.groups_with(PENALTIES) / facts.task_groups
+    if share >= 0.05:
+        yield _only_penalties(facts, share)
+    never = [each for each in facts.tables["families"][:-1] if each["success"] == 0]
+    if facts.everything["success"] == 0:
+        yield Finding(
+            "nothing_succeeds",
+            Level.BAD,
+            "No episode of any task succeeds.",
+            "There is nothing to learn from until some do: warm up first, choose easier tasks, or "
+            "allow more turns.",
+        )
+    elif never:
+        names = [f"“{_short(each['family'])}” ({each['tasks']:,} tasks)" for each in never[:5]]
+        more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
+        yield Finding(
+            "family_never_succeeds",
+            Level.WARNING,
+            f"No episode succeeds in {_listed(names + more)}.",
+            "These episodes cost as much as others and teach nothing about success: warm up on "
+            "such tasks, make them easier, or leave them out for now.",
+        )
     counted = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
-    fail, win = counted["all fail"], counted["all succeed"]
     share = sum(counted.values()) / facts.task_groups
-    if share < 0.3:
-        return None
-    return Finding(
-        "equal_returns",
-        Level.BAD if share > 0.8 else Level.WARNING,
-        f"In {percent(share)} of the groups all trajectories earned the same ({fail:,} always "
-        f"fail, {win:,} always succeed): they teach nothing about whole episodes.",
-        _against_equal_outcomes(counted, "tasks"),
-    )
+    if share >= 0.3:
+        yield Finding(
+            "equal_returns",
+            _bad_above(0.8, share),
+            f"In {percent(share)} of the groups all trajectories earned the same "
+            f"({counted['all fail']:,} always fail, {counted['all succeed']:,} always succeed), "
+            "so these groups give no episode-level signal.",
+            _against_equal_returns(counted, "tasks"),
+        )
 
 
-def _only_penalties(facts: Facts) -> Finding | None:
-    count = facts.groups_with("only penalties differ")
-    share = count / facts.task_groups
-    if share < 0.05:
-        return None
-    said = (
-        f"In {percent(share)} of the groups the trajectories differ by penalties for invalid "
-        "actions alone."
+def _only_penalties(facts: Facts, share: float) -> Finding:
+    message = (
+        f"In {percent(share)} of the groups the trajectories differ only by penalties for invalid "
+        "actions."
     )
     if not _divides(facts):
-        return Finding("only_penalties", Level.WARNING, said, _MIXED)
+        return Finding("only_penalties", Level.WARNING, message, _MIXED)
     ways = []
-    if _takes(facts, "normalise", "mean"):
-        ways.append("do not divide by the spread (--set normalise=mean)")
-    if _takes(facts, "std_floor", 0.5):
-        ways.append("set a floor for the spread (--set std_floor=0.5)")
+    if _accepts(facts, normalise="mean"):
+        ways.append("do not divide by the standard deviation (--set normalise=mean)")
+    if _accepts(facts, std_floor=0.5):
+        ways.append("set a smallest standard deviation (--set std_floor=0.5)")
     return Finding(
         "only_penalties",
-        Level.BAD if share > 0.5 else Level.WARNING,
-        f"{said} Divided by their small spread, those count as much as success and failure do "
-        "elsewhere.",
+        _bad_above(0.5, share),
+        f"{message} Divided by their small standard deviation, these differences count as much as "
+        "success and failure elsewhere.",
         _sentence(", or ".join(ways)) if ways else _MIXED,
     )
 
 
 def _divides(facts: Facts) -> bool:
-    """Whether the recipe divides by the spread inside a task, however small that is."""
-    always = facts.recipe_name in ("grpo", "ibpo")
-    by_std = always or facts.parameters.get("normalise") == "std"
-    return by_std and not facts.parameters.get("std_floor")
+    """Whether the recipe divides by the standard deviation of a task, however small that is."""
+    always = facts.recipe.name in ("grpo", "ibpo")
+    by_std = always or _parameter(facts, "normalise") == "std"
+    return by_std and not _parameter(facts, "std_floor")
 
 
-def _family_never_succeeds(facts: Facts) -> Finding | None:
-    if facts.everything.success == 0:
-        return Finding(
-            "nothing_succeeds",
-            Level.BAD,
-            "No episode of any task succeeds.",
-            "There is nothing to learn from until some do: warm up first, take easier tasks, or "
-            "allow more turns.",
+def _about_episodes(facts: Facts) -> Iterator[Finding]:
+    if facts.cut >= 0.5:
+        yield Finding(
+            "cut_by_limit",
+            Level.WARNING,
+            f"{percent(facts.cut)} of the trajectories were cut by a limit; what they would have "
+            "earned is unknown and counts as nothing.",
+            "Allow more turns or tokens, or look for episodes that run in circles.",
         )
-    never = [each for each in facts.families if each.success == 0 and each.family != ALL]
-    if not never:
-        return None
-    names = [f"“{_short(each.family)}” ({each.tasks:,} tasks)" for each in never[:5]]
-    more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
-    return Finding(
-        "family_never_succeeds",
-        Level.WARNING,
-        f"Never succeeds: {_listed(names + more)}.",
-        "Its episodes cost as much as others and teach nothing about success: warm up on it, make "
-        "it easier, or leave it out for now.",
-    )
-
-
-def _different_starts(facts: Facts) -> Finding | None:
-    share = _groups_with_problem(facts, ProblemKind.DIFFERENT_STARTS)
-    if share < 0.1:
-        return None
-    return Finding(
-        "different_starts",
-        Level.BAD if share > 0.5 else Level.WARNING,
-        f"In {percent(share)} of the groups the trajectories start in different states, so they "
-        "are compared although their tasks may differ.",
-        "Seed the environments of a group alike; leave out of the state what differs by chance.",
-    )
-
-
-def _invalid_actions(facts: Facts) -> Finding | None:
-    invalid = 1 - facts.everything.valid
-    if invalid < 0.3:
-        return None
-    return Finding(
-        "invalid_actions",
-        Level.BAD if invalid > 0.75 else Level.WARNING,
-        f"{percent(invalid)} of the actions were not understood by the environment.",
-        "Check the prompt and the parser, or warm up on the form of an answer first.",
-    )
-
-
-def _cut(facts: Facts) -> Finding | None:
-    if facts.cut < 0.5:
-        return None
-    return Finding(
-        "cut_by_limit",
-        Level.WARNING,
-        f"{percent(facts.cut)} of the trajectories were cut by a limit; what they would have "
-        "earned is unknown and counts as nothing.",
-        "Allow more turns or tokens, or look for episodes that run in circles.",
-    )
-
-
-def _loops(facts: Facts) -> Finding | None:
     states = facts.diagnosis.states
-    if states is None or states.revisit_share < 0.4:
-        return None
-    each = facts.parameters.get("revisits", "each") == "each"
-    compared = " and are compared with themselves" if each else ""
-    once = "count a trajectory once per state (--set revisits=average), and "
-    once = once if each and _takes(facts, "revisits", "average") else ""
-    return Finding(
-        "loops",
-        Level.WARNING,
-        f"{percent(states.revisit_share)} of the steps come back to a state of their own "
-        f"trajectory: episodes run in circles{compared}.",
-        _sentence(f"{once}end episodes that stand still"),
-    )
+    if states is not None and states.revisit_share >= 0.4:
+        each = _parameter(facts, "revisits", "each") == "each"
+        once = "count a trajectory once per state (--set revisits=average), and "
+        yield Finding(
+            "loops",
+            Level.WARNING,
+            f"{percent(states.revisit_share)} of the steps revisit a state of their own "
+            f"trajectory{', and are compared with themselves' if each else ''}: episodes run in "
+            "circles.",
+            _sentence(
+                f"{once if each and _accepts(facts, revisits='average') else ''}end episodes that "
+                "make no progress"
+            ),
+        )
+    if facts.views[0].stages[2].share >= 0.2 and facts.one_action >= 0.9:
+        yield Finding(
+            "same_actions",
+            Level.WARNING,
+            f"For {percent(facts.one_action)} of the steps that share their state with another "
+            "trajectory, no other action was tried there: the policy hardly explores.",
+            "Sample at a higher temperature, or add an entropy bonus.",
+        )
+    if states is not None and states.cross_task:
+        yield Finding(
+            "merged_tasks",
+            Level.WARNING,
+            f"{states.cross_task:,} state groups hold steps of several tasks, which are compared "
+            "although their goals differ.",
+            "Compare within a task: --set scope=group.",
+        )
 
 
-def _long_trajectories(facts: Facts) -> Finding | None:
-    if facts.longest_quarter < 0.6:
-        return None
-    return Finding(
-        "long_trajectories",
-        Level.WARNING,
-        f"The longest quarter of the trajectories makes {percent(facts.longest_quarter)} of the "
-        "gradient.",
-        "Divide a trajectory's loss by its length, or cut long failures earlier.",
-    )
+def _about_credit(facts: Facts) -> Iterator[Finding]:
+    if facts.longest_quarter >= 0.6:
+        yield Finding(
+            "long_trajectories",
+            Level.WARNING,
+            "The longest quarter of the trajectories makes up "
+            f"{percent(facts.longest_quarter)} of the gradient.",
+            "Divide the loss of a trajectory by its length, or cut long failures earlier.",
+        )
+    shares = facts.diagnosis.term_share
+    small = len(shares) > 1 and shares.get("step", 1.0) <= 0.05
+    if small and facts.diagnosis.advantage_rms > 0:
+        weight = max(1.0, 2 * _parameter(facts, "weight", 0.0))
+        raised = f", or raise its weight (--set weight={weight:g})"
+        yield Finding(
+            "small_step_term",
+            Level.NOTE,
+            f"The step term makes up {percent(shares['step'])} of the credit, so nearly all "
+            "credit is episode-level.",
+            f"See why steps have no signal{raised if _accepts(facts, weight=weight) else ''}.",
+        )
+    if (facts.trained_differently or 0.0) >= 0.01:
+        yield Finding(
+            "trained_differently",
+            Level.NOTE,
+            f"{percent(facts.trained_differently or 0.0)} of the steps were trained with another "
+            f"advantage than {facts.recipe} gives.",
+            "Name the recipe of the run with --recipe, --preset and --set to see what it learned "
+            "from.",
+        )
 
 
-def _missing_states(facts: Facts) -> Finding | None:
-    known = facts.views[0].stages[1]
-    missing = 1 - known.share
-    if missing < 0.05:
-        return None
-    return Finding(
-        "missing_states",
-        Level.BAD if missing > 0.5 else Level.WARNING,
-        f"{percent(missing)} of the steps have no state, and so no step-level credit.",
-        "Write what the agent saw before each action into the column state.",
-    )
+def _bad_above(limit: float, share: float) -> Level:
+    return Level.BAD if share > limit else Level.WARNING
 
 
-def _same_actions(facts: Facts) -> Finding | None:
-    shared = facts.views[0].stages[2]
-    if shared.share < 0.2 or facts.one_action < 0.9:
-        return None
-    return Finding(
-        "same_actions",
-        Level.WARNING,
-        f"{percent(facts.one_action)} of the steps that meet another trajectory in their state "
-        "meet none that did something else: the policy hardly explores.",
-        "Sample at a higher temperature, or give a bonus for entropy.",
-    )
+def _parameter(facts: Facts, name: str, default: Any = None) -> Any:
+    return asdict(facts.recipe).get(name, default)
 
 
-def _small_step_term(facts: Facts) -> Finding | None:
-    share = facts.diagnosis.term_share.get("step")
-    others = len(facts.diagnosis.term_share) > 1
-    if share is None or not others or share > 0.05 or facts.diagnosis.advantage_rms == 0:
-        return None
-    larger = max(1.0, 2 * facts.parameters.get("weight", 0.0))
-    raised = f", or raise its weight (--set weight={larger:g})"
-    raised = raised if _takes(facts, "weight", larger) else ""
-    return Finding(
-        "small_step_term",
-        Level.NOTE,
-        f"The step term makes {percent(share)} of the credit: this is an episode-level estimator "
-        "in all but name.",
-        f"See why steps lack a signal{raised}.",
-    )
-
-
-def _merged_tasks(facts: Facts) -> Finding | None:
-    states = facts.diagnosis.states
-    if states is None or states.cross_task == 0:
-        return None
-    return Finding(
-        "merged_tasks",
-        Level.WARNING,
-        f"{states.cross_task:,} state groups hold steps of several tasks, which are compared "
-        "although their goals differ.",
-        "Compare inside a task: --set scope=group.",
-    )
-
-
-def _trained_differently(facts: Facts) -> Finding | None:
-    share = facts.trained_differently
-    if share is None or share < 0.01:
-        return None
-    return Finding(
-        "trained_differently",
-        Level.NOTE,
-        f"{percent(share)} of the steps were trained with another advantage than {facts.recipe} "
-        "gives.",
-        "Name the recipe of the run with --recipe, --preset and --set to see what it learned from.",
-    )
-
-
-RULES: tuple[Callable[[Facts], Finding | None], ...] = (
-    _dropped,
-    _padding,
-    _groups_of_one,
-    _giant_state,
-    _singletons,
-    _missing_states,
-    _invalid_actions,
-    _different_starts,
-    _only_penalties,
-    _family_never_succeeds,
-    _equal_returns,
-    _cut,
-    _loops,
-    _same_actions,
-    _merged_tasks,
-    _long_trajectories,
-    _small_step_term,
-    _trained_differently,
-)
-"""Every rule; where two matter alike, the first is named first."""
-
-
-def _share(facts: Facts, term: str, reason: Reason) -> float:
-    found = [each for each in facts.reasons if each.term == term and each.reason == reason.label]
-    return found[0].share if found else 0.0
-
-
-def _groups_with_problem(facts: Facts, kind: ProblemKind) -> float:
-    counted = sum(each.count for each in facts.report.problems if each.kind is kind)
-    return counted / (facts.diagnosis.groups + facts.dropped_groups)
-
-
-def _takes(facts: Facts, parameter: str, value: Any) -> bool:
-    """Whether the recipe has the parameter at another value, and would take this one."""
-    if facts.parameters.get(parameter, value) == value:
+def _accepts(facts: Facts, **change: Any) -> bool:
+    """Whether the recipe has this parameter at another value, and would accept this one."""
+    ((name, value),) = change.items()
+    if _parameter(facts, name, value) == value:
         return False
     try:
-        recipe(facts.recipe_name, **facts.parameters | {parameter: value})
+        replace(facts.recipe, **change)
     except ValueError:
         return False
     return True
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _short(name: str) -> str:

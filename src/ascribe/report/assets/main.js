@@ -46,7 +46,7 @@ function verdict() {
   const word = { bad: "Bad", warning: "Warning", note: "Note", good: "Good" };
   put("findings", data.verdict.findings.map((finding) =>
     el("li", { class: finding.level, "data-finding": finding.finding },
-      el("p", {}, el("span", { class: "level" }, word[finding.level]), finding.said),
+      el("p", {}, el("span", { class: "level" }, word[finding.level]), finding.message),
       finding.advice ? el("p", { class: "try" }, finding.advice) : null)));
 }
 
@@ -55,7 +55,7 @@ function problems() {
   const rows = data.tables.problems.map((one) =>
     el("li", { class: levels[one.severity] || "note" },
       el("p", {}, el("span", { class: "level" }, one.problem),
-        `${one.severity}; ${whole(one.count)} found, in ${whole(one.rows)} rows: ${one.found}.`),
+        `${one.severity}; ${whole(one.count)} found, in ${whole(one.rows)} rows: ${one.detail}.`),
       el("p", { class: "try" }, `${one.advice[0].toUpperCase()}${one.advice.slice(1)}.`)));
   put("problem-list", rows.length
     ? el("ul", { class: "findings" }, rows) : el("p", {}, "The check found no problems."));
