@@ -12,10 +12,16 @@ import typer
 from typer.testing import CliRunner, Result
 
 from ascribe.calibrate import FINER, Calibration, NoHealthyLayerError, Rule, calibrate
+from ascribe.calibrate.choose import partition
 from ascribe.calibrate.probe import linear_probe, split
-from ascribe.calibrate.rollouts import audit, calibrate_model, chat_texts, features_of, spaced
-from ascribe.calibrate.sample import sample
-from ascribe.calibrate.scan import partition
+from ascribe.calibrate.rollouts import (
+    calibrate_model,
+    chat_texts,
+    features_of,
+    sample,
+    select_rows,
+    spaced,
+)
 from ascribe.calibrate.setting import Setting, read_setting, write_setting
 from ascribe.cli.calibrate import calibrate as command
 from ascribe.fingerprints import normalised
@@ -65,7 +71,7 @@ def chosen(features: Any, **options: Any) -> Calibration:
 
 def test_the_planted_layer_wins_over_a_better_probe_that_has_collapsed(features: Any) -> None:
     found = chosen(features)
-    probes = {each.layer: each.probe.accuracy for each in found.slices}
+    probes = {each.layer: each.probe.accuracy for each in found.scans}
     assert probes[16] >= probes[12] > probes[8] > probes[4]
     assert (found.layer, found.pooling) == (12, "last")
     assert found.decided_at == (0.05, 0.10, 0.15, 0.20)
@@ -97,7 +103,7 @@ def test_compact_states_are_compared_at_finer_radii() -> None:
 def test_one_giant_cluster_everywhere_is_refused() -> None:
     random = np.random.default_rng(3)
     collapsed = planted(random, share=1.0, state=1e-3)
-    with pytest.raises(NoHealthyLayerError, match="look all the same"):
+    with pytest.raises(NoHealthyLayerError, match="look the same"):
         chosen({(0, "last"): collapsed, (1, "mean"): collapsed})
 
 
@@ -394,7 +400,7 @@ def test_the_command_in_json_is_the_library_in_numbers(
     said = json.loads(result.stdout)
     from ascribe.models.loading import load_causal_lm
 
-    seen = audit(read(rollouts), "state", 250)
+    seen = select_rows(read(rollouts), "state", 250)
     model, tokenizer = load_causal_lm(tiny)
     options: dict[str, Any] = {"layers": [1, 3], "poolings": ["last", "mean"], "most_tokens": 40}
     found = calibrate_model(seen, model, tokenizer, np.random.default_rng(0), **options)
@@ -474,7 +480,7 @@ def test_broken_columns_are_refused(tmp_path: Path) -> None:
         ("family", "another", "another family"),
         ("family", None, "have no family"),
         ("prompt", "", "have no text in the column prompt"),
-        ("prompt", 3, "is to be text"),
+        ("prompt", 3, "must be text"),
     ]:
         broken = [dict(row) for row in rows]
         if value == 3:
@@ -484,7 +490,7 @@ def test_broken_columns_are_refused(tmp_path: Path) -> None:
         path = tmp_path / "broken.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in broken))
         with pytest.raises(ValueError, match=says):
-            audit(read(path), "prompt")
+            select_rows(read(path), "prompt")
 
 
 @pytest.mark.slow

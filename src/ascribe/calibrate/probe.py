@@ -1,11 +1,11 @@
-"""A linear probe: how well a layer tells the families of tasks apart, on tasks it has not seen."""
+"""A linear probe: how well a layer predicts the family of tasks that it has not seen."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from ascribe.fingerprints import FloatMatrix
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -13,9 +13,9 @@ class Probe:
     """Accuracy of a linear probe, cross-validated by task group.
 
     Attributes:
-        accuracy: share of rows whose family is told right, mean over folds.
+        accuracy: share of rows whose family is predicted correctly, mean over folds.
         deviation: standard deviation of that share over folds.
-        chance: the share that the most frequent family alone would get.
+        chance: accuracy of always predicting the most frequent family.
     """
 
     accuracy: float
@@ -29,66 +29,59 @@ def split(task: Ints, family: Ints, folds: int, random: np.random.Generator) -> 
     Args:
         task: label of each row's task group.
         family: label of each row's family, one for each task.
-        folds: how many parts; fewer if a family has fewer tasks.
-        random: deals the tasks of each family to folds.
+        folds: number of folds; fewer if a family has fewer tasks.
+        random: assigns the tasks of each family to folds.
 
     Raises:
         ValueError: if there is one family only, or a family has one task only.
     """
     tasks, first = np.unique(task, return_index=True)
-    of_task = family[first]
-    families, counts = np.unique(of_task, return_counts=True)
+    family_of_task = family[first]
+    families, counts = np.unique(family_of_task, return_counts=True)
     if families.size < 2:
         raise ValueError("a probe needs tasks of two families or more")
     if counts.min() < 2:
-        raise ValueError("a probe needs two tasks of every family: one to learn from, one to test")
+        raise ValueError("a probe needs two tasks of every family: one to train on, one to test on")
     fold = np.zeros(int(task.max()) + 1, dtype=np.int64)
     for number in families:
-        members = random.permutation(tasks[of_task == number])
+        members = random.permutation(tasks[family_of_task == number])
         fold[members] = np.arange(members.size) % min(folds, int(counts.min()))
     return fold[task]
 
 
 def linear_probe(vectors: FloatMatrix, family: Ints, fold: Ints, ridge: float = 0.01) -> Probe:
-    """Ridge regression on one-hot families; the family with the largest value is the answer.
+    """Ridge regression on one-hot families; the prediction is the family with the largest value.
 
-    ``W = argmin |X W - Y|² + λ |W|²`` with X standardised on the rows that are learned from, and
-    λ = ridge x rows, so that its weight does not depend on how many rows there are.
+    ``W = argmin |X W - Y|² + λ |W|²`` with X standardised on the training rows, and
+    λ = ridge x rows, so that its weight does not depend on the number of rows.
 
     Args:
         vectors: fingerprints, one row each.
         family: label of each row's family.
-        fold: fold of each row; each is tested once on what the others taught.
+        fold: fold of each row; each fold is tested once, with a probe trained on the others.
         ridge: strength of the penalty.
     """
     _, label = np.unique(family, return_inverse=True)
-    scores = [
-        _score(
-            vectors,
-            label,
-            np.flatnonzero(fold != held_out),
-            np.flatnonzero(fold == held_out),
-            ridge,
-        )
-        for held_out in np.unique(fold)
-    ]
+    scores = [_score(vectors, label, fold == held_out, ridge) for held_out in np.unique(fold)]
     chance = np.bincount(label).max() / label.size
     return Probe(float(np.mean(scores)), float(np.std(scores)), float(chance))
 
 
-def _score(vectors: FloatMatrix, label: Ints, known: Ints, new: Ints, ridge: float) -> float:
-    mean = vectors[known].mean(axis=0, dtype=np.float64)
-    deviation = vectors[known].std(axis=0, dtype=np.float64)
+def _score(vectors: FloatMatrix, label: Ints, tested: Bools, ridge: float) -> float:
+    train, test = np.flatnonzero(~tested), np.flatnonzero(tested)
+    mean = vectors[train].mean(axis=0, dtype=np.float64)
+    deviation = vectors[train].std(axis=0, dtype=np.float64)
     scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
-    x, tested = (vectors[known] - mean) * scale, (vectors[new] - mean) * scale
-    y = np.eye(int(label.max()) + 1)[label[known]]
+    x = (vectors[train] - mean) * scale
+    y = np.eye(int(label.max()) + 1)[label[train]]
     centre = y.mean(axis=0)
-    answers = (tested @ _weights(x, y - centre, ridge * known.size) + centre).argmax(axis=1)
-    return float((answers == label[new]).mean())
+    weights = _ridge_weights(x, y - centre, ridge * train.size)
+    predicted = ((vectors[test] - mean) * scale @ weights + centre).argmax(axis=1)
+    return float((predicted == label[test]).mean())
 
 
-def _weights(x: Floats, y: Floats, penalty: float) -> Floats:
-    """The ridge solution, by the smaller of the two matrices that give it."""
+def _ridge_weights(x: Floats, y: Floats, penalty: float) -> Floats:
+    """The ridge solution, from the smaller of the two Gram matrices."""
     rows, dims = x.shape
     if rows < dims:
         weights = x.T @ np.linalg.solve(x @ x.T + penalty * np.eye(rows), y)

@@ -6,35 +6,91 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.calibrate import RADII, Calibration, calibrate
-from ascribe.calibrate.sample import Sample, sample
-from ascribe.calibrate.scan import Features
+from ascribe.calibrate.choose import RADII, Calibration, Features, calibrate
 from ascribe.fingerprints.actor import Pooling, actor_layers
 from ascribe.fingerprints.capture import block_index, decoder_blocks
-from ascribe.steps.arrays import Ints, Objects
+from ascribe.steps.arrays import Bools, Ints, Objects
 from ascribe.steps.check import arrange
 from ascribe.steps.files import Rollouts
 
 LAYERS = 10
-"""How many layers, evenly spaced, are looked at unless some are named."""
+"""How many layers, evenly spaced, are scanned by default."""
 
 POOLINGS: tuple[Pooling, ...] = ("last", "mean", "attention")
 
-PART = 32
+TEXTS_PER_REPORT = 32
 """Texts between two reports of progress."""
+
+WHOLE_SHARE = 2 / 3
+"""Share of the sampled rows that goes to whole groups."""
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
-    """The rows of a table that are looked at, in canonical order.
+class RowSample:
+    """The rows to compute fingerprints for: clusters and probe need different ones.
+
+    Clusters are made inside a task group, and their sizes mean something only if all rows of the
+    group are there. A probe is tested on tasks that it has not seen, so it needs many groups, and
+    a few rows of each are enough.
+
+    Attributes:
+        rows: the rows, in canonical order.
+        clustered: which of them belong to whole groups.
+        probed: which of them the probe uses: equally many of every group, if it has that many.
+    """
+
+    rows: Ints
+    clustered: Bools
+    probed: Bools
+
+
+def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
+    """At most about ``most`` rows: some whole groups, and a few rows of all others.
+
+    Whole groups are taken from each family in turn while they fit into two thirds of the rows. The
+    others share the rest evenly, and their rows are evenly spaced. Nothing is random.
+
+    Args:
+        task: label of each row's task group, in canonical order, contiguous from 0.
+        family: label of each row's family.
+        most: how many rows; all by default. There is at least one whole group, and at least one
+            row of every group, even if that is more.
+    """
+    if most is None or task.size <= most:
+        every = np.ones(task.size, dtype=np.bool_)
+        return RowSample(np.arange(task.size), every, every)
+    start = np.flatnonzero(np.diff(task, prepend=-1))
+    size = np.diff(np.append(start, task.size))
+    # The first group of each family, then the second of each, and so on.
+    turn = np.zeros(size.size, dtype=np.int64)
+    for number in np.unique(family):
+        members = np.flatnonzero(family[start] == number)
+        turn[members] = np.arange(members.size)
+    whole = np.zeros(size.size, dtype=np.bool_)
+    for number in np.lexsort((family[start], turn)):
+        if not whole.any() or size[whole].sum() + size[number] <= WHOLE_SHARE * most:
+            whole[number] = True
+    left = most - int(size[whole].sum())
+    each = max(left // max(int((~whole).sum()), 1), 1)
+    probed = np.zeros(task.size, dtype=np.bool_)
+    for begin, count in zip(start, size, strict=True):
+        probed[begin + np.linspace(0, count - 1, min(each, count)).astype(np.int64)] = True
+    clustered = whole[task]
+    rows = np.flatnonzero(clustered | probed)
+    return RowSample(rows, clustered[rows], probed[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationRows:
+    """The rows of a file that a calibration uses, in canonical order.
 
     Attributes:
         texts: what the model reads, one for each row.
         task: label of each row's task group, contiguous from 0.
         family: label of its family.
         families: names of the families.
-        sample: which rows these are, and what each is for.
-        all_rows: how many rows the table has.
+        sample: which rows these are, and what each is used for.
+        all_rows: how many rows the file has.
         trajectories: how many trajectories these rows come from.
     """
 
@@ -42,37 +98,39 @@ class Audit:
     task: Ints
     family: Ints
     families: tuple[str, ...]
-    sample: Sample
+    sample: RowSample
     all_rows: int
     trajectories: int
 
 
-def audit(rollouts: Rollouts, text_column: str, most_rows: int | None = None) -> Audit:
-    """What to look at in a file of rollouts.
+def select_rows(
+    rollouts: Rollouts, text_column: str, most_rows: int | None = None
+) -> CalibrationRows:
+    """The rows of a file that a calibration uses.
 
     Args:
         rollouts: the file; it needs the column ``family``.
-        text_column: what the model shall read: ``state``, or a column that the file carries.
-        most_rows: how many rows to look at; see ``sample``.
+        text_column: what the model reads: ``state``, or a column that the file carries.
+        most_rows: how many rows to use; see ``sample``.
 
     Raises:
-        TableError: if the rows leave no right answer.
+        TableError: if the rows have a problem that makes credit impossible.
         ValueError: if a column is missing or not filled, or a group has two families.
     """
     table = rollouts.table
     steps = arrange(table)
     if table.family is None:
-        raise ValueError("there is no column family, and the probe is to tell families apart")
+        raise ValueError("there is no column family, which the probe predicts")
     family = table.family.codes[steps.rows]
-    _none(steps.rows[family < 0], "have no family")
+    _refuse(steps.rows[family < 0], "have no family")
     of_group = np.zeros(steps.group_count, dtype=np.int64)
     of_group[steps.group] = family
-    _none(steps.rows[of_group[steps.group] != family], "are of another family than their group")
+    _refuse(steps.rows[of_group[steps.group] != family], "are of another family than their group")
     texts = _texts(rollouts, text_column)[steps.rows]
     empty = np.fromiter((not text for text in texts), dtype=np.bool_, count=texts.size)
-    _none(steps.rows[empty], f"have no text in the column {text_column}")
+    _refuse(steps.rows[empty], f"have no text in the column {text_column}")
     chosen = sample(steps.group, family, most_rows)
-    return Audit(
+    return CalibrationRows(
         texts=texts[chosen.rows],
         task=steps.group[chosen.rows],
         family=family[chosen.rows],
@@ -83,8 +141,31 @@ def audit(rollouts: Rollouts, text_column: str, most_rows: int | None = None) ->
     )
 
 
+def _refuse(rows: Ints, what: str) -> None:
+    if rows.size:
+        raise ValueError(f"{rows.size:,} rows {what}, the first of them row {rows.min()}")
+
+
+def _texts(rollouts: Rollouts, column: str) -> Objects:
+    import pyarrow as pa
+
+    if column == "state":
+        values: list[str | None] = rollouts.table.state.texts()
+    elif column in rollouts.carried.column_names:
+        carried = rollouts.carried.column(column)
+        kind = carried.type.value_type if pa.types.is_dictionary(carried.type) else carried.type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise ValueError(f"the column {column} must be text, not {kind}")
+        values = carried.to_pylist()
+    else:
+        raise ValueError(f"there is no column {column} for the model to read")
+    texts = np.empty(len(values), dtype=object)
+    texts[:] = values
+    return texts
+
+
 def calibrate_model(
-    seen: Audit,
+    selected: CalibrationRows,
     model: Any,
     tokenizer: Any,
     random: np.random.Generator,
@@ -99,10 +180,10 @@ def calibrate_model(
     """Compute the fingerprints of a model at several layers and poolings, and choose.
 
     Args:
-        seen: the rows to look at.
-        model: a causal language model of Hugging Face's kind.
+        selected: the rows to use.
+        model: a Hugging Face causal language model.
         tokenizer: the model's tokenizer.
-        random: deals the task groups to the folds of the probe.
+        random: assigns task groups to the folds of the probe.
         layers: indices of decoder blocks, as in Python; ten of them, evenly spaced, by default.
         poolings: how tokens become one vector.
         radii: see ``calibrate``.
@@ -112,34 +193,34 @@ def calibrate_model(
 
     Raises:
         IndexError: if the model has no such layer.
-        NoHealthyLayerError: if no layer gives clusters that credit could use.
+        NoHealthyLayerError: if no layer gives clusters that a recipe could use.
         ValueError: if the tokenizer has no chat template, or the rows cannot be probed.
     """
     blocks = len(decoder_blocks(model)[1])
-    wanted = spaced(blocks) if layers is None else [block_index(n, blocks) for n in layers]
+    indices = spaced(blocks) if layers is None else [block_index(n, blocks) for n in layers]
     features = features_of(
-        chat_texts(seen.texts, tokenizer) if chat else seen.texts,
+        chat_texts(selected.texts, tokenizer) if chat else selected.texts,
         model,
         tokenizer,
-        wanted,
+        indices,
         poolings,
         most_tokens=most_tokens,
         report=lambda share: report(0.95 * share),
     )
     return calibrate(
         features,
-        seen.task,
-        seen.family,
+        selected.task,
+        selected.family,
         random,
-        clustered=seen.sample.clustered,
-        probed=seen.sample.probed,
+        clustered=selected.sample.clustered,
+        probed=selected.sample.probed,
         radii=radii,
         report=lambda share: report(0.95 + 0.05 * share),
     )
 
 
 def spaced(blocks: int, most: int = LAYERS) -> list[int]:
-    """Layers to look at, evenly spaced, the last one included."""
+    """Indices of evenly spaced layers, the last one included."""
     count = min(most, blocks)
     return [(number + 1) * blocks // count - 1 for number in range(count)]
 
@@ -163,28 +244,35 @@ def features_of(
         tokenizer: the model's tokenizer.
         layers: indices of decoder blocks.
         poolings: how tokens become one vector.
-        most_tokens: of a longer text only the end is read, where the prompt's news are.
+        most_tokens: of a longer text only the end is read, where prompts differ.
         batch_size: prompts in one pass.
         report: called now and then with the share that is done.
     """
+
+    def last_tokens(part: list[str], **options: Any) -> dict[str, list[list[int]]]:
+        return {
+            "input_ids": [ids[-most_tokens:] for ids in tokenizer(part, **options)["input_ids"]]
+        }
+
     distinct, inverse = np.unique(texts, return_inverse=True)
-    # Texts of like length share a batch, so that little of it is padding.
+    # Texts of similar length share a batch, so that it has little padding.
     order = np.argsort([len(text) for text in distinct], kind="stable")[::-1]
-    end_of = _End(tokenizer, most_tokens)
-    found: dict[tuple[int, str], Any] = {}
-    for start in range(0, order.size, PART):
-        part = order[start : start + PART]
-        new = actor_layers(distinct[part], model, end_of, layers, poolings, batch_size=batch_size)
+    features: dict[tuple[int, str], Any] = {}
+    for start in range(0, order.size, TEXTS_PER_REPORT):
+        part = order[start : start + TEXTS_PER_REPORT]
+        new = actor_layers(
+            distinct[part], model, last_tokens, layers, poolings, batch_size=batch_size
+        )
         for key, vectors in new.items():
-            if key not in found:
-                found[key] = np.empty((distinct.size, vectors.shape[1]), dtype=np.float32)
-            found[key][part] = vectors
-        report(min(start + PART, order.size) / order.size)
-    return {key: vectors[inverse] for key, vectors in found.items()}
+            if key not in features:
+                features[key] = np.empty((distinct.size, vectors.shape[1]), dtype=np.float32)
+            features[key][part] = vectors
+        report(min(start + TEXTS_PER_REPORT, order.size) / order.size)
+    return {key: vectors[inverse] for key, vectors in features.items()}
 
 
 def chat_texts(texts: Objects, tokenizer: Any) -> Objects:
-    """Each text as the only message of a user, in the words of the tokenizer's chat template.
+    """Each text as the only message of a user, in the tokenizer's chat template.
 
     Raises:
         ValueError: if the tokenizer has no chat template.
@@ -199,38 +287,3 @@ def chat_texts(texts: Objects, tokenizer: Any) -> Objects:
         for text in texts
     ]
     return wrapped
-
-
-@dataclass(frozen=True)
-class _End:
-    """A tokenizer that keeps the last tokens of each text."""
-
-    tokenizer: Any
-    most: int
-
-    def __call__(self, texts: list[str], **options: Any) -> dict[str, list[list[int]]]:
-        tokens = self.tokenizer(texts, **options)["input_ids"]
-        return {"input_ids": [ids[-self.most :] for ids in tokens]}
-
-
-def _texts(rollouts: Rollouts, column: str) -> Objects:
-    import pyarrow as pa
-
-    if column == "state":
-        values: list[str | None] = rollouts.table.state.texts()
-    elif column in rollouts.carried.column_names:
-        carried = rollouts.carried.column(column)
-        kind = carried.type.value_type if pa.types.is_dictionary(carried.type) else carried.type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise ValueError(f"the column {column} is to be text, not {kind}")
-        values = carried.to_pylist()
-    else:
-        raise ValueError(f"there is no column {column} for the model to read")
-    texts = np.empty(len(values), dtype=object)
-    texts[:] = values
-    return texts
-
-
-def _none(rows: Ints, what: str) -> None:
-    if rows.size:
-        raise ValueError(f"{rows.size:,} rows {what}, the first of them row {rows.min()}")

@@ -1,4 +1,4 @@
-"""The file that a calibration leaves for training, in YAML."""
+"""The file that a calibration writes for training, in YAML."""
 
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from ascribe.calibrate import Calibration
+from ascribe.calibrate.choose import Calibration
 from ascribe.fingerprints.actor import Pooling
 
 PACKAGES = ("ascribe", "numpy", "torch", "transformers")
@@ -16,14 +16,14 @@ HEADER = "# Written by ascribe calibrate. Training reads the first block; the re
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a model's fingerprints are taken, and how close is close.
+    """Where a model's fingerprints are taken, and how close two of them must be.
 
     Attributes:
         model: folder of the model, or its name.
         blocks: how many decoder blocks it has; a setting does not fit a model with another number.
         layer: index of the decoder block, from 0.
         pooling: how the hidden states of a prompt become one vector.
-        radius: largest cosine distance of states that are taken for the same.
+        radius: largest cosine distance of states that count as the same.
         text_column: what the model read in the rollouts.
         chat: whether each text was wrapped in the model's chat template.
         most_tokens: of longer texts, only so many tokens at the end were read.
@@ -43,33 +43,32 @@ class Setting:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Setting).items():
             value = getattr(self, name)
-            fits = type(value) is kind or (kind is float and type(value) is int)
-            if not fits:
-                raise ValueError(f"{name} is to be of type {kind.__name__}, not {value!r}")
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise ValueError(f"{name} must be of type {kind.__name__}, not {value!r}")
         if not 0 <= self.layer < self.blocks:
             raise ValueError(f"layer {self.layer} of a model with {self.blocks} decoder blocks")
         if self.pooling not in get_args(Pooling):
-            raise ValueError(f"pooling is to be one of {get_args(Pooling)}, not {self.pooling!r}")
+            raise ValueError(f"pooling must be one of {get_args(Pooling)}, not {self.pooling!r}")
         if not 0 <= self.radius <= 2:
             raise ValueError(f"a cosine distance is from 0 to 2, not {self.radius}")
 
 
 def write_setting(
-    path: Path, setting: Setting, found: Calibration, *, rollouts: dict[str, Any], seed: int
+    path: Path, setting: Setting, calibration: Calibration, *, rollouts: dict[str, Any], seed: int
 ) -> None:
-    """Write the setting, and all that it follows from.
+    """Write the setting, and the calibration that it follows from.
 
     Args:
         path: where to write.
         setting: what training reads.
-        found: the calibration.
-        rollouts: what was looked at.
+        calibration: the calibration.
+        rollouts: description of the rows that were used.
         seed: seed of the folds.
 
     Raises:
         ImportError: without PyYAML.
     """
-    document = {"setting": asdict(setting), **record(found), "rollouts": rollouts}
+    document = {"setting": asdict(setting), **record(calibration), "rollouts": rollouts}
     document |= {"seed": seed, "versions": {name: _version(name) for name in PACKAGES}}
     text = _yaml().safe_dump(document, sort_keys=False, width=100, allow_unicode=False)
     path.write_text(HEADER + text, encoding="utf-8")
@@ -87,28 +86,28 @@ def read_setting(path: str | Path) -> Setting:
     try:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is no YAML file") from error
-    given = document.get("setting") if isinstance(document, dict) else None
-    wanted = {each.name for each in fields(Setting)}
-    if not isinstance(given, dict) or set(given) != wanted:
-        raise ValueError(f"{path} is to have the block setting with {', '.join(sorted(wanted))}")
-    return Setting(**given)
+        raise ValueError(f"{path} is not a YAML file") from error
+    values = document.get("setting") if isinstance(document, dict) else None
+    names = {each.name for each in fields(Setting)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise ValueError(f"{path} must have the block setting with {', '.join(sorted(names))}")
+    return Setting(**values)
 
 
-def record(found: Calibration) -> dict[str, Any]:
-    """All numbers of a calibration as plain values, for YAML and JSON."""
+def record(calibration: Calibration) -> dict[str, Any]:
+    """A calibration as plain values, for YAML and JSON."""
     return {
-        "clusters": asdict(found.clusters),
-        "target": asdict(found.target),
+        "clusters": asdict(calibration.clusters),
+        "target": asdict(calibration.target),
         "search": {
-            "median": found.found.median,
-            "in_range": found.found.in_range,
+            "median": calibration.found.median,
+            "in_range": calibration.found.in_range,
             "probes": [
-                {"radius": radius, "median": median} for radius, median in found.found.probes
+                {"radius": radius, "median": median} for radius, median in calibration.found.probes
             ],
         },
-        "rule": asdict(found.rule),
-        "decided_at": list(found.decided_at),
+        "rule": asdict(calibration.rule),
+        "decided_at": list(calibration.decided_at),
         "scan": [
             {
                 "layer": each.layer,
@@ -116,7 +115,7 @@ def record(found: Calibration) -> dict[str, Any]:
                 "probe": asdict(each.probe),
                 "partitions": [asdict(part) for part in each.partitions],
             }
-            for each in found.slices
+            for each in calibration.scans
         ],
     }
 

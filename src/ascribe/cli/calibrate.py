@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ascribe.calibrate import FINER, Calibration
 from ascribe.calibrate.figure import draw, matplotlib_module
-from ascribe.calibrate.rollouts import POOLINGS, Audit, audit, calibrate_model
+from ascribe.calibrate.rollouts import POOLINGS, CalibrationRows, calibrate_model, select_rows
 from ascribe.calibrate.setting import Setting, record, write_setting
 from ascribe.cli import screen
 from ascribe.cli.screen import FileArgument, JsonFlag
@@ -47,15 +47,15 @@ def calibrate(
         bool, typer.Option("--chat", help="Wrap each text in the model's chat template.")
     ] = False,
     max_rows: Annotated[
-        int, typer.Option(help="About how many rows to look at; 0 for all of them.", min=0)
+        int, typer.Option(help="About how many rows to use; 0 for all of them.", min=0)
     ] = 600,
     max_tokens: Annotated[
-        int, typer.Option(help="Of longer texts only the end is read.", min=1)
+        int, typer.Option(help="Read only so many tokens at the end of each text.", min=1)
     ] = 1024,
     dtype: Annotated[
-        str, typer.Option(help=f"What the model computes in: {', '.join(DTYPES)}.")
+        str, typer.Option(help=f"Data type of the computation: {', '.join(DTYPES)}.")
     ] = "float32",
-    seed: Annotated[int, typer.Option(help="Deals tasks to the folds of the probe.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the probe's folds.", min=0)] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Choose the layer, the pooling and the radius of a model's fingerprints for BiPACE.
@@ -78,7 +78,7 @@ def calibrate(
         known = ", ".join(screen.safe(name, 30) for name in columns)
         screen.wrong_call(f"no column {column!r} to read; there are: {known}")
     try:
-        seen = audit(rollouts, column, max_rows or None)
+        selected = select_rows(rollouts, column, max_rows or None)
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=file)
     except ValueError as error:
@@ -91,8 +91,8 @@ def calibrate(
         screen.wrong_call("the tokenizer has no chat template; leave out --chat")
     try:
         with screen.progress("calibrating") as report:
-            found = calibrate_model(
-                seen,
+            calibration = calibrate_model(
+                selected,
                 actor,
                 tokenizer,
                 np.random.default_rng(seed),
@@ -108,23 +108,24 @@ def calibrate(
     setting = Setting(
         model=model,
         blocks=blocks,
-        layer=found.layer,
-        pooling=found.pooling,
-        radius=found.radius,
+        layer=calibration.layer,
+        pooling=calibration.pooling,
+        radius=calibration.radius,
         text_column=column,
         chat=chat,
         most_tokens=max_tokens,
         dtype=dtype,
     )
-    looked_at = _looked_at(file, seen, found)
-    write_setting(out / "calibration.yaml", setting, found, rollouts=looked_at, seed=seed)
-    title = f"{Path(model).name}: layer {found.layer} of {blocks}, {found.pooling} pooling, "
-    draw(found, out, f"{screen.safe(title)}radius {found.radius:.3g}")
+    used = _rows_used(file, selected, calibration)
+    write_setting(out / "calibration.yaml", setting, calibration, rollouts=used, seed=seed)
+    chosen = f"layer {calibration.layer} of {blocks}, {calibration.pooling} pooling"
+    title = screen.safe(f"{Path(model).name}: {chosen}, ")
+    draw(calibration, out, f"{title}radius {calibration.radius:.3g}")
     if as_json:
-        document = {"setting": asdict(setting), "rollouts": looked_at, **record(found)}
+        document = {"setting": asdict(setting), "rollouts": used, **record(calibration)}
         screen.print_json({"file": str(file), "out": str(out), "refused": False, **document})
         return
-    _print(found, seen, blocks, out)
+    _print(calibration, selected, blocks, out)
 
 
 def _numbers(text: str, option: str, kind: Any) -> list[Any]:
@@ -168,7 +169,7 @@ def _load(name: str, dtype: str) -> tuple[Any, Any]:
 
 
 def _refuse(reason: str, file: Path, *, as_json: bool) -> NoReturn:
-    """Say why these rollouts give no calibration, and stop with exit code 1."""
+    """Print why these rollouts give no calibration, and exit with code 1."""
     if as_json:
         screen.print_json({"file": str(file), "refused": True, "detail": reason})
     else:
@@ -176,42 +177,45 @@ def _refuse(reason: str, file: Path, *, as_json: bool) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _looked_at(file: Path, seen: Audit, found: Calibration) -> dict[str, Any]:
+def _rows_used(file: Path, selected: CalibrationRows, calibration: Calibration) -> dict[str, Any]:
     return {
         "file": file.name,
-        "rows": seen.all_rows,
-        "rows_read": int(seen.texts.size),
-        "trajectories_read": seen.trajectories,
-        "rows_clustered": found.rows,
-        "groups_clustered": found.groups,
-        "rows_probed": found.probed,
-        "families": list(seen.families),
+        "rows": selected.all_rows,
+        "rows_read": int(selected.texts.size),
+        "trajectories_read": selected.trajectories,
+        "rows_clustered": calibration.rows,
+        "groups_clustered": calibration.groups,
+        "rows_probed": calibration.probed,
+        "families": list(selected.families),
     }
 
 
-def _print(found: Calibration, seen: Audit, blocks: int, out: Path) -> None:
-    if seen.texts.size < seen.all_rows:
+def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out: Path) -> None:
+    if selected.texts.size < selected.all_rows:
         note = (
-            f"Looked at {seen.texts.size:,} of {seen.all_rows:,} rows, of {seen.trajectories:,} "
-            f"trajectories: {found.groups} whole groups to cluster, {found.probed:,} rows of all "
-            "groups to probe. More with --max-rows."
+            f"Used {selected.texts.size:,} of {selected.all_rows:,} rows, of "
+            f"{selected.trajectories:,} trajectories: {calibration.groups} whole groups to "
+            f"cluster, {calibration.probed:,} rows of all groups to probe. "
+            "Use more with --max-rows."
         )
         screen.out.print(Text(note, style="dim"))
-    screen.out.print(_table(found))
-    if len(found.decided_at) == 1 and found.decided_at[0] in FINER:
-        note = f"No layer is healthy at a larger radius than {found.decided_at[0]:g}."
+    screen.out.print(_table(calibration))
+    if len(calibration.decided_at) == 1 and calibration.decided_at[0] in FINER:
+        note = f"No layer is healthy at a larger radius than {calibration.decided_at[0]:g}."
         screen.out.print(Text(note, style="yellow"))
-    clusters = found.clusters
+    clusters = calibration.clusters
     chosen = Table(show_header=False)
-    chosen.add_row("layer", f"{found.layer} of {blocks} ({found.layer - blocks} from the end)")
-    chosen.add_row("pooling", found.pooling)
-    chosen.add_row("radius", f"{found.radius:.4g}")
-    chosen.add_row("median rows of a cluster", f"{found.found.median:g}")
+    chosen.add_row(
+        "layer", f"{calibration.layer} of {blocks} ({calibration.layer - blocks} from the end)"
+    )
+    chosen.add_row("pooling", calibration.pooling)
+    chosen.add_row("radius", f"{calibration.radius:.4g}")
+    chosen.add_row("median rows of a cluster", f"{calibration.found.median:g}")
     chosen.add_row("clusters with one row", f"{clusters.singleton_share:.1%}")
-    chosen.add_row("rows that are alone", f"{clusters.singleton_share_of_rows:.1%}")
+    chosen.add_row("rows alone in their cluster", f"{clusters.singleton_share_of_rows:.1%}")
     screen.out.print(chosen)
-    if not found.found.in_range:
-        target = found.target
+    if not calibration.found.in_range:
+        target = calibration.target
         note = (
             f"No radius gives a median cluster of {target.smallest:g} to {target.largest:g} rows; "
             "this one came closest."
@@ -221,18 +225,18 @@ def _print(found: Calibration, seen: Audit, blocks: int, out: Path) -> None:
     screen.out.print(Text(f"Wrote {written} to {screen.safe(out)}.", style="green"))
 
 
-def _table(found: Calibration) -> Table:
+def _table(calibration: Calibration) -> Table:
     """The scan: for each layer and pooling the probe, and the clusters at the chosen radius."""
-    title = Text(f"Clusters at radius {found.radius:.4g}")
+    title = Text(f"Clusters at radius {calibration.radius:.4g}")
     table = Table(box=box.SIMPLE_HEAD, title=title, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("layer", "pooling"):
         table.add_column(heading)
     for heading in ("probe", "clusters", "one row", "median"):
         table.add_column(heading, justify="right")
-    table.add_column(f"at radius {found.decided_at[0]:g}")
-    for number, (each, at) in enumerate(zip(found.slices, found.at_radius, strict=True)):
-        qualified = found.rule.healthy(each, found.decided_at)
-        compared = next(p for p in each.partitions if p.radius == found.decided_at[0])
+    table.add_column(f"at radius {calibration.decided_at[0]:g}")
+    for number, (each, at) in enumerate(zip(calibration.scans, calibration.at_radius, strict=True)):
+        qualified = calibration.rule.healthy(each, calibration.decided_at)
+        compared = next(p for p in each.partitions if p.radius == calibration.decided_at[0])
         table.add_row(
             str(each.layer),
             each.pooling,
@@ -240,7 +244,7 @@ def _table(found: Calibration) -> Table:
             f"{at.clusters:,}",
             f"{at.singleton_share:.1%}",
             f"{at.median_size:g}",
-            "healthy" if qualified else found.rule.objection(compared),
-            style="bold green" if number == found.place else "" if qualified else "dim",
+            "healthy" if qualified else calibration.rule.objection(compared),
+            style="bold green" if number == calibration.place else "" if qualified else "dim",
         )
     return table

@@ -1,0 +1,315 @@
+"""Scan layers, poolings and radii, and choose (BiPACE, Appendices F and H)."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ascribe.calibrate.probe import Probe, linear_probe, split
+from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.cluster import cluster, collapsed
+from ascribe.groups.radius import Found, Target, search
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Ints
+
+RADII = (0.05, 0.10, 0.15, 0.20)
+"""The radii that the paper scans (Appendix H)."""
+
+FINER = (0.02, 0.01, 0.005, 0.002, 0.001, 0.0005)
+"""Tried one after another if no layer is healthy at the radii asked for: small models need them."""
+
+Features = Mapping[tuple[int, str], FloatMatrix]
+"""Unit fingerprints of the same rows by (layer, pooling), as ``fingerprints.actor`` gives them."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The clusters of one layer, pooling and radius.
+
+    Attributes:
+        radius: largest cosine distance of a state to its cluster's centroid.
+        clusters: number of clusters, made inside task groups as in training.
+        pooled_clusters: number of clusters of the rows of all tasks together.
+        clusters_per_group: median over task groups of their number of clusters.
+        singleton_share: share of clusters with one row.
+        singleton_share_of_rows: share of rows that are alone in their cluster.
+        mean_size: rows of a cluster, mean.
+        median_size: rows of a cluster, median.
+        matched_pairs: pairs of rows that can be compared.
+        collapsed_share: share of task groups in which one cluster holds nearly all rows.
+    """
+
+    radius: float
+    clusters: int
+    pooled_clusters: int
+    clusters_per_group: float
+    singleton_share: float
+    singleton_share_of_rows: float
+    mean_size: float
+    median_size: float
+    matched_pairs: int
+    collapsed_share: float
+
+
+@dataclass(frozen=True)
+class LayerScan:
+    """One layer and pooling: its probe, and its clusters at each radius."""
+
+    layer: int
+    pooling: str
+    probe: Probe
+    partitions: tuple[Partition, ...]
+
+
+def partition(
+    vectors: FloatMatrix, task: Ints, radius: float, mixed: FloatMatrix | None = None
+) -> Partition:
+    """Statistics of the clusters at one radius.
+
+    Args:
+        vectors: unit fingerprints of whole task groups, in canonical order.
+        task: label of each row's task group, contiguous from 0.
+        radius: largest cosine distance of a state to its cluster's centroid.
+        mixed: unit fingerprints of all tasks, to cluster regardless of the task; by default the
+            same rows.
+    """
+    mixed = vectors if mixed is None else mixed
+    groups = cluster(vectors, task, radius)
+    size = segments.size(groups.labels, groups.count)
+    task_of_cluster = task[segments.first_rows(groups.labels, groups.count)]
+    return Partition(
+        radius=float(radius),
+        clusters=groups.count,
+        pooled_clusters=cluster(mixed, np.zeros(len(mixed), dtype=np.int64), radius).count,
+        clusters_per_group=float(np.median(np.bincount(task_of_cluster))),
+        singleton_share=float((size == 1).mean()),
+        singleton_share_of_rows=float((size == 1).sum() / task.size),
+        mean_size=float(size.mean()),
+        median_size=float(np.median(size)),
+        matched_pairs=int((size * (size - 1) // 2).sum()),
+        collapsed_share=float(collapsed(groups.labels, groups.count, task).mean()),
+    )
+
+
+class NoHealthyLayerError(ValueError):
+    """No layer gives clusters that a recipe could use."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When clusters are healthy, and which layer is best (BiPACE, Appendix H).
+
+    The best layer has the highest probe accuracy of all whose clusters are healthy: not one giant
+    cluster, not all singletons, and not fewer than 5. The paper leaves some of this open; the
+    attributes name the choices.
+
+    Attributes:
+        fewest_clusters: with fewer, the six families of the paper's tasks cannot be told apart.
+        counted: how clusters are counted for that. ``pooled``: over the rows of all tasks
+            together, as the paper's counts (4 and 12 for 240 rollouts) must have been;
+            ``per_group``: in the median task group, which is what training uses.
+        most_singletons: clusters are all singletons if more than this share of them are.
+        most_collapsed: there is one giant cluster if in more than this share of the task groups
+            one cluster holds 95 % of the rows.
+    """
+
+    fewest_clusters: int = 5
+    counted: Literal["pooled", "per_group"] = "pooled"
+    most_singletons: float = 0.95
+    most_collapsed: float = 0.5
+
+    def objection(self, clusters: Partition) -> str:
+        """Why these clusters are not healthy; empty if they are."""
+        pooled = self.counted == "pooled"
+        count = clusters.pooled_clusters if pooled else clusters.clusters_per_group
+        if clusters.collapsed_share > self.most_collapsed:
+            return "one giant cluster"
+        if clusters.singleton_share > self.most_singletons:
+            return "all singletons"
+        if count < self.fewest_clusters:
+            return f"fewer than {self.fewest_clusters} clusters"
+        return ""
+
+    def healthy(self, scan: LayerScan, radii: Sequence[float]) -> list[Partition]:
+        """The healthy partitions of a layer at these radii."""
+        at = [each for each in scan.partitions if each.radius in radii]
+        return [each for each in at if not self.objection(each)]
+
+    def choose(self, scans: Sequence[LayerScan], radii: Sequence[float]) -> LayerScan | None:
+        """The layer with the best probe of those that are healthy at one of these radii.
+
+        Ties go to fewer singletons at the best radius, then to the later layer. None if no layer
+        is healthy.
+        """
+
+        def merit(scan: LayerScan) -> tuple[float, float, int]:
+            fewest = min(each.singleton_share for each in self.healthy(scan, radii))
+            return scan.probe.accuracy, -fewest, scan.layer
+
+        healthy = [scan for scan in scans if self.healthy(scan, radii)]
+        return max(healthy, key=merit, default=None)
+
+    def refusal(self, scans: Sequence[LayerScan]) -> NoHealthyLayerError:
+        """The error that says why no layer could be chosen, and what to do."""
+        every = [each for scan in scans for each in scan.partitions]
+        reasons = Counter(self.objection(each) for each in every)
+        (reason, count), *_ = reasons.most_common(1)
+        radii = [each.radius for each in scans[0].partitions]
+        if reasons["all singletons"] == len(every):
+            advice = f"no two states are alike; try radii above {max(radii):g}"
+        elif reasons["one giant cluster"] == len(every):
+            advice = "all states look the same to the model; is the text column the right one?"
+        else:
+            advice = "try other layers, or radii between those of the scan"
+        return NoHealthyLayerError(
+            f"no layer gives healthy clusters at radii from {min(radii):g} to {max(radii):g}: "
+            f"{reason} in {count} of {len(every)} cases; {advice}"
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The layer, pooling and radius chosen for a model, and the scan they were chosen from.
+
+    Attributes:
+        layer: index of the decoder block, as it was given in the features.
+        pooling: how the hidden states of a prompt become one vector.
+        radius: largest cosine distance of states that count as the same.
+        rule: how the layer was chosen.
+        decided_at: the radii at which layers were compared.
+        target: the median cluster size aimed at, and the bounds of the search for the radius.
+        found: the search for the radius.
+        scans: all layers and poolings.
+        at_radius: the clusters of each of ``scans`` at the chosen radius.
+        rows: number of rows that were clustered.
+        groups: number of task groups that were clustered.
+        probed: number of rows that the probes used.
+    """
+
+    layer: int
+    pooling: str
+    radius: float
+    rule: Rule
+    decided_at: tuple[float, ...]
+    target: Target
+    found: Found
+    scans: tuple[LayerScan, ...]
+    at_radius: tuple[Partition, ...]
+    rows: int
+    groups: int
+    probed: int
+
+    @property
+    def place(self) -> int:
+        """Index of the chosen layer and pooling in ``scans``."""
+        keys = [(scan.layer, scan.pooling) for scan in self.scans]
+        return keys.index((self.layer, self.pooling))
+
+    @property
+    def chosen(self) -> LayerScan:
+        """The scan of the chosen layer and pooling."""
+        return self.scans[self.place]
+
+    @property
+    def clusters(self) -> Partition:
+        """The clusters at the chosen layer, pooling and radius."""
+        return self.at_radius[self.place]
+
+
+def calibrate(
+    features: Features,
+    task: Ints,
+    family: Ints,
+    random: np.random.Generator,
+    *,
+    clustered: Bools | None = None,
+    probed: Bools | None = None,
+    radii: Sequence[float] = RADII,
+    rule: Rule | None = None,
+    target: Target | None = None,
+    folds: int = 5,
+    report: Callable[[float], None] = lambda _: None,
+) -> Calibration:
+    """Scan all layers, poolings and radii, and choose.
+
+    Args:
+        features: unit fingerprints of the same rows by (layer, pooling), in canonical order.
+        task: label of each row's task group.
+        family: label of the family of each row's task.
+        random: assigns task groups to the folds of the probe.
+        clustered: rows of whole groups, to cluster; all by default.
+        probed: rows for the probe; all by default. See ``calibrate.rollouts.sample``.
+        radii: radii at which layers are compared. If none is healthy there, smaller ones are
+            tried one after another (``FINER``).
+        rule: which layer to choose.
+        target: which radius to choose. It is searched between two radii of the scan.
+        folds: number of folds of the cross-validation.
+        report: called now and then with the share that is done.
+
+    Raises:
+        NoHealthyLayerError: if no layer gives clusters that a recipe could use.
+        ValueError: if the rows do not fit together or cannot be probed.
+    """
+    rule, target = rule or Rule(), target or Target()
+    if not features:
+        raise ValueError("there are no fingerprints to choose from")
+    for key, vectors in features.items():
+        if not vectors.shape[0] == task.size == family.size:
+            raise ValueError(f"{task.size:,} rows, but {vectors.shape[0]:,} fingerprints at {key}")
+    whole = np.arange(task.size) if clustered is None else np.flatnonzero(clustered)
+    part = np.arange(task.size) if probed is None else np.flatnonzero(probed)
+    fold = split(task[part], family[part], folds, random)
+    _, group = np.unique(task[whole], return_inverse=True)
+    finer = [radius for radius in FINER if radius < min(radii)]
+    scans: list[LayerScan] = []
+    for (layer, pooling), vectors in features.items():
+        probe = linear_probe(vectors[part], family[part], fold)
+        partitions = tuple(
+            partition(vectors[whole], group, radius, vectors[part])
+            for radius in sorted({*finer, *radii})
+        )
+        scans.append(LayerScan(layer, pooling, probe, partitions))
+        report(len(scans) / len(features))
+    best, decided_at = None, tuple(radii)
+    for decided_at in (tuple(radii), *((radius,) for radius in finer)):
+        best = rule.choose(scans, decided_at)
+        if best is not None:
+            break
+    if best is None:
+        raise rule.refusal(scans)
+    bounded = _bounded(target, best)
+    vectors = features[best.layer, best.pooling][whole]
+    groups = int(group.max()) + 1
+    of_group = (vectors[group == number] for number in range(groups))
+    found = search([unit @ unit.T for unit in of_group], bounded)
+    return Calibration(
+        layer=best.layer,
+        pooling=best.pooling,
+        radius=found.radius,
+        rule=rule,
+        decided_at=decided_at,
+        target=bounded,
+        found=found,
+        scans=tuple(scans),
+        at_radius=tuple(
+            partition(each[whole], group, found.radius, each[part]) for each in features.values()
+        ),
+        rows=int(whole.size),
+        groups=groups,
+        probed=int(part.size),
+    )
+
+
+def _bounded(target: Target, best: LayerScan) -> Target:
+    """The target with the bounds of the search narrowed to two neighbouring radii of the scan.
+
+    Six halvings of the paper's range end within 0.003 of the right radius, which is too coarse for
+    a model whose states lie closer together than that.
+    """
+    small = [each.radius for each in best.partitions if target.wants(each.median_size) > 0]
+    low = max(small, default=min(target.low, best.partitions[0].radius / 2))
+    large = [each.radius for each in best.partitions if target.wants(each.median_size) < 0]
+    high = min((radius for radius in large if radius > low), default=max(target.high, low))
+    return replace(target, low=low, high=high)
