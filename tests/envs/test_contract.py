@@ -16,7 +16,7 @@ import pytest
 
 from ascribe.envs import INFO_KEYS, Environment, EpisodeOverError, Info, Outcome, Start, make
 from ascribe.envs.contract import HOSTILE, check_environment
-from ascribe.envs.faults import Fault, Finding, Report
+from ascribe.envs.faults import ContractFinding, ContractReport, Fault
 from ascribe.steps.problems import Severity
 from tests.envs.toys import Corridor, Walk
 
@@ -38,7 +38,7 @@ def breaks(fault: Fault, *also: Fault) -> Callable[[Any], Any]:
     return enter
 
 
-def check(factory: Callable[[], Any], **options: Any) -> Report:
+def check(factory: Callable[[], Any], **options: Any) -> ContractReport:
     return check_environment(factory, seeds=3, max_steps=30, patience=0.2, **options)
 
 
@@ -466,7 +466,7 @@ class ArrayInfo(Corridor):
         (OnlyObservation, Fault.WRONG_SHAPE, "reset(seed=0) returned 'You are at"),
         (AttributeErrors, Fault.STEP_AFTER_END, "step raises AttributeError"),
         (AttributeErrors, Fault.STEP_BEFORE_RESET, "step raises AttributeError"),
-        (KeyErrors, Fault.TASK_OUT_OF_RANGE, "task -1 of 8: KeyError"),
+        (KeyErrors, Fault.TASK_OUT_OF_RANGE, "task -1 of 8 raises KeyError"),
         (NoSnapshotYet, Fault.SNAPSHOT_DIFFERS, "NotImplementedError"),
         (LockedMoments, Fault.SNAPSHOT_DIFFERS, "PermissionError"),
         (ArrayInfo, Fault.WRONG_INFO, "expert_action is array([1, 2])"),
@@ -556,7 +556,7 @@ def test_a_fault_that_shows_often_is_one_finding() -> None:
 
 
 def test_a_finding_is_one_printable_line() -> None:
-    finding = Finding(Fault.NOT_TEXT, "\x1b[2J\nobservation")
+    finding = ContractFinding(Fault.NOT_TEXT, "\x1b[2J\nobservation")
     assert str(finding).isprintable()
     assert str(finding).endswith("An observation is a str.")
 

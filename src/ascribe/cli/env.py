@@ -15,7 +15,7 @@ from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
 from ascribe.envs import Environment, make
 from ascribe.envs.contract import check_environment
-from ascribe.envs.faults import Finding, Report
+from ascribe.envs.faults import ContractFinding, ContractReport
 from ascribe.envs.registry import Entry, catalogue
 
 env = typer.Typer(
@@ -119,7 +119,7 @@ def _finding_table(findings: Any) -> Table:
     return table
 
 
-def _row(finding: Finding) -> tuple[Text, ...]:
+def _row(finding: ContractFinding) -> tuple[Text, ...]:
     style = screen.STYLES[finding.severity]
     return (
         Text(f"{finding.fault.label}\n{finding.severity.name.lower()}", style=style),
@@ -129,7 +129,7 @@ def _row(finding: Finding) -> tuple[Text, ...]:
     )
 
 
-def _verdict(name: str, report: Report) -> Text:
+def _verdict(name: str, report: ContractReport) -> Text:
     played = f"{report.episodes:,} episodes, {report.steps:,} steps"
     speed = f"{report.steps_per_second:,.0f} steps a second"
     kept = "the contract is kept" if report.kept else "the contract is broken"

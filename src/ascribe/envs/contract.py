@@ -1,7 +1,7 @@
-"""Does an environment keep the contract? ``check_environment`` plays it and lists what is wrong.
+"""Check an environment against the contract: ``check_environment`` plays it and lists the faults.
 
 It makes three instances, plays the same episodes in them in different orders, and compares every
-answer. It looks at what Ascribe reads: observation, reward, ends and the keys of ``INFO_KEYS``.
+result. It looks at what Ascribe reads: observation, reward, ends and the keys of ``INFO_KEYS``.
 """
 
 import multiprocessing
@@ -9,29 +9,20 @@ import pickle
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from ascribe.envs.answers import (
-    Answer,
-    Episode,
-    difference,
-    fits,
-    is_unicode,
-    said,
-    shown,
-    texts,
-)
-from ascribe.envs.faults import Fault, Finding, Report
+from ascribe.envs.faults import ContractFinding, ContractReport, Fault
 from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOverError, branching
 
 NONSENSE = ("look", "help", "1", "yes", "go north", "answer")
-"""Said in random play where an environment names no actions."""
+"""Actions of random play where an environment names none."""
 
 HOSTILE = {
     "nothing": "",
@@ -47,83 +38,123 @@ HOSTILE = {
     "a million letters": "x" * 1_000_000,
     "a million brackets": "[" * 1_000_000,
 }
-"""What a model may say one day."""
+"""What a model may write one day."""
 
+LISTS = ("admissible_actions", "example_actions")
+COMPARED = (*INFO_KEYS, "example_actions", "expert_action")
 
-class _Stop(Exception):  # noqa: N818 (control flow, never seen outside)
-    """The environment's answer leaves nothing to go on with."""
+Factory = Callable[[], Environment]
 
 
 def check_environment(
-    factory: Callable[[], Environment],
+    factory: Factory,
     *,
     seeds: int = 5,
     max_steps: int = 200,
     patience: float = 5.0,
     another_process: bool = False,
-) -> Report:
+) -> ContractReport:
     """Play an environment and list every breach of the contract.
 
     Args:
-        factory: makes an instance; called a few times, always with the same meaning.
+        factory: makes an instance; called up to three times.
         seeds: how many seeds are played.
-        max_steps: an episode of random play is left after so many steps.
-        patience: a strange action may take so many seconds.
+        max_steps: a random episode is abandoned after so many steps.
+        patience: seconds that a hostile action may take.
         another_process: whether one episode is also played in a new process, where text hashes
             differently. The factory must survive pickle, and a script that calls this must guard
-            its own start with ``if __name__ == "__main__"``.
+            its entry point with ``if __name__ == "__main__"``.
 
     Returns:
-        The findings, worst first. ``Report.kept`` says whether the contract is kept.
+        The findings, worst first. ``ContractReport.kept`` tells whether the contract is kept.
     """
     if seeds < 1 or max_steps < 1:
         raise ValueError("seeds and max_steps must be at least 1")
-    examiner = _Examiner(factory, seeds, max_steps, patience)
-    parts = [
-        examiner.record,
-        examiner.compare_instances,
-        examiner.compare_interleaved,
-        examiner.before_reset,
-        examiner.without_seed,
-        examiner.listed_actions,
-        examiner.hostile_actions,
-        examiner.task_numbers,
-        examiner.going_back,
+    checker = _Checker(factory, seeds, max_steps, patience)
+    checks = [
+        checker.random_episodes,
+        checker.second_instance,
+        checker.interleaved_instances,
+        checker.step_before_reset,
+        checker.reset_without_seed,
+        checker.listed_actions,
+        checker.hostile_actions,
+        checker.task_numbers,
+        checker.snapshots,
     ]
     if another_process:
-        parts.append(examiner.compare_processes)
-    for part in parts:
+        checks.append(checker.new_process)
+    for check in checks:
         try:
-            part()
-        except _Stop:
-            # Without a single recorded episode the other parts would repeat the same finding.
-            if not examiner.episodes:
+            check()
+        except _CheckStoppedError:
+            # Without a single recorded episode the other checks would repeat the same finding.
+            if not checker.episodes:
                 break
-    examiner.closing()
-    return examiner.report()
+    checker.close()
+    return checker.report()
 
 
-class _Examiner:
-    """Collects what is wrong. One method for each part of the contract."""
+class _CheckStoppedError(Exception):
+    """A fault that leaves a check nothing to go on with; never raised outside this module."""
 
-    def __init__(
-        self, factory: Callable[[], Environment], seeds: int, max_steps: int, patience: float
-    ) -> None:
+
+@dataclass(frozen=True)
+class _Result:
+    """What ``reset`` (reward 0, no end) or ``step`` returned."""
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    info: Mapping[str, Any]
+
+    @property
+    def over(self) -> bool:
+        return bool(self.terminated) or bool(self.truncated)
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Every value that Ascribe reads, by name."""
+        for name in ("observation", "reward", "terminated", "truncated"):
+            yield name, getattr(self, name)
+        for name in COMPARED:
+            yield name, self.info.get(name)
+
+    def malformed(self) -> Iterator[tuple[str, str]]:
+        """Texts that cannot be written to a file, by name: they hold half a surrogate pair."""
+        for name, value in self.values():
+            for text in value if name in LISTS and isinstance(value, list) else [value]:
+                if isinstance(text, str) and not _is_unicode(text):
+                    yield name, text
+
+
+@dataclass(frozen=True)
+class _RecordedEpisode:
+    """A played episode: the result of the reset, then one for each action."""
+
+    seed: int
+    actions: Sequence[str]
+    results: Sequence[_Result]
+
+
+class _Checker:
+    """Collects the faults. One method for each part of the contract."""
+
+    def __init__(self, factory: Factory, seeds: int, max_steps: int, patience: float) -> None:
         self.factory = factory
         self.seeds = range(seeds)
         self.max_steps = max_steps
         self.patience = patience
         self.found: dict[Fault, tuple[str, int]] = {}
-        self.made: list[Environment] = []
-        self.episodes: list[Episode] = []
+        self.instances: list[Environment] = []
+        self.episodes: list[_RecordedEpisode] = []
         self.seconds = 0.0
         self.goes_back: str | None = None
 
-    def report(self) -> Report:
-        """What was found, worst first."""
-        findings = [Finding(fault, *said) for fault, said in self.found.items()]
+    def report(self) -> ContractReport:
+        findings = [ContractFinding(fault, *found) for fault, found in self.found.items()]
         steps = sum(len(episode.actions) for episode in self.episodes)
-        return Report(
+        return ContractReport(
             findings=tuple(sorted(findings, key=lambda finding: -finding.severity)),
             episodes=len(self.episodes),
             steps=steps,
@@ -132,7 +163,7 @@ class _Examiner:
         )
 
     def note(self, fault: Fault, detail: str) -> None:
-        """Remember a fault: the first detail, and how often it showed."""
+        """Record a fault: the first detail, and how often it was found."""
         first, count = self.found.get(fault, (detail, 0))
         self.found[fault] = (first, count + 1)
 
@@ -141,260 +172,263 @@ class _Examiner:
         """Whether one seed gave one episode so far."""
         return not {Fault.UNEQUAL_STARTS, Fault.NOT_DETERMINISTIC} & self.found.keys()
 
-    # Calls, with everything that can be seen in one answer.
+    # Calls of the environment.
+
+    def attempt(self, fault: Fault, where: str, call: Callable[[], Any]) -> Any:
+        """The result of a call; if it raises, that is the fault, and the check stops."""
+        try:
+            return call()
+        except Exception as error:
+            self.note(fault, f"{where}{_described(error)}")
+            raise _CheckStoppedError from error
+
+    def must_raise(
+        self, expected: type[Exception], fault: Fault, where: str, call: Callable[[], Any]
+    ) -> Any:
+        """Note the fault if a call does not raise what it must; returns what it returned."""
+        try:
+            result = call()
+        except expected:
+            return None
+        except Exception as error:
+            self.note(fault, f"{where} raises {_described(error)}")
+            return None
+        self.note(fault, f"{where} returns {_shown(result)}")
+        return result
+
+    def same(self, fault: Fault, where: str, then: _Result, now: _Result) -> bool:
+        """Whether two results are equal; notes the fault if they differ."""
+        if (what := _difference(then, now)) is not None:
+            self.note(fault, f"{where}: {what}")
+        return what is None
 
     def instance(self, number: int) -> Environment:
-        """One of the instances, made when it is first needed: to make one may take long."""
-        while len(self.made) <= number:
-            try:
-                env = self.factory()
-            except Exception as error:
-                self.note(Fault.CANNOT_BE_MADE, said(error))
-                raise _Stop from error
+        """One of the instances, made when it is first needed: making one may take long."""
+        while len(self.instances) <= number:
+            env = self.attempt(Fault.CANNOT_BE_MADE, "", self.factory)
             lacks = [name for name in ("reset", "step", "close", "tasks") if not hasattr(env, name)]
             if lacks:
                 self.note(Fault.NOT_AN_ENVIRONMENT, f"it lacks {', '.join(lacks)}")
-                raise _Stop
-            self.made.append(env)
-        return self.made[number]
+                raise _CheckStoppedError
+            self.instances.append(env)
+        return self.instances[number]
 
-    def reset(self, env: Environment, fault: Fault = Fault.RESET_FAILS, **arguments: Any) -> Answer:
-        """Begin an episode; ``fault`` is what it is called if that raises."""
+    def reset(
+        self, env: Environment, fault: Fault = Fault.RESET_FAILS, **arguments: Any
+    ) -> _Result:
+        """Begin an episode; ``fault`` is what to note if that raises."""
         call = f"reset({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-        try:
-            answer = env.reset(**arguments)
-        except Exception as error:
-            self.note(fault, f"{call}: {said(error)}")
-            raise _Stop from error
-        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
-            self.note(Fault.WRONG_SHAPE, f"{call} returned {shown(answer)}")
-            raise _Stop
-        started = Answer(answer[0], 0.0, False, False, answer[1])
-        self.inspect(started, f"after {call}")
-        return started
+        returned = self.attempt(fault, f"{call}: ", lambda: env.reset(**arguments))
+        observation, info = self.unpack(returned, 2, call)
+        result = _Result(observation, 0.0, False, False, info)
+        self.inspect(result, f"after {call}")
+        return result
 
-    def step(self, env: Environment, action: str, where: str) -> Answer:
-        """Act, and look at the answer."""
-        try:
-            answer = env.step(action)
-        except Exception as error:
-            self.note(Fault.STEP_FAILS, f"{where}, step({shown(action)}): {said(error)}")
-            raise _Stop from error
-        told = self.five(answer, where)
-        self.inspect(told, where)
-        return told
+    def step(self, env: Environment, action: str, where: str) -> _Result:
+        """Act, and check the result."""
+        call = f"{where}, step({_shown(action)}): "
+        returned = self.attempt(Fault.STEP_FAILS, call, lambda: env.step(action))
+        result = _Result(*self.unpack(returned, 5, f"{where}, step"))
+        self.inspect(result, where)
+        return result
 
-    def five(self, answer: Any, where: str) -> Answer:
-        """The five values of a step, or a stop."""
-        if not (isinstance(answer, tuple) and len(answer) == 5 and isinstance(answer[4], dict)):
-            self.note(Fault.WRONG_SHAPE, f"{where}, step returned {shown(answer)}")
-            raise _Stop
-        return Answer(*answer)
+    def unpack(self, returned: Any, length: int, where: str) -> tuple[Any, ...]:
+        """The values that a call returned, info last."""
+        if (
+            isinstance(returned, tuple)
+            and len(returned) == length
+            and isinstance(returned[-1], dict)
+        ):
+            return returned
+        self.note(Fault.WRONG_SHAPE, f"{where} returned {_shown(returned)}")
+        raise _CheckStoppedError
 
-    def inspect(self, answer: Answer, where: str) -> None:
-        """Everything that can be wrong with one answer alone."""
-        if not isinstance(answer.observation, str):
-            self.note(Fault.NOT_TEXT, f"{where}, the observation is {shown(answer.observation)}")
-        for name, text in texts(answer):
-            if not is_unicode(text):
-                self.note(Fault.MALFORMED_TEXT, f"{where}, in {name}: {shown(text)}")
-        if not (isinstance(answer.reward, float) and isfinite(answer.reward)):
-            self.note(Fault.BAD_REWARD, f"{where}, the reward is {shown(answer.reward)}")
+    def inspect(self, result: _Result, where: str) -> None:
+        """Everything that can be wrong with one result alone."""
+        info = result.info
+        for name, text in result.malformed():
+            self.note(Fault.MALFORMED_TEXT, f"{where}, in {name}: {_shown(text)}")
+        if not isinstance(result.observation, str):
+            self.note(Fault.NOT_TEXT, f"{where}, the observation is {_shown(result.observation)}")
+        if not (isinstance(result.reward, float) and isfinite(result.reward)):
+            self.note(Fault.BAD_REWARD, f"{where}, the reward is {_shown(result.reward)}")
         for name in ("terminated", "truncated"):
-            if not isinstance(flag := getattr(answer, name), bool):
-                self.note(Fault.BAD_FLAG, f"{where}, {name} is {shown(flag)}")
-        if answer.terminated and answer.truncated:
-            self.note(Fault.TERMINATED_AND_TRUNCATED, f"{where}, both are set")
+            if not isinstance(flag := getattr(result, name), bool):
+                self.note(Fault.BAD_FLAG, f"{where}, {name} is {_shown(flag)}")
+        if result.terminated and result.truncated:
+            self.note(Fault.TERMINATED_AND_TRUNCATED, where)
         for name in INFO_KEYS:
-            if name not in answer.info:
+            if name not in info:
                 self.note(Fault.MISSING_INFO, f"{where}, info lacks {name}")
-        for name, value in answer.info.items():
-            if not fits(name, value):
-                self.note(Fault.WRONG_INFO, f"{where}, {name} is {shown(value)}")
-        if answer.info.get("admissible_actions") == [] and not answer.over:
+        for name, value in info.items():
+            if not _has_type(name, value):
+                self.note(Fault.WRONG_INFO, f"{where}, {name} is {_shown(value)}")
+        if info.get("admissible_actions") == [] and not result.over:
             self.note(Fault.DEAD_END, where)
 
     def choices(self, info: Mapping[str, Any], where: str) -> Sequence[str]:
-        """What can be said now."""
-        for name in ("admissible_actions", "example_actions"):
+        """The actions that random play chooses from."""
+        for name in LISTS:
             listed = info.get(name)
-            if isinstance(listed, list) and listed and all(isinstance(one, str) for one in listed):
-                return listed
+            if listed and _is_texts(listed):
+                return listed  # type: ignore[no-any-return]
         if info.get("admissible_actions") is None:
             self.note(Fault.NO_EXAMPLES, where)
         return NONSENSE
 
-    def refused(self, action: str, answer: Answer, where: str) -> None:
+    def accepted(self, action: str, result: _Result, where: str) -> None:
         """Note an admissible action that came back as invalid."""
-        if answer.info.get("valid") is False:
-            self.note(Fault.ADMISSIBLE_REFUSED, f"{where}, {shown(action)}")
+        if result.info.get("valid") is False:
+            self.note(Fault.ADMISSIBLE_REFUSED, f"{where}, {_shown(action)}")
 
-    # The parts of the contract.
+    # The checks.
 
-    def record(self) -> None:
+    def random_episodes(self) -> None:
         """Random play in one instance: the episodes that all else is compared with."""
         env = self.instance(0)
         before = _global_generators()
         for seed in self.seeds:
-            self.episodes.append(self.random_play(env, seed))
+            self.episodes.append(self.random_episode(env, seed))
         if _global_generators() != before:
-            self.note(Fault.GLOBAL_RANDOM, "after random play the global generators have moved")
-        if not any(episode.answers[-1].over for episode in self.episodes):
+            self.note(Fault.GLOBAL_RANDOM, "random play moved the global generators")
+        if not any(episode.results[-1].over for episode in self.episodes):
             self.note(Fault.NEVER_ENDS, f"none of {len(self.seeds)} within {self.max_steps} steps")
-        starts = [episode.answers[0] for episode in self.episodes]
+        starts = [episode.results[0] for episode in self.episodes]
         if _all_alike(starts):
             self.note(Fault.SEEDS_ALL_ALIKE, f"seeds 0 to {len(starts) - 1}")
 
-    def random_play(self, env: Environment, seed: int) -> Episode:
+    def random_episode(self, env: Environment, seed: int) -> _RecordedEpisode:
         """One episode of random actions, and what happens after its end."""
         chooser = random.Random(seed)
-        given = [self.reset(env, seed=seed)]
-        kept = [deepcopy(given[0])]
+        returned = [self.reset(env, seed=seed)]
+        kept = [deepcopy(returned[0])]
         actions: list[str] = []
-        while not given[-1].over and len(actions) < self.max_steps:
+        while not returned[-1].over and len(actions) < self.max_steps:
             where = f"seed {seed}, step {len(actions)}"
-            choices = self.choices(given[-1].info, where)
+            choices = self.choices(returned[-1].info, where)
             action = chooser.choice(choices)
             started = time.perf_counter()
-            answer = self.step(env, action, where)
+            result = self.step(env, action, where)
             self.seconds += time.perf_counter() - started
-            if choices is given[-1].info.get("admissible_actions"):
-                self.refused(action, answer, where)
+            if choices is returned[-1].info.get("admissible_actions"):
+                self.accepted(action, result, where)
             actions.append(action)
-            given.append(answer)
-            kept.append(deepcopy(answer))
-        for number, (now, then) in enumerate(zip(given, kept, strict=True)):
-            if (what := difference(then, now)) is not None:
-                self.note(Fault.INFO_CHANGES_LATER, f"seed {seed}, answer {number}: {what}")
+            returned.append(result)
+            kept.append(deepcopy(result))
+        for number, (then, now) in enumerate(zip(kept, returned, strict=True)):
+            self.same(Fault.INFO_CHANGES_LATER, f"seed {seed}, result {number}", then, now)
         if kept[-1].over:
             self.after_end(env, f"seed {seed}, after the end")
-        return Episode(seed, actions, kept)
+        return _RecordedEpisode(seed, actions, kept)
 
     def after_end(self, env: Environment, where: str) -> None:
-        """Twice, for some environments only notice once."""
+        """Two steps after the end, since some environments refuse only the first."""
         for _ in range(2):
-            try:
-                answer = env.step("look")
-            except EpisodeOverError:
-                continue
-            except Exception as error:
-                self.note(Fault.STEP_AFTER_END, f"{where}, step raises {said(error)}")
-                continue
-            self.note(Fault.STEP_AFTER_END, f"{where}, step answers {shown(answer)}")
-            if isinstance(answer, tuple) and len(answer) == 5 and answer[1]:
-                self.note(Fault.REWARD_AFTER_END, f"{where}, the reward is {shown(answer[1])}")
+            returned = self.must_raise(
+                EpisodeOverError, Fault.STEP_AFTER_END, f"{where}, step", lambda: env.step("look")
+            )
+            if isinstance(returned, tuple) and len(returned) == 5 and returned[1]:
+                self.note(Fault.REWARD_AFTER_END, f"{where}, the reward is {_shown(returned[1])}")
 
-    def compare_instances(self) -> None:
+    def second_instance(self) -> None:
         """The same episodes in another instance, the last one first, and again in that one."""
         env = self.instance(1)
         for episode in [*reversed(self.episodes), *self.episodes[-1:]]:
             start = self.reset(env, seed=episode.seed)
-            if (what := difference(episode.answers[0], start)) is not None:
-                self.note(Fault.UNEQUAL_STARTS, f"seed {episode.seed}: {what}")
-                continue
-            self.same_way(env, episode, 0, Fault.NOT_DETERMINISTIC)
+            if self.same(Fault.UNEQUAL_STARTS, f"seed {episode.seed}", episode.results[0], start):
+                self.replay(env, episode, 0, Fault.NOT_DETERMINISTIC)
 
-    def same_way(
-        self, env: Environment, episode: Episode, first: int, fault: Fault, where: str = ""
+    def replay(
+        self, env: Environment, episode: _RecordedEpisode, first: int, fault: Fault, where: str = ""
     ) -> bool:
-        """Play an episode on from step ``first``: whether every answer is the recorded one."""
+        """Continue an episode from step ``first``: whether every result is the recorded one."""
         for number in range(first, len(episode.actions)):
             here = f"{where}seed {episode.seed}, step {number}"
-            answer = self.step(env, episode.actions[number], here)
-            if (what := difference(episode.answers[number + 1], answer)) is not None:
-                self.note(fault, f"{here}: {what}")
+            result = self.step(env, episode.actions[number], here)
+            if not self.same(fault, here, episode.results[number + 1], result):
                 return False
         return True
 
-    def compare_interleaved(self) -> None:
+    def interleaved_instances(self) -> None:
         """The first episode again, while another instance plays the last one between its steps."""
         if not self.deterministic:
             return
         episode, other = self.episodes[0], self.episodes[-1]
         env, beside = self.instance(0), self.instance(1)
-        answer = self.reset(env, seed=episode.seed)
+        result = self.reset(env, seed=episode.seed)
         self.reset(beside, seed=other.seed)
-        theirs = iter(other.actions)
-        for number, then in enumerate(episode.answers):
+        others = iter(other.actions)
+        for number, then in enumerate(episode.results):
             if number > 0:
-                answer = self.step(env, episode.actions[number - 1], "beside another instance")
-            if (what := difference(then, answer)) is not None:
-                self.note(Fault.INSTANCES_DISTURB, f"seed {episode.seed}, answer {number}: {what}")
+                result = self.step(env, episode.actions[number - 1], "beside another instance")
+            where = f"seed {episode.seed}, result {number}"
+            if not self.same(Fault.INSTANCES_DISTURB, where, then, result):
                 return
-            if (another := next(theirs, None)) is not None:
-                self.step(beside, another, "beside another instance")
+            if (action := next(others, None)) is not None:
+                self.step(beside, action, "beside another instance")
 
-    def compare_processes(self) -> None:
+    def new_process(self) -> None:
         """The first episode again in a new process."""
         if not self.deterministic:
             return
         episode = self.episodes[0]
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawn) as process:
-            work = process.submit(_answers, self.factory, episode.seed, list(episode.actions))
-            try:
-                answers = work.result()
-            except Exception as error:
-                self.note(Fault.PROCESSES_DIFFER, f"in a new process: {said(error)}")
-                return
-        for number, (then, now) in enumerate(zip(episode.answers, answers, strict=True)):
-            if (what := difference(then, now)) is not None:
-                self.note(Fault.PROCESSES_DIFFER, f"seed {episode.seed}, answer {number}: {what}")
+            work = process.submit(_play, self.factory, episode.seed, list(episode.actions))
+            results = self.attempt(Fault.PROCESSES_DIFFER, "in a new process: ", work.result)
+        for number, (then, now) in enumerate(zip(episode.results, results, strict=True)):
+            where = f"seed {episode.seed}, result {number}"
+            if not self.same(Fault.PROCESSES_DIFFER, where, then, now):
                 return
 
-    def before_reset(self) -> None:
+    def step_before_reset(self) -> None:
         """A step in an instance that was never reset."""
-        try:
-            answer = self.instance(2).step("look")
-        except EpisodeOverError:
-            return
-        except _Stop:
-            raise
-        except Exception as error:
-            self.note(Fault.STEP_BEFORE_RESET, f"step raises {said(error)}")
-            return
-        self.note(Fault.STEP_BEFORE_RESET, f"step answers {shown(answer)}")
+        env = self.instance(2)
+        call = lambda: env.step("look")  # noqa: E731
+        self.must_raise(EpisodeOverError, Fault.STEP_BEFORE_RESET, "step", call)
 
-    def without_seed(self) -> None:
+    def reset_without_seed(self) -> None:
         """A reset without arguments."""
         self.reset(self.instance(0), Fault.RESET_WITHOUT_SEED_FAILS)
 
     def listed_actions(self) -> None:
         """Actions listed at the start, each tried: at most 20, spread over the list."""
         first = self.episodes[0]
-        choices = self.choices(first.answers[0].info, "at the start")
-        if choices is not first.answers[0].info.get("admissible_actions"):
+        choices = self.choices(first.results[0].info, "at the start")
+        if choices is not first.results[0].info.get("admissible_actions"):
             return
         for action in _spread(choices, 20):
             self.reset(self.instance(0), seed=first.seed)
-            answer = self.step(self.instance(0), action, "at the start")
-            self.refused(action, answer, "at the start")
+            result = self.step(self.instance(0), action, "at the start")
+            self.accepted(action, result, "at the start")
 
     def hostile_actions(self) -> None:
-        """Every strange text alone, and as part of an action that the environment knows."""
-        first = self.episodes[0]
-        known = self.choices(first.answers[0].info, "at the start")[0]
+        """Every hostile text alone, and as part of an action that the environment knows."""
+        first, env = self.episodes[0], self.instance(0)
+        known = self.choices(first.results[0].info, "at the start")[0]
         for name, text in HOSTILE.items():
-            for action in dict.fromkeys((text, f"{known} {text}", _with_number(known, text))):
-                self.reset(self.instance(0), seed=first.seed)
-                self.hostile_action(self.instance(0), action, name)
+            # Also in the place of the action's first number.
+            with_number = re.sub(r"\d+", lambda _: text, known, count=1)  # noqa: B023
+            for action in dict.fromkeys((text, f"{known} {text}", with_number)):
+                self.reset(env, seed=first.seed)
+                self.hostile_action(env, action, f"{name} in {_shown(action)}")
 
-    def hostile_action(self, env: Environment, action: str, name: str) -> None:
-        """One strange text."""
-        where = f"{name} in {shown(action)}"
+    def hostile_action(self, env: Environment, action: str, where: str) -> None:
+        """One hostile text."""
         started = time.perf_counter()
         try:
-            raw = env.step(action)
+            returned = env.step(action)
         except Exception as error:
-            self.note(Fault.HOSTILE_TEXT_CRASHES, f"{where}: {said(error)}")
+            self.note(Fault.HOSTILE_TEXT_CRASHES, f"{where}: {_described(error)}")
             return
         if (took := time.perf_counter() - started) > self.patience:
             self.note(Fault.HOSTILE_TEXT_SLOW, f"{where}: {took:.1f} seconds")
-        answer = self.five(raw, where)
-        spoilt = [text for _, text in texts(answer) if not is_unicode(text)]
-        if spoilt or not isinstance(answer.observation, str):
-            what = shown(spoilt[0] if spoilt else answer.observation)
-            self.note(Fault.HOSTILE_TEXT_COMES_BACK, f"{where}: {what}")
+        result = _Result(*self.unpack(returned, 5, f"{where}, step"))
+        spoilt: list[Any] = [text for _, text in result.malformed()]
+        if not isinstance(result.observation, str):
+            spoilt.append(result.observation)
+        if spoilt:
+            self.note(Fault.HOSTILE_TEXT_COMES_BACK, f"{where}: {_shown(spoilt[0])}")
 
     def task_numbers(self) -> None:
         """Tasks by number: the first, the last, some between, and those that do not exist."""
@@ -403,32 +437,29 @@ class _Examiner:
         if count is None:
             return
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            self.note(Fault.BAD_TASK_COUNT, f"tasks is {shown(count)}")
+            self.note(Fault.BAD_TASK_COUNT, f"tasks is {_shown(count)}")
             return
+
+        def begin(env: Environment, task: int) -> _Result:
+            return self.reset(env, Fault.TASK_REFUSED, seed=0, options={"task": task})
+
         numbers = _spread(range(count), 8)
-        starts = [self.begin(one, number) for number in numbers]
-        # The other way round, so that what one task leaves behind shows in the next.
+        starts = [begin(one, number) for number in numbers]
+        # In reverse order, so that state left by one task shows in the next.
         for number, start in zip(reversed(numbers), reversed(starts), strict=True):
-            if (what := difference(start, self.begin(other, number))) is not None:
-                self.note(Fault.TASK_NUMBERS_CHANGE, f"task {number}: {what}")
+            self.same(Fault.TASK_NUMBERS_CHANGE, f"task {number}", start, begin(other, number))
         if _all_alike(starts):
             self.note(Fault.TASKS_ALL_ALIKE, f"tasks {', '.join(map(str, numbers))}")
         for number in (-1, count):
-            try:
-                one.reset(seed=0, options={"task": number})
-            except ValueError:
-                continue
-            except Exception as error:
-                self.note(Fault.TASK_OUT_OF_RANGE, f"task {number} of {count}: {said(error)}")
-                continue
-            self.note(Fault.TASK_OUT_OF_RANGE, f"task {number} of {count} begins an episode")
+            self.must_raise(
+                ValueError,
+                Fault.TASK_OUT_OF_RANGE,
+                f"task {number} of {count}",
+                lambda: one.reset(seed=0, options={"task": number}),  # noqa: B023
+            )
 
-    def begin(self, env: Environment, task: int) -> Answer:
-        """Begin a task by its number."""
-        return self.reset(env, Fault.TASK_REFUSED, seed=0, options={"task": task})
-
-    def going_back(self) -> None:
-        """A snapshot at the start, on the way and at the end; restored here and elsewhere."""
+    def snapshots(self) -> None:
+        """A snapshot at the start, halfway and at the end; restored here and elsewhere."""
         if not self.deterministic:
             return
         env, elsewhere = branching(self.instance(0)), branching(self.instance(2))
@@ -438,70 +469,107 @@ class _Examiner:
             self.note(Fault.BY_REPLAY, "it has no snapshot and restore")
         episode = max(self.episodes, key=lambda one: len(one.actions))
         length = len(episode.actions)
-        for moment in dict.fromkeys((0, length // 2, length)):
-            where = f"snapshot after {moment} steps, "
+        differs, tied = Fault.SNAPSHOT_DIFFERS, Fault.SNAPSHOT_TIED
+        for point in dict.fromkeys((0, length // 2, length)):
+            where = f"snapshot after {point} steps, "
             self.reset(env, seed=episode.seed)
-            for action in episode.actions[:moment]:
+            for action in episode.actions[:point]:
                 self.step(env, action, where)
             snapshot = self.snapshot(env, where)
+            then = episode.results[point]
             if (
-                self.same_way(env, episode, moment, Fault.SNAPSHOT_DIFFERS, where)
-                and self.restore(env, snapshot, Fault.SNAPSHOT_DIFFERS, episode.answers[moment])
-                and self.same_way(env, episode, moment, Fault.SNAPSHOT_DIFFERS, where)
-                and self.restore(elsewhere, snapshot, Fault.SNAPSHOT_TIED, episode.answers[moment])
-                and self.same_way(elsewhere, episode, moment, Fault.SNAPSHOT_TIED, where)
-                and episode.answers[-1].over
+                self.replay(env, episode, point, differs, where)
+                and self.restore(env, snapshot, differs, then)
+                and self.replay(env, episode, point, differs, where)
+                and self.restore(elsewhere, snapshot, tied, then)
+                and self.replay(elsewhere, episode, point, tied, where)
+                and episode.results[-1].over
             ):
                 self.after_end(elsewhere, f"{where}restored, after the end")
 
     def snapshot(self, env: Branching, where: str) -> Any:
-        """A snapshot after a journey through pickle, if it survives that."""
-        try:
-            snapshot = env.snapshot()
-        except Exception as error:
-            self.note(Fault.SNAPSHOT_DIFFERS, f"{where}{said(error)}")
-            raise _Stop from error
+        """A snapshot, pickled and read again if it survives that."""
+        snapshot = self.attempt(Fault.SNAPSHOT_DIFFERS, where, env.snapshot)
         try:
             return pickle.loads(pickle.dumps(snapshot))
         except Exception as error:
-            self.note(Fault.SNAPSHOT_NOT_PICKLED, f"{where}{said(error)}")
+            self.note(Fault.SNAPSHOT_NOT_PICKLED, f"{where}{_described(error)}")
             return snapshot
 
-    def restore(self, env: Branching, snapshot: Any, fault: Fault, then: Answer) -> bool:
-        """Whether a restored moment is the recorded one."""
+    def restore(self, env: Branching, snapshot: Any, fault: Fault, then: _Result) -> bool:
+        """Whether a restored point is the recorded one."""
         try:
             observation, info = env.restore(snapshot)
         except Exception as error:
-            self.note(fault, f"restore: {said(error)}")
+            self.note(fault, f"restore: {_described(error)}")
             return False
-        now = Answer(observation, then.reward, then.terminated, then.truncated, info)
-        if (what := difference(then, now)) is not None:
-            self.note(fault, f"restore: {what}")
-        return what is None
+        now = _Result(observation, then.reward, then.terminated, then.truncated, info)
+        return self.same(fault, "restore", then, now)
 
-    def closing(self) -> None:
+    def close(self) -> None:
         """Close every instance, twice."""
-        for env in self.made:
+        for env in self.instances:
             for which in ("first", "second"):
                 try:
                     env.close()
                 except Exception as error:
-                    self.note(Fault.CLOSE_FAILS, f"the {which} time: {said(error)}")
+                    self.note(Fault.CLOSE_FAILS, f"the {which} time: {_described(error)}")
 
 
-def _answers(factory: Callable[[], Environment], seed: int, actions: list[str]) -> list[Answer]:
-    """What a new instance says to these actions; runs in another process."""
+def _play(factory: Factory, seed: int, actions: list[str]) -> list[_Result]:
+    """The results of these actions in a new instance; runs in another process."""
     env = factory()
     try:
         observation, info = env.reset(seed=seed)
-        start = Answer(observation, 0.0, False, False, info)
-        return [start, *(Answer(*env.step(action)) for action in actions)]
+        start = _Result(observation, 0.0, False, False, info)
+        return [start, *(_Result(*env.step(action)) for action in actions)]
     finally:
         env.close()
 
 
-def _all_alike(starts: Sequence[Answer]) -> bool:
-    return len(starts) > 1 and all(difference(starts[0], start) is None for start in starts)
+def _difference(one: _Result, other: _Result) -> str | None:
+    """Where two results differ, as far as Ascribe reads them."""
+    for (name, first), (_, second) in zip(one.values(), other.values(), strict=True):
+        if not _equal(first, second):
+            return f"{name} is {_shown(first)}, then {_shown(second)}"
+    return None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Equality that holds for NaN and for values that cannot be compared."""
+    try:
+        return bool(one == other) or repr(one) == repr(other)
+    except Exception:
+        return repr(one) == repr(other)
+
+
+def _all_alike(starts: Sequence[_Result]) -> bool:
+    return len(starts) > 1 and all(_difference(starts[0], start) is None for start in starts)
+
+
+def _has_type(name: str, value: Any) -> bool:
+    """Whether a value of info has the type that its key asks for; other keys may hold anything."""
+    if name in ("won", "valid"):
+        return isinstance(value, bool)
+    if name in ("task", "task_family", "state"):
+        return isinstance(value, str)
+    if name == "expert_action":
+        return value is None or isinstance(value, str)
+    if name in LISTS:
+        return _is_texts(value) or (value is None and name == "admissible_actions")
+    return True
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _spread(values: Sequence[Any], most: int) -> list[Any]:
@@ -511,12 +579,17 @@ def _spread(values: Sequence[Any], most: int) -> list[Any]:
     return [values[i * (len(values) - 1) // (most - 1)] for i in range(most)]
 
 
-def _with_number(action: str, text: str) -> str:
-    """The action with the text in place of its first number."""
-    return re.sub(r"\d+", lambda _: text, action, count=1)
-
-
 def _global_generators() -> tuple[Any, str]:
     """The states of the generators that everybody shares."""
     numpy_state: Any = np.random.get_state()  # noqa: NPY002 (to see whether somebody moves it)
     return random.getstate(), repr(numpy_state)
+
+
+def _shown(value: object) -> str:
+    """A value in at most 80 characters."""
+    text = repr(value[:80] if isinstance(value, str) else value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
