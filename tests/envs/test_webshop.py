@@ -14,8 +14,8 @@ pytest.importorskip("snowballstemmer", reason="needs the extra webshop")
 from ascribe.envs import Branching, EpisodeOverError, make
 from ascribe.envs.contract import check_environment
 from ascribe.envs.webshop import WebShop
-from ascribe.envs.webshop.catalogue import HUMAN, SMALL
-from ascribe.envs.webshop.expert import keywords
+from ascribe.envs.webshop.game import keywords
+from ascribe.envs.webshop.products import HUMAN, SMALL
 
 
 def product(asin, name, **changes):

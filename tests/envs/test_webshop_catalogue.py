@@ -6,9 +6,18 @@ from collections import Counter
 
 import pytest
 
-from ascribe.envs.webshop.catalogue import HUMAN, SMALL, WHOLE, clean, load, read
 from ascribe.envs.webshop.generate import generate
-from ascribe.envs.webshop.goals import NO_BOUND, SHUFFLE, goals
+from ascribe.envs.webshop.products import (
+    HUMAN,
+    NO_BOUND,
+    SHUFFLE,
+    SMALL,
+    WHOLE,
+    clean,
+    goals,
+    load,
+    read,
+)
 
 PRODUCT = {
     "asin": "B07XYZ1234",

@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("rapidfuzz", reason="needs the extra webshop")
 
 from ascribe.envs import MissingExtraError
-from ascribe.envs.webshop.catalogue import Product
-from ascribe.envs.webshop.goals import NO_BOUND, Goal
+from ascribe.envs.webshop.products import NO_BOUND, Product, ShoppingGoal
 from ascribe.envs.webshop.reward import (
     COLOURS,
     alike,
@@ -36,7 +35,7 @@ SHAMPOO = Product(
     synthetic=None,
     human=(),
 )
-GOAL = Goal(
+GOAL = ShoppingGoal(
     product=0,
     instruction="",
     attributes=("tea tree", "essential oils", "natural ingredients"),

@@ -1,21 +1,84 @@
 """``WebShop``: the environment. Actions are ``search[words]`` and ``click[a link]``."""
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from ascribe.envs.protocol import Info, Outcome, Start, TextEnvironment
-from ascribe.envs.webshop.expert import keywords, next_action
-from ascribe.envs.webshop.goals import TEST
-from ascribe.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, Visit, details, page
+from ascribe.envs.bm25 import BM25, words
+from ascribe.envs.protocol import Info, Outcome, Start, TextEnvironment, one_of
+from ascribe.envs.webshop.generate import generate
+from ascribe.envs.webshop.products import Product, ShoppingGoal, goals, load, read
 from ascribe.envs.webshop.reward import alike, score
-from ascribe.envs.webshop.shop import open_shop
 
-REWARDS = ("verl-agent", "score")
-SPLITS = ("train", "test", "all")
 WIN = 10.0
-"""What a purchase with score 1 is worth in verl-agent."""
+"""The reward of a purchase with score 1 in verl-agent."""
+
+TEST = 500
+"""verl-agent tests on the first so many goals and trains on the others."""
+
+HITS = 50
+"""How many products a search finds at most."""
+
+PER_PAGE = 10
+SEPARATOR = " [SEP] "
+BACK, NEXT, PREVIOUS, BUY = "Back to Search", "Next >", "< Prev", "Buy Now"
+
+Part = tuple[str, bool]
+"""A visible text, and whether it can be clicked."""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Products, goals and the search engine; shared by all environments of a process."""
+
+    products: Sequence[Product]
+    goals: Sequence[ShoppingGoal]
+    index: BM25
+
+    def search(self, query: str) -> tuple[int, ...]:
+        """The products that match a query best, best first."""
+        return tuple(number for number, _ in self.index.search(query, HITS))
+
+    def wanted(self, goal: ShoppingGoal) -> Product:
+        """The product that a goal was written about."""
+        return self.products[goal.product]
+
+
+@lru_cache(maxsize=4)
+def open_shop(folder: str | None, small: bool, kind: str) -> Shop:
+    """The shop of the official files in a folder, or the generated one."""
+    products = read(*generate()) if folder is None else load(folder, small=small)
+    index = BM25(product.document for product in products)
+    return Shop(products, goals(products, kind), index)
+
+
+@dataclass
+class Visit:
+    """An episode: everything that changes while a customer is in the shop."""
+
+    goal: int
+    place: str = "search"
+    """``search``, ``results``, ``item``, ``done``, or a detail of the item in lower case."""
+    hits: tuple[int, ...] = ()
+    page: int = 0
+    """Which ten of the hits are shown, counted from 0."""
+    product: int | None = None
+    choices: dict[str, str] = field(default_factory=dict)
+    score: float = 0.0
+
+    def go(self, place: str, hits: tuple[int, ...] = ()) -> None:
+        """Go to the search page or to new results; all but the goal is forgotten."""
+        self.place, self.hits, self.page = place, hits, 0
+        self.product, self.choices = None, {}
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The hits on the present page."""
+        return self.hits[self.page * PER_PAGE : (self.page + 1) * PER_PAGE]
 
 
 class WebShop(TextEnvironment[Visit]):
@@ -35,7 +98,7 @@ class WebShop(TextEnvironment[Visit]):
     ``info["task_score"]`` is the score of the purchase; 0 before there is one.
 
     Raises:
-        ValueError: if an option or a file is not what it should be, or the split has no goals.
+        ValueError: if an option or a file is malformed, or the split has no goals.
         FileNotFoundError: if the folder lacks a file.
         MissingExtraError: without the packages of the extra ``webshop``.
     """
@@ -53,14 +116,12 @@ class WebShop(TextEnvironment[Visit]):
         expert: bool = False,
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
-        if reward not in REWARDS:
-            raise ValueError(f"reward must be one of {', '.join(REWARDS)}, not {reward!r}")
-        if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
-        alike("", "")  # A missing package shows now, not at the first purchase.
+        self.reward = one_of("reward", reward, ("verl-agent", "score"))
+        one_of("split", split, ("train", "test", "all"))
+        alike("", "")  # A missing package is noticed now, not at the first purchase.
         self.shop = open_shop(None if folder is None else str(folder), small, goals)
-        self.reward = reward
-        self.show_attributes = show_attributes
+        more = ["Attributes"] if show_attributes else []
+        self._details = ("Description", "Features", "Reviews", *more)
         numbers = range(len(self.shop.goals))
         self._numbers = {"test": numbers[:TEST], "train": numbers[TEST:], "all": numbers}[split]
         if not self._numbers:
@@ -95,46 +156,92 @@ class WebShop(TextEnvironment[Visit]):
         if link == BACK.lower():
             visit.go("search")
         elif visit.place == "results":
-            self._click_result(visit, link)
+            if link in (NEXT.lower(), PREVIOUS.lower()):
+                visit.page += 1 if link == NEXT.lower() else -1
+            else:
+                asins = {self.shop.products[number].asin.lower(): number for number in visit.shown}
+                visit.place, visit.product = "item", asins[link]
         elif link == PREVIOUS.lower() and visit.place == "item":
             visit.place, visit.product, visit.choices = "results", None, {}
         elif link == PREVIOUS.lower():
             visit.place = "item"
-        elif link == BUY.lower():
-            self._buy(visit)
-        elif link.title() in details(self.show_attributes):
+        elif link.title() in self._details:
             visit.place = link
         else:
-            self._choose(visit, link)
-
-    def _click_result(self, visit: Visit, link: str) -> None:
-        if link == NEXT.lower():
-            visit.page += 1
-        elif link == PREVIOUS.lower():
-            visit.page -= 1
-        else:
-            asins = {self.shop.products[number].asin.lower(): number for number in visit.shown}
-            visit.place, visit.product = "item", asins[link]
-
-    def _choose(self, visit: Visit, value: str) -> None:
-        """Choose an option. If two options have the same value, the later one is meant."""
-        assert visit.product is not None
-        options = self.shop.products[visit.product].options
-        name = next(name for name in reversed(options) if value in options[name])
-        visit.choices[name] = value
-
-    def _buy(self, visit: Visit) -> None:
-        assert visit.product is not None
-        goal = self.shop.goals[visit.goal]
-        bought = self.shop.products[visit.product]
-        visit.score = score(bought, visit.choices, goal, self.shop.wanted(goal)).total
-        visit.place = "done"
+            assert visit.product is not None
+            product = self.shop.products[visit.product]
+            if link == BUY.lower():
+                goal = self.shop.goals[visit.goal]
+                visit.score = score(product, visit.choices, goal, self.shop.wanted(goal)).total
+                visit.place = "done"
+            else:  # If two options have the same value, the later one is meant.
+                options = product.options
+                name = next(name for name in reversed(options) if link in options[name])
+                visit.choices[name] = link
 
     def _text(self, visit: Visit) -> str:
-        return page(self.shop, visit, attributes=self.show_attributes).text
+        """The present page as the agent reads it."""
+        return SEPARATOR.join(text for text, _ in self._page(visit))
 
     def _links(self, visit: Visit) -> list[str]:
-        return page(self.shop, visit, attributes=self.show_attributes).links
+        """What can be clicked, in lower case, each once, in the order of the page."""
+        names = (text.lower() for text, clickable in self._page(visit) if clickable)
+        return list(dict.fromkeys(name for name in names if name))
+
+    def _page(self, visit: Visit) -> Iterator[Part]:
+        """The parts of the present page."""
+        if visit.place == "done":
+            yield "You have bought it.", False
+            yield f"Score: {visit.score}", False
+            return
+        if visit.place == "search":
+            yield "WebShop", False
+        yield "Instruction:", False
+        yield self.shop.goals[visit.goal].instruction, False
+        if visit.place == "search":
+            yield "Search", False
+            return
+        yield BACK, True
+        if visit.place == "results":
+            yield from self._results(visit)
+            return
+        yield PREVIOUS, True
+        assert visit.product is not None
+        product = self.shop.products[visit.product]
+        if visit.place == "item":
+            yield from self._item(product)
+            return
+        details = {
+            "description": (product.description,),
+            "features": product.features,
+            "reviews": (),
+            "attributes": (*product.attributes, product.category, product.query, product.path),
+        }
+        for text in details[visit.place]:
+            yield text, False
+
+    def _results(self, visit: Visit) -> Iterator[Part]:
+        yield f"Page {visit.page + 1} (Total results: {len(visit.hits)})", False
+        if visit.page > 0:
+            yield PREVIOUS, True
+        if (visit.page + 1) * PER_PAGE < len(visit.hits):
+            yield NEXT, True
+        for number in visit.shown:
+            product = self.shop.products[number]
+            yield product.asin, True
+            yield product.title, False
+            yield product.price_tag, False
+
+    def _item(self, product: Product) -> Iterator[Part]:
+        for name, values in product.options.items():
+            yield name, False
+            for value in values:
+                yield value, True
+        yield product.title, False
+        yield f"Price: {product.price_tag}", False
+        yield "Rating: N.A.", False
+        for link in (*self._details, BUY):
+            yield link, True
 
     def _admissible(self, episode: Visit) -> list[str]:
         """The links of the page; on the search page one query, the words of the instruction."""
@@ -144,13 +251,13 @@ class WebShop(TextEnvironment[Visit]):
 
     def _state(self, episode: Visit, observation: str) -> str:  # noqa: ARG002
         """The page and the choices. Two queries with the same hits lead to the same state."""
-        asins = [self.shop.products[number].asin for number in episode.shown]
-        product = None if episode.product is None else self.shop.products[episode.product].asin
+        products = self.shop.products
         where: list[object] = [episode.goal, episode.place]
-        if product is None:
+        if episode.product is None:
+            asins = [products[number].asin for number in episode.shown]
             where += [episode.page, len(episode.hits), asins]
         else:
-            where += [product, sorted(episode.choices.items())]
+            where += [products[episode.product].asin, sorted(episode.choices.items())]
         return json.dumps(where)
 
     def _expert(self, episode: Visit) -> str | None:
@@ -158,3 +265,49 @@ class WebShop(TextEnvironment[Visit]):
 
     def _more_info(self, episode: Visit) -> Info:
         return {"task_score": episode.score}
+
+
+# The expert: it knows which product the goal was written about.
+
+
+def keywords(instruction: str) -> str:
+    """What an instruction asks for as a query: its words but for the price and function words."""
+    wish, _, _ = instruction.rpartition(", and price lower than ")
+    return " ".join(words(wish or instruction)) or "anything"
+
+
+def next_action(shop: Shop, visit: Visit) -> str | None:
+    """The expert's next action; None if none of its searches finds the product."""
+    goal = shop.goals[visit.goal]
+    product = shop.wanted(goal)
+    if visit.place == "search":
+        # The words of the instruction if they find the product, else its title.
+        queries = (keywords(goal.instruction), " ".join(words(product.title)))
+        finds = (query for query in queries if goal.product in shop.search(query))
+        return next((f"search[{query}]" for query in finds), None)
+    if visit.place == "results" and goal.product in visit.hits:
+        if goal.product in visit.shown:
+            return f"click[{product.asin.lower()}]"
+        earlier = visit.hits.index(goal.product) < visit.hits.index(visit.shown[0])
+        return "click[< prev]" if earlier else "click[next >]"
+    if visit.product != goal.product:
+        return "click[back to search]"
+    choices = choices_for(goal, product)
+    # A choice that was not asked for is forgotten on the way back to the results.
+    if visit.place != "item" or visit.choices.keys() - choices.keys():
+        return "click[< prev]"
+    missing = (value for name, value in choices.items() if visit.choices.get(name) != value)
+    return f"click[{next(missing, 'buy now')}]"
+
+
+def choices_for(goal: ShoppingGoal, product: Product) -> dict[str, str]:
+    """The product's own option for each that the goal asks for: the same text, else one alike."""
+    choices: dict[str, str] = {}
+    for asked in goal.options:
+        names = [name for name in sorted(product.options) if name not in choices]
+        free = [(name, value) for name in names for value in product.options[name]]
+        same = [(name, value) for name, value in free if value == asked.lower()]
+        near = same or [(name, value) for name, value in free if alike(value, asked)]
+        if near:
+            choices[near[0][0]] = near[0][1]
+    return choices

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from ascribe.envs.bm25 import STOP_WORDS, WORD
 from ascribe.envs.protocol import MissingExtraError
-from ascribe.envs.webshop.catalogue import Product
-from ascribe.envs.webshop.goals import Goal
+from ascribe.envs.webshop.products import Product, ShoppingGoal
 
 ALIKE = 85
 """Two texts count as the same above this token set ratio."""
@@ -51,8 +50,10 @@ class Score:
     price: bool
 
 
-def score(bought: Product, choices: Mapping[str, str], goal: Goal, wanted: Product) -> Score:
-    """What a purchase is worth.
+def score(
+    bought: Product, choices: Mapping[str, str], goal: ShoppingGoal, wanted: Product
+) -> Score:
+    """The score of a purchase.
 
     Args:
         bought: the product.
@@ -61,7 +62,10 @@ def score(bought: Product, choices: Mapping[str, str], goal: Goal, wanted: Produ
         wanted: the product that the goal was written about.
     """
     kind = type_score(bought, wanted)
-    attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
+    attributes = sum(
+        any(alike(own, asked) for own in bought.attributes) or _mentions(bought, asked)
+        for asked in goal.attributes
+    )
     options = option_hits(bought, choices, goal.options)
     price = bought.price <= goal.price_bound
     asked = len(goal.attributes) + len(goal.options) + 1
@@ -71,14 +75,14 @@ def score(bought: Product, choices: Mapping[str, str], goal: Goal, wanted: Produ
 
 def type_score(bought: Product, wanted: Product) -> float:
     """Whether the right kind of thing was bought: 1, 0.5, 0.1 or 0."""
-    same_query = bought.query == wanted.query
-    same_path = len(_path(bought) & _path(wanted)) >= 2
+    paths = ({part.strip() for part in item.path.split("›")} for item in (bought, wanted))
+    same_kind = bought.query == wanted.query or len(set.intersection(*paths)) >= 2
     agreement = title_agreement(bought.title, wanted.title)
     if agreement == 0:
         return 0.0
     if agreement < 0.1:
         return 0.1
-    return 1.0 if same_query or same_path or agreement > 0.2 else 0.5
+    return 1.0 if same_kind or agreement > 0.2 else 0.5
 
 
 def title_agreement(bought: str, wanted: str) -> float:
@@ -94,7 +98,7 @@ def title_words(title: str) -> list[str]:
 
 
 def option_hits(bought: Product, choices: Mapping[str, str], asked: tuple[str, ...]) -> int:
-    """How many of the chosen options were asked for, or are told by the product's own text."""
+    """How many of the chosen options were asked for, or stand in the product's own text."""
     wanted = [colour(value) for value in asked]
     hits = 0
     for name, chosen in choices.items():
@@ -103,7 +107,7 @@ def option_hits(bought: Product, choices: Mapping[str, str], asked: tuple[str, .
             hit = value in wanted
         else:
             hit = any(alike(value, other) for other in wanted)
-        hits += hit or _told(bought, value)
+        hits += hit or _mentions(bought, value)
     return hits
 
 
@@ -128,15 +132,7 @@ def alike(first: str, second: str) -> bool:
     return round(token_set_ratio(*texts)) > ALIKE
 
 
-def _has_attribute(bought: Product, attribute: str) -> bool:
-    return any(alike(own, attribute) for own in bought.attributes) or _told(bought, attribute)
-
-
-def _told(product: Product, text: str) -> bool:
+def _mentions(product: Product, text: str) -> bool:
     """Whether the title, the features or the description hold a text."""
     parts = (product.title, " ".join(product.features), product.description)
     return any(text in part.lower() for part in parts)
-
-
-def _path(product: Product) -> set[str]:
-    return {part.strip() for part in product.path.split("›")}

@@ -2,33 +2,42 @@
 
 Three files: ``items_shuffle*.json`` (a list of products), ``items_ins_v2*.json`` (by product: its
 attributes and a written instruction) and ``items_human_ins.json`` (by product: instructions that
-people wrote). They are other people's text: what is not of the expected type is refused, and
-characters that could break a terminal or a file are replaced.
+people wrote). Others wrote them: values of another type are refused, and characters that could
+break a terminal or a file are replaced.
 """
 
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from itertools import product
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
+
+from ascribe.envs import texts
+from ascribe.envs.protocol import one_of
 
 NO_PRICE = 100.0
 SMALL = ("items_shuffle_1000.json", "items_ins_v2_1000.json")
 WHOLE = ("items_shuffle.json", "items_ins_v2.json")
 HUMAN = "items_human_ins.json"
 LONGEST_ASIN = 10
-UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+SHUFFLE = 233
+"""The seed of WebShop's shuffle of its goals."""
+
+BOUNDS = [10.0 * tens for tens in range(1, 100)]
+NO_BOUND = 1_000_000.0
+MOST_GOALS = 2_000_000
 
 Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Written:
-    """What somebody wrote about a product that they want."""
+class Instruction:
+    """A written wish for a product."""
 
     text: str
     attributes: tuple[str, ...]
@@ -37,7 +46,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Product:
-    """Something to buy."""
+    """A product of the shop."""
 
     asin: str
     title: str
@@ -51,16 +60,29 @@ class Product:
     attributes: tuple[str, ...]
     options: dict[str, tuple[str, ...]]
     price: float
-    """What it costs. A product that is sold in a range costs a drawn price in it."""
+    """For a product that is sold in a range, a price drawn from it."""
     price_tag: str
-    synthetic: Written | None
-    human: tuple[Written, ...]
+    synthetic: Instruction | None
+    human: tuple[Instruction, ...]
 
     @property
     def document(self) -> str:
-        """What the search engine reads of a product."""
+        """What the search engine indexes."""
         options = ", and ".join(f"{name}: {', '.join(of)}" for name, of in self.options.items())
         return f"{self.title} {self.description} {''.join(self.features[:1])} {options}".lower()
+
+
+@dataclass(frozen=True)
+class ShoppingGoal:
+    """A task: what the agent is asked to buy."""
+
+    product: int
+    """The product that the instruction was written about, by its place in the catalogue."""
+    instruction: str
+    attributes: tuple[str, ...]
+    options: tuple[str, ...]
+    """The values of options that are asked for, without the options' names."""
+    price_bound: float
 
 
 def load(folder: str | Path, *, small: bool = True) -> tuple[Product, ...]:
@@ -72,7 +94,7 @@ def load(folder: str | Path, *, small: bool = True) -> tuple[Product, ...]:
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if a file is not what it should be.
+        ValueError: if a file is malformed.
     """
     products, attributes = SMALL if small else WHOLE
     return read(
@@ -99,16 +121,63 @@ def read(products: list[Any], attributes: Record, human: Record) -> tuple[Produc
     return tuple(seen.values())
 
 
-def clean(text: object) -> str:
-    """Text that can be shown and stored anywhere; nothing for nothing.
+def goals(products: Sequence[Product], kind: str) -> list[ShoppingGoal]:
+    """All goals, in the order in which WebShop numbers them.
 
-    Control characters and line breaks become spaces, lone surrogates U+FFFD.
+    ``synthetic``: one for each combination of a product's options. ``human``: one for each
+    instruction that a person wrote. The bound on the price is the larger of two that are drawn from
+    the next four multiples of ten above the price.
+
+    Raises:
+        ValueError: if there is no such kind, or there are too many goals.
     """
-    if text is None:
-        return ""
-    if not isinstance(text, str):
-        raise ValueError(f"text was expected, not {type(text).__name__}")
-    return SURROGATE.sub("\ufffd", UNSAFE.sub(" ", text)).strip()
+    one_of("goals", kind, ("synthetic", "human"))
+    draws = random.Random(SHUFFLE)
+    if kind == "human":
+        numbered = list(_human_goals(products, draws))
+    else:
+        combinations = sum(prod(map(len, item.options.values())) for item in products)
+        if combinations > MOST_GOALS:
+            raise ValueError(f"{combinations} combinations of options; {MOST_GOALS} are the most")
+        numbered = list(_synthetic_goals(products, draws))
+    random.Random(SHUFFLE).shuffle(numbered)
+    return numbered
+
+
+def _synthetic_goals(products: Sequence[Product], draws: random.Random) -> Iterator[ShoppingGoal]:
+    for number, item in enumerate(products):
+        if item.synthetic is None:
+            continue
+        bound, price = _bound(item, draws)
+        names = sorted(item.options)
+        for values in product(*(item.options[name] for name in names)):
+            pairs = (f"{name}: {value}" for name, value in zip(names, values, strict=True))
+            options = ", and ".join(pairs)
+            wish = item.synthetic.text + (f" with {options}" if options else "") + price
+            yield ShoppingGoal(number, wish, item.synthetic.attributes, values, bound)
+
+
+def _human_goals(products: Sequence[Product], draws: random.Random) -> Iterator[ShoppingGoal]:
+    for number, item in enumerate(products):
+        for written in item.human:
+            if written.attributes:
+                bound, price = _bound(item, draws)
+                wish = written.text.strip(".") + price
+                yield ShoppingGoal(number, wish, written.attributes, written.options, bound)
+
+
+def _bound(item: Product, draws: random.Random) -> tuple[float, str]:
+    """The bound on the price, and its words in the instruction."""
+    above = [bound for bound in BOUNDS if bound > item.price][:4]
+    if len(above) < 2:
+        return NO_BOUND, ""
+    bound = max(draws.sample(above, 2))
+    return bound, f", and price lower than {bound:.2f} dollars"
+
+
+def clean(text: object) -> str:
+    """Text on one line without control characters; an empty text for None."""
+    return "" if text is None else texts.clean(text, one_line=True).strip()
 
 
 def _product(
@@ -117,9 +186,7 @@ def _product(
     features = record.get("small_description")
     amounts = _amounts(clean(record.get("pricing")))
     written = {} if written is None else written
-    synthetic = None
-    if written.get("instruction") and written.get("instruction_attributes"):
-        synthetic = _written(written)
+    has_wish = written.get("instruction") and written.get("instruction_attributes")
     return Product(
         asin=asin,
         title=clean(record.get("name")),
@@ -132,13 +199,13 @@ def _product(
         options=_options(record.get("customization_options")),
         price=prices.uniform(*amounts) if len(amounts) > 1 else amounts[0],
         price_tag=" to ".join(f"${amount}" for amount in amounts),
-        synthetic=synthetic,
-        human=tuple(_written(each) for each in instructions or []),
+        synthetic=_instruction(written) if has_wish else None,
+        human=tuple(_instruction(each) for each in instructions or []),
     )
 
 
-def _written(record: Record) -> Written:
-    return Written(
+def _instruction(record: Record) -> Instruction:
+    return Instruction(
         text=clean(record["instruction"]),
         attributes=_texts(record.get("instruction_attributes")),
         options=_texts(record.get("instruction_options")),
@@ -147,14 +214,13 @@ def _written(record: Record) -> Written:
 
 def _options(record: Record | None) -> dict[str, tuple[str, ...]]:
     """The choices by name, in lower case. A slash would split an address, so it is ``|`` here."""
-    options = {}
-    for name, choices in (record or {}).items():
-        if choices is None:
-            continue
-        options[clean(name).lower()] = tuple(
+    return {
+        clean(name).lower(): tuple(
             clean(choice["value"]).replace("/", " | ").lower() for choice in choices
         )
-    return options
+        for name, choices in (record or {}).items()
+        if choices is not None
+    }
 
 
 def _amounts(pricing: str) -> list[float]:
@@ -166,10 +232,10 @@ def _amounts(pricing: str) -> list[float]:
     return amounts or [NO_PRICE]
 
 
-def _texts(texts: Any) -> tuple[str, ...]:
-    if isinstance(texts, str):
+def _texts(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):
         raise ValueError("a list of texts was expected")
-    return tuple(clean(text) for text in texts or [])
+    return tuple(clean(text) for text in values or [])
 
 
 def _json(path: Path, kind: type) -> Any:

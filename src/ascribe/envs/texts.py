@@ -1,0 +1,49 @@
+"""Text that others wrote: records of JSON lines, and characters that could do harm."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LONGEST_LINE = 1_000_000
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL_OR_BREAK = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def clean(text: object, *, one_line: bool = False) -> str:
+    """Text that can be shown and stored anywhere.
+
+    Control characters become blanks, tabs and line breaks only with ``one_line``; halves of
+    surrogate pairs become U+FFFD.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"text was expected, not {type(text).__name__}")
+    unsafe = CONTROL_OR_BREAK if one_line else CONTROL
+    return SURROGATE.sub("\ufffd", unsafe.sub(" ", text))
+
+
+def json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSONL file, each with its place in words; empty lines are skipped.
+
+    Raises:
+        ValueError: if a line is too long or holds no JSON object.
+    """
+    name = Path(path).name
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            where = f"line {number} of {name}"
+            if len(line) > LONGEST_LINE:
+                raise ValueError(f"{where} is longer than {LONGEST_LINE} characters")
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise ValueError(f"{where} is not JSON: {error}") from error
+            if not isinstance(record, dict):
+                raise ValueError(f"{where} is not a JSON object")
+            yield where, record
