@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ascribe.envs.adapters.openenv import OpenEnvEnvironment
-from ascribe.envs.adapters.remote import RemoteError
 from ascribe.envs.contract import check_environment
 from ascribe.envs.faults import Fault
+from ascribe.models.http_client import ServerError
 from tests.envs.pages import assert_example_prints_what_the_page_shows
 
 pytest.importorskip("openenv", reason="needs the extra openenv")
@@ -147,7 +147,7 @@ def test_an_action_that_the_server_refuses_is_an_error_of_the_server(address: st
         address, render=hint, act=lambda _: {"letter": "a"}, task="", horizon=3
     )
     env.reset(seed=0)
-    with pytest.raises(RemoteError, match="VALIDATION_ERROR"):
+    with pytest.raises(ServerError, match="VALIDATION_ERROR"):
         env.step("a")
     env.reset(seed=0)
     env.close()
@@ -156,13 +156,13 @@ def test_an_action_that_the_server_refuses_is_an_error_of_the_server(address: st
 def test_an_answer_that_is_too_large_is_refused(address: str) -> None:
     env = make(address, limit=100_000)
     env.reset(seed=0)
-    with pytest.raises(RemoteError):
+    with pytest.raises(ServerError):
         env.step("99")
     env.close()
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
-    with pytest.raises(RemoteError, match="connect"):
+    with pytest.raises(ServerError, match="connect"):
         make("http://127.0.0.1:9", timeout=2.0).reset(seed=0)
 
 

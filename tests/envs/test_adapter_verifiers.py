@@ -118,10 +118,10 @@ def test_the_same_rollout_in_verifiers_own_loop_earns_the_same() -> None:
         return _response(next(said))
 
     async def whole() -> Any:
-        from ascribe.envs.adapters.verifiers import _nobody
+        from ascribe.envs.adapters.verifiers import _no_client
 
         own.get_model_response = scripted
-        state = await own.rollout(dict(own.get_dataset()[0]), _nobody(), "scripted")
+        state = await own.rollout(dict(own.get_dataset()[0]), _no_client(), "scripted")
         await own.rubric.score_rollout(state)
         return state
 

@@ -16,8 +16,7 @@ class Repeat(WrappedEnvironment):
     """Pays what it is told to pay."""
 
     def __init__(self, **options: Any) -> None:
-        given = {"task": "say \ud800", "family": "repeat", "horizon": 4, **options}
-        super().__init__(**given)
+        super().__init__("repeat", **{"task": "say \ud800", "horizon": 4, **options})
         self.seed: int | None = None
 
     def _begin(self, seed: int, options: dict[str, Any]) -> str:

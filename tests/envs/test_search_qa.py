@@ -11,10 +11,17 @@ pytest.importorskip("snowballstemmer", reason="needs the extra search_qa")
 
 from ascribe.envs import Branching, EpisodeOverError, make
 from ascribe.envs.contract import HOSTILE, check_environment
-from ascribe.envs.search_qa import SearchQA, passages, questions
+from ascribe.envs.search_qa import SearchQA
+from ascribe.envs.search_qa.data import (
+    Library,
+    exact_match,
+    load_documents,
+    load_questions,
+    normalise,
+    render,
+)
 from ascribe.envs.search_qa.demo import demo
-from ascribe.envs.search_qa.passages import render
-from ascribe.envs.search_qa.questions import clean, exact_match, normalise
+from ascribe.envs.texts import clean
 
 RIVER = {"question": "Which river?", "golden_answers": ["The Rhine", "Rhein"], "data_source": "nq"}
 CAPITAL = {"question": "Which capital?", "golden_answers": ["Bern"]}
@@ -218,7 +225,7 @@ def test_the_expert_reads_every_answer_and_gives_it():
 
 
 def test_two_hops_need_two_searches():
-    library = passages.Library(demo().documents)
+    library = Library(demo().documents)
     two = [question for question in demo().questions if question.family == "two hops"]
     at_once = sum(
         any(question.answers[0] in text for text in library(question.text, 3)) for question in two
@@ -266,20 +273,20 @@ def test_wrong_questions_are_refused_by_line(tmp_path, line, message):
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps(RIVER) + "\n" + line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        questions.load(path)
+        load_questions(path)
 
 
 def test_a_file_without_questions_is_refused(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("\n \n", encoding="utf-8")
     with pytest.raises(ValueError, match="holds no questions"):
-        questions.load(path)
+        load_questions(path)
 
 
 @pytest.mark.parametrize("record", [{"id": 1}, {"contents": "x"}, {"id": 1, "contents": None}])
 def test_wrong_documents_are_refused_by_line(jsonl, record):
     with pytest.raises(ValueError, match=r"line 1 of d\.jsonl is no document"):
-        passages.load(jsonl("d.jsonl", [record]))
+        load_documents(jsonl("d.jsonl", [record]))
 
 
 def test_options_must_go_together(jsonl):

@@ -15,16 +15,11 @@ import pytest
 pytest.importorskip("snowballstemmer", reason="needs the extra search_qa")
 
 from ascribe.envs.contract import check_environment
-from ascribe.envs.search_qa import SearchQA, client
-from ascribe.envs.search_qa.client import Remote, RetrieverError
+from ascribe.envs.search_qa import SearchQA, data
+from ascribe.envs.search_qa.data import Library, RemoteLibrary
 from ascribe.envs.search_qa.demo import demo
-from ascribe.envs.search_qa.passages import Library
-from ascribe.envs.search_qa.server import (
-    LARGEST_REQUEST,
-    BadRequestError,
-    RetrieverServer,
-    retrieve,
-)
+from ascribe.envs.search_qa.server import LARGEST_REQUEST, RetrieverServer
+from ascribe.models.http_client import ServerError
 
 LIBRARY = Library(
     [
@@ -34,21 +29,9 @@ LIBRARY = Library(
 )
 
 
-@contextmanager
-def serving(library):
-    with RetrieverServer(library, port=0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.fixture(scope="module")
 def server():
-    with serving(LIBRARY) as running:
+    with RetrieverServer(LIBRARY, port=0) as running:
         yield running
 
 
@@ -107,7 +90,8 @@ GOOD = http_answer({"result": [[{"document": {"id": "1", "contents": "t\nx"}, "s
 def post(server, body, path="/retrieve", headers=None):
     connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
     try:
-        connection.request("POST", path, body, headers or {})
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        connection.request("POST", path, body, sent)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     finally:
@@ -115,7 +99,7 @@ def post(server, body, path="/retrieve", headers=None):
 
 
 def test_an_environment_over_http_is_the_environment_in_the_process():
-    with serving(Library(demo().documents)) as running:
+    with RetrieverServer(Library(demo().documents), port=0) as running:
         near, far = SearchQA(expert=True), SearchQA(retriever=running.url, expert=True)
         for task in range(0, near.tasks, 20):
             start = near.reset(seed=0, options={"task": task})
@@ -162,8 +146,6 @@ def test_the_schema_without_scores(server):
     ],
 )
 def test_bad_requests_are_refused(server, body, message):
-    with pytest.raises(BadRequestError, match=message):
-        retrieve(LIBRARY, body)
     status, answer = post(server, body)
     assert status == 400
     assert message in answer["error"]
@@ -177,11 +159,17 @@ def test_the_server_listens_on_the_loopback_address_and_one_path(server):
 @pytest.mark.parametrize("length", ["-1", "x", "9" * 30, "²", str(LARGEST_REQUEST + 1)])
 def test_lengths_are_not_believed(server, length):
     headers = {"Content-Length": length.encode().decode("latin-1")}
-    assert post(server, b"", headers=headers)[0] == 400
+    status = 413 if length == str(LARGEST_REQUEST + 1) else 411
+    assert post(server, b"", headers=headers)[0] == status
+
+
+def test_only_json_is_accepted(server):
+    body = json.dumps({"queries": ["river"]})
+    assert post(server, body, headers={"Content-Type": "text/plain"})[0] == 415
 
 
 def test_strange_queries_are_answered(server):
-    ask = Remote(server.url)
+    ask = RemoteLibrary(server.url)
     for query in ("\ud800", "\x00\x1b[2J", "[" * 10_000, "river " * 1_000, "<script>", "靴"):
         assert len(ask(query, 3)) <= 1
 
@@ -189,55 +177,68 @@ def test_strange_queries_are_answered(server):
 def test_a_refused_connection_is_tried_again_and_then_named():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    ask = Remote(f"http://127.0.0.1:{port}/retrieve", attempts=3, pause=0.01)
-    with pytest.raises(RetrieverError, match=f"{port}/retrieve cannot be reached after 3 attempts"):
+    ask = RemoteLibrary(f"http://127.0.0.1:{port}/retrieve", pause=0.01)
+    with pytest.raises(ServerError, match=rf"{port}/retrieve: .*\(3 attempts\)"):
         ask("river", 1)
 
 
 def test_a_connection_that_breaks_is_tried_again():
     with answering(None, None, GOOD) as (url, asked):
-        assert Remote(url, pause=0.01)("river", 1) == ["t\nx"]
+        assert RemoteLibrary(url, pause=0.01)("river", 1) == ["t\nx"]
     assert len(asked) == 3
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (http_answer({}, "500 Oh no"), "status 500"),
-        (http_answer(b"", "302 Found\r\nLocation: http://127.0.0.1:1/"), "status 302"),
-        (http_answer(b"<html>"), "another form"),
-        (http_answer(b"\xff\xfe"), "another form"),
-        (http_answer(b"[" * 100_000), "another form"),
+        (http_answer(b"", "404 Not Found"), "answered 404"),
+        (http_answer(b"", "302 Found\r\nLocation: http://127.0.0.1:1/"), "answered 302"),
+        (http_answer(b"<html>"), "not JSON"),
+        (http_answer(b"\xff\xfe"), "not JSON"),
+        (http_answer(b"[" * 100_000), "not JSON"),
         (http_answer([]), "another form"),
         (http_answer({"result": []}), "another form"),
         (http_answer({"result": [[{"document": {}}]]}), "another form"),
         (http_answer({"result": [[{"document": {"contents": 7}}]]}), "another form"),
         (http_answer({"result": {"0": []}}), "another form"),
-        (b"not http\r\n\r\n", "cannot be asked"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "another form"),
     ],
 )
 def test_wrong_answers_are_refused_and_not_asked_for_again(answer, message):
     with answering(answer) as (url, asked):
-        with pytest.raises(RetrieverError, match=message):
-            Remote(url, pause=0.01, timeout=5)("river", 1)
+        with pytest.raises(ServerError, match=message):
+            RemoteLibrary(url, pause=0.01, timeout=5)("river", 1)
         assert len(asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (http_answer({}, "500 Oh no"), "answered 500"),
+        (b"not http\r\n\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "IncompleteRead"),
+    ],
+)
+def test_a_server_in_trouble_is_asked_again(answer, message):
+    with answering(answer, answer, answer) as (url, asked):
+        with pytest.raises(ServerError, match=message):
+            RemoteLibrary(url, pause=0.01, timeout=5)("river", 1)
+        assert len(asked) == 3
+
+
 def test_an_answer_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(client, "LARGEST_ANSWER", 1_000)
+    monkeypatch.setattr(data, "LARGEST_RESPONSE", 1_000)
     with (
         answering(http_answer(b"x" * 100_000)) as (url, _),
-        pytest.raises(RetrieverError, match="more than 1,000 bytes"),
+        pytest.raises(ServerError, match="more than 1,000 bytes"),
     ):
-        Remote(url)("river", 1)
+        RemoteLibrary(url)("river", 1)
 
 
 def test_silence_is_not_waited_for():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        ask = Remote(f"http://127.0.0.1:{listener.getsockname()[1]}/retrieve", timeout=0.2)
+        ask = RemoteLibrary(f"http://127.0.0.1:{listener.getsockname()[1]}/retrieve", timeout=0.2)
         start = time.monotonic()
-        with pytest.raises(RetrieverError, match=r"cannot be asked: TimeoutError"):
+        with pytest.raises(ServerError, match=r"no response within 0.2 s"):
             ask("river", 1)
         assert time.monotonic() - start < 3
 
@@ -246,23 +247,23 @@ def test_an_answer_that_drips_is_not_waited_for():
     drops = [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b"x"] * 20]
     with (
         answering(drops) as (url, _),
-        pytest.raises(RetrieverError, match=r"more than 1 s"),
+        pytest.raises(ServerError, match=r"no response within 1 s"),
     ):
-        Remote(url, timeout=1.0)("river", 1)
+        RemoteLibrary(url, timeout=1.0)("river", 1)
 
 
 def test_no_more_passages_than_were_asked_for():
     hits = [{"document": {"id": str(n), "contents": f"{n}\nx"}, "score": 1.0} for n in range(9)]
     with answering(http_answer({"result": [hits]})) as (url, _):
-        assert Remote(url)("river", 2) == ["0\nx", "1\nx"]
+        assert RemoteLibrary(url)("river", 2) == ["0\nx", "1\nx"]
 
 
 def test_a_failed_search_leaves_the_episode_as_it_was():
-    with answering(http_answer({}, "500 Oh no"), GOOD) as (url, _):
+    with answering(http_answer({}, "404 Not Found"), GOOD) as (url, _):
         env = SearchQA(retriever=url)
         env.reset(seed=0)
         before = env.snapshot()
-        with pytest.raises(RetrieverError):
+        with pytest.raises(ServerError):
             env.step("search[river]")
         assert env.snapshot() == before
         assert env.step("search[river]")[0] == "<information>Doc 1(Title: t) x</information>"
@@ -271,7 +272,7 @@ def test_a_failed_search_leaves_the_episode_as_it_was():
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "file:///etc/passwd", "http://", "ftp://x/"])
 def test_addresses_of_other_kinds_are_refused(url):
     with pytest.raises(ValueError, match="looks like http://host:port"):
-        Remote(url)
+        RemoteLibrary(url)
 
 
 def test_the_command_serves_a_corpus(tmp_path):
@@ -284,6 +285,6 @@ def test_the_command_serves_a_corpus(tmp_path):
         try:
             line = process.stdout.readline()
             url = re.fullmatch(r"1 documents at (http://127\.0\.0\.1:\d+/retrieve)\n", line)[1]
-            assert Remote(url)("river", 3) == ["Elbe\nA river."]
+            assert RemoteLibrary(url)("river", 3) == ["Elbe\nA river."]
         finally:
             process.terminate()

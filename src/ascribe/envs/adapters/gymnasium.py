@@ -1,13 +1,13 @@
 """Gymnasium environments with discrete or text actions.
 
-Gymnasium speaks in arrays and numbers, so somebody must say how a number reads: ``render`` puts an
+Gymnasium works with arrays and numbers, so the caller says how they read: ``render`` puts an
 observation into words, ``actions`` gives each action its name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment
 from ascribe.envs.protocol import MissingExtraError, Outcome
 
 Actions = Sequence[str] | Callable[[Any], Mapping[str, Any]] | None
@@ -17,7 +17,7 @@ class GymnasiumEnvironment(WrappedEnvironment):
     """A Gymnasium environment as text.
 
     One seed is one episode if the wrapped environment draws from ``self.np_random``, as Gymnasium
-    asks. The options of ``reset`` go through to it.
+    asks. The options of ``reset`` are passed to it.
 
     Args:
         environment: an identifier for ``gymnasium.make``, or a function that makes the environment.
@@ -27,10 +27,7 @@ class GymnasiumEnvironment(WrappedEnvironment):
         state: a key of the situation, from what ``render`` is given; by default the rendered text,
             which is right if the observation shows all that matters.
         task: the task in words.
-        family: the kind of task; by default the identifier.
-        horizon: an episode is truncated after so many actions.
-        won_at: an episode is won if its last reward is at least this.
-        example_actions: a few well-formed actions for a text space.
+        options: see ``WrappedEnvironment``; the family is by default the identifier.
     """
 
     def __init__(
@@ -41,39 +38,31 @@ class GymnasiumEnvironment(WrappedEnvironment):
         actions: Actions,
         state: Callable[[Any, Any], str] | None = None,
         task: str,
-        family: str | None = None,
-        horizon: int,
-        won_at: float = 1.0,
-        example_actions: Sequence[str] | None = None,
+        **options: Unpack[AdapterOptions],
     ) -> None:
         name = environment if isinstance(environment, str) else "gymnasium"
-        super().__init__(
-            task=task,
-            family=family or name,
-            horizon=horizon,
-            won_at=won_at,
-            example_actions=example_actions,
-        )
-        self.env = _make(environment)
+        super().__init__(name, task=task, **options)
+        try:
+            import gymnasium
+            from gymnasium.spaces import Discrete, Text
+        except ImportError as error:
+            raise MissingExtraError("Gymnasium", "gymnasium") from error
+        made = gymnasium.make(environment) if isinstance(environment, str) else environment()
+        self.env: Any = made
         self.render = render
         self.actions = actions
         self.state = state
         self._raw: Any = None
-        self._check_actions()
-
-    def _check_actions(self) -> None:
-        from gymnasium.spaces import Discrete, Text
-
         space = self.env.action_space
-        if self.actions is None and not isinstance(space, Text):
+        if actions is None and not isinstance(space, Text):
             raise ValueError(f"actions must be named, for the space is {space}")
-        if isinstance(self.actions, Sequence) and (
-            not isinstance(space, Discrete) or len(self.actions) != space.n
+        if isinstance(actions, Sequence) and (
+            not isinstance(space, Discrete) or len(actions) != space.n
         ):
-            raise ValueError(f"{len(self.actions)} names do not fit the space {space}")
+            raise ValueError(f"{len(actions)} names do not fit the space {space}")
 
     def _named(self) -> Mapping[str, Any] | None:
-        """The actions of the moment by name; None for a text space."""
+        """The present actions by name; None for a text space."""
         if self.actions is None:
             return None
         if callable(self.actions):
@@ -100,24 +89,14 @@ class GymnasiumEnvironment(WrappedEnvironment):
 
     def _admissible(self) -> list[str] | None:
         named = self._named()
-        return None if named is None else [clean(name) for name in named]
+        return None if named is None else list(named)
 
     def _rendered(self) -> str:
         return self.render(self._raw, self.env.unwrapped)
 
     def _state(self, observation: str) -> str:
-        if self.state is None:
-            return observation
-        return self.state(self._raw, self.env.unwrapped)
+        return observation if self.state is None else self.state(self._raw, self.env.unwrapped)
 
     def close(self) -> None:
         """Close the wrapped environment."""
         self.env.close()
-
-
-def _make(environment: str | Callable[[], Any]) -> Any:
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise MissingExtraError("Gymnasium", "gymnasium") from error
-    return gymnasium.make(environment) if isinstance(environment, str) else environment()

@@ -1,18 +1,18 @@
 """Environments on an OpenEnv server, over its WebSocket.
 
-OpenEnv leaves the fields of observations and actions to each environment, so somebody must say how
+OpenEnv leaves the fields of observations and actions to each environment, so the caller says how
 they read: ``render`` puts an observation into words, ``act`` makes an action of text. Both see
 plain JSON values; no code of the server's author runs here.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, Unpack
 
-from ascribe.envs.adapters.remote import RemoteError
-from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment
 from ascribe.envs.protocol import MissingExtraError, Outcome
+from ascribe.models.http_client import ServerError
 
 Fields = Mapping[str, Any]
 
@@ -31,12 +31,9 @@ class OpenEnvEnvironment(WrappedEnvironment):
             they are not known.
         state: a key of the situation, from the fields of an observation; by default all fields.
         task: the task in words.
-        family: the kind of task.
-        horizon: an episode is truncated after so many actions.
-        won_at: an episode is won if its last reward is at least this.
-        example_actions: a few well-formed actions.
-        timeout: seconds to wait for an answer.
-        limit: the largest answer in bytes.
+        timeout: seconds to wait for a response.
+        limit: the largest response in bytes.
+        options: see ``WrappedEnvironment``.
     """
 
     def __init__(
@@ -48,20 +45,11 @@ class OpenEnvEnvironment(WrappedEnvironment):
         actions: Callable[[Fields], list[str]] | None = None,
         state: Callable[[Fields], str] | None = None,
         task: str,
-        family: str = "openenv",
-        horizon: int,
-        won_at: float = 1.0,
-        example_actions: Sequence[str] | None = None,
         timeout: float = 60.0,
         limit: int = 4_000_000,
+        **options: Unpack[AdapterOptions],
     ) -> None:
-        super().__init__(
-            task=task,
-            family=family,
-            horizon=horizon,
-            won_at=won_at,
-            example_actions=example_actions,
-        )
+        super().__init__("openenv", task=task, **options)
         self.server = server
         self.render = render
         self.act = act
@@ -99,27 +87,25 @@ class OpenEnvEnvironment(WrappedEnvironment):
         result = self._ask(lambda: self._client.step(fields))
         reward = result.reward if result.reward is not None else 0.0
         if not isinstance(reward, (int, float)) or not isfinite(reward):
-            raise RemoteError(f"the server's reward is no number: {str(reward)[:50]}")
+            raise ServerError(f"the server's reward is no number: {str(reward)[:50]}")
         return Outcome(self.render(self._fields), float(reward), result.done is True, valid=valid)
 
     def _ask(self, call: Callable[[], Any]) -> Any:
-        """One exchange; if anything goes wrong in it, the connection is given up."""
+        """One exchange; if it fails, the connection is closed."""
         try:
             result = call()
         except Exception as error:
             self.close()
-            raise RemoteError(
+            raise ServerError(
                 f"{self.server}: {type(error).__name__}: {str(error)[:300]}"
             ) from error
         if not isinstance(result.observation, dict):
-            raise RemoteError("the server's observation is no object")
+            raise ServerError("the server's observation is no object")
         self._fields = result.observation
         return result
 
     def _admissible(self) -> list[str] | None:
-        if self.actions is None:
-            return None
-        return [clean(action) for action in self.actions(self._fields)]
+        return None if self.actions is None else self.actions(self._fields)
 
     def _state(self, observation: str) -> str:  # noqa: ARG002 (the fields say more)
         if self.state is not None:

@@ -1,21 +1,20 @@
 """TextArena games: alone, or against opponents that are functions.
 
-Two habits of TextArena are kept from spreading. Its games seed and draw from the global generators
-of ``random`` and numpy: here each instance has states of its own, which are put in place for the
-length of a call. And its observation wrappers keep what was seen in earlier episodes: here every
-episode has a new game.
+TextArena's games seed and draw from the global generators of ``random`` and numpy: here each
+instance has generator states of its own, which are swapped in for the length of a call. And its
+observation wrappers keep what was seen in earlier episodes: here every episode has a new game.
 """
 
 import hashlib
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
+from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment, clean
 from ascribe.envs.protocol import MissingExtraError, Outcome
 
 MOST_MOVES = 1_000
@@ -40,10 +39,7 @@ class TextArenaEnvironment(WrappedEnvironment):
         actions: the actions that can be taken now, given the game; None where they are not known.
         state: a key of the situation, given the game; by default all that was seen and said.
         task: the task in words; by default the game's own prompt.
-        family: the kind of task; by default the name of the game.
-        horizon: an episode is truncated after so many actions.
-        won_at: an episode is won if its last reward is at least this.
-        example_actions: a few well-formed actions.
+        options: see ``WrappedEnvironment``; the family is by default the name of the game.
     """
 
     def __init__(
@@ -57,22 +53,13 @@ class TextArenaEnvironment(WrappedEnvironment):
         actions: Callable[[Any], list[str]] | None = None,
         state: Callable[[Any], str] | None = None,
         task: str | None = None,
-        family: str | None = None,
-        horizon: int,
-        won_at: float = 1.0,
-        example_actions: Sequence[str] | None = None,
+        **options: Unpack[AdapterOptions],
     ) -> None:
         if not 0 <= seat < players:
             raise ValueError(f"there is no seat {seat} at a table of {players}")
         if players > 1 and opponent is None:
             raise ValueError(f"a game of {players} needs an opponent")
-        super().__init__(
-            task=task or "",
-            family=family or game,
-            horizon=horizon,
-            won_at=won_at,
-            example_actions=example_actions,
-        )
+        super().__init__(game, task=task or "", **options)
         self.name = game
         self.settings = dict(settings or {})
         self.players = players
@@ -116,20 +103,20 @@ class TextArenaEnvironment(WrappedEnvironment):
                 raise RuntimeError(f"{self.name} with seed {seed} ends before the agent's turn")
         if self._own_task:
             self.task = prompt
-        return self._news(self.seat)
+        return self._unseen(self.seat)
 
     def _act(self, action: str) -> Outcome:
         self._seen[self.seat].append(f"> {action}")
         with self._own_generators():
             done, _ = self.game.step(action=action)
-            valid = not self._erred()
+            valid = not self._refused()
             done = done or self._others_move()
         if not done:
-            return Outcome(self._news(self.seat), valid=valid)
+            return Outcome(self._unseen(self.seat), valid=valid)
         rewards, results = self.game.close()
         reason = str((results or {}).get(self.seat, {}).get("reason") or "")
         reward = float((rewards or {}).get(self.seat, 0.0))
-        news = "\n".join(part for part in (self._news(self.seat), clean(reason)) if part)
+        news = "\n".join(part for part in (self._unseen(self.seat), clean(reason)) if part)
         return Outcome(news, reward, terminated=True, valid=valid)
 
     def _others_move(self) -> bool:
@@ -139,13 +126,13 @@ class TextArenaEnvironment(WrappedEnvironment):
             if player == self.seat:
                 return False
             assert self.opponent is not None
-            self._news(player)
+            self._unseen(player)
             done, _ = self.game.step(action=self.opponent("\n".join(self._seen[player])))
             if done:
                 return True
         raise RuntimeError(f"{self.name} did not come back to the agent in {MOST_MOVES} moves")
 
-    def _erred(self) -> bool:
+    def _refused(self) -> bool:
         """Whether the game refused the agent's last action."""
         state = self.game.state
         ended_by_it = state.game_info.get(self.seat, {}).get("invalid_move", False)
@@ -154,23 +141,23 @@ class TextArenaEnvironment(WrappedEnvironment):
     def _prompt(self) -> str:
         from textarena import ObservationType
 
-        told = self.game.state.observations[self.seat]
-        return "\n".join(text for _, text, kind in told if kind is ObservationType.PROMPT)
+        messages = self.game.state.observations[self.seat]
+        return "\n".join(text for _, text, kind in messages if kind is ObservationType.PROMPT)
 
-    def _news(self, player: int) -> str:
-        """What a player has not seen yet, which is then seen."""
+    def _unseen(self, player: int) -> str:
+        """What a player has not seen yet; it counts as seen from now on."""
         from textarena import ObservationType
 
         state = self.game.state
-        news = [
+        unseen = [
             clean(text if sender < 0 else f"[Player {sender}] {text}")
             for sender, text, kind in state.observations[player]
             # Some games echo an action in their own name.
             if kind is not ObservationType.PLAYER_ACTION or sender not in (player, -1)
         ]
         state.observations[player] = []
-        self._seen[player] += news
-        return "\n".join(news)
+        self._seen[player] += unseen
+        return "\n".join(unseen)
 
     def _admissible(self) -> list[str] | None:
         return None if self.actions is None else self.actions(self.game)
@@ -181,7 +168,7 @@ class TextArenaEnvironment(WrappedEnvironment):
         return hashlib.sha256("\n".join(self._seen[self.seat]).encode()).hexdigest()
 
     def close(self) -> None:
-        """A game holds nothing that must be given back."""
+        """Forget the game, which holds nothing else."""
         self.game = None
         self._over = True
 

@@ -10,12 +10,12 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from ascribe.envs.adapters.wrapped import WrappedEnvironment, clean
-from ascribe.envs.protocol import MissingExtraError, Outcome, pick_task
+from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment, clean
+from ascribe.envs.protocol import MissingExtraError, Outcome, one_of, pick_task
 
 LIMITS = frozenset({"max_turns_reached", "timeout_reached", "prompt_too_long"})
 """Stops that cut an episode; every other stop is an end of the task itself."""
@@ -32,11 +32,8 @@ class VerifiersEnvironment(WrappedEnvironment):
     Args:
         environment: the environment, or a function that makes it.
         split: ``train`` for ``get_dataset``, ``eval`` for ``get_eval_dataset``.
-        family: the kind of task; by default the ``env_id``.
-        horizon: an episode is truncated after so many actions.
-        won_at: an episode is won if its last reward is at least this.
-        example_actions: a few well-formed messages.
         timeout: seconds for one step on their side.
+        options: see ``WrappedEnvironment``; the family is by default the ``env_id``.
     """
 
     def __init__(
@@ -44,11 +41,8 @@ class VerifiersEnvironment(WrappedEnvironment):
         environment: Any,
         *,
         split: str = "train",
-        family: str | None = None,
-        horizon: int,
-        won_at: float = 1.0,
-        example_actions: Sequence[str] | None = None,
         timeout: float = 60.0,
+        **options: Unpack[AdapterOptions],
     ) -> None:
         try:
             import verifiers
@@ -62,15 +56,8 @@ class VerifiersEnvironment(WrappedEnvironment):
             raise ValueError("the environment offers tools, which text actions cannot call")
         if self.env.requires_group_rollouts:
             raise ValueError("the rubric scores whole groups, which one episode cannot have")
-        if split not in ("train", "eval"):
-            raise ValueError(f"split must be train or eval, not {split!r}")
-        super().__init__(
-            task="",
-            family=family or self.env.env_id or type(self.env).__name__,
-            horizon=horizon,
-            won_at=won_at,
-            example_actions=example_actions,
-        )
+        one_of("split", split, ("train", "eval"))
+        super().__init__(self.env.env_id or type(self.env).__name__, task="", **options)
         self.rows = self.env.get_dataset() if split == "train" else self.env.get_eval_dataset()
         self.tasks = len(self.rows)
         self.timeout = timeout
@@ -90,16 +77,16 @@ class VerifiersEnvironment(WrappedEnvironment):
         return self.task
 
     async def _start(self, row: dict[str, Any]) -> None:
-        await self._give_up()
-        self._rollout = await self.env.init_state(row, _nobody(), "ascribe")
+        await self._abandon()
+        self._rollout = await self.env.init_state(row, _no_client(), "ascribe")
         await self.env.setup_state(self._rollout)
         if await self.env.is_completed(self._rollout):
             raise RuntimeError("the environment is completed before the first message")
         self._messages = await self.env.get_prompt_messages(self._rollout)
 
     def _act(self, action: str) -> Outcome:
-        told: Outcome = self._wait(lambda: self._turn(action))
-        return told
+        outcome: Outcome = self._wait(lambda: self._turn(action))
+        return outcome
 
     async def _turn(self, action: str) -> Outcome:
         rollout, seen = self._rollout, len(self._messages) + 1
@@ -107,7 +94,7 @@ class VerifiersEnvironment(WrappedEnvironment):
         self._messages = [*self._messages, *rollout["trajectory"][-1]["completion"]]
         if not await self.env.is_completed(rollout):
             self._messages = list(await self.env.get_prompt_messages(rollout))
-            # An environment may end the episode in its answer.
+            # An environment may end the episode in its response.
             if not await self.env.is_completed(rollout):
                 return Outcome(_text(self._messages[seen:]))
         final = rollout.get("final_env_response")
@@ -124,8 +111,8 @@ class VerifiersEnvironment(WrappedEnvironment):
         await self.env.rubric.cleanup(rollout)
         return float(rollout["reward"])
 
-    async def _give_up(self) -> None:
-        """Clean up an episode that was left before its end."""
+    async def _abandon(self) -> None:
+        """Clean up an episode that did not reach its end."""
         rollout, self._rollout = self._rollout, None
         if rollout is not None:
             await self.env.cleanup(rollout)
@@ -139,7 +126,7 @@ class VerifiersEnvironment(WrappedEnvironment):
         self._over = True
         if self._loop is not None:
             try:
-                self._wait(self._give_up)
+                self._wait(self._abandon)
             finally:
                 self._loop.stop()
                 self._loop = None
@@ -164,27 +151,27 @@ class _Loop:
 
 
 def _text(messages: Sequence[Any]) -> str:
-    """What messages say; whatever is not text (images, audio) is left out."""
-    said = []
+    """The text of messages, without images and audio."""
+    texts = []
     for message in messages:
         content = message["content"]
         if isinstance(content, list):
             parts = [dict(part) for part in content]
             content = "\n".join(str(part["text"]) for part in parts if part.get("type") == "text")
-        said.append(clean(content or ""))
-    return "\n\n".join(said)
+        texts.append(clean(content or ""))
+    return "\n\n".join(texts)
 
 
 def _response(action: str) -> Any:
-    """An action as the answer of a model."""
+    """An action as the response of a model."""
     from verifiers.types import Response, ResponseMessage
 
     message = ResponseMessage(content=action, finish_reason="stop", is_truncated=False)
     return Response(id="", created=0, model="ascribe", usage=None, message=message)
 
 
-def _nobody() -> Any:
-    """A client without a connection: whoever asks it for an answer gets an error."""
+def _no_client() -> Any:
+    """A client without a connection: a request to it raises."""
     from verifiers.clients import OpenAIChatCompletionsClient
 
     return OpenAIChatCompletionsClient(None)

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import numpy as np
 
@@ -13,10 +13,20 @@ LONGEST_ACTION = 200_000
 """An action of more characters is not passed on: others' parsers were not made for it."""
 
 
+class AdapterOptions(TypedDict, total=False):
+    """What every adapter takes besides its own options; see ``WrappedEnvironment``."""
+
+    family: str | None
+    horizon: Required[int]
+    won_at: float
+    example_actions: Sequence[str] | None
+
+
 class WrappedEnvironment(StepCounter):
     """An environment of another convention in Ascribe's protocol.
 
     Args:
+        default_family: the family if none is given.
         task: the task in words, for the prompt.
         family: the kind of task, for reports.
         horizon: an episode is truncated after so many actions. Others' limits often do not count
@@ -27,16 +37,17 @@ class WrappedEnvironment(StepCounter):
 
     def __init__(
         self,
+        default_family: str,
         *,
         task: str,
-        family: str,
+        family: str | None = None,
         horizon: int,
         won_at: float = 1.0,
         example_actions: Sequence[str] | None = None,
     ) -> None:
         super().__init__(horizon)
         self.task = task
-        self.family = family
+        self.family = family or default_family
         self.won_at = won_at
         self.example_actions = example_actions
 
@@ -79,10 +90,11 @@ class WrappedEnvironment(StepCounter):
 
     def _report(self, outcome: Outcome) -> tuple[str, Info]:
         observation = clean(outcome.observation)
+        listed = [] if self._over else self._admissible()
         info: Info = {
             "task": clean(self.task),
             "task_family": self.family,
-            "admissible_actions": [] if self._over else self._admissible(),
+            "admissible_actions": None if listed is None else [clean(one) for one in listed],
             "won": bool(self._over and outcome.reward >= self.won_at),
             "state": clean(self._state(observation)),
             "valid": bool(outcome.valid),

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ascribe.envs.search_qa.passages import Document
-from ascribe.envs.search_qa.questions import Question
+from ascribe.envs.search_qa.data import Document, Question
 
 STARTS = "Ab Bor Cal Dru Es Fal Gor Hes Il Jan Kar Lor Mel Nav Ol Pra Rud Sar Tam Ul Ver Wen Zel"
 MIDDLES = "a e i o u ani ero ila oma una"

@@ -10,11 +10,17 @@ import numpy as np
 
 from ascribe.envs.bm25 import LONGEST_QUERY
 from ascribe.envs.protocol import Outcome, Start, TextEnvironment
-from ascribe.envs.search_qa import passages, questions
-from ascribe.envs.search_qa.client import Remote
+from ascribe.envs.search_qa.data import (
+    Library,
+    Question,
+    RemoteLibrary,
+    exact_match,
+    load_documents,
+    load_questions,
+    render,
+)
 from ascribe.envs.search_qa.demo import demo
-from ascribe.envs.search_qa.passages import Library, Retriever, render
-from ascribe.envs.search_qa.questions import Question, exact_match
+from ascribe.envs.texts import clean
 
 NEITHER = "That was neither a search nor an answer."
 NOTHING = "<information>Nothing was found.</information>"
@@ -22,12 +28,12 @@ NOTHING = "<information>Nothing was found.</information>"
 
 @dataclass
 class Inquiry:
-    """Everything that changes while a question is worked on."""
+    """An episode: everything that changes while a question is worked on."""
 
     question: int
     searches: int = 0
     read: list[str] = field(default_factory=list)
-    """Fingerprints of the passages that were found, each once."""
+    """Hashes of the passages that were found, each once."""
     answered: bool = False
 
 
@@ -47,7 +53,7 @@ class SearchQA(TextEnvironment[Inquiry]):
     The reward is 1 for an answer that equals a golden one after normalisation, else 0.
 
     Raises:
-        ValueError: if options do not go together, or a file is not what it should be.
+        ValueError: if options exclude each other, or a file is malformed.
         MissingExtraError: without the extra ``search_qa``, unless a retriever is named.
     """
 
@@ -69,9 +75,9 @@ class SearchQA(TextEnvironment[Inquiry]):
             raise ValueError("name a retriever or a corpus, not both")
         if file is not None and retriever is None and corpus is None:
             raise ValueError("questions from a file need a retriever or a corpus to search")
-        self.questions = demo().questions if file is None else questions.load(file)
-        self.retrieve: Retriever = (
-            Remote(retriever, timeout=timeout)
+        self.questions = demo().questions if file is None else load_questions(file)
+        self.retrieve: Library | RemoteLibrary = (
+            RemoteLibrary(retriever, timeout=timeout)
             if retriever is not None
             else _library(None if corpus is None else str(corpus))
         )
@@ -86,7 +92,7 @@ class SearchQA(TextEnvironment[Inquiry]):
 
     def _act(self, episode: Inquiry, action: str) -> Outcome:
         kind, bracket, rest = action.strip().partition("[")
-        argument = questions.clean(rest[:-1].strip())
+        argument = clean(rest[:-1].strip())
         if not bracket or not rest.endswith("]") or not argument:
             return Outcome(NEITHER, valid=False)
         if kind.lower() == "search":
@@ -98,11 +104,11 @@ class SearchQA(TextEnvironment[Inquiry]):
         return Outcome(NEITHER, valid=False)
 
     def _search(self, inquiry: Inquiry, query: str) -> str:
-        found = list(self.retrieve(query[:LONGEST_QUERY], self.topk))
+        passages = self.retrieve(query[:LONGEST_QUERY], self.topk)
         inquiry.searches += 1
-        marks = (blake2b(text.encode(), digest_size=8).hexdigest() for text in found)
-        inquiry.read = list(dict.fromkeys([*inquiry.read, *marks]))
-        return render(found) if found else NOTHING
+        hashes = (blake2b(text.encode(), digest_size=8).hexdigest() for text in passages)
+        inquiry.read = list(dict.fromkeys([*inquiry.read, *hashes]))
+        return render(passages) if passages else NOTHING
 
     def _admissible(self, episode: Inquiry) -> None:
         """Any text may be searched for, or be the answer."""
@@ -112,7 +118,7 @@ class SearchQA(TextEnvironment[Inquiry]):
         return json.dumps([episode.question, sorted(episode.read), episode.answered])
 
     def _expert(self, episode: Inquiry) -> str:
-        """Makes the searches that lead to the answer, then gives it."""
+        """The searches that lead to the answer, then the answer."""
         question = self._question(episode)
         searches = (question.searches or (question.text,))[: self.horizon - 1]
         if episode.searches < len(searches):
@@ -126,4 +132,4 @@ class SearchQA(TextEnvironment[Inquiry]):
 @lru_cache(maxsize=4)
 def _library(corpus: str | None) -> Library:
     """The documents of a file, or the demo's; one library for all environments of a process."""
-    return Library(demo().documents if corpus is None else passages.load(corpus))
+    return Library(demo().documents if corpus is None else load_documents(corpus))
