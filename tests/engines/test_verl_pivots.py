@@ -31,7 +31,7 @@ def test_pivots_are_chosen_anew_and_the_run_goes_on(tmp_path: Path) -> None:
             "options": {"file": str(file), "verifier": "normalised"},
             "style": "plain",
         },
-        recipe__name="grpo",
+        recipe__name="hgpo",
         rollout__tasks=None,
         rollout__max_turns=1,
         update__iterations=2,

@@ -1,5 +1,6 @@
 """Real runs of verl on the CPU: Ray, TransferQueue, FSDP2 over gloo, and servers of vLLM."""
 
+import json
 import math
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,6 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ascribe.engines.history import FILE
+from ascribe.engines.load import load_config
+from ascribe.engines.plan import task_row
+from ascribe.envs import make
+from tests.engines import trl_toys
 from tests.engines import verl_toys as toys
 from tests.engines.trl_toys import HALL
 
@@ -28,19 +34,27 @@ def assert_learned(lines: list[dict[str, Any]], steps: int) -> None:
     assert any(name.startswith("ascribe/rms/") for name in lines[0])
 
 
-def test_two_ranks_and_two_servers(tiny: Path, tmp_path: Path) -> None:
+def test_two_ranks_and_two_servers_with_gspo_clip_higher_and_kl(tiny: Path, tmp_path: Path) -> None:
     config = toys.write_config(
         tmp_path / "run.yaml",
         tiny,
         recipe__name="bipace_q",
         fingerprints__layer=-1,
         update__iterations=3,
+        update__kl=0.01,
+        update__clip_high=0.28,
         update__minibatches=4,
         update__rows_per_pass=2,
-        engine__verl={"trainer.n_gpus_per_node": 2},
+        engine__verl={
+            "trainer.n_gpus_per_node": 2,
+            "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
+            "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
+        },
     )
     lines = toys.train(config)
     assert_learned(lines, 3)
+    assert all(line["actor/kl_coef"] == pytest.approx(0.01) for line in lines)
+    assert all(math.isfinite(line["actor/kl_loss"]) for line in lines)
     for number in (1, 2, 3):
         found = shares(toys.given(config, number), ranks=2, parts=4)
         assert max(found) - min(found) <= 1
@@ -78,32 +92,13 @@ def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
     return max(found)
 
 
-def test_a_step_of_which_nothing_counts(tiny: Path, tmp_path: Path) -> None:
-    """No prompt fits into the context, so every episode is given up, and the run goes on."""
-    config = toys.write_config(tmp_path / "run.yaml", tiny, rollout__context=64)
-    (line,) = toys.train(config)
-    assert line["ascribe/given_up"] == 8
-    assert line["ascribe/rows"] == line["ascribe/missing"] == 0
-    assert "actor/pg_loss" not in line
-    before, after = ((each / "model.safetensors") for each in (tiny, tmp_path / "run" / "model"))
-    assert weights(before) == weights(after)
-
-
-def weights(file: Path) -> dict[str, list[float]]:
-    """All numbers, by name; one that is tied to another is left out."""
-    from safetensors.torch import load_file
-
-    return {
-        name: one.flatten().tolist() for name, one in load_file(file).items() if "head" not in name
-    }
-
-
 def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:
     """verl leaves out groups whose episodes all earned the same, and plays others instead."""
     config = toys.write_config(
         tmp_path / "run.yaml",
         tiny,
-        recipe__name="hgpo",
+        recipe__name="bigpo",
+        fingerprints__layer=-1,
         engine__verl={"algorithm.filter_groups.enable": True},
     )
     (line,) = toys.train(config)
@@ -116,43 +111,37 @@ def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:
     assert line["ascribe/signal_share"] > 0
 
 
-def test_with_gspo_clip_higher_and_kl(tiny: Path, tmp_path: Path) -> None:
-    config = toys.write_config(
-        tmp_path / "run.yaml",
-        tiny,
-        recipe__name="bigpo",
-        fingerprints__layer=-1,
-        update__kl=0.01,
-        update__clip_high=0.28,
-        update__minibatches=2,
-        update__rows_per_pass=2,
-        engine__verl={
-            "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
-            "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
-        },
-    )
-    lines = toys.train(config)
-    assert_learned(lines, 1)
-    toys.assert_credited(config)
-    assert lines[0]["actor/kl_coef"] == pytest.approx(0.01)
-    assert math.isfinite(lines[0]["actor/kl_loss"])
-
-
-def test_grpo_is_verls_own_on_single_turns(tiny: Path, tmp_path: Path) -> None:
+def test_grpo_is_verls_own_and_a_step_without_rows_changes_nothing(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """Single turns; in the second step no prompt fits into the context."""
     import torch
     from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
+    tasks, seed = [0, 1, 2, 3], 0
+    second = [task_row(group, seed, "train", tasks)["task"] for group in (2, 3)]
     config = toys.write_config(
         tmp_path / "run.yaml",
         tiny,
         environment__name=HALL,
-        environment__options={},
+        environment__options={"long": second},
         recipe__name="grpo",
         rollout__max_turns=1,
-        rollout__tasks=None,
+        rollout__tasks=tasks,
+        update__seed=seed,
+        update__iterations=2,
     )
-    toys.train(config)
-    toys.assert_credited(config)
+    first, empty = toys.train(config)
+    assert first["ascribe/rows"] == 8
+    assert empty["ascribe/given_up"] == 8
+    assert empty["ascribe/rows"] == empty["ascribe/missing"] == 0
+    assert "actor/pg_loss" not in empty
+    before, after = (
+        tmp_path / "run" / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
+        for step in (1, 2)
+    )
+    assert weights(tiny) != weights(before) == weights(after)
+
     steps = toys.read(toys.dumped(config)[0])
     rewards = torch.tensor(steps.table.reward.tolist())[:, None]
     groups = np.array(steps.table.group.texts())
@@ -160,23 +149,53 @@ def test_grpo_is_verls_own_on_single_turns(tiny: Path, tmp_path: Path) -> None:
     trained = steps.carried["trained_advantage"].to_numpy()
     np.testing.assert_allclose(trained, own[:, 0].numpy(), atol=1e-6)
     assert np.ptp(trained) > 0
+    toys.assert_rows(config, 1, steps, trained)
 
 
-def test_a_run_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "killed").mkdir()
-    whole = toys.write_config(tmp_path / "whole" / "run.yaml", tiny, update__iterations=5)
-    assert_learned(toys.train(whole), 5)
-    toys.assert_credited(whole)
+def weights(folder: Path) -> dict[str, list[float]]:
+    """All numbers, by name; one that is tied to another is left out."""
+    from safetensors.torch import load_file
 
-    killed = toys.write_config(tmp_path / "killed" / "run.yaml", tiny, update__iterations=5)
-    running = toys.start(killed, SPY_SLOW="5")
-    toys.wait_for((killed.parent / "spied" / "begun_00003.json").exists)
+    parameters = load_file(folder / "model.safetensors")
+    return {name: one.flatten().tolist() for name, one in parameters.items() if "head" not in name}
+
+
+def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
+    """After SIGKILL amid step 2 of 3: each step once, the tasks and statistics of one run."""
+    options = {
+        **trl_toys.guessing_team().options,
+        "roles": {"1": "You are in room 1.", "2": "Go to room 2."},
+    }
+    config = toys.write_config(
+        tmp_path / "run.yaml",
+        tiny,
+        environment__name="team",
+        environment__options=options,
+        recipe__name="ccpo",
+        recipe__parameters={"minimum": 10},
+        rollout__max_turns=3,
+        rollout__tasks=None,
+        update__iterations=3,
+    )
+    running = toys.start(config, SPY_SLOW="5")
+    toys.wait_for((tmp_path / "spied" / "begun_00002.json").exists)
     toys.kill(running)
-    assert [line["iteration"] for line in toys.metrics(killed)] == [1, 2]
-    assert_learned(toys.train(killed, "--resume"), 5)
-    assert toys.tasks_played(killed) == toys.tasks_played(whole)
-    toys.assert_credited(killed)
+    assert [line["iteration"] for line in toys.metrics(config)] == [1]
+    assert_learned(toys.train(config, "--resume"), 3)
+    histories = toys.assert_credited(config)
+    assert [history and history["samples"] for history in histories] == [8, 16, 24]
+    saved = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob(FILE))]
+    assert saved == histories  # bit for bit
+
+    environment = make("team", **options)
+    rows = [
+        task_row(group, load_config(config).config.update.seed, "train", None) for group in range(6)
+    ]
+    assert toys.tasks_played(config) == [
+        (f"{row['group']}/{member}", environment.reset(seed=row["seed"])[0])
+        for row in rows
+        for member in range(4)
+    ]
 
 
 def test_smollm2(tmp_path: Path) -> None:

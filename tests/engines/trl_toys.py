@@ -1,6 +1,6 @@
 """What the tests of the TRL engine train: a tiny model, in a game where any text is a move."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -41,21 +41,27 @@ class Hall(TextEnvironment[Visit]):
             where three of four episodes raise.
         faulty: the task with the fault, or -1 for all tasks.
         wish: if it is given, a move is paid 1 if its text holds this letter, and nothing else is.
+        long: tasks whose first observation is longer than a small model's context.
     """
 
     tasks = 64
 
     def __init__(
-        self, *, horizon: int = 3, fault: str = "", faulty: int | None = None, wish: str = ""
+        self,
+        *,
+        horizon: int = 3,
+        fault: str = "",
+        faulty: int | None = None,
+        wish: str = "",
+        long: Sequence[int] = (),
     ) -> None:
         super().__init__(horizon=horizon)
-        self.fault, self.faulty, self.wish = fault, faulty, wish
+        self.fault, self.faulty, self.wish, self.long = fault, faulty, wish, long
 
     def _begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:
         family = "even" if task % 2 == 0 else "odd"
-        return Start(
-            Visit(task, next(EPISODES)), "You are in room 0.", f"leave hall {task}", family
-        )
+        observation = "You are in room 0." * (500 if task in self.long else 1)
+        return Start(Visit(task, next(EPISODES)), observation, f"leave hall {task}", family)
 
     def _act(self, episode: Visit, action: str) -> Outcome:
         number = crc32(action.encode())

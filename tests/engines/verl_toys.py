@@ -101,7 +101,7 @@ def start(
     ascribe = Path(sys.executable).parent / "ascribe"
     words = [str(ascribe), *command, "--engine", "verl", str(config), *options]
     # The workers find the toys of the tests by this path.
-    root = str(Path(__file__).parents[2])
+    root = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     spy = {
         "VERL_USE_EXTERNAL_MODULES": "tests.engines.verl_spy",
         "SPY": str(config.parent / "spied"),
@@ -175,19 +175,18 @@ def assert_credited(config: Path) -> list[History]:
         histories.append(credit.history)
         again = credit.advantage
         np.testing.assert_allclose(steps.carried["trained_advantage"].to_numpy(), again, atol=1e-6)
-        wanted = {
-            (tuple(row["prompt_ids"]), tuple(row["response_ids"]), place): value
-            for place, (row, value) in enumerate(zip(steps.carried.to_pylist(), again, strict=True))
-        }
-        _assert_same_rows(given(config, number), wanted)
+        assert_rows(config, number, steps, again)
     return histories
 
 
-def _assert_same_rows(rows: list[dict[str, Any]], wanted: dict[Any, float]) -> None:
-    """Rows hold the right advantage on each token that was written, and padding holds nothing."""
-    left = sorted((prompt, response, value) for (prompt, response, _), value in wanted.items())
+def assert_rows(config: Path, number: int, steps: Any, advantages: Any) -> None:
+    """An update's rows hold these advantages on each sampled token, and padding holds nothing."""
+    left = sorted(
+        (tuple(row["prompt_ids"]), tuple(row["response_ids"]), value)
+        for row, value in zip(steps.carried.to_pylist(), advantages, strict=True)
+    )
     found = []
-    for row in rows:
+    for row in given(config, number):
         mask = np.array(row["loss_mask"])
         assert row["loss_mask"] == row["response_mask"]
         if row["padding"]:

@@ -25,7 +25,9 @@ from .trained import check_form, differences, requests, retokenised_differently
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM: scripts/make_env.sh"),
+    pytest.mark.skipif(
+        find_spec("vllm") is None, reason="needs vLLM: scripts/make_env.sh FOLDER verl-cpu"
+    ),
     # vLLM's own warnings are vLLM's affair.
     pytest.mark.filterwarnings("ignore"),
 ]
