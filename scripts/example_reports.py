@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ascribe import recipe
-from ascribe.engines.dump import TRAINED
+from ascribe.engines.crediting import TRAINED
 from ascribe.report import Picture, picture
 from ascribe.report.reading import ITERATION, SAID, WON
 from ascribe.steps.columns import KNOWN_COLUMNS

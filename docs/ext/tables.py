@@ -16,7 +16,7 @@ import typer
 from packaging.requirements import Requirement
 
 from ascribe.cli import app
-from ascribe.engines.numbers import LOGGED
+from ascribe.engines.metrics import LOGGED
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
 from ascribe.steps.problems import ProblemKind, Severity

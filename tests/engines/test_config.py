@@ -24,7 +24,7 @@ from ascribe.engines.config import (
     section_of,
 )
 from ascribe.engines.load import load_config
-from ascribe.engines.metrics import Metrics, read_metrics
+from ascribe.engines.metrics import MetricsFile, read_metrics
 from ascribe.engines.train import resolve, train, verify, write_config
 from ascribe.engines.trl.arguments import SET_BY, grpo_arguments
 from ascribe.rollout import FailurePolicy
@@ -162,7 +162,7 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
             {"rollout.references": 0},
             "rollout.references: must be at least 1, not 0",
         ),
-        ({"recipe.name": "ibpo"}, "rollout.corrections: ibpo needs corrections of wrong answers"),
+        ({"recipe.name": "ibpo"}, "rollout.corrections: ibpo needs corrections of wrong responses"),
         (
             {"recipe.name": "ibpo", "rollout.corrections": 1, "rollout.max_turns": 2},
             "rollout.corrections: only episodes of one decision can be corrected",
@@ -413,13 +413,13 @@ def test_trl_knows_every_argument(tmp_path: Path) -> None:
 def test_metrics_are_lines_of_json_and_those_after_a_checkpoint_are_written_anew(
     tmp_path: Path,
 ) -> None:
-    metrics = Metrics(tmp_path)
+    metrics = MetricsFile(tmp_path)
     for iteration in (1, 2, 3):
         metrics.add(iteration, {"reward": float("nan") if iteration == 2 else 0.5})
     with metrics.path.open("a") as file:
         file.write('{"iteration": 4, "rew')  # a run that was killed
     assert [line["reward"] for line in read_metrics(tmp_path)] == [0.5, None, 0.5]
-    Metrics(tmp_path, done=2).add(3, {"reward": 1.0})
+    MetricsFile(tmp_path, done=2).add(3, {"reward": 1.0})
     lines = metrics.path.read_text().splitlines()
     assert [json.loads(line)["iteration"] for line in lines] == [1, 2, 3]
     assert json.loads(lines[-1])["reward"] == 1.0

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ascribe.engines.crediting import Iteration, Played, credit_iteration, light
-from ascribe.engines.numbers import iteration_numbers
-from ascribe.engines.trl.familiar import familiar_numbers
+from ascribe.engines.metrics import iteration_metrics, trl_metrics
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
 from ascribe.rollout import FailurePolicy, GivenUp, Sample, Trajectory
@@ -108,7 +107,7 @@ def test_nothing_left_is_no_error() -> None:
     assert found.dropped == {"a": "crashed"}
     assert found.table is None
     assert found.advantage.size == 0
-    told = iteration_numbers(found)
+    told = iteration_metrics(found)
     assert told["ascribe/dropped/crashed"] == 1
     assert told["ascribe/episodes"] == 0
     assert "reward" not in told
@@ -169,7 +168,7 @@ def test_light_trajectories_are_credited_alike() -> None:
 
 def test_numbers() -> None:
     found = credited([part(groups("a", "b"))])
-    told = iteration_numbers(found) | familiar_numbers(found.counted)
+    told = iteration_metrics(found) | trl_metrics(found.counted)
     assert told["ascribe/episodes"] == 8
     assert told["ascribe/success"] == 0.75
     assert told["ascribe/return"] == 0.5625

@@ -8,6 +8,7 @@ pytest.importorskip("torch", reason="needs the extra trl")
 import torch
 
 from ascribe.engines.trl.batch import (
+    Row,
     cut,
     decision_places,
     lengths,
@@ -15,7 +16,6 @@ from ascribe.engines.trl.batch import (
     per_token,
     tensors,
 )
-from ascribe.engines.trl.rows import Row
 
 pytestmark = pytest.mark.engine
 

@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="needs the extra actor")
 pytest.importorskip("torch", reason="needs the extra actor")
 
 from ascribe.agents import Turn, View, agent_for
-from ascribe.engines.trl.conversation import Conversing, GrowingChat, Said, whole_chat
+from ascribe.engines.trl.policies import ChatPolicy, GrowingChat, SampledText, whole_chat
 from ascribe.models import Chat, TransformersPolicy
 from ascribe.models.policy import PromptTooLong
 from ascribe.rollout import Request, Sample, Sampling
@@ -26,8 +26,8 @@ def chat(**options: Any) -> GrowingChat:
     return GrowingChat(Chat(toys.tokenizer(), **options))
 
 
-def said(text: str, ids: tuple[int, ...], before: tuple[int, ...]) -> Said:
-    return Said.of(Sample(text, before, ids), FIRST)
+def said(text: str, ids: tuple[int, ...], before: tuple[int, ...]) -> SampledText:
+    return SampledText.of(Sample(text, before, ids), FIRST)
 
 
 def asked(answer: str) -> list[dict[str, str]]:
@@ -89,7 +89,7 @@ def test_a_template_that_rewrites_answers_is_refused() -> None:
         "{{ message['content'] }}", "{{ message['content'] | upper | replace('!', 'said!') }}"
     )
     growing = GrowingChat(Chat(strange))
-    with pytest.raises(ValueError, match="in another way than it was given"):
+    with pytest.raises(ValueError, match="changes earlier responses"):
         growing.prompt(asked(said("go", (100, END), growing.prompt(FIRST))))
 
 
@@ -98,7 +98,7 @@ def test_an_agent_with_the_whole_chat() -> None:
     start = View("leave hall 5", "You are in room 0.")
     first = agent.messages(start)
     assert first == agent_for("other", "plain").messages(start)
-    answer = Said.of(Sample("<action>go</action>", (1,), (3,)), first)
+    answer = SampledText.of(Sample("<action>go</action>", (1,), (3,)), first)
     turn = Turn("You are in room 0.", answer, "go")
     then = agent.messages(View("leave hall 5", "You are in room 2.", [turn], ["go", "stay"]))
     assert then[: len(first)] == first
@@ -110,14 +110,14 @@ def test_an_agent_with_the_whole_chat() -> None:
 
 def test_an_action_is_plain_text() -> None:
     agent = whole_chat(agent_for("maths", "plain"))
-    answer = Said.of(Sample("42", (1,), (3,)), FIRST)
+    answer = SampledText.of(Sample("42", (1,), (3,)), FIRST)
     decision = agent.decide(answer, View("add", "40 + 2"))
     assert type(decision.action) is str
 
 
 def test_a_policy_that_keeps_no_tokens_is_refused() -> None:
     agent = whole_chat(agent_for("other", "plain"))
-    with pytest.raises(TypeError, match="Conversing"):
+    with pytest.raises(TypeError, match="ChatPolicy"):
         agent.messages(View("a", "b", [Turn("c", "plain text", "d")]))
 
 
@@ -128,7 +128,7 @@ def test_what_was_said_travels_between_processes() -> None:
 
 
 def test_prompts_go_on_from_what_was_sampled() -> None:
-    policy = Conversing(TransformersPolicy(toys.tiny(), toys.tokenizer()))
+    policy = ChatPolicy(TransformersPolicy(toys.tiny(), toys.tokenizer()))
     sampling = Sampling(max_tokens=4)
     messages, before = list(FIRST), ()
     for seed in range(4):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra trl")
 pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
 
-from ascribe.engines.numbers import LOGGED
+from ascribe.engines.metrics import LOGGED
 from tests.engines import trl_toys as toys
 from tests.engines.test_numbers import explained
 

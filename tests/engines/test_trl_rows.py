@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ascribe.engines.trl.rows import NotOneText, rows_of
+pytest.importorskip("torch", reason="needs the extra actor")
+
+from ascribe.engines.trl.batch import TrajectoryLayoutError, rows_of
 from ascribe.rollout import Sample, Trajectory
 from ascribe.rollout.episode import Step
 
@@ -54,12 +56,14 @@ def test_a_trajectory_is_a_row() -> None:
 
 
 def test_an_agent_that_forgets_gives_no_row_for_a_trajectory() -> None:
-    with pytest.raises(NotOneText, match=r"g/0/0: the prompt of step 1 .* layout='step'"):
+    with pytest.raises(
+        TrajectoryLayoutError, match=r"g/0/0: the prompt of step 1 .* layout='step'"
+    ):
         rows_of([FORGETFUL], "trajectory")
 
 
 def test_other_tokens_for_the_same_text_are_refused() -> None:
-    with pytest.raises(NotOneText):
+    with pytest.raises(TrajectoryLayoutError):
         rows_of([trajectory(([1], [2, 3]), ([1, 23, 4], [5]))], "trajectory")
 
 

@@ -15,9 +15,9 @@ def test_the_copy_is_the_model_as_it_is_now(tmp_path: Path) -> None:
     """The same as if the model were written, and read again in half precision."""
     import torch
 
-    from ascribe.engines.trl.sampler import Sampler
+    from ascribe.engines.trl.policies import SamplingCopy
 
-    model, sampler = toys.tiny(), Sampler("bfloat16")
+    model, sampler = toys.tiny(), SamplingCopy("bfloat16")
     ids = torch.arange(12)[None]
     for _ in range(2):
         with torch.no_grad():
@@ -38,11 +38,11 @@ def test_the_copy_is_the_model_as_it_is_now(tmp_path: Path) -> None:
 def test_a_model_with_adapters_is_refused() -> None:
     from peft import LoraConfig, get_peft_model
 
-    from ascribe.engines.trl.sampler import Sampler
+    from ascribe.engines.trl.policies import SamplingCopy
 
     model = get_peft_model(toys.tiny(), LoraConfig(r=2, target_modules="all-linear"))
     with pytest.raises(ValueError, match=r"rollout\.dtype: a model with adapters"):
-        Sampler("bfloat16").of(model)
+        SamplingCopy("bfloat16").of(model)
 
 
 def test_training_goes_on_from_the_weights_that_learn(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaForCausalLM
 from trl import GRPOTrainer
 
-from ascribe.engines.trl import scores
+from ascribe.engines.trl import batch
 from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
@@ -60,5 +60,5 @@ def test_a_model_that_cannot_give_the_last_alone() -> None:
     class All(LlamaForCausalLM):
         def forward(self, input_ids: Any, attention_mask: Any) -> Any: ...
 
-    assert scores.knows_how(toys.tiny())
-    assert not scores.knows_how(All.__new__(All))
+    assert batch.can_keep_logits(toys.tiny())
+    assert not batch.can_keep_logits(All.__new__(All))

@@ -2,15 +2,15 @@
 
 import pytest
 
-from ascribe.engines.trl import stopwatch
-from ascribe.engines.trl.stopwatch import Stopwatch
+from ascribe.engines import metrics
+from ascribe.engines.metrics import Stopwatch
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time; tests move it on."""
     now = [100.0]
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: now[0])
     return now
 
 

@@ -19,7 +19,7 @@ import torch
 from transformers import TrainerCallback
 
 from ascribe import Reason, recipe
-from ascribe.engines.history import FILE
+from ascribe.engines.crediting import HISTORY
 from ascribe.engines.trl import last_checkpoint
 from ascribe.models.policy import Request
 from ascribe.steps.files import read
@@ -231,8 +231,8 @@ def test_statistics_and_adapters_go_on_after_a_kill(tmp_path: Path) -> None:
     assert whole.name == "checkpoint-3"
     trl_run.main(options(folder))
     for number in range(1, 7):
-        told = (unbroken / f"checkpoint-{number}" / FILE).read_text()
-        assert (folder / f"checkpoint-{number}" / FILE).read_text() == told  # bit for bit
+        told = (unbroken / f"checkpoint-{number}" / HISTORY).read_text()
+        assert (folder / f"checkpoint-{number}" / HISTORY).read_text() == told  # bit for bit
     assert json.loads(told)["samples"] == 6 * 8
     weights = [torch.load(run / "weights.pt") for run in (unbroken, folder)]
     for name, value in weights[0].items():
@@ -244,7 +244,8 @@ def test_a_checkpoint_amid_an_iteration_has_the_statistics_before_it(tmp_path: P
     made = toys.trainer(tmp_path, team={}, recipe=recipe("ccpo", **EARLY), args=args)
     made.train()
     told = [
-        json.loads((tmp_path / f"checkpoint-{number}" / FILE).read_text()) for number in (1, 2, 3)
+        json.loads((tmp_path / f"checkpoint-{number}" / HISTORY).read_text())
+        for number in (1, 2, 3)
     ]
     assert told[0] is None
     assert told[1] == told[2] != made._history

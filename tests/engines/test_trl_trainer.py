@@ -448,8 +448,8 @@ def test_a_recipe_with_fingerprints_needs_a_layer(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_forgets_cannot_have_trajectories_as_rows(tmp_path: Path) -> None:
-    from ascribe.engines.trl.rows import NotOneText
+    from ascribe.engines.trl.batch import TrajectoryLayoutError
 
     setup = toys.hall()
-    with pytest.raises(NotOneText, match="use layout='step'"):
+    with pytest.raises(TrajectoryLayoutError, match="use layout='step'"):
         toys.trainer(tmp_path, setup=setup, agent=setup.agent, layout="trajectory").train()

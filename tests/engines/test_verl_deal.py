@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.engines.verl.parts import dealt, parts_of
+from ascribe.engines.verl.rows import minibatch_count, minibatch_order
 
 
 @st.composite
@@ -19,7 +19,7 @@ def batches(draw: st.DrawFn) -> tuple[list[int], int, int, int]:
 @given(batches())
 def test_every_part_has_its_share(batch: tuple[list[int], int, int, int]) -> None:
     learned, size, ranks, parts = batch
-    order = dealt(learned, size, ranks, parts)
+    order = minibatch_order(learned, size, ranks, parts)
     assert sorted(order) == list(range(size))
     piece, room = size // ranks, size // ranks // parts
     assert all(row // piece == place // piece for place, row in enumerate(order))  # at its rank
@@ -30,8 +30,8 @@ def test_every_part_has_its_share(batch: tuple[list[int], int, int, int]) -> Non
 
 
 def test_neighbours_part() -> None:
-    assert dealt([0, 1, 2, 3], 8, 1, 4) == [0, 4, 1, 5, 2, 6, 3, 7]
-    assert dealt([4, 0, 1], 8, 2, 2) == [0, 2, 1, 3, 4, 5, 6, 7]
+    assert minibatch_order([0, 1, 2, 3], 8, 1, 4) == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert minibatch_order([4, 0, 1], 8, 2, 2) == [0, 2, 1, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_neighbours_part() -> None:
     [(100, 16, 16), (16, 16, 16), (15, 16, 8), (3, 12, 3), (0, 4, 1)],
 )
 def test_no_part_is_left_empty(learned: int, wanted: int, parts: int) -> None:
-    assert parts_of(learned, wanted) == parts
+    assert minibatch_count(learned, wanted) == parts

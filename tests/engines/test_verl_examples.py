@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ascribe.engines.config import Config
-from ascribe.engines.layer import fingerprint_layer
+from ascribe.engines.crediting import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.train import resolve
 from ascribe.engines.verl.arguments import verl_overrides

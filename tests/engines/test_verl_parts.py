@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.verl.travel import Arrived, unpack
+from ascribe.engines.verl.rows import Unpacked, unpack
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.failures import GivenUp
@@ -43,7 +43,7 @@ def config(tmp_path: Path) -> Path:
 def test_the_estimator_lays_the_credit_of_rows_on_their_tokens() -> None:
     import torch
 
-    from ascribe.engines.verl.estimator import credited, estimate
+    from ascribe.engines.verl.trainer import credited, estimate
 
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
     with credited(np.array([0.5, -2.0])):
@@ -59,11 +59,10 @@ def test_verl_knows_the_names() -> None:
     from verl.workers.engine import EngineRegistry
 
     from ascribe.engines.verl.engine import FingerprintEngine
-    from ascribe.engines.verl.estimator import estimate
-    from ascribe.engines.verl.trainer import AscribeTrainer
+    from ascribe.engines.verl.trainer import VerlTrainer, estimate
 
     assert get_adv_estimator_fn("ascribe") is estimate
-    assert get_trainer_cls("ascribe") is AscribeTrainer
+    assert get_trainer_cls("ascribe") is VerlTrainer
     assert EngineRegistry.get_engine_cls("language_model", "fsdp2") is FingerprintEngine
 
 
@@ -94,15 +93,15 @@ def test_a_part_is_loaded_after_the_module_that_it_adds_to(
 
 
 def test_tasks_are_the_same_whoever_asks(config: Path) -> None:
-    from ascribe.engines.verl.tasks import Tasks, seat_of
+    from ascribe.engines.verl.tasks import Tasks, spec_of
 
     tasks = Tasks(str(config), tokenizer=None, config=None)
     assert len(tasks) > 10**9
     assert tasks[7] == Tasks([str(config)])[7]
     row = tasks[3]
-    seat = seat_of(row["seat"], 2)
-    assert (seat.group, seat.member) == ("train/3", 2)
-    assert seat.task in toys.TASKS
+    spec = spec_of(row["episode"], 2)
+    assert (spec.group, spec.member) == ("train/3", 2)
+    assert spec.task in toys.TASKS
     assert row["agent_name"] == "ascribe"
 
 
@@ -149,25 +148,25 @@ def verl_config(config: Path, **changes: Any) -> Any:
     ],
 )
 def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], said: str) -> None:
-    from ascribe.engines.verl.refusals import refuse
-    from ascribe.engines.verl.run_file import run_of
+    from ascribe.engines.verl.tasks import run_of
+    from ascribe.engines.verl.trainer import refuse_unsupported
 
     right = verl_config(config)
-    refuse(right, run_of(right))
+    refuse_unsupported(right, run_of(right))
     with pytest.raises(ValueError, match=said):
-        refuse(verl_config(config, **changes), run_of(right))
+        refuse_unsupported(verl_config(config, **changes), run_of(right))
 
 
 def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> None:
-    from ascribe.engines.verl.refusals import refuse
-    from ascribe.engines.verl.run_file import run_of
+    from ascribe.engines.verl.tasks import run_of
+    from ascribe.engines.verl.trainer import refuse_unsupported
 
     path = toys.write_config(
         tmp_path / "run.yaml", tmp_path, recipe__name="bipace_q", fingerprints__layer=-1
     )
     made = verl_config(path, algorithm__rollout_correction={"bypass_mode": True})
     with pytest.raises(ValueError, match="bypass_mode: fingerprints come from the pass"):
-        refuse(made, run_of(made))
+        refuse_unsupported(made, run_of(made))
 
 
 # Episodes.
@@ -208,7 +207,7 @@ def chat() -> Any:
 
 
 def test_a_thread_asks_the_servers(loop: asyncio.AbstractEventLoop) -> None:
-    from ascribe.engines.verl.policy import ServedPolicy
+    from ascribe.engines.verl.agent_loop import ServedPolicy
 
     made = chat()
     server = Server(min(made.ends))
@@ -230,7 +229,7 @@ def test_a_thread_asks_the_servers(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def played(loop: asyncio.AbstractEventLoop) -> tuple[Rollout, list[int], Any]:
-    from ascribe.engines.verl.policy import ServedPolicy
+    from ascribe.engines.verl.agent_loop import ServedPolicy
 
     made = chat()
     policy = ServedPolicy(made, Server(min(made.ends)), loop, {})
@@ -242,7 +241,7 @@ def played(loop: asyncio.AbstractEventLoop) -> tuple[Rollout, list[int], Any]:
 
 def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
     from ascribe.engines.verl.agent_loop import rows
-    from ascribe.engines.verl.travel import FIELD
+    from ascribe.engines.verl.rows import FIELD
 
     found, versions, made = played(loop)
     (trajectory,) = found.trajectories
@@ -263,7 +262,7 @@ def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
 
 def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> None:
     from ascribe.engines.verl.agent_loop import rows
-    from ascribe.engines.verl.travel import FIELD
+    from ascribe.engines.verl.rows import FIELD
 
     lost = GivenUp("g", "g/0", FailureKind.CRASHED, "gone", 2)
     found = Rollout((), (), (lost,), Clock(0.0, 0.0, 0.0, 0), 3)
@@ -277,7 +276,7 @@ def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> Non
 
 def test_players_rest_between_episodes_unless_something_broke(config: Path) -> None:
     from ascribe.engines.verl.agent_loop import _Players
-    from ascribe.engines.verl.run_file import read_run
+    from ascribe.engines.verl.tasks import read_run
 
     players, run = _Players(), read_run(str(config))
     parameters = {"temperature": 0.7, "top_p": 0.9}
@@ -288,7 +287,7 @@ def test_players_rest_between_episodes_unless_something_broke(config: Path) -> N
             assert second is not first
     with pytest.raises(KeyError), players.borrow(run, parameters):
         raise KeyError
-    assert len(players.resting) == 1
+    assert len(players.idle) == 1
 
 
 # The engine.
@@ -381,17 +380,17 @@ def test_an_episode_of_the_agent_loop(
     episode = playing.run(parameters, session_id=1, **Tasks(str(config))[0])
     found = asyncio.run_coroutine_threadsafe(episode, loop).result(60)
     assert 1 <= len(found) <= 4
-    for player in agent_loop._PLAYERS.resting:
+    for player in agent_loop._PLAYERS.idle:
         player.close()
-    agent_loop._PLAYERS.resting.clear()
+    agent_loop._PLAYERS.idle.clear()
 
 
-def assert_credited(config: Path, arrived: Arrived, rows: list[Any]) -> None:
+def assert_credited(config: Path, arrived: Unpacked, rows: list[Any]) -> None:
     """The trainer credits answers and corrections together, as one group that was to be played."""
-    from ascribe.engines.verl.run_file import read_run
-    from ascribe.engines.verl.trainer import AscribeTrainer
+    from ascribe.engines.verl.tasks import read_run
+    from ascribe.engines.verl.trainer import VerlTrainer
 
-    trainer = AscribeTrainer.__new__(AscribeTrainer)
+    trainer = VerlTrainer.__new__(VerlTrainer)
     trainer.run, trainer._history = read_run(str(config)), None
     tags = [{"response_len": len(row.response_ids)} for row in rows]
     found = trainer._credited(SimpleNamespace(tags=tags), arrived)
@@ -405,8 +404,8 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
     tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ascribe.engines.verl import agent_loop
+    from ascribe.engines.verl.rows import FIELD
     from ascribe.engines.verl.tasks import Tasks
-    from ascribe.engines.verl.travel import FIELD
 
     config = toys.write_config(
         tmp_path / "run.yaml",
@@ -449,11 +448,11 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
         broke = asyncio.run_coroutine_threadsafe(members(None), loop).result(60)
         assert isinstance(broke[3], AttributeError)
         assert [len(few) for few in broke[:3]] == [1, 1, 1], "a group that lost one does not count"
-        assert not agent_loop._MEETINGS.running
+        assert not agent_loop._BARRIER.waiting
     finally:
-        for player in agent_loop._PLAYERS.resting:
+        for player in agent_loop._PLAYERS.idle:
             player.close()
-        agent_loop._PLAYERS.resting.clear()
+        agent_loop._PLAYERS.idle.clear()
 
 
 def test_a_sample_without_tokens_makes_no_logprobs() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.history import FILE
+from ascribe.engines.crediting import HISTORY
+from ascribe.engines.episodes import task_row
 from ascribe.engines.load import load_config
-from ascribe.engines.plan import task_row
 from ascribe.envs import make
 from tests.engines import trl_toys
 from tests.engines import verl_toys as toys
@@ -184,7 +184,7 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     assert_learned(toys.train(config, "--resume"), 3)
     histories = toys.assert_credited(config)
     assert [history and history["samples"] for history in histories] == [8, 16, 24]
-    saved = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob(FILE))]
+    saved = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob(HISTORY))]
     assert saved == histories  # bit for bit
 
     environment = make("team", **options)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
-from ascribe.engines.verl.trainer import AscribeTrainer
+from ascribe.engines.verl.trainer import VerlTrainer
 
-update = AscribeTrainer._update_actor
+update = VerlTrainer._update_actor
 
 
-def spied(self: AscribeTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
+def spied(self: VerlTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
     folder = Path(os.environ["SPY"])
     folder.mkdir(exist_ok=True)
     names = (
@@ -39,4 +39,4 @@ def spied(self: AscribeTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
     return update(self, batch, metrics)
 
 
-AscribeTrainer._update_actor = spied
+VerlTrainer._update_actor = spied

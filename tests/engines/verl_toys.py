@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.history import History, remembers
+from ascribe.engines.crediting import History, has_history
 from ascribe.engines.lessons import Lesson, Straying
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
@@ -170,7 +170,7 @@ def assert_credited(config: Path) -> list[History]:
     histories: list[History] = []
     for number, path in enumerate(files, start=1):
         steps = read(path)
-        inputs = {"history": (histories or [None])[-1]} if remembers(made) else {}
+        inputs = {"history": (histories or [None])[-1]} if has_history(made) else {}
         credit = assign(steps.table, made, **inputs).credit
         histories.append(credit.history)
         again = credit.advantage

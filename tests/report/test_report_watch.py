@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe.cli import app
-from ascribe.engines.metrics import NAME, Metrics
-from ascribe.engines.numbers import LOGGED
+from ascribe.engines.metrics import LOGGED, NAME, MetricsFile
 from ascribe.report.watch import BARS, WATCHED, Series, read_run
 
 runner = CliRunner()
@@ -19,7 +18,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)  # so that its name is short
     folder = Path("run")
     folder.mkdir()
-    metrics = Metrics(folder)
+    metrics = MetricsFile(folder)
     for number in range(1, 4):
         numbers = {"ascribe/success": number / 10, "ascribe/return": 1.5, "seconds": 72.3 * number}
         metrics.add(number, numbers | {"loss": float("nan"), "unknown": 1})
@@ -63,7 +62,7 @@ def test_names_are_those_that_the_engines_log() -> None:
 
 
 def test_a_run_with_verl_is_watched_alike(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path)
+    metrics = MetricsFile(tmp_path)
     for number in (1, 2):
         own = {"actor/pg_loss": 0.5 / number, "actor/grad_norm": 1.0, "timing_s/step": 30.0}
         metrics.add(number, {"ascribe/success": 0.25, **own})
@@ -98,7 +97,7 @@ def test_it_looks_again_until_it_is_stopped(run: Path, monkeypatch: pytest.Monke
 
     def sleep(seconds: float) -> None:
         looks.append(seconds)
-        Metrics(run, done=3).add(4, {"ascribe/success": 0.9})
+        MetricsFile(run, done=3).add(4, {"ascribe/success": 0.9})
         if len(looks) == 2:
             raise KeyboardInterrupt
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictFloat, Stri
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from ascribe.engines.corrections import Corrections, why_not
+from ascribe.engines.corrections import Corrections, correction_problem
 from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
 from ascribe.rollout import FailurePolicy, Setup
@@ -264,7 +264,7 @@ class Config:
 
     def __post_init__(self) -> None:
         rollout = self.rollout
-        if why := why_not(self.recipe.recipe(), rollout.corrections, rollout.max_turns):
+        if why := correction_problem(self.recipe.recipe(), rollout.corrections, rollout.max_turns):
             raise ConfigError(f"rollout.corrections: {why}")
 
     @property

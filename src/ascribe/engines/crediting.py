@@ -4,23 +4,35 @@ Every process plays some members of some groups. What they played is brought tog
 no group is credited in part. Then all of it is credited at once, with the same result everywhere.
 """
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ascribe.engines.history import History, remembers
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models.policy import Sample
 from ascribe.rollout.failures import FailurePolicy, GivenUp
-from ascribe.rollout.record import States, table
+from ascribe.rollout.record import States, arrow, table
 from ascribe.rollout.run import Clock, Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.files import write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.table import Coded, StepTable
+
+HISTORY = "ascribe_history.json"
+"""File in a checkpoint with the state that the recipe carries from one iteration to the next."""
+
+TRAINED = "trained_advantage"
+"""Column of a rollout file with the advantage that each step was trained with."""
+
+History = dict[str, Any] | None
+"""State carried between iterations, such as running statistics (``Credit.history``)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +99,8 @@ class Iteration:
         kept = (t for t in self.rollout.trajectories if t.group not in self.dropped)
         return replace(self.rollout, trajectories=tuple(kept))
 
-    def handed_on(self, before: History) -> History:
-        """What the recipe wants back with the next iteration; as before if no group counted."""
+    def next_history(self, before: History) -> History:
+        """The carried state for the next iteration; unchanged if no group counted."""
         return before if self.credit is None else self.credit.history
 
     @property
@@ -124,7 +136,7 @@ def credit_iteration(
         failures: how many of them a group needs.
         on_problem: what to do about steps that cannot be credited, see ``select``.
         states: what stands in the column ``state``.
-        history: what the recipe handed on after the iteration before.
+        history: the state that the recipe carried over from the iteration before.
     """
     everything = together(played)
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
@@ -143,7 +155,7 @@ def credit_iteration(
     keep, dropped = selection.keep, selection.dropped
     if not keep.any():
         return Iteration(everything, None, keep, None, dropped, len(groups))
-    inputs = {"history": history} if remembers(recipe) else {}
+    inputs = {"history": history} if has_history(recipe) else {}
     steps = steps.take(keep)
     return Iteration(everything, steps, keep, recipe(steps, **inputs), dropped, len(groups))
 
@@ -166,3 +178,74 @@ def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict
     for lost in rollout.given_up:
         kinds.setdefault(lost.group, lost.kind.value)
     return {name: kinds.get(name, "failed") for name in groups if finished[name] < needed}
+
+
+def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
+    """The layer to take fingerprints from; None if the recipe needs none.
+
+    Raises:
+        ValueError: if the recipe needs fingerprints and no layer is given.
+    """
+    from_policy = getattr(recipe, "fingerprint", None) == "given"
+    if not from_policy or getattr(recipe, "states", "cluster") == "exact":
+        return None
+    if layer is None:
+        raise ValueError(
+            f"{recipe.name} takes the policy's hidden states as fingerprints: pass layer= "
+            "(ascribe calibrate finds one), or choose fingerprint='ngram' in the recipe"
+        )
+    return layer
+
+
+def has_history(recipe: Recipe) -> bool:
+    """Whether a recipe carries state from one iteration to the next."""
+    return "history" in recipe.inputs
+
+
+def save_history(history: History, checkpoint: str | Path) -> None:
+    """Write the carried state into a checkpoint, before the file that completes the checkpoint."""
+    folder = Path(checkpoint)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / HISTORY).write_text(json.dumps(history))
+
+
+def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
+    """The carried state of a checkpoint, so that a resumed run computes what an unbroken one would.
+
+    Raises:
+        ValueError: if the recipe needs it and the checkpoint has none.
+    """
+    if not has_history(recipe):
+        return None
+    try:
+        history: History = json.loads((Path(checkpoint) / HISTORY).read_text())
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{recipe.name} continues from running statistics, and {checkpoint} holds no {HISTORY}:"
+            " it was not written by a run of this recipe; start anew, or resume with its own recipe"
+        ) from error
+    return history
+
+
+def write_rollouts(iteration: Iteration, folder: str | Path, number: int, states: States) -> Path:
+    """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count.
+
+    Besides the columns of ``ascribe rollout`` it has ``trained_advantage`` and the other inputs of
+    the recipe, such as ``fingerprint``: ``ascribe credit`` computes the same advantages from it.
+    """
+    import pyarrow as pa
+
+    steps = arrow(iteration.counted, states)
+    if iteration.table is not None:
+        credited = iteration.table.to_arrow()
+        for name in credited.column_names:
+            if name not in steps.column_names:
+                steps = steps.append_column(name, credited.column(name))
+    steps = steps.append_column(TRAINED, pa.array(iteration.advantage[iteration.counts]))
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"rollouts_{number:05d}.parquet"
+    incomplete = folder / f".{path.stem}.part.parquet"
+    write(steps, incomplete)
+    incomplete.replace(path)
+    return path

@@ -1,21 +1,162 @@
-"""``metrics.jsonl``: one line of JSON for each iteration of a run."""
+"""The metrics of an iteration, their names, and the file ``metrics.jsonl`` that holds them."""
 
 import json
 import math
-from collections.abc import Mapping
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ascribe.diagnose import diagnose
+from ascribe.engines.corrections import without_corrections
+from ascribe.engines.crediting import Iteration
+from ascribe.rollout.run import Rollout
+from ascribe.rollout.summary import success
+
 NAME = "metrics.jsonl"
 
+LOGGED = {
+    "success": "share of episodes won",
+    "success/FAMILY": "the same in each family of tasks, where there are several",
+    "return": "mean sum of rewards of an episode",
+    "episodes": "episodes in groups that count",
+    "turns": "decisions of an episode",
+    "invalid_share": "share of decisions that were invalid",
+    "dropped_groups": "groups that do not count",
+    "dropped/REASON": "those by reason, in iterations that have one",
+    "given_up": "episodes that failed for good",
+    "retries": "how often an episode was taken up again",
+    "signal_share": "share of steps that some term credits",
+    "singleton_share": "share of steps that are alone in their state",
+    "advantage_rms": "root mean square of the advantage",
+    "rms/TERM": "the same of each term, such as `episode` and `step`",
+    "credit/radius": "largest distance of states that count as the same",
+    "credit/collapsed_groups": "tasks of which one cluster holds nearly all steps",
+    "credit/parse_rate": "share of actions that a key was found in",
+    "credit/pace": "BiPACE's row mix: share of steps credited by peers that did the same",
+    "credit/leave_one_out": "share of steps that have only others to be compared with",
+    "credit/singleton": "share of steps that are alone in their cluster",
+    "credit/contrasting_clusters": "share of clusters in which different things were done",
+    "credit/keys_per_cluster": "different things done in a cluster",
+    "credit/scale_factor": "what the step term was multiplied by, with `scale: equal`",
+    "credit/contribution/AGENT": "CCPO: what an agent added to the team's return, in the mean",
+    "credit/trust": "CCPO's Think-Solve: weight of the team's return for the second agent",
+    "credit/bonus_mean": "IBPO: mean bonus of an answer",
+    "credit/overtakes": "answers that a bonus lifts over a right one",
+    "credit/unjudged": "wrong answers without a judged correction",
+    "credit/corrections": "corrections that were played",
+    "credit/corrections_right": "share of corrections that are right",
+    "credit/weight_limit": "weight up to which the bonus lowers the variance",
+    "rows": "rows in the update",
+    "rows_skipped": "rows left out, for they have no advantage (TRL)",
+    "rows_padded": "empty rows",
+    "missing": "episodes that raised, and left no row (verl)",
+    "seconds/PHASE": "`rollout`, `logprobs`, `credit` and `update` (TRL; verl has `timing_s`)",
+}
+"""What each metric means, by its name without ``ascribe/``. A word in capitals stands for many."""
 
-class Metrics:
-    """Appends to the file of metrics in a folder.
+
+def iteration_metrics(iteration: Iteration) -> dict[str, float]:
+    """How the episodes went, which groups were dropped, and where the signal is."""
+    metrics: dict[str, float] = {"dropped_groups": len(iteration.dropped)}
+    for reason, count in Counter(iteration.dropped.values()).items():
+        metrics[f"dropped/{reason}"] = count
+    if iteration.table is not None and iteration.credit is not None:
+        diagnosis = diagnose(iteration.table, iteration.credit)
+        metrics["signal_share"] = diagnosis.signal_share
+        metrics["advantage_rms"] = diagnosis.advantage_rms
+        metrics |= {f"rms/{name}": value for name, value in diagnosis.term_rms.items()}
+        if diagnosis.states is not None:
+            metrics["singleton_share"] = diagnosis.states.singleton_share_of_rows
+        metrics |= {f"credit/{name}": value for name, value in iteration.credit.numbers.items()}
+    return episode_metrics(iteration.counted) | _prefixed(metrics)
+
+
+def episode_metrics(rollout: Rollout) -> dict[str, float]:
+    """How the episodes went, without corrections, which do not answer the task."""
+    rollout = without_corrections(rollout)
+    metrics: dict[str, float] = {
+        "episodes": len(rollout.trajectories),
+        "given_up": len(rollout.given_up),
+        "retries": rollout.retries,
+    }
+    families = success(rollout)
+    if families:
+        total = families.pop()
+        metrics["success"] = total.rate
+        metrics["return"] = total.reward
+        metrics["turns"] = total.turns
+        metrics["invalid_share"] = 1 - total.valid
+    if len(families) > 1:
+        metrics |= {f"success/{one.family}": one.rate for one in families}
+    return _prefixed(metrics)
+
+
+def trl_metrics(rollout: Rollout) -> dict[str, float]:
+    """Metrics of the episodes under TRL's own names, which dashboards for TRL show."""
+    groups: dict[str, list[float]] = {}
+    rollout = without_corrections(rollout)
+    for trajectory in rollout.trajectories:
+        groups.setdefault(trajectory.group, []).append(trajectory.reward)
+    if not groups:
+        return {}
+    returns = np.concatenate(list(groups.values()))
+    cut = [step.sample.finish == "length" for t in rollout.trajectories for step in t.steps]
+    return {
+        "reward": float(returns.mean()),
+        "reward_std": float(returns.std(ddof=1)) if returns.size > 1 else 0.0,
+        "frac_reward_zero_std": float(np.mean([np.ptp(values) == 0 for values in groups.values()])),
+        "completions/clipped_ratio": float(np.mean(cut)),
+    }
+
+
+def _prefixed(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {f"ascribe/{name}": float(value) for name, value in metrics.items()}
+
+
+class Stopwatch:
+    """Seconds of each phase; time counts for the innermost phase alone."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._phases: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Time spent inside belongs to this phase."""
+        self._charge()
+        self._phases.append(phase)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._phases.pop()
+
+    def lap(self) -> dict[str, float]:
+        """Seconds of each phase since the last lap."""
+        seconds = dict(self._seconds)
+        self._seconds.clear()
+        return seconds
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        if self._phases:
+            self._seconds[self._phases[-1]] += now - self._since
+        self._since = now
+
+
+class MetricsFile:
+    """Appends to ``metrics.jsonl`` in a folder, one line of JSON for each iteration.
 
     Args:
-        folder: where it is.
-        done: iterations that count; lines of later ones, which a run that is taken up from a
-            checkpoint plays again, are taken out.
+        folder: the output folder of the run.
+        done: iterations to keep. A resumed run removes the lines after its checkpoint, since it
+            plays those iterations again.
     """
 
     def __init__(self, folder: str | Path, done: int = 0) -> None:
@@ -25,14 +166,14 @@ class Metrics:
         self.seconds = float(kept[-1].get("seconds") or 0) if kept else 0.0
         """How long the run had taken when the last of these lines was written."""
 
-    def add(self, iteration: int, numbers: Mapping[str, Any]) -> None:
-        """Write the numbers of an iteration, counted from 1."""
+    def add(self, iteration: int, metrics: Mapping[str, Any]) -> None:
+        """Write the metrics of an iteration, counted from 1."""
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line({"iteration": iteration, **numbers}))
+            file.write(_line({"iteration": iteration, **metrics}))
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The lines of the file of metrics in a folder; a last line that was cut off is left out."""
+    """The lines of ``metrics.jsonl`` in a folder, without an incomplete last line."""
     path = Path(folder) / NAME
     if not path.exists():
         return []
@@ -40,12 +181,12 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _line(numbers: Mapping[str, Any]) -> str:
-    known = {name: _number(value) for name, value in numbers.items()}
-    return json.dumps(known, allow_nan=False) + "\n"
+def _line(metrics: Mapping[str, Any]) -> str:
+    plain = {name: _plain(value) for name, value in metrics.items()}
+    return json.dumps(plain, allow_nan=False) + "\n"
 
 
-def _number(value: Any) -> Any:
-    """A number of numpy's or torch's as Python's. JSON lacks NaN and infinity: null."""
+def _plain(value: Any) -> Any:
+    """A number of numpy or torch as Python's; NaN and infinity as null, since JSON lacks them."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,8 +8,8 @@ from typing import Any
 
 from ascribe.calibrate.setting import read_setting
 from ascribe.engines.config import Config, ConfigError, Keys, leaves
-from ascribe.engines.corrections import why_not
-from ascribe.engines.layer import fingerprint_layer
+from ascribe.engines.corrections import correction_problem
+from ascribe.engines.crediting import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.trl.arguments import grpo_arguments
@@ -75,7 +75,7 @@ def verify(config: Config, engine: str = "trl") -> Run:
     max_turns = config.rollout.max_turns or turns
     if max_turns is None:
         raise ConfigError("rollout.max_turns: the environment names no limit of its own: give one")
-    if why := why_not(config.recipe.recipe(), config.rollout.corrections, max_turns):
+    if why := correction_problem(config.recipe.recipe(), config.rollout.corrections, max_turns):
         raise ConfigError(f"rollout.corrections: {why}")
     if count is not None and any(task >= count for task in config.rollout.tasks or ()):
         raise ConfigError(f"rollout.tasks: there are {count} tasks, counted from 0")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.engines.dump import TRAINED
+from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.columns import KNOWN_COLUMNS, TEXT_COLUMNS
 from ascribe.steps.files import SUFFIXES, Progress, is_broken, read, table_from_arrow

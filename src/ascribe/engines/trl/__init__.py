@@ -1,19 +1,33 @@
-"""TRL: ``AscribeTrainer``, and what it is made of."""
+"""TRL: ``AscribeTrainer``, and the modules behind it."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from ascribe.engines.trl.checkpoints import last_checkpoint
 
 if TYPE_CHECKING:
     from ascribe.engines.trl.trainer import AscribeTrainer
 
 __all__ = ["AscribeTrainer", "last_checkpoint"]
 
+PREFIX = "checkpoint-"
+
 
 def __getattr__(name: str) -> Any:
-    # TRL and torch are loaded for the trainer alone: the other parts do without them.
+    # TRL and torch are loaded for the trainer alone: the other modules do without them.
     if name == "AscribeTrainer":
         from ascribe.engines.trl.trainer import AscribeTrainer
 
         return AscribeTrainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def last_checkpoint(folder: str | Path) -> Path | None:
+    """The newest complete checkpoint in a folder; a run that was killed may leave another."""
+    numbers = {}
+    for path in Path(folder).glob(f"{PREFIX}*"):
+        try:
+            json.loads((path / "trainer_state.json").read_text())  # it is written last
+            numbers[int(path.name.removeprefix(PREFIX))] = path
+        except (OSError, ValueError):
+            continue
+    return numbers[max(numbers)] if numbers else None

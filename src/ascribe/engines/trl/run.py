@@ -11,10 +11,10 @@ from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from ascribe.engines.config import Config, ConfigError, LoraSection
-from ascribe.engines.metrics import Metrics
+from ascribe.engines.metrics import MetricsFile
 from ascribe.engines.train import MODEL, Run, start_folder
+from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl.arguments import grpo_arguments
-from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
 from ascribe.engines.trl.trainer import AscribeTrainer
 from ascribe.models import load_chat
 
@@ -25,8 +25,8 @@ def run(run: Run, *, resume: bool) -> None:
     folder = Path(config.output.folder)
     arguments = grpo_arguments(config, PartialState().num_processes)
     _refuse_unknown(config)
-    whole = last_checkpoint(folder) if resume else None
-    done = 0 if whole is None else _steps(whole) // config.updates_per_iteration
+    checkpoint = last_checkpoint(folder) if resume else None
+    steps = 0 if checkpoint is None else int(checkpoint.name.removeprefix(PREFIX))
     with PartialState().main_process_first():
         model = start_folder(config)
     rollout, output = config.rollout, config.output
@@ -51,16 +51,16 @@ def run(run: Run, *, resume: bool) -> None:
         agents=() if config.model.lora is None else config.model.lora.agents,
     )
     if trainer.accelerator.is_main_process:
-        metrics = Metrics(folder, done)
+        metrics = MetricsFile(folder, steps // config.updates_per_iteration)
         trainer.add_callback(WriteMetrics(metrics, config.updates_per_iteration))
-    trainer.train(resume_from_checkpoint=None if whole is None else str(whole))
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder / MODEL))
 
 
 class WriteMetrics(TrainerCallback):  # type: ignore[misc]
     """Writes a line for each iteration."""
 
-    def __init__(self, metrics: Metrics, updates: int) -> None:
+    def __init__(self, metrics: MetricsFile, updates: int) -> None:
         self.metrics, self.updates = metrics, updates
         self.began = time.perf_counter() - metrics.seconds
 
@@ -75,13 +75,9 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
         """Called by the engine with what it logs."""
         if "train_runtime" in logs:  # the sum of the run, at its end
             return
-        numbers = {name: value for name, value in logs.items() if name != "epoch"}
+        values = {name: value for name, value in logs.items() if name != "epoch"}
         seconds = round(time.perf_counter() - self.began, 3)
-        self.metrics.add(state.global_step // self.updates, {"seconds": seconds, **numbers})
-
-
-def _steps(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix(PREFIX))
+        self.metrics.add(state.global_step // self.updates, {"seconds": seconds, **values})
 
 
 def _adapters(lora: LoraSection) -> Any:

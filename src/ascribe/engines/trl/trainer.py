@@ -32,25 +32,39 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
 from ascribe.agents import Agent
-from ascribe.engines.corrections import Corrections, answers, why_not, with_corrections
-from ascribe.engines.crediting import Iteration, Played, credit_iteration, light, together
-from ascribe.engines.dump import dump
-from ascribe.engines.history import History, load_history, remembers, save_history
-from ascribe.engines.layer import fingerprint_layer
-from ascribe.engines.numbers import episode_numbers, iteration_numbers
-from ascribe.engines.plan import seats, task_rows
-from ascribe.engines.player import Player
+from ascribe.engines.config import Layout
+from ascribe.engines.corrections import (
+    Corrections,
+    correction_problem,
+    judged_responses,
+    with_corrections,
+)
+from ascribe.engines.crediting import (
+    History,
+    Iteration,
+    Played,
+    credit_iteration,
+    fingerprint_layer,
+    has_history,
+    light,
+    load_history,
+    save_history,
+    together,
+    write_rollouts,
+)
+from ascribe.engines.episodes import Player, episode_specs, task_rows
+from ascribe.engines.metrics import Stopwatch, episode_metrics, iteration_metrics, trl_metrics
+from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl import batch as batches
-from ascribe.engines.trl import scores
-from ascribe.engines.trl.batch import Tensor, Tensors
-from ascribe.engines.trl.checkpoints import PREFIX, last_checkpoint
-from ascribe.engines.trl.conversation import Conversing, whole_chat
-from ascribe.engines.trl.familiar import familiar_numbers
-from ascribe.engines.trl.refusals import refuse
-from ascribe.engines.trl.rows import Layout, Row, rows_of
-from ascribe.engines.trl.sampler import Sampler
-from ascribe.engines.trl.stopwatch import Stopwatch
-from ascribe.engines.trl.team import Adapters, EachWithItsOwn
+from ascribe.engines.trl.arguments import refuse_unsupported
+from ascribe.engines.trl.batch import Row, Tensor, Tensors, rows_of
+from ascribe.engines.trl.policies import (
+    ChatPolicy,
+    SamplingCopy,
+    TeamAdapters,
+    TeamPolicy,
+    whole_chat,
+)
 from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
 from ascribe.fingerprints import FloatMatrix
@@ -62,7 +76,7 @@ from ascribe.steps.arrays import Bools
 from ascribe.steps.select import OnProblem
 
 PolicyMaker = Callable[[Any, Any], Policy]
-"""From the model and its tokenizer to who answers in the episodes."""
+"""From the model and its tokenizer to the policy of the episodes."""
 
 BY_ROW = ("grpo", "sapo", "luspo", "dr_grpo")
 """Losses that TRL averages over the rows of a pass; it divides the others by a count of tokens."""
@@ -93,11 +107,11 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             fingerprints; an index as in Python.
         stop: a response ends after any of these texts.
         context: tokens that prompt and response may have together; None: what the model can.
-        policy: makes who answers in the episodes; None: the model itself answers.
-        sampling_dtype: type of a copy of the model that answers in its place, ``bfloat16`` or
+        policy: makes the policy of the episodes; None: the model itself samples.
+        sampling_dtype: type of a copy of the model that samples in its place, ``bfloat16`` or
             ``float16``; None: no copy.
         dump_dir: where each iteration's rollouts are written, with the advantages used.
-        corrections: of wrong answers, for the recipe ``ibpo``; None: none are played.
+        corrections: of wrong responses, for the recipe ``ibpo``; None: none are played.
         agents: names of a team's agents: each gets an adapter like ``peft_config``'s, and one of
             them learns in each iteration, in turns; empty: all learn the same weights at once.
 
@@ -130,7 +144,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         agents: Sequence[str] = (),
         **others: Any,
     ) -> None:
-        refuse(args)
+        refuse_unsupported(args)
         if agents and hasattr(model, "peft_config"):
             raise ValueError("agents need a model without adapters, since each gets a fresh one")
         if layout not in get_args(Layout):
@@ -158,8 +172,9 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self.shuffle_dataset = False
         turns = setup.turns(max_turns)
         self.corrections = corrections
-        if why := why_not(self.recipe, corrections.count if corrections else 0, turns):
-            raise ValueError(f"corrections: {why}")
+        count = corrections.count if corrections else 0
+        if problem := correction_problem(self.recipe, count, turns):
+            raise ValueError(f"corrections: {problem}")
         chosen = agent or (setup.agent if layout == "step" else whole_chat(setup.agent))
         self.player = Player(
             setup,
@@ -173,49 +188,49 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             ),
         )
         self._history: History = None
-        """What the recipe handed on after the last iteration, and after the one before it."""
+        """State carried over from the last iteration, and from the one before it."""
         self._history_before: History = None
         self._adapters = self._team(agents, policy) if agents else None
         self._policy: Policy | None = None
-        self._sampler = None if sampling_dtype is None else Sampler(sampling_dtype)
+        self._copy = None if sampling_dtype is None else SamplingCopy(sampling_dtype)
         self._clock = Stopwatch()
         self._held_out: list[Played] = []
         """Of all processes, in the batches of an evaluation so far."""
-        self.add_callback(_TakeUp(self))
+        self.add_callback(_RestoreStep(self))
 
-    def _team(self, agents: Sequence[str], policy: PolicyMaker | None) -> Adapters:
-        lacking = {
+    def _team(self, agents: Sequence[str], policy: PolicyMaker | None) -> TeamAdapters:
+        missing = {
             "peft_config, for there to be adapters": not hasattr(self.model, "peft_config"),
             "layout='step', since a row has one agent": self.layout != "step",
             "a recipe without fingerprints, which differ by agent": self.layer is not None,
             "one process": self.accelerator.num_processes > 1,
-            "policy=None, since the model's adapters answer": policy is not None,
+            "policy=None, since the model's adapters sample": policy is not None,
         }
-        for what, is_lacking in lacking.items():
-            if is_lacking:
-                raise ValueError(f"agents need {what}")
-        return Adapters(self.model, agents)
+        for requirement, is_missing in missing.items():
+            if is_missing:
+                raise ValueError(f"agents need {requirement}")
+        return TeamAdapters(self.model, agents)
 
     def create_optimizer(self, *given: Any, **options: Any) -> Any:
         """As GRPOTrainer's, for the adapters of all agents."""
         if self._adapters is None:
             return super().create_optimizer(*given, **options)
         self._adapters.unfreeze()
-        made = super().create_optimizer(*given, **options)
+        optimizer = super().create_optimizer(*given, **options)
         self._adapters.choose(self._adapters.agents[0])
-        return made
+        return optimizer
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
-        """As GRPOTrainer's; ``True`` resumes from the last checkpoint that is whole.
+        """As GRPOTrainer's; ``True`` resumes from the last complete checkpoint.
 
         Raises:
             ValueError: if there is none.
         """
         if resume_from_checkpoint is True:
-            whole = last_checkpoint(self.args.output_dir)
-            if whole is None:
-                raise ValueError(f"{self.args.output_dir} holds no checkpoint that is whole")
-            resume_from_checkpoint = str(whole)
+            checkpoint = last_checkpoint(self.args.output_dir)
+            if checkpoint is None:
+                raise ValueError(f"{self.args.output_dir} holds no complete checkpoint")
+            resume_from_checkpoint = str(checkpoint)
         self._history = None
         # What is left of a run that was interrupted must not get into this one.
         self._buffered_inputs = None
@@ -226,15 +241,15 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         try:
             return super().train(resume_from_checkpoint, **options)
         finally:
-            self._rest()
+            self._close()
 
     def _save_checkpoint(self, *given: Any, **options: Any) -> None:
-        # First what it needs besides, then what makes it whole.
-        if remembers(self.recipe) and self.accelerator.is_main_process:
+        # First this, since GRPOTrainer writes last the file that completes the checkpoint.
+        if has_history(self.recipe) and self.accelerator.is_main_process:
             folder = Path(self._get_output_dir(trial=None))
-            # Amid an iteration: a resumed run plays it anew.
-            whole = self._step % self._steps_of_iteration == 0
-            history = self._history if whole else self._history_before
+            # Inside an iteration: a resumed run plays it again.
+            finished = self._step % self._steps_of_iteration == 0
+            history = self._history if finished else self._history_before
             save_history(history, folder / f"{PREFIX}{self.state.global_step}")
         super()._save_checkpoint(*given, **options)
 
@@ -243,14 +258,14 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._held_out = []
         self._metrics["eval"].clear()
         try:
-            found: dict[str, float] = super().evaluate(*given, **options)
-            return found
+            metrics: dict[str, float] = super().evaluate(*given, **options)
+            return metrics
         finally:
             if not self.is_in_train:
-                self._rest()
+                self._close()
 
-    def _rest(self) -> None:
-        """Give back environments and policy; whoever plays next opens them again."""
+    def _close(self) -> None:
+        """Close environments and policy; the next episodes open them again."""
         self.player.close()
         if self._policy is not None:
             self._policy.close()
@@ -273,9 +288,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         with self._clock("credit"):
             iteration, mine = self._credited(groups, local, vectors)
         counts, signal = iteration.counts[mine], iteration.signal[mine]
-        learning = counts & self._taught(local)
+        learning = counts & self._learns(local)
         counted = [n for n, row in enumerate(rows) if learning[row.steps[0]]]
-        chosen = [n for n in counted if self._teach_all or signal[rows[n].steps].any()]
+        # Under a KL penalty rows without advantage move the model too.
+        chosen = [n for n in counted if self.beta != 0.0 or signal[rows[n].steps].any()]
         taken = [rows[number] for number in chosen]
         tokens = sum(rows[n].tokens for n in counted)
         sums = gather_object([(len(counted), tokens, int(learning.sum()), len(chosen))])
@@ -288,18 +304,18 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         batch["advantages"] = self._advantages(taken, iteration.advantage[mine], batch)
         batch["num_items_in_batch"] = torch.tensor(sum(token_counts))
         batch["rows_in_batch"] = torch.tensor(sum(row_counts))
-        self._tell(iteration, sum(row_counts), sum(chosen_counts), len(batch["prompt_ids"]))
+        self._report(iteration, sum(row_counts), sum(chosen_counts), len(batch["prompt_ids"]))
         mean = sum(token_counts) / max(1, sum(step_counts))
         self._log("train", {"completions/mean_length": mean})
-        self._show(local, iteration.advantage[mine])
+        self._log_completions(local, iteration.advantage[mine])
         return self._on_device(batch)
 
-    def _taught(self, local: Rollout) -> Bools:
-        """For each step whether the one who took it learns now; the model then is that agent."""
+    def _learns(self, local: Rollout) -> Bools:
+        """For each step whether its agent learns in this iteration; activates its adapter."""
         steps = [step for trajectory in local.trajectories for step in trajectory.steps]
         if self._adapters is None:
             return np.ones(len(steps), dtype=np.bool_)
-        agent = self._adapters.taught(self._step // self._steps_of_iteration)
+        agent = self._adapters.learner(self._step // self._steps_of_iteration)
         self._adapters.choose(agent)
         return np.array([step.agent == agent for step in steps], dtype=np.bool_)
 
@@ -307,9 +323,9 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """Log how the episodes went; there is nothing to learn, so the loss is 0."""
         self._held_out += gather_object([self._played(groups, local, None)])
         episodes = together(self._held_out)
-        # TRL takes the mean over batches, which may differ in size: let there be one number.
+        # TRL takes the mean over batches, which may differ in size: so there is one value.
         self._metrics["eval"].clear()
-        self._log("eval", episode_numbers(episodes) | familiar_numbers(episodes))
+        self._log("eval", episode_metrics(episodes) | trl_metrics(episodes))
         batch = self._tensors([], 1)
         nothing = {"advantages": torch.zeros(1), "num_items_in_batch": torch.tensor(0)}
         nothing["rows_in_batch"] = torch.tensor(0)
@@ -321,11 +337,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def _training(self) -> bool:
         return bool(self.model.training)
 
-    @property
-    def _teach_all(self) -> bool:
-        """Whether also rows without advantage move the model."""
-        return bool(self.beta != 0.0)
-
     def _play(
         self, inputs: list[dict[str, Any]], *, training: bool
     ) -> tuple[tuple[str, ...], Rollout]:
@@ -336,23 +347,30 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         before = [name for names in earlier + others for name in names]
         size = self.num_generations if training else self.num_generations_eval
         # With several processes the last batch is filled up with tasks that were played already.
-        mine = [seat for seat in seats(inputs, before) if seat.member < size]
-        with self._answering() as policy:
+        mine = [spec for spec in episode_specs(inputs, before) if spec.member < size]
+        with self._sampling_policy() as policy:
             played = self.player.play(mine, size, policy) if mine else together(())
             if self.corrections is not None and training:
-                everyone = gather_object(answers(played, mine, self.recipe))
-                told = (played, mine, everyone, self.corrections)
-                played = with_corrections(self.player, *told, size=size, policy=policy)
+                responses = gather_object(judged_responses(played, mine, self.recipe))
+                played = with_corrections(
+                    self.player,
+                    played,
+                    mine,
+                    responses,
+                    self.corrections,
+                    size=size,
+                    policy=policy,
+                )
         return groups, played
 
     @contextmanager
-    def _answering(self) -> Iterator[Policy]:
-        """Who answers, with the model's weights in one piece."""
+    def _sampling_policy(self) -> Iterator[Policy]:
+        """The policy of the episodes, with the model's weights gathered."""
         if self._make_policy is not None:
             if self._policy is None:
                 model = self.accelerator.unwrap_model(self.model)
-                made = self._make_policy(model, self._tokenizer)
-                self._policy = self._keeping_tokens(made)
+                policy = self._make_policy(model, self._tokenizer)
+                self._policy = self._keeping_tokens(policy)
             yield self._policy
             return
         with (
@@ -365,27 +383,27 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._dist.summon_full_params(self.model_wrapped, recurse=False),
         ):
             own = TransformersPolicy(
-                model if self._sampler is None else self._sampler.of(model),
+                model if self._copy is None else self._copy.of(model),
                 self._tokenizer,
                 context=self.context,
                 template_options=self.chat_template_kwargs,
             )
             if self._adapters is not None:
-                with self._adapters.kept():
-                    yield EachWithItsOwn(own, self._adapters)
+                with self._adapters.restored():
+                    yield TeamPolicy(own, self._adapters)
             else:
                 yield self._keeping_tokens(own)
 
     def _keeping_tokens(self, policy: Policy) -> Policy:
         """The policy, which keeps the tokens of a chat if a trajectory is to be one row."""
         if self.layout == "trajectory" and isinstance(policy, ModelPolicy):
-            return Conversing(policy)
+            return ChatPolicy(policy)
         return policy
 
     def _played(
         self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None
     ) -> Played:
-        """What other processes are told."""
+        """What this process sends to the others."""
         whole = self.dump_dir is not None and self._training
         kept = local.trajectories if whole else light(local.trajectories)
         return Played(groups, kept, local.given_up, local.retries, local.clock.tokens, vectors)
@@ -406,7 +424,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             history=self._history,
         )
         self._history_before = self._history
-        self._history = iteration.handed_on(self._history)
+        self._history = iteration.next_history(self._history)
         first = sum(part.steps for part in played[: self.accelerator.process_index])
         return iteration, slice(first, first + mine.steps)
 
@@ -469,7 +487,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         batch: Tensors,
         before: Callable[[Tensor, Tensors], None] = lambda _part, _piece: None,
     ) -> Tensor:
-        """Log-probabilities of completions: (rows, length). ``before`` hears of every pass."""
+        """Log-probabilities of completions: (rows, length). ``before`` is called for each pass."""
         found = torch.zeros(batch["completion_ids"].shape)
         with (
             torch.no_grad(),
@@ -494,34 +512,24 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         input_ids: Tensor,
         attention_mask: Tensor,
         logits_to_keep: int,
-        *,
-        batch_size: int | None = None,
-        compute_entropy: bool = False,
-        compute_aux_loss: bool = False,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """As TRL; on a processor without what nobody asks for."""
-        unwrapped = self.accelerator.unwrap_model(model)
-        if input_ids.device.type != "cpu" or compute_aux_loss or not scores.knows_how(unwrapped):
-            found: tuple[Tensor, Tensor | None, Tensor | None]
-            found = super()._get_per_token_logps_and_entropies(
-                model,
-                input_ids,
-                attention_mask,
-                logits_to_keep,
-                batch_size=batch_size,
-                compute_entropy=compute_entropy,
-                compute_aux_loss=compute_aux_loss,
-                **options,
+        """As TRL's; on a CPU the logits of responses alone."""
+        can_keep = batches.can_keep_logits(self.accelerator.unwrap_model(model))
+        if input_ids.device.type != "cpu" or options.get("compute_aux_loss") or not can_keep:
+            scores: tuple[Tensor, Tensor | None, Tensor | None]
+            scores = super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, **options
             )
-            return found
+            return scores
+        size = options.get("batch_size") or len(input_ids)
         with self.accelerator.autocast():
             parts = [
-                scores.score_completions(model, ids, mask, logits_to_keep, self.temperature)
-                for ids, mask in scores.pieces(input_ids, attention_mask, batch_size)
+                batches.score_completions(model, ids, mask, logits_to_keep, self.temperature)
+                for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
             ]
         logprobs, entropies = (torch.cat(one) for one in zip(*parts, strict=True))
-        return logprobs, entropies if compute_entropy else None, None
+        return logprobs, entropies if options.get("compute_entropy") else None, None
 
     def _parts(self, batch: Tensors) -> tuple[Tensor, ...]:
         """The rows of a batch, as many as fit in one pass; like lengths together."""
@@ -584,29 +592,30 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             loss = loss * rows / inputs["rows_in_batch"].clamp(min=1)
         return loss
 
-    # What is told of it.
+    # Logging.
 
-    def _tell(self, iteration: Iteration, counted: int, chosen: int, size: int) -> None:
-        """Log the iteration, and write it down."""
+    def _report(self, iteration: Iteration, counted: int, chosen: int, size: int) -> None:
+        """Log the iteration, and write its rollouts if asked to."""
         padded = size * self.accelerator.num_processes - chosen
         rows = {"rows": chosen, "rows_skipped": counted - chosen, "rows_padded": padded}
-        self._log("train", iteration_numbers(iteration) | familiar_numbers(iteration.counted))
+        self._log("train", iteration_metrics(iteration) | trl_metrics(iteration.counted))
         self._log("train", {f"ascribe/{name}": number for name, number in rows.items()})
         self.state.num_input_tokens_seen += iteration.rollout.clock.tokens
         self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
         if self.dump_dir is not None and self.accelerator.is_main_process:
-            dump(iteration, self.dump_dir, self._step // self._steps_of_iteration, self.states)
+            number = self._step // self._steps_of_iteration
+            write_rollouts(iteration, self.dump_dir, number, self.states)
 
-    def _show(self, local: Rollout, advantage: Any) -> None:
-        """Hand the samples to TRL's table of completions, if it is wanted."""
+    def _log_completions(self, local: Rollout, advantage: Any) -> None:
+        """Add the samples to TRL's table of completions, if ``log_completions`` is set."""
         if not self.log_completions:
             return
         steps = [step for trajectory in local.trajectories for step in trajectory.steps]
-        said = [
+        samples = [
             (step.messages, step.sample.text, step.reward, float(value))
             for step, value in zip(steps, advantage, strict=True)
         ]
-        for messages, text, reward, value in gather_object(said):
+        for messages, text, reward, value in gather_object(samples):
             self._logs["prompt"].append(list(messages))
             self._logs["completion"].append([{"role": "assistant", "content": text}])
             self._logs["rewards"]["environment"].append(reward)
@@ -617,8 +626,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._metrics[mode][name].append(value)
 
 
-class _TakeUp(TrainerCallback):  # type: ignore[misc]
-    """Lets a resumed run count on from where it was, so that iterations begin where they did."""
+class _RestoreStep(TrainerCallback):  # type: ignore[misc]
+    """Restores the batch counter of a resumed run, so that iterations begin where they did."""
 
     def __init__(self, trainer: AscribeTrainer) -> None:
         self.trainer = trainer
@@ -629,7 +638,7 @@ class _TakeUp(TrainerCallback):  # type: ignore[misc]
 
 
 def environment_reward(*_: Any, **__: Any) -> list[float]:
-    """Stands where TRL asks for a reward function."""
+    """The reward function that GRPOTrainer requires; it is never called."""
     raise RuntimeError("rewards come from the environment")
 
 

@@ -1,18 +1,19 @@
 """``EpisodeLoop``: verl's agent loop, which plays one episode and returns a row for each step.
 
-The episode is played by ``ascribe.rollout``, in a thread of its own: prompts, memory, parsers,
-retries and replays are those of every other rollout. An episode that fails for good becomes one row
-without a token to learn from, which carries the reason; the step goes on without it.
+``ascribe.rollout`` plays the episode in a thread of its own: prompts, memory, parsers and retries
+are those of every other rollout. An episode that fails for good becomes one row without a token to
+learn from, which carries the reason; the step continues without it.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
@@ -20,21 +21,23 @@ from verl.experimental.agent_loop.agent_loop import (
     AgentLoopOutput,
 )
 
-from ascribe.engines.corrections import answers, corrected, correction_seats
-from ascribe.engines.plan import Seat
-from ascribe.engines.player import Player
+from ascribe.engines.corrections import (
+    JudgedResponse,
+    correction_specs,
+    judged_responses,
+    mark_corrections,
+)
+from ascribe.engines.episodes import EpisodeSpec, Player
 from ascribe.engines.train import Run
-from ascribe.engines.verl.meetings import Meetings
-from ascribe.engines.verl.policy import ServedPolicy
-from ascribe.engines.verl.run_file import run_of
-from ascribe.engines.verl.tasks import seat_of
-from ascribe.engines.verl.travel import FIELD, pack, pack_lost
+from ascribe.engines.verl.rows import FIELD, pack, pack_failed
+from ascribe.engines.verl.tasks import run_of, spec_of
 from ascribe.models import Chat, load_chat
+from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
 from ascribe.models.policy import Sample
 from ascribe.rollout import Rollout, Sampling
 
 MOST_EPISODES = 1024
-"""Episodes that one process plays at once, at most; each waits in a thread."""
+"""Episodes that one process plays at once, at most; each has a thread."""
 
 
 class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
@@ -50,31 +53,35 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             row: of ``Tasks``, with the number of the group's member as ``session_id``.
         """
         run = run_of(self.config)
-        seat = seat_of(row["seat"], int(row["session_id"]))
-        given = run.config.rollout.correcting()
-        if given is None:
-            return (await self._play(run, seat, sampling_params))[1]
-        name, size = row["uid"], run.config.rollout.size
+        spec = spec_of(row["episode"], int(row["session_id"]))
+        corrections = run.config.rollout.correcting()
+        if corrections is None:
+            return (await self._play(run, spec, sampling_params))[1]
+        size = run.config.rollout.size
+        responses: list[JudgedResponse] = []
         try:
-            played, own = await self._play(run, seat, sampling_params)
-            found = answers(played, [seat], run.recipe)
-        except BaseException:
-            _MEETINGS.come(name, size)  # the others wait
-            raise
-        everyone = await _MEETINGS.meet(name, size, found)
+            played, own_rows = await self._play(run, spec, sampling_params)
+            responses = judged_responses(played, [spec], run.recipe)
+        finally:  # the others wait for this member, also if it failed
+            complete = _BARRIER.arrive(row["uid"], size, responses)
         needed = run.config.rollout.failures.policy().needs(size)
-        due = correction_seats(everyone, given, size=size, needed=needed)
-        target = f"{seat.group}/{seat.member}"
-        mended = await asyncio.gather(
+        due = correction_specs(
+            await asyncio.shield(complete), corrections, size=size, needed=needed
+        )
+        corrected = await asyncio.gather(
             *(
-                self._play(run, one, sampling_params, corrects=target)
-                for one in due.get((seat.group, seat.member), ())
+                self._play(run, one, sampling_params, corrects=spec.name)
+                for one in due.get(spec.name, ())
             )
         )
-        return [made for _, few in mended for made in few] + own
+        return [output for _, outputs in corrected for output in outputs] + own_rows
 
     async def _play(
-        self, run: Run, seat: Seat, sampling_params: dict[str, Any], corrects: str | None = None
+        self,
+        run: Run,
+        spec: EpisodeSpec,
+        sampling_params: dict[str, Any],
+        corrects: str | None = None,
     ) -> tuple[Rollout, list[AgentLoopOutput]]:
         """An episode and its rows."""
         path = str(self.config.actor_rollout_ref.model.path)
@@ -84,11 +91,11 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
 
         def play() -> Rollout:
             with _PLAYERS.borrow(run, sampling_params) as player:
-                return player.play([seat], run.config.rollout.size, policy)
+                return player.play([spec], run.config.rollout.size, policy)
 
         played = await loop.run_in_executor(_THREADS, play)
         if corrects is not None:
-            played = corrected(played, {seat.group: corrects})
+            played = mark_corrections(played, {spec.group: corrects})
         return played, rows(played, policy.versions, chat, whole=run.config.output.rollouts)
 
 
@@ -97,8 +104,8 @@ def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> li
 
     Args:
         played: the episode.
-        versions: of the weights that answered in it.
-        chat: whose end-of-turn token stands in the row of an episode that was given up.
+        versions: of the weights that sampled in it.
+        chat: its end-of-turn token fills the row of a failed episode.
         whole: whether texts travel with the steps.
     """
     common = {
@@ -109,17 +116,17 @@ def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> li
     }
     if not played.trajectories:
         end = min(chat.ends)
-        told = pack_lost(played.given_up[0], played.retries)
-        extra = {**common, FIELD: told, "reward_extra_info": {"won": 0.0}}
+        packed = pack_failed(played.given_up[0], played.retries)
+        extra = {**common, FIELD: packed, "reward_extra_info": {"won": 0.0}}
         return [_row(Sample("", (end,), (end,), (0.0,)), 0, 0.0, extra)]
     trajectory = played.trajectories[0]
     texts = pack(trajectory, whole=whole, retries=played.retries)
-    found = []
-    for step, told in zip(trajectory.steps, texts, strict=True):
-        extra = {**common, FIELD: told, "reward_extra_info": {"won": float(trajectory.won)}}
+    outputs = []
+    for step, packed in zip(trajectory.steps, texts, strict=True):
+        extra = {**common, FIELD: packed, "reward_extra_info": {"won": float(trajectory.won)}}
         # verl takes the last row's reward as the episode's, and copies it to the others.
-        found.append(_row(step.sample, 1, trajectory.reward, extra))
-    return found
+        outputs.append(_row(step.sample, 1, trajectory.reward, extra))
+    return outputs
 
 
 def _row(sample: Sample, mask: int, reward: float, extra: Mapping[str, Any]) -> AgentLoopOutput:
@@ -136,28 +143,100 @@ def _row(sample: Sample, mask: int, reward: float, extra: Mapping[str, Any]) -> 
     )
 
 
+class GroupBarrier:
+    """Lets the members of a group exchange their responses.
+
+    verl runs the members of a prompt as tasks of one event loop, each by itself. A correction shows
+    responses of other members, so it must wait until all have responded or failed.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, tuple[list[Sequence[JudgedResponse]], asyncio.Future[Any]]] = {}
+
+    def arrive(
+        self, group: str, size: int, responses: Sequence[JudgedResponse]
+    ) -> "asyncio.Future[list[JudgedResponse]]":
+        """Add a member's responses; the future holds those of all ``size`` members."""
+        future = asyncio.get_running_loop().create_future()
+        arrived, complete = self.waiting.setdefault(group, ([], future))
+        arrived.append(responses)
+        if len(arrived) == size:
+            del self.waiting[group]
+            complete.set_result([response for few in arrived for response in few])
+        return complete
+
+
+class ServedPolicy(ModelPolicy):
+    """A policy that asks verl's rollout servers from the thread of an episode.
+
+    Its turns go to one server, which caches their common prefix.
+
+    Args:
+        chat: from messages to ids.
+        client: verl's client of the servers.
+        loop: the client's event loop; it must not be that of the calling thread.
+        parameters: how verl samples; the limit of tokens and the stop texts are the episode's.
+    """
+
+    def __init__(
+        self,
+        chat: Chat,
+        client: Any,
+        loop: asyncio.AbstractEventLoop,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        super().__init__(chat)
+        self._client, self._loop, self._parameters = client, loop, parameters
+        self._name = uuid4().hex
+        self.versions: list[int] = []
+        """Of the weights that sampled, one for each response."""
+
+    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+        asked = asyncio.run_coroutine_threadsafe(self._all(prompts, sampling), self._loop)
+        return asked.result()
+
+    async def _all(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+        return await asyncio.gather(*(self._one(prompt, sampling) for prompt in prompts))
+
+    async def _one(self, prompt: Prompt, sampling: Sampling) -> Drawn:
+        parameters = {
+            **self._parameters,
+            "max_tokens": prompt.limit,
+            "seed": prompt.seed,
+            "stop": list(sampling.stop),
+            "stop_token_ids": sorted(self.chat.ends),
+        }
+        response = await self._client.generate(
+            request_id=self._name, prompt_ids=list(prompt.ids), sampling_params=parameters
+        )
+        self.versions.append(response.extra_fields.get("global_steps") or 0)
+        ids = tuple(response.token_ids)
+        logprobs = tuple(response.log_probs or ())
+        return Drawn(ids, logprobs, ended=len(ids) < prompt.limit or ids[-1] in self.chat.ends)
+
+
 @dataclass
 class _Players:
-    """Players that rest between episodes, with their environments open."""
+    """Idle players, with their environments open."""
 
-    resting: list[Player] = field(default_factory=list)
+    idle: list[Player] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
     @contextmanager
     def borrow(self, run: Run, parameters: Mapping[str, Any]) -> Iterator[Player]:
         with self.lock:
-            player = self.resting.pop() if self.resting else _player(run, parameters)
+            player = self.idle.pop() if self.idle else _player(run, parameters)
         try:
             yield player
-        except BaseException:  # who knows what state its pool is in
+        except BaseException:  # its pool may be in any state
             player.close()
             raise
         with self.lock:
-            self.resting.append(player)
+            self.idle.append(player)
 
 
 _PLAYERS = _Players()
-_MEETINGS = Meetings()
+_BARRIER = GroupBarrier()
 _THREADS = ThreadPoolExecutor(MOST_EPISODES, thread_name_prefix="episode")
 
 
@@ -165,10 +244,10 @@ def _player(run: Run, parameters: Mapping[str, Any]) -> Player:
     config = run.config
     setup = config.environment.setup()
     rollout = config.rollout
-    given = rollout.correcting()
+    corrections = rollout.correcting()
     return Player(
         setup,
-        setup.agent if given is None else given.agent(setup.agent),
+        setup.agent if corrections is None else corrections.agent(setup.agent),
         Sampling(
             float(parameters["temperature"]),
             float(parameters["top_p"]),
@@ -176,7 +255,7 @@ def _player(run: Run, parameters: Mapping[str, Any]) -> Player:
             rollout.stop,
         ),
         setup.turns(rollout.max_turns),
-        # Whether to stop is for the trainer to say: verl goes on when an episode raises.
+        # The trainer decides whether to stop: verl continues when an episode raises.
         replace(rollout.failures.policy(), stop=False),
         slots=1,
     )

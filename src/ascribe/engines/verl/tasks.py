@@ -1,19 +1,46 @@
-"""``Tasks``: what verl's data loader draws from, in place of a file of prompts.
+"""``Tasks``: the dataset of verl's data loader, and the run that a verl process belongs to.
 
-Row i is group i of the run: a task and a seed that follow from the run's seed and i alone. So a run
-that is resumed goes on with the tasks that an unbroken one would have played.
+Row i is group i of the run: a task and a seed that follow from the run's seed and i alone. So a
+resumed run continues with the tasks that an unbroken one would have played.
 """
 
 import json
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
-from ascribe.engines.plan import Seat, task_row
-from ascribe.engines.verl.run_file import read_run, run_path
+from ascribe.engines.episodes import EpisodeSpec, task_row
+from ascribe.engines.load import load_config
+from ascribe.engines.train import Run, resolve
 
 ENDLESS = 2**31
 """Rows of the dataset: dynamic sampling may need many more groups than a run has steps."""
+
+
+def run_of(verl_config: Any) -> Run:
+    """The run of verl's whole configuration."""
+    return read_run(verl_config.data.train_files)
+
+
+def read_run(files: Any) -> Run:
+    """The run of the one config file that ``data.train_files`` names; a process reads it once.
+
+    Raises:
+        ValueError: if it names something else.
+    """
+    paths = [files] if isinstance(files, str) else list(files)
+    if len(paths) != 1 or Path(paths[0]).suffix not in {".yaml", ".yml"}:
+        raise ValueError(
+            f"data.train_files must be the YAML file of an Ascribe run, not {', '.join(paths)}"
+        )
+    return _read_run(str(paths[0]))
+
+
+@lru_cache(maxsize=8)
+def _read_run(path: str) -> Run:
+    return resolve(load_config(path).config)
 
 
 class Tasks(Dataset):  # type: ignore[misc]
@@ -21,11 +48,11 @@ class Tasks(Dataset):  # type: ignore[misc]
 
     Args:
         data_files: the run's config, from ``data.train_files``.
-        others: what verl passes besides; prompts come from environments, so none of it is needed.
+        others: verl's other arguments; none is needed, since prompts come from environments.
     """
 
     def __init__(self, data_files: Any, **others: Any) -> None:  # noqa: ARG002
-        self.config = read_run(run_path(data_files)).config
+        self.config = read_run(data_files).config
 
     def __len__(self) -> int:
         return ENDLESS
@@ -38,11 +65,10 @@ class Tasks(Dataset):  # type: ignore[misc]
             "index": number,
             "agent_name": "ascribe",
             # As text: seeds have more bits than a tensor of integers holds.
-            "seat": json.dumps({name: row[name] for name in ("group", "seed", "task")}),
+            "episode": json.dumps({name: row[name] for name in ("group", "seed", "task")}),
         }
 
 
-def seat_of(text: str, member: int) -> Seat:
-    """The episode of a row's member."""
-    row = json.loads(text)
-    return Seat(row["group"], member, row["seed"], row["task"])
+def spec_of(text: str, member: int) -> EpisodeSpec:
+    """The episode of a member of a row's group."""
+    return EpisodeSpec(member=member, **json.loads(text))

@@ -1,46 +1,92 @@
-"""``trainer.v1.trainer_mode=ascribe``: verl's synchronous trainer with credit for steps."""
+"""``trainer.v1.trainer_mode=ascribe``: verl's synchronous trainer with credit for steps.
 
+verl gives an advantage estimator the rewards and masks of rows, and no states or actions. So the
+trainer computes the credit from the steps, and ``algorithm.adv_estimator=ascribe`` spreads it over
+the rows' tokens.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transfer_queue
-from omegaconf import open_dict
+from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from ascribe.engines.crediting import Iteration, Played, credit_iteration
-from ascribe.engines.dump import dump
-from ascribe.engines.history import History, load_history, remembers, save_history
-from ascribe.engines.metrics import Metrics
-from ascribe.engines.numbers import iteration_numbers
+from ascribe.engines.crediting import (
+    History,
+    Iteration,
+    Played,
+    credit_iteration,
+    has_history,
+    load_history,
+    save_history,
+    write_rollouts,
+)
+from ascribe.engines.metrics import MetricsFile, iteration_metrics
+from ascribe.engines.train import Run
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
-from ascribe.engines.verl.estimator import credited
-from ascribe.engines.verl.parts import dealt, parts_of
-from ascribe.engines.verl.refusals import refuse
-from ascribe.engines.verl.run_file import run_of
-from ascribe.engines.verl.travel import FIELD, Arrived, unpack
+from ascribe.engines.verl.rows import FIELD, Unpacked, minibatch_count, minibatch_order, unpack
+from ascribe.engines.verl.tasks import run_of
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.failures import RolloutFailed
-from ascribe.steps.arrays import Bools
+from ascribe.steps.arrays import Bools, Floats
+
+_CREDIT: ContextVar[Floats] = ContextVar("credit")
+
+
+@contextmanager
+def credited(advantage: Floats) -> Iterator[None]:
+    """Inside, the estimator returns these advantages: one for each row of verl's batch."""
+    token = _CREDIT.set(advantage)
+    try:
+        yield
+    finally:
+        _CREDIT.reset(token)
+
+
+@register_adv_est("ascribe")  # type: ignore[untyped-decorator]
+def estimate(
+    token_level_rewards: Any,  # noqa: ARG001 (verl passes it; rewards come with the steps)
+    response_mask: Any,
+    **_: Any,
+) -> tuple[Any, Any]:
+    """Advantages and returns of the tokens: each row's advantage where its mask is 1.
+
+    Raises:
+        RuntimeError: under another trainer than Ascribe's.
+    """
+    advantage = _CREDIT.get(None)
+    if advantage is None:
+        raise RuntimeError(
+            "adv_estimator=ascribe needs the steps of episodes, and verl's own trainer has none: "
+            "set trainer.v1.trainer_mode=ascribe as well"
+        )
+    values = torch.from_numpy(advantage).to(response_mask.device, torch.float32)
+    tokens = values[:, None] * response_mask
+    return tokens, tokens.clone()
 
 
 @register_trainer("ascribe")
-class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
+class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     """PPOTrainerSync that credits each step of an episode by a recipe.
 
-    Rows are steps, so a batch has another number of them each time. They are learned from in
-    ``update.minibatches`` parts, each with its share of the rows that count. Rows that verl adds to
-    make the parts equally long, and rows of groups that do not count, have no token to learn from
-    and enter no statistic.
+    Rows are steps, so every batch has another number of them. Each of the ``update.minibatches``
+    has its share of the rows that count. Padding rows, and rows of groups that do not count, have
+    no token to learn from and enter no statistic.
     """
 
     def __init__(self, config: Any) -> None:
         self.run = run_of(config)
-        refuse(config, self.run)
+        refuse_unsupported(config, self.run)
         self._history: History = None
         self._learned = 0
         with open_dict(config):  # from here on this is the synchronous trainer
@@ -48,14 +94,14 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         super().__init__(config)
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """Train; numbers go to ``metrics.jsonl`` besides verl's loggers."""
-        self.metrics = Metrics(self.run.config.output.folder, self.global_steps)
+        """Train; metrics go to ``metrics.jsonl`` besides verl's loggers."""
+        self.metrics = MetricsFile(self.run.config.output.folder, self.global_steps)
         super().fit(agent_loop_manager)
 
-    # What a recipe hands from step to step is part of a checkpoint.
+    # The state that a recipe carries from step to step is part of a checkpoint.
 
     def _save_checkpoint(self) -> None:
-        if remembers(self.run.recipe):  # first this, then what makes the checkpoint whole
+        if has_history(self.run.recipe):  # before the file that completes the checkpoint
             save_history(self._history, self._checkpoint())
         super()._save_checkpoint()
 
@@ -63,10 +109,8 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         super()._load_checkpoint()
         if self.global_steps > 0:
             trainer = self.config.trainer
-            given = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
-            self._history = load_history(
-                self.run.recipe, Path(given) if given else self._checkpoint()
-            )
+            from_path = trainer.resume_mode == "resume_path" and trainer.resume_from_path
+            self._history = load_history(self.run.recipe, from_path or self._checkpoint())
 
     def _checkpoint(self) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
@@ -77,49 +121,50 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         if self.run.layer is None:
             return super()._compute_old_log_prob(batch, metrics)
         batch.extra_info[LAYER] = self.run.layer
-        found = super()._compute_old_log_prob(batch, metrics)
-        for meta in (batch, found):
+        scored = super()._compute_old_log_prob(batch, metrics)
+        for meta in (batch, scored):
             meta.extra_info.pop(LAYER, None)
-        return found
+        return scored
 
     # Credit.
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        arrived = self._arrived(batch)
-        missing = self._missing(arrived)
+        steps = self._unpack(batch)
+        missing = self._missing(steps)
         if self.run.config.rollout.failures.stop:
-            if arrived.given_up:
-                raise RolloutFailed(arrived.given_up[0])
+            if steps.given_up:
+                raise RolloutFailed(steps.given_up[0])
             if missing:
-                raise RuntimeError(f"{missing} episodes raised; what they said stands above")
-        iteration = self._credited(batch, arrived)
-        self._history = iteration.handed_on(self._history)
+                raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
+        iteration = self._credited(batch, steps)
+        self._history = iteration.next_history(self._history)
         advantage, counts = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.bool_)
-        advantage[arrived.rows] = iteration.advantage
-        counts[arrived.rows] = iteration.counts
+        advantage[steps.rows] = iteration.advantage
+        counts[steps.rows] = iteration.counts
         self._mute(batch, ~counts)
-        metrics.update(iteration_numbers(iteration))
+        metrics.update(iteration_metrics(iteration))
         metrics["ascribe/rows"] = self._learned = int(counts.sum())
         metrics["ascribe/rows_padded"] = sum(map(_is_padding, batch.tags))
         metrics["ascribe/missing"] = missing
         config = self.run.config
         if config.output.rollouts:
             folder = Path(config.output.folder) / "rollouts"
-            dump(iteration, folder, self.global_steps - 1, config.rollout.states)
+            write_rollouts(iteration, folder, self.global_steps - 1, config.rollout.states)
         if not counts.any():
             return self._without_advantages(batch)
         with credited(advantage):
-            found = super()._compute_advantage(batch, metrics)
-        for tag, count in zip(found.tags, counts, strict=True):
+            credited_batch = super()._compute_advantage(batch, metrics)
+        for tag, count in zip(credited_batch.tags, counts, strict=True):
             tag["is_padding"] = tag.get("is_padding", False) or not count
-        parts = parts_of(self._learned, config.update.minibatches)
-        # Dealt in the order of names, not of arrival: early rows are those of short episodes.
-        learned = arrived.rows[iteration.counts].tolist()
-        found.reorder(dealt(learned, len(found), self._ranks(), parts))
-        return found
+        # In the order of names, not of arrival: early rows are those of short episodes.
+        learned = steps.rows[iteration.counts].tolist()
+        minibatches = minibatch_count(self._learned, config.update.minibatches)
+        size = len(credited_batch)
+        credited_batch.reorder(minibatch_order(learned, size, self._ranks(), minibatches))
+        return credited_batch
 
     def _without_advantages(self, batch: Any) -> Any:
-        """An iteration of which no row counts: its rows are told of, and not learned from."""
+        """An iteration in which no row counts: its rows are logged, and not learned from."""
         mask = self._get(batch, "response_mask")["response_mask"]
         nothing = torch.zeros_like(mask, dtype=torch.float32)
         fields = TensorDict({"advantages": nothing, "returns": nothing}, batch_size=len(batch))
@@ -127,17 +172,15 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
             keys=batch.keys, partition_id=batch.partition_id, fields=fields
         )
 
-    def _missing(self, arrived: Arrived) -> int:
+    def _missing(self, steps: Unpacked) -> int:
         """Episodes of which verl has no row, since they raised."""
-        rollout = self.run.config.rollout
-        played = sum(one.corrects is None for one in arrived.trajectories)
-        lost = sum(one.corrects is None for one in arrived.given_up)
-        return rollout.groups * rollout.size - played - lost
+        episodes: list[Any] = [*steps.trajectories, *steps.given_up]
+        return self.run.config.episodes - sum(one.corrects is None for one in episodes)
 
     def _ranks(self) -> int:
         return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1
 
-    def _arrived(self, batch: Any) -> Arrived:
+    def _unpack(self, batch: Any) -> Unpacked:
         fields = self._get(batch, "extra_fields")["extra_fields"]
         extra = [getattr(one, "data", one) for one in fields]
         texts = {
@@ -147,19 +190,19 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
         }
         return unpack(texts)
 
-    def _credited(self, batch: Any, arrived: Arrived) -> Iteration:
+    def _credited(self, batch: Any, steps: Unpacked) -> Iteration:
         rollout = self.run.config.rollout
-        # Corrections are no groups that were to be played.
-        groups = [one.group for one in arrived.trajectories if one.corrects is None]
-        groups += [lost.group for lost in arrived.given_up if lost.corrects is None]
+        # Corrections are not among the groups that were to be played.
+        episodes: list[Any] = [*steps.trajectories, *steps.given_up]
+        groups = tuple(one.group for one in episodes if one.corrects is None)
         tokens = sum(tag["response_len"] for tag in batch.tags if not _is_padding(tag))
         played = Played(
-            tuple(groups),
-            arrived.trajectories,
-            arrived.given_up,
-            arrived.retries,
+            groups,
+            steps.trajectories,
+            steps.given_up,
+            steps.retries,
             tokens,
-            self._fingerprints(batch, arrived.rows),
+            self._fingerprints(batch, steps.rows),
         )
         return credit_iteration(
             [played],
@@ -173,12 +216,12 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _fingerprints(self, batch: Any, rows: Any) -> FloatMatrix | None:
         if self.run.layer is None:
             return None
-        found = self._get(batch, FINGERPRINT)[FINGERPRINT]
-        vectors: FloatMatrix = torch.stack(list(found.unbind())).numpy()[rows]
+        nested = self._get(batch, FINGERPRINT)[FINGERPRINT]
+        vectors: FloatMatrix = torch.stack(list(nested.unbind())).numpy()[rows]
         return vectors
 
     def _mute(self, batch: Any, rows: Bools) -> None:
-        """Leave these rows no token to learn from: they do not count in any mean either."""
+        """Mask all tokens of these rows, so that they do not count in any mean either."""
         keys = [key for key, mute in zip(batch.keys, rows, strict=True) if mute]
         if not keys:
             return
@@ -199,33 +242,33 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
     # The update.
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """Rows are filled up so that ranks, parts and passes are all equal."""
+        """Rows are padded so that ranks, minibatches and passes are all of equal size."""
         actor = self.config.actor_rollout_ref.actor
         at_once = 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
         return dp_size * at_once * int(self.run.config.update.minibatches)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """One update for each part of the rows."""
+        """One update for each minibatch."""
         if self._learned == 0:
             return batch
         actor = self.config.actor_rollout_ref.actor
-        parts = parts_of(self._learned, self.run.config.update.minibatches)
+        minibatches = minibatch_count(self._learned, self.run.config.update.minibatches)
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
-            # Means over rows are over the real ones: so many are in a part, or one more or less.
-            global_batch_size=self._learned / parts,
-            mini_batch_size=len(batch) // parts,
+            # Means over rows are over the real ones: so many per minibatch, or one more or less.
+            global_batch_size=self._learned / minibatches,
+            mini_batch_size=len(batch) // minibatches,
             epochs=actor.ppo_epochs,
             seed=actor.data_loader_seed,
             dataloader_kwargs={"shuffle": actor.shuffle},
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
-        told = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
-        told["perf/mfu/actor"] = told.pop("actor/mfu")
-        metrics.update(reduce_metrics(told))
+        updated = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
+        updated["perf/mfu/actor"] = updated.pop("actor/mfu")
+        metrics.update(reduce_metrics(updated))
         return batch
 
-    # What is told of it.
+    # Logging.
 
     def _compute_metrics(
         self, batch: Any, metrics: dict[str, Any], timing_raw: Any, global_steps: int, epoch: int
@@ -236,3 +279,59 @@ class AscribeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
 def _is_padding(tag: Any) -> bool:
     return bool(tag.get("is_padding", False))
+
+
+def refuse_unsupported(config: Any, run: Run) -> None:
+    """Refuse settings that would have no effect, or give a wrong update.
+
+    Args:
+        config: verl's whole configuration.
+        run: the run.
+
+    Raises:
+        ValueError: with verl's key, and what to set.
+    """
+    algorithm, rollout = config.algorithm, config.actor_rollout_ref.rollout
+    size = run.config.rollout.size
+    wrong = {
+        f"algorithm.adv_estimator: {algorithm.adv_estimator}; with trainer_mode=ascribe it must be "
+        "ascribe": algorithm.adv_estimator != "ascribe",
+        "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
+            algorithm.use_kl_in_reward
+        ),
+        f"actor_rollout_ref.rollout.n: {rollout.n}, and rollout.size of the run is {size}": (
+            int(rollout.n) != size
+        ),
+        f"data.train_batch_size: {config.data.train_batch_size}, and rollout.groups of the run is "
+        f"{run.config.rollout.groups}": (
+            int(config.data.train_batch_size) != run.config.rollout.groups
+        ),
+        "data.shuffle: the tasks are drawn already, in an order that a resumed run must find "
+        "again; set it to False": bool(config.data.shuffle),
+        "trainer.test_freq and trainer.val_before_train: there is no validation here; use ascribe "
+        "eval on a checkpoint": config.trainer.test_freq > 0 or config.trainer.val_before_train,
+        "critic.enable: the baseline is the recipe's; a critic would learn for nothing": bool(
+            OmegaConf.select(config, "critic.enable")
+        ),
+        "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
+            run.layer is not None and _sequence_parallel(config) > 1
+        ),
+        "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
+        "algorithm.rollout_correction.bypass_mode: fingerprints come from the pass that it leaves "
+        "out": run.layer is not None and _bypasses(algorithm),
+    }
+    problems = [problem for problem, is_wrong in wrong.items() if is_wrong]
+    if problems:
+        raise ValueError("\n".join(problems))
+
+
+def _sequence_parallel(config: Any) -> int:
+    """Ranks that share a sequence, by verl's key or by its older name."""
+    places = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.actor")
+    names = [f"{place}.ulysses_sequence_parallel_size" for place in places]
+    return max(int(OmegaConf.select(config, name, default=1)) for name in names)
+
+
+def _bypasses(algorithm: Any) -> bool:
+    correction = algorithm.get("rollout_correction", None)
+    return bool(correction and correction.get("bypass_mode", False))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ascribe.engines.plan import Seat, SeatPlan, seats, task_rows
+from ascribe.engines.episodes import EpisodeSpec, SpecPlan, episode_specs, task_rows
 from ascribe.models.seeds import mixed
 
 
@@ -31,22 +31,23 @@ def test_without_tasks_the_seed_draws() -> None:
 
 def test_members_are_counted_over_processes() -> None:
     rows = [row for row in task_rows(2, 0, "train") for _ in range(4)]
-    whole = seats(rows)
+    whole = episode_specs(rows)
     assert [seat.member for seat in whole] == [0, 1, 2, 3, 0, 1, 2, 3]
     first, second = rows[:3], rows[3:]
-    parts = seats(first) + seats(second, before=[row["group"] for row in first])
+    parts = episode_specs(first) + episode_specs(second, before=[row["group"] for row in first])
     assert parts == whole
 
 
-def make(seats: list[Seat]) -> SeatPlan:
-    return SeatPlan(groups=len({s.group for s in seats}), size=4, max_turns=2, seats=tuple(seats))
+def make(specs: list[EpisodeSpec]) -> SpecPlan:
+    groups = len({spec.group for spec in specs})
+    return SpecPlan(groups=groups, size=4, max_turns=2, specs=tuple(specs))
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 6])
 def test_an_episode_is_the_same_on_any_process(cut: int) -> None:
-    every = seats([row for row in task_rows(2, 0, "train", [5, 6]) for _ in range(4)])
+    every = episode_specs([row for row in task_rows(2, 0, "train", [5, 6]) for _ in range(4)])
 
-    def told(plan: SeatPlan) -> list[tuple[object, ...]]:
+    def told(plan: SpecPlan) -> list[tuple[object, ...]]:
         return [
             (
                 plan.trajectory_name(episode.group, episode.member),
@@ -61,7 +62,7 @@ def test_an_episode_is_the_same_on_any_process(cut: int) -> None:
 
 
 def test_members_of_a_group_begin_alike_and_sample_apart() -> None:
-    plan = make(seats([task_rows(1, 0, "train", [5])[0]] * 4))
+    plan = make(episode_specs([task_rows(1, 0, "train", [5])[0]] * 4))
     episodes = plan.episodes()
     assert len({episode.begin.seed for episode in episodes}) == 1
     assert len({plan.sample_seed(episode) for episode in episodes}) == 4

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.engines.crediting import Iteration, credit_iteration
-from ascribe.engines.numbers import LOGGED, iteration_numbers
+from ascribe.engines.metrics import LOGGED, iteration_metrics
 from ascribe.estimators import RECIPES, recipe
 from ascribe.rollout import FailurePolicy, Trajectory
 from ascribe.rollout.pools import FailureKind
@@ -78,7 +78,7 @@ def _team() -> list[Trajectory]:
 
 
 def test_names_and_meanings_are_the_same_in_the_source_and_in_the_docs() -> None:
-    told = {explained(name) for each in iterations() for name in iteration_numbers(each)}
+    told = {explained(name) for each in iterations() for name in iteration_metrics(each)}
     assert None not in told
     assert told | OF_ENGINES == set(LOGGED)
 

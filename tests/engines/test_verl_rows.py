@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.engines.crediting import light
-from ascribe.engines.verl.travel import pack, pack_lost, unpack
+from ascribe.engines.verl.rows import pack, pack_failed, unpack
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import Step
 from ascribe.rollout.failures import EpisodeFailure, GivenUp
@@ -93,7 +93,7 @@ def test_rewards_that_are_no_numbers_arrive_as_they_are(reward: float) -> None:
 def test_an_episode_that_was_given_up_says_why(kind: FailureKind | EpisodeFailure) -> None:
     lost = GivenUp("g", "g/1", kind, "what happened", 3)
     sent = Trajectory("g", "g/0", "t", "f", (step(1.0),))
-    arrived = unpack({4: pack_lost(lost), 7: pack(sent, whole=False)[0]})
+    arrived = unpack({4: pack_failed(lost), 7: pack(sent, whole=False)[0]})
     assert arrived.given_up == (lost,)
     assert arrived.given_up[0].kind is kind
     assert arrived.rows.tolist() == [7]

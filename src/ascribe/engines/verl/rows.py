@@ -1,0 +1,149 @@
+"""verl's rows: the steps that travel with them, and the order of the rows in an update.
+
+verl's rows hold tokens, masks and rewards. What a step was (state, action, reward, whether it was
+valid) travels from the agent loop to the trainer in each row's ``extra_fields``, as JSON.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ascribe.engines.crediting import light
+from ascribe.models.policy import Sample
+from ascribe.rollout.episode import Step
+from ascribe.rollout.failures import EpisodeFailure, GivenUp
+from ascribe.rollout.pools.pool import FailureKind
+from ascribe.rollout.run import Trajectory
+from ascribe.steps.arrays import Ints
+
+FIELD = "ascribe"
+"""The key in ``extra_fields``."""
+
+
+def pack(trajectory: Trajectory, *, whole: bool, retries: int = 0) -> list[str]:
+    """One text for each step of a trajectory.
+
+    Args:
+        trajectory: of an episode.
+        whole: whether texts and tokens travel too; they are needed to write the rollouts.
+        retries: how often the episode was played again.
+    """
+    kept = trajectory if whole else light([trajectory])[0]
+    names = ("group", "name", "task", "family", "without", "corrects")
+    facts = {name: getattr(kept, name) for name in names}
+    return [
+        json.dumps({**facts, "retries": retries, "number": number, "step": asdict(step)})
+        for number, step in enumerate(kept.steps)
+    ]
+
+
+def pack_failed(failed: GivenUp, retries: int = 0) -> str:
+    """The text of a row that stands for an episode that failed."""
+    return json.dumps({"given_up": asdict(failed), "retries": retries})
+
+
+@dataclass(frozen=True, eq=False)
+class Unpacked:
+    """The episodes of a batch's rows."""
+
+    trajectories: tuple[Trajectory, ...]
+    rows: Ints
+    """The row of each step, in the order of the trajectories."""
+    given_up: tuple[GivenUp, ...]
+    retries: int
+    """How often an episode was played again."""
+
+
+def unpack(texts: Mapping[int, str]) -> Unpacked:
+    """Rebuild the trajectories, in the order of their names.
+
+    Args:
+        texts: by number of the row, without padding rows.
+
+    Raises:
+        ValueError: if steps of a trajectory are missing.
+    """
+    given_up: list[GivenUp] = []
+    retries = 0
+    pieces: dict[str, dict[int, tuple[int, dict[str, Any]]]] = {}
+    for row, text in texts.items():
+        piece = json.loads(text)
+        if not piece.get("number"):  # once for each episode
+            retries += piece["retries"]
+        if failed := piece.get("given_up"):
+            given_up.append(GivenUp(**{**failed, "kind": _kind(failed["kind"])}))
+        else:
+            pieces.setdefault(piece["name"], {})[piece["number"]] = (row, piece)
+    trajectories, rows = [], []
+    for name in sorted(pieces):
+        steps = sorted(pieces[name].items())
+        numbers = [number for number, _ in steps]
+        if numbers != list(range(len(steps))):
+            raise ValueError(f"{name}: steps {numbers} came, and others did not")
+        rows += [row for _, (row, _) in steps]
+        trajectories.append(_trajectory([piece for _, (_, piece) in steps]))
+    given_up.sort(key=lambda failed: failed.trajectory)
+    return Unpacked(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(given_up), retries)
+
+
+def _trajectory(pieces: Sequence[dict[str, Any]]) -> Trajectory:
+    first = pieces[0]
+    steps = tuple(_step(piece["step"]) for piece in pieces)
+    names = (first["group"], first["name"], first["task"], first["family"])
+    without = first["without"] and tuple(first["without"])
+    return Trajectory(*names, steps, without, first["corrects"])
+
+
+def _step(kept: dict[str, Any]) -> Step:
+    sample: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in kept["sample"].items()
+    }
+    return replace(Step(**kept), sample=Sample(**sample))
+
+
+def _kind(value: str) -> FailureKind | EpisodeFailure:
+    if value in set(EpisodeFailure):
+        return EpisodeFailure(value)
+    return FailureKind(value)
+
+
+def minibatch_count(learned: int, wanted: int) -> int:
+    """How many minibatches these rows fill: as many as are wanted, if none is left empty.
+
+    Otherwise a divisor of the wanted number, so that the minibatches are still of equal size.
+    """
+    return max(n for n in range(1, wanted + 1) if wanted % n == 0 and n <= max(learned, 1))
+
+
+def minibatch_order(learned: Sequence[int], size: int, ranks: int, count: int) -> list[int]:
+    """An order of all rows in which each minibatch has its share of the rows to learn from.
+
+    Each rank gets one part of the batch, and verl cuts that part into minibatches by place. Rows
+    without a token to learn from lie at the end of each part, so the last minibatches would have
+    nothing to learn from. Here rows stay with their rank, whose load verl has balanced, and are
+    dealt to its minibatches in turn. The deal continues from rank to rank: over all ranks two
+    minibatches differ by at most one row.
+
+    Args:
+        learned: rows to learn from, in the order in which they are dealt.
+        size: rows of the batch, a multiple of ``ranks * count``.
+        ranks: processes that train.
+        count: minibatches.
+    """
+    per_rank, room = size // ranks, size // ranks // count
+    first = set(learned)
+    others = [row for row in range(size) if row not in first]
+    order: list[int] = []
+    begin = 0
+    for rank in range(ranks):
+        mine = [row for row in learned if row // per_rank == rank]
+        fill = iter([row for row in others if row // per_rank == rank])
+        for number in range(count):
+            taken = mine[(number - begin) % count :: count]
+            order += [*taken, *(next(fill) for _ in range(room - len(taken)))]
+        begin = (begin + len(mine)) % count
+    return order
