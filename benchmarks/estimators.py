@@ -25,6 +25,7 @@ from common import Figures, Work, interleaved, peak_bytes
 
 from ascribe import Recipe, StepTable, check, recipe
 from ascribe.estimators import GiGPO
+from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
 
 RECIPES: dict[str, Recipe] = {
     name: recipe(name) for name in ("grpo", "rloo", "dr_grpo", "reinforce_pp", "gigpo", "hgpo")
@@ -112,20 +113,20 @@ def way_in(figures: Figures, table: StepTable, size: int) -> None:
     estimator, arrow = RECIPES["gigpo"], plain_strings(table)
 
     def whole(given: pa.Table) -> Any:
-        read = StepTable.from_arrow(given)
+        read = table_from_arrow(given)
         check(read)
         return estimator(read)
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.parquet"
-        table.write(file)
+        write_table(table, file)
         works = {
-            "ingest": Work(lambda: arrow, StepTable.from_arrow),
+            "ingest": Work(lambda: arrow, table_from_arrow),
             "check": Work(lambda: replace(table), check),
             "credit": credit(table, estimator),
             "total": Work(lambda: arrow, whole),
-            "write Parquet": Work(lambda: table, lambda given: given.write(file)),
-            "read Parquet": Work(lambda: file, StepTable.read),
+            "write Parquet": Work(lambda: table, lambda given: write_table(given, file)),
+            "read Parquet": Work(lambda: file, read_table),
         }
         seconds = interleaved(works, rounds=3)
     goals = {"check": 3.0, "credit": 1.5} if size == MILLION else {}
@@ -137,7 +138,7 @@ def way_in(figures: Figures, table: StepTable, size: int) -> None:
 
 def plain_strings(table: StepTable) -> pa.Table:
     """The table as Arrow, its texts written out row by row."""
-    arrow = table.to_arrow()
+    arrow = table_to_arrow(table)
     for index, field in enumerate(arrow.schema):
         if pa.types.is_dictionary(field.type):
             plain = arrow.column(index).cast(pa.string())

@@ -27,6 +27,7 @@ import transformers
 from ascribe import Credit, StepTable, diagnose, recipe
 from ascribe.fingerprints.actor import Pooling, actor_layers
 from ascribe.models.loading import load_smollm2
+from ascribe.steps.files import table_from_arrow
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -56,7 +57,7 @@ def main() -> None:
         arrow = household.rollouts(CALIBRATED_ON + (1 if figures.quick else GROUPS))
         number = np.array([int(name[-3:]) for name in arrow.column("group").to_pylist()])
         arrow = arrow.filter(number >= CALIBRATED_ON)
-        table = StepTable.from_arrow(arrow)
+        table = table_from_arrow(arrow)
         world = labels_of(table.group.codes.tolist(), arrow.column("world").to_pylist())
         prompts = arrow.column("prompt").to_pylist()
         baseline: dict[str, float] = {}

@@ -17,6 +17,8 @@ from pathlib import Path
 import common
 from playwright.sync_api import sync_playwright
 
+from ascribe.steps.files import write_table
+
 OPENINGS = 3
 PAGE_STEPS = 10_000
 """Steps at which the size of the page has a goal."""
@@ -43,7 +45,7 @@ def write_steps(file: Path, size: int) -> None:
     """Invented steps, in a process of its own, so that its memory is given back."""
     child = os.fork()
     if child == 0:
-        common.steps(round(size / common.ROWS_OF_GROUP)).write(file)
+        write_table(common.steps(round(size / common.ROWS_OF_GROUP)), file)
         os._exit(0)
     if os.waitpid(child, 0)[1]:
         sys.exit("the steps could not be written")

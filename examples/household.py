@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from ascribe import StepTable
-from ascribe.steps.files import write
+from ascribe.steps.files import table_to_arrow, write
 
 FAMILIES = ("pick", "look", "clean", "heat", "cool", "pick2")
 
@@ -472,7 +472,7 @@ def rollouts(groups: int = 48, size: int = 8, seed: int = 0) -> pa.Table:
         for trajectory in range(size):
             rows += episode(f"{family}-{number:03}", trajectory, family, [seed, number])
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    table = StepTable.from_columns(columns).to_arrow()
+    table = table_to_arrow(StepTable.from_columns(columns))
     for name, values in columns.items():
         if name not in table.column_names:
             table = table.append_column(name, pa.array(values).dictionary_encode())

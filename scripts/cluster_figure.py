@@ -19,6 +19,7 @@ import household  # noqa: E402
 from ascribe import StepTable, diagnose, recipe  # noqa: E402
 from ascribe.fingerprints.actor import actor  # noqa: E402
 from ascribe.models.loading import load_smollm2  # noqa: E402
+from ascribe.steps.files import table_from_arrow  # noqa: E402
 
 LAYER, POOLING, RADIUS = -1, "mean", 0.00275
 """For SmolLM2-135M, as ``ascribe calibrate`` finds them on such rollouts."""
@@ -28,7 +29,7 @@ def main() -> None:
     """Compute fingerprints of one group, cluster them, draw both partitions."""
     mpl.use("Agg")
     rollouts = household.rollouts(groups=1, size=8, seed=3)
-    table = StepTable.from_arrow(rollouts)
+    table = table_from_arrow(rollouts)
     model, tokenizer = load_smollm2()
     prompts = rollouts.column("prompt").to_pylist()
     vectors = actor(prompts, model, tokenizer, LAYER, pooling=POOLING)

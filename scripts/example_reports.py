@@ -21,7 +21,7 @@ from ascribe import recipe
 from ascribe.engines.crediting import TRAINED
 from ascribe.report import Picture, picture
 from ascribe.report.reading import ITERATION, SAID, WON
-from ascribe.steps.columns import KNOWN_COLUMNS
+from ascribe.steps.table import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"

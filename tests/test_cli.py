@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from ascribe import RECIPES, StepTable, __version__, assign, recipe
 from ascribe.cli import app, screen
 from ascribe.steps.check import arrange
-from ascribe.steps.files import SUFFIXES, read
+from ascribe.steps.files import SUFFIXES, read, read_table, table_to_arrow, write_table
 from tests.conftest import Row, good_rows, write_jsonl
 
 pytestmark = pytest.mark.unit
@@ -135,7 +135,7 @@ def test_file_that_cannot_be_opened(tmp_path: Path, command: str, suffix: str):
 @pytest.mark.parametrize("after", SUFFIXES)
 def test_credit(tmp_path: Path, before: str, after: str):
     table = StepTable.from_dicts(good_rows())
-    table.write(tmp_path / f"in{before}")
+    write_table(table, tmp_path / f"in{before}")
     out = tmp_path / f"out{after}"
     result = run("credit", tmp_path / f"in{before}", "--out", out)
     assert result.exit_code == 0
@@ -204,7 +204,7 @@ def test_credit_hands_statistics_from_file_to_file(tmp_path: Path):
         given = ["--recipe", "ccpo", "--set", "minimum=1", "--history", history]
         result = run("credit", path, "--out", out, *given)
         assert result.exit_code == 0, result.stderr
-        credit = recipe("ccpo", minimum=1)(StepTable.read(path), history=due)
+        credit = recipe("ccpo", minimum=1)(read_table(path), history=due)
         due = credit.history
         assert json.loads(history.read_text()) == due
         written = pq.read_table(out).column("advantage").fill_null(0).to_pylist()
@@ -221,7 +221,7 @@ def test_credit_passes_parameters_on(good_file: Path, tmp_path: Path):
     given = ["--preset", "verl-agent", "--set", "gamma=0.5", "--set", "normalise=mean"]
     assert run("credit", good_file, "--out", out, *given).exit_code == 0
     due = recipe("gigpo", preset="verl-agent", gamma=0.5, normalise="mean")
-    credit = due(StepTable.read(good_file))
+    credit = due(read_table(good_file))
     written = pq.read_table(out).column("advantage").fill_null(0).to_pylist()
     assert written == credit.advantage.tolist()
 
@@ -255,7 +255,7 @@ def test_credit_carries_unknown_columns_and_replaces_old_credit(tmp_path: Path):
 
 def test_credit_over_its_own_input(tmp_path: Path):
     path = tmp_path / "a.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     assert run("credit", path, "--out", path).exit_code == 0
     assert run("credit", path, "--out", path).exit_code == 0
     assert read(path).table.to_dicts() == good_rows()
@@ -272,7 +272,7 @@ def test_credit_of_nested_and_empty_objects(tmp_path: Path):
 
 
 def test_credit_of_columns_that_json_lacks(tmp_path: Path):
-    arrow = StepTable.from_dicts(good_rows()).to_arrow()
+    arrow = table_to_arrow(StepTable.from_dicts(good_rows()))
     arrow = arrow.append_column("when", pa.array([0] * 50, pa.timestamp("s")))
     pq.write_table(arrow, tmp_path / "in.parquet")
     result = run("credit", tmp_path / "in.parquet", "--out", tmp_path / "out.jsonl")
@@ -480,7 +480,7 @@ def test_show_part_of_a_larger_table(tmp_path: Path):
     """The first trajectory that is there, not the first that ever was."""
     table = StepTable.from_dicts(good_rows())
     part = arrange(table).rows[-4:]
-    arrow = table.to_arrow().take(part)  # Arrow keeps the whole dictionary
+    arrow = table_to_arrow(table).take(part)  # Arrow keeps the whole dictionary
     pq.write_table(arrow, tmp_path / "a.parquet")
     result = run("show", tmp_path / "a.parquet", "--recipe", "grpo", "--json")
     assert len(strict_json(result.stdout)) == 4

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ascribe import Severity, StepTable, assign, check, diagnose, recipe
-from ascribe.steps.files import read
+from ascribe.steps.files import read, table_from_arrow
 from examples import household
 
 
@@ -21,7 +21,7 @@ def arrow() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def table(arrow: pa.Table) -> StepTable:
-    return StepTable.from_arrow(arrow)
+    return table_from_arrow(arrow)
 
 
 def test_the_same_seed_gives_the_same_rollouts(arrow: pa.Table) -> None:
@@ -47,7 +47,7 @@ def test_enough_trajectories_of_six_families(table: StepTable) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_states_recur_as_in_alfworld(seed: int) -> None:
-    table = StepTable.from_arrow(household.rollouts(seed=seed))
+    table = table_from_arrow(household.rollouts(seed=seed))
     states = diagnose(table, assign(table, recipe("gigpo")).credit).states
     assert states is not None
     assert 0.20 <= states.singleton_share_of_groups <= 0.35
@@ -123,4 +123,4 @@ def test_it_writes_a_file_that_ascribe_reads(tmp_path: Path, suffix: str) -> Non
     subprocess.run([sys.executable, str(script), *options], check=True, capture_output=True)
     rollouts = read(path)
     assert set(rollouts.carried.column_names) == {"prompt", "world"}
-    assert rollouts.table.to_dicts() == StepTable.from_arrow(household.rollouts(6, 2)).to_dicts()
+    assert rollouts.table.to_dicts() == table_from_arrow(household.rollouts(6, 2)).to_dicts()

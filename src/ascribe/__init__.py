@@ -5,6 +5,7 @@ from ascribe.estimators import RECIPES, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.steps.check import CheckReport, check
+from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
 from ascribe.steps.select import OnProblem, Selection, select
 from ascribe.steps.table import StepTable
@@ -30,6 +31,10 @@ __all__ = [
     "assign",
     "check",
     "diagnose",
+    "read_table",
     "recipe",
     "select",
+    "table_from_arrow",
+    "table_to_arrow",
+    "write_table",
 ]

@@ -15,7 +15,7 @@ from ascribe import RECIPES, Diagnosis
 from ascribe.cli import app
 from ascribe.diagnose import StateGroups
 from ascribe.estimators import GiGPO
-from ascribe.steps.columns import KNOWN_COLUMNS
+from ascribe.steps.table import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -28,6 +28,7 @@ from typer.testing import CliRunner
 
 from ascribe import ProblemKind, Severity, StepTable, TableError, check, recipe
 from ascribe.cli import app
+from ascribe.steps.files import read_table, table_to_arrow, write_table
 from tests.conftest import good_rows
 from tests.fuzz.mutations import arrow_of, bytes_of, lines_of
 from tests.fuzz.oracle import advantages, parse_lines
@@ -39,7 +40,7 @@ GIGPO = recipe("gigpo")
 def answer(path: Path) -> list[float] | TableError:
     """Ascribe's advantages for a file, or its refusal."""
     try:
-        table = StepTable.read(path)
+        table = read_table(path)
         report = check(table)
         fatal = report.worst is Severity.FATAL
         answer = GIGPO(table).advantage.tolist()
@@ -112,7 +113,7 @@ def foreign_parquet_by_bytes(random: Random, folder: Path) -> Outcome:
     """A Parquet file of another writer, with bytes changed: page checksums, but no seal."""
     path = folder / "foreign.parquet"
     if not path.exists():
-        table = StepTable.from_dicts(good_rows()).to_arrow()
+        table = table_to_arrow(StepTable.from_dicts(good_rows()))
         size = len(table) // 3 + 1
         pq.write_table(table, path, write_page_checksum=True, row_group_size=size)
     return _damaged(path.read_bytes(), random, folder, otherwise="changed")
@@ -155,7 +156,7 @@ def clean(folder: Path, suffix: str) -> bytes:
     """The bytes of a clean file, as Ascribe writes it."""
     path = folder / f"clean{suffix}"
     if not path.exists():
-        StepTable.from_dicts(good_rows()).write(path)
+        write_table(StepTable.from_dicts(good_rows()), path)
     return path.read_bytes()
 
 

@@ -4,7 +4,7 @@ Each of them tries to set ``window.hacked``, to fetch ``//injected.invalid``, to
 to break the page that it is put into.
 """
 
-from ascribe.steps.columns import encodable
+from ascribe.steps.table import encodable
 from tests.hostile import HOSTILE
 
 SCRIPT = "window.hacked=1"

@@ -11,7 +11,7 @@ from ascribe.report import reading
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches, said
 from ascribe.steps.check import arrange
-from ascribe.steps.files import read, write
+from ascribe.steps.files import read, table_to_arrow, write, write_table
 from tests.conftest import good_rows, write_jsonl
 from tests.report.toys import Row, batch, sound
 
@@ -94,7 +94,7 @@ def played(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     import pyarrow as pa
 
     rows = good_rows()
-    table = StepTable.from_dicts(rows).to_arrow()
+    table = table_to_arrow(StepTable.from_dicts(rows))
     number = pa.array(range(len(rows)))
     for name, column in {
         "observation": [f"saw {i}" for i in range(len(rows))],
@@ -132,24 +132,24 @@ def test_what_was_said_is_read_for_chosen_rows(played: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("reader", ["read", "_rows_of_parquet"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_file_is_read_once_for_what_was_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """However many iterations it holds."""
     rows = [row | {"iteration": n // 5, "observation": f"{n}"} for n, row in enumerate(sound())]
     path = write_jsonl(tmp_path / "steps.jsonl", rows)
-    if reader != "read":
+    if suffix == ".parquet":
         rollouts = read(path)
-        table = rollouts.table.to_arrow()
+        table = table_to_arrow(rollouts.table)
         for name in rollouts.carried.column_names:
             table = table.append_column(name, rollouts.carried.column(name))
         path = tmp_path / "steps.parquet"
         write(table, path)
     batches = read_batches([path], fingerprints=False)
     assert len(batches) == 24
-    opened, original = [], getattr(reading, reader)
-    monkeypatch.setattr(reading, reader, lambda *what: opened.append(what) or original(*what))
+    opened, original = [], reading.read_rows
+    monkeypatch.setattr(reading, "read_rows", lambda *what: opened.append(what) or original(*what))
     found = said(batches, np.arange(24), np.zeros(24, dtype=np.int64))
     assert found == {"observation": [str(5 * n) for n in range(24)]}
     assert len(opened) == 1
@@ -160,7 +160,7 @@ def test_what_was_said_is_found_in_every_part_of_a_file(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = good_rows()
-    table = StepTable.from_dicts(rows).to_arrow()
+    table = table_to_arrow(StepTable.from_dicts(rows))
     told = [f"saw {i}" for i in range(len(rows))]
     path = tmp_path / "parts.parquet"
     pq.write_table(table.append_column("observation", pa.array(told)), path, row_group_size=7)
@@ -189,7 +189,7 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "changed", "other"])
 def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "steps.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     whole = bytearray(path.read_bytes())
     if damage == "changed":
         whole[len(whole) // 3] ^= 1

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from ascribe.steps.files import table_to_arrow
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 NAMES = ("textcraft", "trl", "verl")
@@ -75,7 +77,7 @@ def test_what_is_kept_of_files(script: ModuleType, tmp_path: Path) -> None:
 
     paths = [tmp_path / f"{number}.parquet" for number in range(2)]
     for path in paths:
-        table = StepTable.from_dicts(sound()).to_arrow()
+        table = table_to_arrow(StepTable.from_dicts(sound()))
         pq.write_table(table.append_column("prompt", table.column("state").cast("string")), path)
     kept = script.kept(paths)
     assert "prompt" not in kept.column_names

@@ -16,9 +16,9 @@ from ascribe.agents import WholeText, agent_for
 from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.rollout import Plan, Request, Sample, Sampling, Trajectory, rollout, save
 from ascribe.rollout.pools import EnvironmentSpec, FailureKind, Pool, ProcessPool, SerialPool
-from ascribe.steps.columns import encodable
 from ascribe.steps.files import read
 from ascribe.steps.problems import Severity
+from ascribe.steps.table import encodable
 from tests.hostile import HOSTILE, LONG
 
 TEXTS = [*HOSTILE.values(), *LONG.values()]

@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ascribe import ProblemKind, StepTable
+from ascribe.steps.files import write_table
 from tests.conftest import Row, good_rows, write_jsonl
 
 Found = tuple[list[int], int]
 """The rows that must be reported, rising, and the count."""
+
+EVERY_ROW = list(range(50))
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def byte_corruption(
     def register(spoil: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
         def write(path: Path) -> Path:
             path = path.with_suffix(suffix)
-            StepTable.from_dicts(good_rows()).write(path)
+            write_table(StepTable.from_dicts(good_rows()), path)
             path.write_bytes(spoil(path.read_bytes()))
             return path
 
@@ -309,22 +312,22 @@ def _(rows: list[Row]) -> Found:
     return change(rows, [6], valid=1)
 
 
-@arrow_corruption(ProblemKind.WRONG_TYPE, "steps as floats", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "steps as floats", (EVERY_ROW, 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "step", table.column("step").cast(pa.float64()))
 
 
-@arrow_corruption(ProblemKind.WRONG_TYPE, "rewards as text", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "rewards as text", (EVERY_ROW, 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "reward", table.column("reward").cast(pa.string()))
 
 
-@arrow_corruption(ProblemKind.WRONG_TYPE, "flags as integers", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "flags as integers", (EVERY_ROW, 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "valid", table.column("valid").cast(pa.int8()))
 
 
-@arrow_corruption(ProblemKind.WRONG_TYPE, "states as bytes", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "states as bytes", (EVERY_ROW, 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "state", table.column("state").cast(pa.binary()))
 
@@ -416,7 +419,7 @@ def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "fingerprint", pa.array([[1.0, None, 0.0]] * 50))
 
 
-@arrow_corruption(ProblemKind.WRONG_TYPE, "fingerprints as text", ([], 50))
+@arrow_corruption(ProblemKind.WRONG_TYPE, "fingerprints as text", (EVERY_ROW, 50))
 def _(table: pa.Table) -> pa.Table:
     return _replaced(table, "fingerprint", pa.array([["1.0"]] * 50))
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ascribe import ProblemKind, StepTable, TableError
-from ascribe.steps.columns import KNOWN_COLUMNS, columns_from_rows
-from ascribe.steps.table import MISSING_STEP
+from ascribe.steps.table import KNOWN_COLUMNS, MISSING_STEP
 from tests.conftest import good_rows
 
 pytestmark = pytest.mark.unit
@@ -247,6 +246,6 @@ def test_rows_may_lack_keys():
 
 def test_columns_come_in_the_order_of_the_format():
     shuffled = [dict(reversed(row.items())) for row in good_rows()]
-    assert list(columns_from_rows(iter(shuffled))) == [
+    assert list(StepTable.from_dicts(iter(shuffled)).columns()) == [
         name for name in KNOWN_COLUMNS if name in good_rows()[0]
     ]

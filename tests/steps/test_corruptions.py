@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ascribe import Problem, ProblemKind, Severity, StepTable, TableError, check
 from ascribe.cli import app
-from ascribe.steps.files import read
+from ascribe.steps.files import read, write_table
 from tests.conftest import Row, good_rows
 from tests.steps.corruptions import BOTH, CORRUPTIONS, ROW_CORRUPTIONS, Corruption, write_rows
 
@@ -55,7 +55,7 @@ def test_every_kind_has_a_corruption():
 @pytest.mark.parametrize("suffix", BOTH)
 def test_clean_file_has_no_problem(tmp_path: Path, suffix: str):
     assert problems_of_file(write_rows(tmp_path / "a", good_rows(), suffix), 4) == []
-    StepTable.from_dicts(good_rows()).write(tmp_path / f"b{suffix}")
+    write_table(StepTable.from_dicts(good_rows()), tmp_path / f"b{suffix}")
     assert problems_of_file(tmp_path / f"b{suffix}", 4) == []
     assert problems_of_rows(good_rows(), 4) == []
 

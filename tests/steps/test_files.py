@@ -15,7 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ascribe import ProblemKind, StepTable, TableError, check, recipe
-from ascribe.steps.files import SEAL_MARK, SEAL_SIZE, SUFFIXES, read, write
+from ascribe.steps.files import (
+    SEAL_MARK,
+    SEAL_SIZE,
+    SUFFIXES,
+    read,
+    read_table,
+    table_from_arrow,
+    table_to_arrow,
+    write,
+    write_table,
+)
 from tests.conftest import Row, good_rows, write_jsonl
 
 pytestmark = pytest.mark.unit
@@ -53,19 +63,19 @@ ascribe.step_table: '1'"""
 def test_golden_schema(tmp_path: Path):
     """The schema that files have had since version 1: a change here is a change of the format."""
     table = StepTable.from_dicts(good_rows())
-    table.write(tmp_path / "a.parquet")
+    write_table(table, tmp_path / "a.parquet")
     written = pq.read_schema(tmp_path / "a.parquet")
     assert written.to_string(show_schema_metadata=True) == GOLDEN_SCHEMA
     assert written.metadata == {b"ascribe.step_table": b"1"}
     # Parquet has its own name for the numbers in a list.
-    in_memory = table.to_arrow().schema.to_string(show_schema_metadata=True)
+    in_memory = table_to_arrow(table).schema.to_string(show_schema_metadata=True)
     assert in_memory == GOLDEN_SCHEMA.replace("element", "item")
 
 
 def test_golden_schema_of_required_columns(tmp_path: Path):
     names = ("group", "trajectory", "step", "state", "action", "reward")
     rows = [{name: row[name] for name in names} for row in good_rows()]
-    StepTable.from_dicts(rows).write(tmp_path / "a.parquet")
+    write_table(StepTable.from_dicts(rows), tmp_path / "a.parquet")
     lines = GOLDEN_SCHEMA.splitlines()
     written = pq.read_schema(tmp_path / "a.parquet").to_string(show_schema_metadata=True)
     assert written.splitlines() == lines[:6] + lines[-2:]
@@ -73,7 +83,7 @@ def test_golden_schema_of_required_columns(tmp_path: Path):
 
 def test_parquet_is_packed_and_has_page_checksums(tmp_path: Path):
     path = tmp_path / "a.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     column = pq.read_metadata(path).row_group(0).column(5)
     assert column.compression == "ZSTD"
     data = bytearray(path.read_bytes())
@@ -88,18 +98,18 @@ def test_jsonl_has_no_nan(tmp_path: Path):
     rows = good_rows()
     for row, reward in zip(rows, (float("nan"), float("inf"), -float("inf")), strict=False):
         row["reward"] = reward
-    StepTable.from_dicts(rows).write(tmp_path / "a.jsonl")
+    write_table(StepTable.from_dicts(rows), tmp_path / "a.jsonl")
     written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in written[:4]] == [None, None, None, rows[3]["reward"]]
-    [problem] = check(StepTable.read(tmp_path / "a.jsonl")).problems
+    [problem] = check(read_table(tmp_path / "a.jsonl")).problems
     assert (problem.kind, problem.rows.tolist()) == (ProblemKind.NON_FINITE_REWARD, [0, 1, 2])
 
 
 def test_jsonl_is_plain(tmp_path: Path):
-    StepTable.from_dicts(good_rows()).write(tmp_path / "a.jsonl")
+    write_table(StepTable.from_dicts(good_rows()), tmp_path / "a.jsonl")
     lines = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == good_rows()
-    StepTable.from_dicts(good_rows()).write(tmp_path / "a.jsonl.gz")
+    write_table(StepTable.from_dicts(good_rows()), tmp_path / "a.jsonl.gz")
     assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()).decode().splitlines() == lines
 
 
@@ -142,9 +152,9 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]):
     folder = tmp_path_factory.mktemp("round")
     table = StepTable.from_dicts(rows)
     assert table.to_dicts() == rows
-    assert StepTable.from_arrow(table.to_arrow()).to_dicts() == rows
+    assert table_from_arrow(table_to_arrow(table)).to_dicts() == rows
     for suffix in SUFFIXES:
-        table.write(folder / f"a{suffix}")
+        write_table(table, folder / f"a{suffix}")
         rollouts = read(folder / f"a{suffix}")
         assert rollouts.table.to_dicts() == rows
         assert rollouts.carried.num_columns == rollouts.credit.num_columns == 0
@@ -160,23 +170,23 @@ def test_integers_become_their_digits(
     said = [row | {name: None if row[name] is None else str(row[name])} for row in rows]
     path = tmp_path_factory.mktemp("digits") / "a.jsonl"
     assert StepTable.from_dicts(rows).to_dicts() == said
-    assert StepTable.from_arrow(pa.Table.from_pylist(rows)).to_dicts() == said
-    assert StepTable.read(write_jsonl(path, rows)).to_dicts() == said
+    assert table_from_arrow(pa.Table.from_pylist(rows)).to_dicts() == said
+    assert read_table(write_jsonl(path, rows)).to_dicts() == said
 
 
 @suffixes
 def test_very_long_texts(tmp_path: Path, suffix: str):
     rows = good_rows()
     rows[0]["state"], rows[1]["state"] = "long " * 400_000, "long " * 400_000 + "."
-    StepTable.from_dicts(rows).write(tmp_path / f"a{suffix}")
-    assert StepTable.read(tmp_path / f"a{suffix}").to_dicts() == rows
+    write_table(StepTable.from_dicts(rows), tmp_path / f"a{suffix}")
+    assert read_table(tmp_path / f"a{suffix}").to_dicts() == rows
 
 
 @suffixes
 def test_credit_is_the_same_from_every_format(tmp_path: Path, suffix: str):
     table = StepTable.from_dicts(good_rows())
-    table.write(tmp_path / f"a{suffix}")
-    again = StepTable.read(tmp_path / f"a{suffix}")
+    write_table(table, tmp_path / f"a{suffix}")
+    again = read_table(tmp_path / f"a{suffix}")
     for name in ("gigpo", "hgpo", "grpo"):
         here, there = recipe(name)(table), recipe(name)(again)
         assert here.advantage.tobytes() == there.advantage.tobytes()
@@ -188,9 +198,9 @@ def test_a_part_of_a_table_is_written_without_the_rest(tmp_path: Path, suffix: s
     """Texts of rows that were left out must not travel along in a dictionary."""
     table = StepTable.from_dicts(good_rows())
     part = table.take(np.array(table.group.texts(), dtype=object) == "tâche 1")
-    assert part.to_arrow().column("group").chunk(0).dictionary.to_pylist() == ["tâche 1"]
-    part.write(tmp_path / f"a{suffix}")
-    again = StepTable.read(tmp_path / f"a{suffix}")
+    assert table_to_arrow(part).column("group").chunk(0).dictionary.to_pylist() == ["tâche 1"]
+    write_table(part, tmp_path / f"a{suffix}")
+    again = read_table(tmp_path / f"a{suffix}")
     assert again.to_dicts() == part.to_dicts()
     assert list(again.group.values) == ["tâche 1"]
     assert repr(again) == repr(part) == "StepTable(16 rows, 1 groups, 4 trajectories, 3 states)"
@@ -215,9 +225,9 @@ def test_text_types_of_arrow(tmp_path: Path):
         for name in ("group", "trajectory", "state", "action", "agent"):
             place = arrow.column_names.index(name)
             table = table.set_column(place, name, coding(arrow.column(name)))
-        assert StepTable.from_arrow(table).to_dicts() == due
+        assert table_from_arrow(table).to_dicts() == due
         pq.write_table(table, tmp_path / "a.parquet", row_group_size=9)
-        assert StepTable.read(tmp_path / "a.parquet").to_dicts() == due
+        assert read_table(tmp_path / "a.parquet").to_dicts() == due
 
 
 def test_number_types_of_arrow():
@@ -225,12 +235,12 @@ def test_number_types_of_arrow():
     due = StepTable.from_dicts(good_rows()).to_dicts()
     for step in (pa.int8(), pa.uint8(), pa.int32(), pa.uint32()):
         table = arrow.set_column(2, "step", arrow.column("step").cast(step))
-        assert StepTable.from_arrow(table).to_dicts() == due
+        assert table_from_arrow(table).to_dicts() == due
     for reward in (pa.float16(), pa.float32(), pa.float64()):
         table = arrow.set_column(5, "reward", arrow.column("reward").cast(reward))
-        assert StepTable.from_arrow(table).to_dicts() == due
+        assert table_from_arrow(table).to_dicts() == due
     table = arrow.set_column(5, "reward", pa.array(range(len(arrow)), pa.uint64()))
-    assert StepTable.from_arrow(table).reward.tolist() == list(map(float, range(len(arrow))))
+    assert table_from_arrow(table).reward.tolist() == list(map(float, range(len(arrow))))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +262,7 @@ def test_fingerprint_types_of_arrow(tmp_path: Path, kind: pa.DataType):
     arrow = arrow.set_column(arrow.column_names.index("fingerprint"), "fingerprint", column)
     pq.write_table(arrow, tmp_path / "a.parquet", row_group_size=9)
     rows[4]["fingerprint"] = [0.0, 0.0, 0.0]  # none is zeros
-    for table in (StepTable.from_arrow(arrow), StepTable.read(tmp_path / "a.parquet")):
+    for table in (table_from_arrow(arrow), read_table(tmp_path / "a.parquet")):
         assert table.to_dicts() == rows
         half = pa.types.is_float16(kind.value_type)
         assert table.fingerprint.dtype == (np.float16 if half else np.float32)
@@ -260,7 +270,7 @@ def test_fingerprint_types_of_arrow(tmp_path: Path, kind: pa.DataType):
 
 def test_fingerprints_of_integers():
     rows = [row | {"fingerprint": [1, 0]} for row in good_rows()]
-    for table in (StepTable.from_dicts(rows), StepTable.from_arrow(pa.Table.from_pylist(rows))):
+    for table in (StepTable.from_dicts(rows), table_from_arrow(pa.Table.from_pylist(rows))):
         assert table.fingerprint.dtype == np.float32
         assert table.fingerprint.tolist() == [[1.0, 0.0]] * len(rows)
 
@@ -272,8 +282,8 @@ def test_fingerprints_keep_their_precision(tmp_path: Path, suffix: str):
     for precision in (np.float16, np.float32):
         vectors = random.normal(size=(len(table), 5)).astype(precision)
         columns = table.columns() | {"fingerprint": vectors}
-        StepTable(**columns).write(tmp_path / f"a{suffix}")
-        again = StepTable.read(tmp_path / f"a{suffix}").fingerprint
+        write_table(StepTable(**columns), tmp_path / f"a{suffix}")
+        again = read_table(tmp_path / f"a{suffix}").fingerprint
         assert again.tolist() == vectors.tolist()
 
 
@@ -283,7 +293,7 @@ def test_dictionary_with_repeats_nulls_and_leftovers():
     arrow = pa.Table.from_pylist(rows)
     codes = pa.array([0, 1, 2, 3, None, 0], pa.int8())
     states = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "a", "b", None, "left over"]))
-    table = StepTable.from_arrow(arrow.set_column(3, "state", states))
+    table = table_from_arrow(arrow.set_column(3, "state", states))
     assert table.state.texts() == ["a", "a", "b", None, None, "a"]
     assert list(table.state.values) == ["a", "b"]
     assert table.state.codes.tolist() == [0, 0, 1, -1, -1, 0]
@@ -296,38 +306,38 @@ def test_dictionary_index_to_nowhere_is_refused():
             pa.array(codes, pa.int8()), pa.array(["a", "b"]), safe=False
         )
         with pytest.raises(TableError, match="unreadable_file: column state is damaged"):
-            StepTable.from_arrow(arrow.set_column(3, "state", states))
+            table_from_arrow(arrow.set_column(3, "state", states))
 
 
 def test_flag_given_nowhere_is_absent(tmp_path: Path):
     rows = [row | {"valid": None, "padding": None} for row in good_rows()[:-2]]
     for table in (
         StepTable.from_dicts(rows),
-        StepTable.from_arrow(pa.Table.from_pylist(rows)),
-        StepTable.read(write_jsonl(tmp_path / "a.jsonl", rows)),
+        table_from_arrow(pa.Table.from_pylist(rows)),
+        read_table(write_jsonl(tmp_path / "a.jsonl", rows)),
     ):
         assert table.valid is None
         assert table.padding is None
 
 
 def test_parquet_without_row_groups(tmp_path: Path):
-    schema = StepTable.from_dicts(good_rows()).to_arrow().schema
+    schema = table_to_arrow(StepTable.from_dicts(good_rows())).schema
     pq.ParquetWriter(tmp_path / "a.parquet", schema).close()
-    assert len(StepTable.read(tmp_path / "a.parquet")) == 0
+    assert len(read_table(tmp_path / "a.parquet")) == 0
 
 
 def test_empty_table_is_written_and_read(tmp_path: Path):
     table = StepTable.from_dicts(good_rows()).take(np.empty(0, dtype=np.int64))
     for suffix in SUFFIXES:
-        table.write(tmp_path / f"a{suffix}")
-        assert [p.kind for p in check(StepTable.read(tmp_path / f"a{suffix}")).problems] == [
+        write_table(table, tmp_path / f"a{suffix}")
+        assert [p.kind for p in check(read_table(tmp_path / f"a{suffix}")).problems] == [
             ProblemKind.EMPTY_TABLE
         ]
 
 
 def test_progress_is_reported(tmp_path: Path):
     write_jsonl(tmp_path / "a.jsonl", good_rows())
-    arrow = StepTable.from_dicts(good_rows()).to_arrow()
+    arrow = table_to_arrow(StepTable.from_dicts(good_rows()))
     pq.write_table(arrow, tmp_path / "a.parquet", row_group_size=20)
     for name, shares in (("a.jsonl", 1), ("a.parquet", 3)):
         seen: list[float] = []
@@ -366,13 +376,13 @@ def unsealed(data: bytes) -> bytes:
 
 def test_one_changed_byte_anywhere_is_refused_or_harmless(tmp_path: Path):
     path = tmp_path / "a.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     data = path.read_bytes()
     seal = footer_of(data) - SEAL_SIZE
     for place in range(len(data)):
         with flipped(path, place, place % 8):
             try:
-                rows = StepTable.read(path).to_dicts()
+                rows = read_table(path).to_dicts()
             except TableError as error:
                 rows = [problem.kind for problem in error.problems]
         harmless = seal <= place < seal + len(SEAL_MARK)
@@ -382,12 +392,12 @@ def test_one_changed_byte_anywhere_is_refused_or_harmless(tmp_path: Path):
 def test_scratched_seal_is_still_a_seal(tmp_path: Path):
     """Damage to the mark does not make a file a stranger, whose other damage would be believed."""
     path = tmp_path / "a.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     data = bytearray(path.read_bytes())
     seal = footer_of(bytes(data)) - SEAL_SIZE
     data[seal : seal + 10] = bytes(10)
     path.write_bytes(data)
-    assert StepTable.read(path).to_dicts() == good_rows()
+    assert read_table(path).to_dicts() == good_rows()
     with flipped(path, 5, 0), pytest.raises(TableError, match="its seal is broken"):
         read(path)
 
@@ -395,7 +405,7 @@ def test_scratched_seal_is_still_a_seal(tmp_path: Path):
 def test_seal_tells_what_checksums_cannot(tmp_path: Path):
     """Two pages that change places have right checksums; only the seal knows."""
     path = tmp_path / "a.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     group = pq.read_metadata(path).row_group(0)
     chunks = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
     one, other = chunks["terminated"], chunks["truncated"]
@@ -407,7 +417,7 @@ def test_seal_tells_what_checksums_cannot(tmp_path: Path):
     data[here], data[there] = data[there], data[here]
 
     path.write_bytes(unsealed(bytes(data)))
-    believed = StepTable.read(path)
+    believed = read_table(path)
     assert believed.terminated.tolist() == [row["truncated"] for row in good_rows()]
     path.write_bytes(data)
     assert kinds_refused(path) == [ProblemKind.UNREADABLE_FILE]
@@ -416,7 +426,7 @@ def test_seal_tells_what_checksums_cannot(tmp_path: Path):
 def test_lost_rows_are_noticed_without_a_seal(tmp_path: Path):
     """A footer that says fewer rows for a row group than for the file."""
     path = tmp_path / "a.parquet"
-    arrow = StepTable.from_dicts(good_rows()).to_arrow()
+    arrow = table_to_arrow(StepTable.from_dicts(good_rows()))
     pq.write_table(arrow, path, write_page_checksum=True, row_group_size=17)
     data = path.read_bytes()
     # Whatever single bit of the footer is wrong: never an answer for fewer rows.
@@ -425,29 +435,29 @@ def test_lost_rows_are_noticed_without_a_seal(tmp_path: Path):
             continue
         for bit in range(8):
             with flipped(path, place, bit), suppress(TableError):
-                assert len(StepTable.read(path)) == len(arrow)
+                assert len(read_table(path)) == len(arrow)
 
 
 def test_seal_does_not_outlive_the_file(tmp_path: Path):
     """A file that another tool changed and wrote again is read, and so is one without a seal."""
     path, copy = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    StepTable.from_dicts(good_rows()).write(path)
+    write_table(StepTable.from_dicts(good_rows()), path)
     plain = pq.read_table(path)
     assert plain.to_pylist() == good_rows()
     pq.write_table(plain.slice(3, 20), copy)
-    assert StepTable.read(copy).to_dicts() == good_rows()[3:23]
+    assert read_table(copy).to_dicts() == good_rows()[3:23]
     copy.write_bytes(unsealed(path.read_bytes()))
-    assert StepTable.read(copy).to_dicts() == good_rows()
+    assert read_table(copy).to_dicts() == good_rows()
 
 
 def test_sealed_file_larger_than_one_block(tmp_path: Path):
     random = np.random.default_rng(3)
     rows = [row | {"state": random.bytes(30_000).hex()} for row in good_rows()]
     path = tmp_path / "a.parquet"
-    StepTable.from_dicts(rows).write(path)
+    write_table(StepTable.from_dicts(rows), path)
     data = path.read_bytes()
     assert len(data) > 2**20
-    assert StepTable.read(path).to_dicts() == rows
+    assert read_table(path).to_dicts() == rows
     path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
     assert kinds_refused(path) == [ProblemKind.UNREADABLE_FILE]
 
@@ -459,7 +469,7 @@ def test_blank_lines_line_ends_and_key_order(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     lines = [json.dumps(dict(reversed(row.items()))) for row in good_rows()]
     path.write_bytes(("\r\n\r\n  \r\n".join(lines)).encode())
-    assert StepTable.read(path).to_dicts() == good_rows()
+    assert read_table(path).to_dicts() == good_rows()
 
 
 def test_a_file_that_is_no_jsonl_is_one_problem(tmp_path: Path):
@@ -599,4 +609,4 @@ def test_parquet_refuses_what_it_cannot_hold(tmp_path: Path):
 @suffixes
 def test_writing_nowhere_is_an_operating_system_error(tmp_path: Path, suffix: str):
     with pytest.raises(OSError, match="No such file"):
-        StepTable.from_dicts(good_rows()).write(tmp_path / "nowhere" / f"a{suffix}")
+        write_table(StepTable.from_dicts(good_rows()), tmp_path / "nowhere" / f"a{suffix}")

@@ -13,7 +13,7 @@ from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
-from ascribe.steps.files import SUFFIXES, Rollouts, write
+from ascribe.steps.files import SUFFIXES, Rollouts, table_to_arrow, write
 from ascribe.steps.problems import TableError
 from ascribe.steps.select import OnProblem, Selection
 
@@ -114,7 +114,7 @@ def _statistics(estimator: Recipe, path: Path) -> Any:
 
 
 def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
-    arrow = rollouts.table.to_arrow()
+    arrow = table_to_arrow(rollouts.table)
     for name in rollouts.carried.column_names:
         arrow = arrow.append_column(name, rollouts.carried.column(name))
     for name, column in credit_columns(assigned.credit).items():

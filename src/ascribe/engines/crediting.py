@@ -21,7 +21,7 @@ from ascribe.rollout.failures import FailurePolicy, GivenUp
 from ascribe.rollout.record import States, arrow, table
 from ascribe.rollout.run import Clock, Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
-from ascribe.steps.files import write
+from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.table import Coded, StepTable
 
@@ -237,7 +237,7 @@ def write_rollouts(iteration: Iteration, folder: str | Path, number: int, states
 
     steps = arrow(iteration.counted, states)
     if iteration.table is not None:
-        credited = iteration.table.to_arrow()
+        credited = table_to_arrow(iteration.table)
         for name in credited.column_names:
             if name not in steps.column_names:
                 steps = steps.append_column(name, credited.column(name))

@@ -6,7 +6,7 @@ that the page shows.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,9 @@ import numpy as np
 
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.columns import KNOWN_COLUMNS, TEXT_COLUMNS
-from ascribe.steps.files import SUFFIXES, Progress, is_broken, read, table_from_arrow
-from ascribe.steps.problems import Problem, ProblemKind, TableError, printable
-from ascribe.steps.table import Coded, StepTable
+from ascribe.steps.files import Progress, read, read_rows
+from ascribe.steps.problems import Problem, TableError, printable
+from ascribe.steps.table import KNOWN_COLUMNS, Coded, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,10 +77,12 @@ def read_batches(
         RefusedFileError: if a file cannot be read as a step table.
         OSError: if a file cannot be opened.
     """
+    known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     batches = []
     for number, path in enumerate(files):
         try:
-            batches += _split(path, *_read(path, fingerprints=fingerprints))
+            rollouts = read(path, columns=(*known, WON, ITERATION, TRAINED))
+            batches += _split(path, rollouts.table, rollouts.carried)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         progress((number + 1) / len(files))
@@ -114,75 +115,13 @@ def said(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[str, list[st
 def _said_in_file(path: Path, rows: Ints) -> dict[str, list[str | None]]:
     import pyarrow as pa
 
-    if path.name.endswith(SUFFIXES[1:]):
-        found = read(path).carried
-        found = found.select([name for name in SAID if name in found.column_names]).take(rows)
-    else:
-        found = _rows_of_parquet(path, rows)
+    found = read_rows(path, SAID, rows)
     return {
         name: found.column(name).to_pylist()
         for name in found.column_names
         if pa.types.is_string(found.column(name).type)
         or pa.types.is_large_string(found.column(name).type)
     }
-
-
-def _read(path: Path, *, fingerprints: bool) -> tuple[StepTable, "pa.Table"]:
-    """The table of a file, and its other columns."""
-    if path.name.endswith(SUFFIXES[1:]):
-        rollouts = read(path)
-        return rollouts.table, rollouts.carried
-    known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
-    with path.open("rb") as opened:
-        if is_broken(opened):
-            detail = f"{path.name} is not as it was written: its seal is broken"
-            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
-    arrow = _columns_of_parquet(path, (*known, WON, ITERATION, TRAINED))
-    return table_from_arrow(arrow), arrow
-
-
-def _columns_of_parquet(path: Path, names: Collection[str]) -> "pa.Table":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with path.open("rb") as opened:
-            schema = pq.ParquetFile(opened).schema_arrow
-            text = [f.name for f in schema if f.name in TEXT_COLUMNS and pa.types.is_string(f.type)]
-            file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
-            return file.read(columns=[name for name in schema.names if name in names])
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise _unreadable(path, error) from error
-    # pyarrow reports damage by many exception types, some of them plain ones.
-    except Exception as error:
-        raise _unreadable(path, error) from error
-
-
-def _rows_of_parquet(path: Path, rows: Ints) -> "pa.Table":
-    """What was said at these rows; one group of rows of the file is in memory at a time."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        names = [name for name in SAID if name in file.schema_arrow.names]
-        parts, starts, start = [], [], 0
-        order = np.argsort(rows, kind="stable")
-        for number in range(file.num_row_groups):
-            size = file.metadata.row_group(number).num_rows
-            low, high = np.searchsorted(rows[order], (start, start + size))
-            if names and high > low:
-                inside = order[low:high]
-                part = file.read_row_group(number, columns=names)
-                parts.append(part.take(pa.array(rows[inside] - start)))
-                starts.append(inside)
-            start += size
-    if not parts:
-        return pa.table({})
-    back = np.empty(rows.size, dtype=np.int64)
-    back[np.concatenate(starts)] = np.arange(rows.size)
-    return pa.concat_tables(parts).take(pa.array(back))
 
 
 def _split(path: Path, table: StepTable, others: "pa.Table") -> list[Batch]:
@@ -233,9 +172,3 @@ def _told_apart(batches: Iterable[Batch]) -> list[Batch]:
         batch if counted[batch.name] == 1 else replace(batch, name=f"{number}: {batch.name}")
         for number, batch in enumerate(batches, start=1)
     ]
-
-
-def _unreadable(path: Path, error: Exception) -> TableError:
-    said_first = (str(error) or type(error).__name__).splitlines()[0][:200]
-    detail = f"{path.name} cannot be read as Parquet: {said_first}"
-    return TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ascribe.rollout.episode import Step
 from ascribe.rollout.run import Rollout, Trajectory
-from ascribe.steps.files import TRANSCRIPT_COLUMNS, write
+from ascribe.steps.files import TRANSCRIPT_COLUMNS, table_to_arrow, write
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def arrow(rollout: Rollout, states: States = "environment") -> "pa.Table":
     """The steps of a rollout with their transcript, as they are written to a file."""
     import pyarrow as pa
 
-    whole = table(rollout, states).to_arrow()
+    whole = table_to_arrow(table(rollout, states))
     steps = [step for _, _, step in _steps(rollout)]
     types = {"prompt_ids": pa.list_(pa.int32()), "response_ids": pa.list_(pa.int32())}
     types |= {"logprobs": pa.list_(pa.float32()), "won": pa.bool_()}

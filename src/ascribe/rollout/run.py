@@ -22,7 +22,7 @@ from ascribe.rollout.failures import (
     RolloutFailed,
 )
 from ascribe.rollout.pools.pool import Failure, FailureKind, Pool, Reset, StepResult
-from ascribe.steps.columns import encodable
+from ascribe.steps.table import encodable
 
 LOST_TOO_OFTEN = 20
 """An episode that loses its place to its neighbours' crashes so often is given up as well."""

@@ -1,16 +1,16 @@
-"""Step tables in Arrow, Parquet and JSON lines: the readers and the writers.
+"""Step tables in Arrow, Parquet and JSON lines: the one reader and the one writer.
 
-The format is written down in ``docs/format.md``. Parquet files carry checksums of their pages and a
-seal over everything, which are verified when read, so that a damaged file is refused and not half
-believed. pyarrow is imported inside the functions, to keep ``import ascribe`` light.
+``docs/format.md`` describes the format. Every column, wherever it comes from, passes the checks of
+``ascribe.steps.table.read_columns``. Parquet files carry checksums of their pages and a seal over
+the whole file; both are verified, so that a damaged file is refused. pyarrow is imported inside the
+functions, to keep ``import ascribe`` light.
 """
 
 import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import eq
@@ -19,19 +19,20 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.steps.columns import (
-    FLAG_COLUMNS,
+from ascribe.steps.arrays import Ints
+from ascribe.steps.problems import Problem, ProblemKind, TableError
+from ascribe.steps.table import (
     KNOWN_COLUMNS,
+    MISSING_STEP,
     REQUIRED_COLUMNS,
     TEXT_COLUMNS,
-    checked_fingerprints,
-    columns_from_rows,
+    Coded,
+    Column,
+    StepTable,
+    column_error,
     encodable,
-    missing_columns,
-    table_from_columns,
+    read_columns,
 )
-from ascribe.steps.problems import Problem, ProblemKind, TableError
-from ascribe.steps.table import MISSING_STEP, Coded, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,15 +87,61 @@ class Rollouts:
     """What the reader noticed and could live with."""
 
 
-def read(path: str | Path, progress: Progress = lambda _: None) -> Rollouts:
+def read_table(path: str | Path) -> StepTable:
+    """The step table of a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file.
+
+    Raises:
+        TableError: if the file cannot be read as a step table, with every reason found.
+        OSError: if the file cannot be opened.
+    """
+    return read(path).table
+
+
+def write_table(table: StepTable, path: str | Path) -> None:
+    """Write a step table as ``.parquet``, ``.jsonl`` or ``.jsonl.gz``."""
+    write(table_to_arrow(table), path)
+
+
+def read(
+    path: str | Path,
+    progress: Progress = lambda _: None,
+    columns: Collection[str] | None = None,
+) -> Rollouts:
     """Read a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file of steps.
+
+    Args:
+        path: the file.
+        progress: called with the share that has been read.
+        columns: the columns to read from a Parquet file, which may hold much besides; None: all.
 
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
     """
     path = Path(path)
-    return _read_jsonl(path, progress) if _is_jsonl(path) else _read_parquet(path, progress)
+    if _is_jsonl(path):
+        return _read_jsonl(path, progress)
+    arrow = _read_parquet(path, progress, columns)
+    _refuse_repeated(arrow.column_names)
+    others, credit = _other_columns(arrow.column_names)
+    if damaged := _damaged_columns(arrow.select(others + credit)):
+        raise TableError(damaged)
+    table = table_from_arrow(arrow)
+    return Rollouts(table, arrow.select(others), arrow.select(credit), _unknown_note(others))
+
+
+def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Table":
+    """Columns outside the format at these rows of a file, in the order of ``rows``.
+
+    Of a Parquet file, one row group is in memory at a time.
+    """
+    import pyarrow as pa
+
+    path = Path(path)
+    if not _is_jsonl(path):
+        return _read_parquet(path, lambda _: None, columns, rows)
+    carried = _read_jsonl(path, lambda _: None).carried
+    return carried.select([c for c in carried.column_names if c in columns]).take(pa.array(rows))
 
 
 def write(table: "pa.Table", path: str | Path) -> None:
@@ -105,37 +152,24 @@ def write(table: "pa.Table", path: str | Path) -> None:
         OSError: if the file cannot be written.
     """
     path = Path(path)
-    if not _is_jsonl(path):
+    if _is_jsonl(path):
+        _write_jsonl(table, path)
+    else:
         _write_parquet(table, path)
-        return
-    if strange := [field for field in table.schema if not _fits_json(field.type)]:
-        names = ", ".join(f"{field.name!r} is {field.type}" for field in strange)
-        detail = f"JSON has no such type ({names}); write .parquet instead"
-        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail, count=len(strange))])
-    with _open(path, "wb") as file:
-        for batch in _json_ready(table).to_batches(max_chunksize=10_000):
-            for row in batch.to_pylist():
-                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
 def table_from_arrow(table: "pa.Table") -> StepTable:
-    """A ``StepTable`` from the known columns of an Arrow table.
+    """A step table from the known columns of an Arrow table.
 
     Raises:
         TableError: with every problem of every column.
     """
-    if repeated := _repeated_columns(table.column_names):
-        raise TableError(repeated)
-    problems = _wrong_version(table) + missing_columns(table.column_names)
-    columns: dict[str, Any] = {}
-    for name in KNOWN_COLUMNS:
-        if name in table.column_names:
-            found: list[Problem] = []
-            columns[name] = _arrow_column(name, table.column(name), found)
-            problems += found
-    if problems:
-        raise TableError(problems)
-    return StepTable(**columns)
+    _refuse_repeated(table.column_names)
+    version = (table.schema.metadata or {}).get(FORMAT_KEY, FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        detail = f"the file has format {version!r}; this ascribe reads {FORMAT_VERSION!r}"
+        raise TableError([Problem(ProblemKind.UNKNOWN_FORMAT, detail)])
+    return read_columns(dict(zip(table.column_names, table.columns, strict=True)), _from_arrow)
 
 
 def table_to_arrow(table: StepTable) -> "pa.Table":
@@ -161,41 +195,161 @@ def table_to_arrow(table: StepTable) -> "pa.Table":
     return pa.table(columns, metadata={FORMAT_KEY: FORMAT_VERSION})
 
 
-# Parquet and Arrow.
+# Arrow columns.
 
 
-def _read_parquet(path: Path, progress: Progress) -> Rollouts:
+def _from_arrow(name: str, column: "pa.ChunkedArray") -> Column:
+    """An Arrow column as coded text, numpy or Python values."""
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if _is_text(kind) and name != "fingerprint":
+        return _text_from_arrow(name, column)
+    if damaged := _damage(name, column):
+        raise TableError([damaged])
+    if name == "fingerprint":
+        fits = pa.types.is_null(kind) or (_is_list(kind) and _is_number(kind.value_type))
+    else:
+        fits = _is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    if not fits:
+        detail = f"column {name} has the type {kind}, which the format does not list for it"
+        raise column_error(ProblemKind.WRONG_TYPE, detail, np.arange(len(column)))
+    if _is_list(kind):
+        return _vectors_from_arrow(column)
+    column = column.cast(kind)  # of a dictionary, its values
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float64()).fill_null(float("nan"))
+    values: Column = column.to_pylist() if column.null_count else column.to_numpy()
+    return values
+
+
+def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        if pa.types.is_string_view(column.type):
+            column = column.cast(pa.large_string())
+        column = column.dictionary_encode()
+    array = column.unify_dictionaries().combine_chunks()
+    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    if damaged := _damage(name, array):
+        # Bytes that are not UTF-8 become half surrogates, which the checks of text refuse.
+        raw = array.dictionary.cast(pa.large_binary()).to_pylist()
+        texts = [text and text.decode(errors="surrogateescape") for text in raw]
+        if all(encodable(text or "") for text in texts):
+            raise TableError([damaged])
+        values = np.array([*texts, None], dtype=object)[:-1]
+    else:
+        values = array.dictionary.cast(pa.large_string()).to_numpy(zero_copy_only=False)
+    distinct = set(values)
+    if len(distinct) < len(values) or None in distinct:
+        # A dictionary may hold a text twice, or a null.
+        again = Coded.encode(list(values))
+        codes, values = np.append(again.codes, -1)[codes], again.values
+    return Coded(codes, values.astype(object)).used()
+
+
+def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
+    """Lists of numbers as a matrix, or as lists if they do not fit one."""
+    import pyarrow.compute as pc
+
+    array = column.combine_chunks()
+    widths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
+    flat = array.drop_null().flatten()
+    if len(widths) != 1 or widths == [0] or flat.null_count:
+        lists: Column = column.to_pylist()
+        return lists
+    numbers = flat.to_numpy(zero_copy_only=False)
+    matrix = np.zeros((len(column), widths[0]), dtype=numbers.dtype)
+    matrix[array.is_valid().to_numpy(zero_copy_only=False)] = numbers.reshape(-1, widths[0])
+    return matrix
+
+
+def _damage(name: str, column: Any) -> Problem | None:
+    """What is wrong inside a column: text that is not UTF-8, offsets or codes to nowhere."""
+    try:
+        column.validate(full=True)
+    except ValueError as error:
+        detail = f"column {name} is damaged: {_first_line(error)}"
+        return Problem(ProblemKind.UNREADABLE_FILE, detail)
+    return None
+
+
+def _damaged_columns(table: "pa.Table") -> list[Problem]:
+    found = (_damage(repr(name), table.column(name)) for name in table.column_names)
+    return [problem for problem in found if problem is not None]
+
+
+def _refuse_repeated(names: list[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        detail = f"column {', '.join(map(repr, repeated))} appears twice"
+        raise TableError([Problem(ProblemKind.DUPLICATE_KEY, detail, count=len(repeated))])
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_number(kind: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind))
+
+
+def _is_list(kind: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+# Parquet.
+
+
+def _read_parquet(
+    path: Path, progress: Progress, columns: Collection[str] | None, rows: Ints | None = None
+) -> "pa.Table":
+    """Columns of a Parquet file; with ``rows``, these rows alone, in their order."""
     with path.open("rb") as opened:
-        if is_broken(opened):
+        if _is_broken(opened):
             detail = f"{path.name} is not as it was written: its seal is broken"
             raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
         try:
-            arrow = _arrow_from_parquet(opened, progress)
+            return _arrow_from_parquet(opened, progress, columns, rows)
         # pyarrow reports damage by many exception types, some of them plain ones.
         except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             detail = f"{path.name} cannot be read as Parquet: {_first_line(error)}"
             raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)]) from error
-    if repeated := _repeated_columns(arrow.column_names):
-        raise TableError(repeated)
-    unknown, credit = _unknown(arrow.column_names)
-    if damaged := _damaged_columns(arrow.select(unknown + credit)):
-        raise TableError(damaged)
-    carried, earlier = arrow.select(unknown), arrow.select(credit)
-    return Rollouts(table_from_arrow(arrow), carried, earlier, _unknown_note(unknown))
 
 
-def _arrow_from_parquet(opened: IO[bytes], progress: Progress) -> "pa.Table":
+def _arrow_from_parquet(
+    opened: IO[bytes], progress: Progress, columns: Collection[str] | None, rows: Ints | None
+) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pq.ParquetFile(opened).schema_arrow
     text = [f.name for f in schema if f.name in TEXT_COLUMNS and pa.types.is_string(f.type)]
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
-    parts = []
+    names = None if columns is None else [name for name in schema.names if name in columns]
+    parts, start = [], 0
     for number in range(file.num_row_groups):
-        parts.append(file.read_row_group(number))
+        size = file.metadata.row_group(number).num_rows
+        inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < start + size)])
+        if inside is None:
+            parts.append(file.read_row_group(number, columns=names))
+        elif inside.size:
+            part = file.read_row_group(number, columns=names)
+            parts.append(part.take(pa.array(inside - start)))
+        start += size
         progress((number + 1) / file.num_row_groups)
-    arrow = pa.concat_tables(parts) if parts else file.read()
+    arrow = pa.concat_tables(parts) if parts else file.read_row_groups([], columns=names)
+    if rows is not None:
+        return arrow.take(pa.array(np.argsort(np.argsort(rows, kind="stable"), kind="stable")))
     if arrow.num_rows != file.metadata.num_rows:
         raise ValueError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
     return arrow
@@ -219,7 +373,7 @@ def _write_parquet(table: "pa.Table", path: Path) -> None:
         file.write(whole[footer:])
 
 
-def is_broken(file: IO[bytes]) -> bool:
+def _is_broken(file: IO[bytes]) -> bool:
     """Whether a Parquet file has a seal that does not fit its other bytes."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
@@ -245,214 +399,49 @@ def _digest(tail: Any, body: Iterable[Any]) -> bytes:
     return digest.digest()
 
 
-def _repeated_columns(names: list[str]) -> list[Problem]:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if not repeated:
-        return []
-    detail = f"column {', '.join(map(repr, repeated))} appears twice"
-    return [Problem(ProblemKind.DUPLICATE_KEY, detail, count=len(repeated))]
-
-
-def _damaged_columns(table: "pa.Table") -> list[Problem]:
-    """Problems of columns that are carried along: text that is no text, offsets to nowhere."""
-    problems = []
-    for name in table.column_names:
-        try:
-            table.column(name).validate(full=True)
-        except ValueError as error:
-            detail = f"column {name!r} is damaged: {_first_line(error)}"
-            problems.append(Problem(ProblemKind.UNREADABLE_FILE, detail))
-    return problems
-
-
-def _wrong_version(table: "pa.Table") -> list[Problem]:
-    version = (table.schema.metadata or {}).get(FORMAT_KEY, FORMAT_VERSION)
-    if version == FORMAT_VERSION:
-        return []
-    detail = f"the file has format {version!r}; this ascribe reads {FORMAT_VERSION!r}"
-    return [Problem(ProblemKind.UNKNOWN_FORMAT, detail)]
-
-
-def _arrow_column(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -> Any:
-    """One column as numpy or ``Coded``; what is wrong with it is appended to ``problems``."""
-    import pyarrow as pa
-
-    if name in TEXT_COLUMNS:
-        return _arrow_text(name, column, problems)
-    if name in FLAG_COLUMNS:
-        return _arrow_flag(name, column, problems)
-    if name == "fingerprint":
-        return _arrow_fingerprint(column, problems)
-    kind = column.type
-    if name == "step":
-        fits, wanted = pa.types.is_integer(kind) and not pa.types.is_uint64(kind), "an integer"
-    else:
-        fits, wanted = pa.types.is_floating(kind) or pa.types.is_integer(kind), "a number"
-    if not fits and not pa.types.is_null(kind):
-        detail = f"column {name} must be {wanted}, not {kind}"
-        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
-        return None
-    if name == "step":
-        return column.cast(pa.int64()).fill_null(MISSING_STEP).to_numpy()
-    # Integers beyond 2**53 lose their last digits here, which no reward needs.
-    return column.cast(pa.float64(), safe=False).fill_null(float("nan")).to_numpy()
-
-
-def _arrow_flag(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -> Any:
-    import pyarrow as pa
-
-    if column.null_count == len(column) and len(column) > 0:
-        return None  # given nowhere is the same as absent
-    if not pa.types.is_boolean(column.type):
-        detail = f"column {name} must be true or false, not {column.type}"
-        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
-        return None
-    if column.null_count:
-        rows = np.flatnonzero(column.is_null().to_numpy())
-        detail = f"column {name} is empty in some rows"
-        problems.append(Problem(ProblemKind.PARTIAL_FLAG, detail, rows, int(rows.size)))
-        return None
-    return column.to_numpy().astype(np.bool_)
-
-
-def _arrow_fingerprint(column: "pa.ChunkedArray", problems: list[Problem]) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if column.null_count == len(column):
-        return None  # given nowhere is the same as absent
-    nested = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    nested = nested or pa.types.is_fixed_size_list(kind)
-    if not nested or not (
-        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
-    ):
-        detail = f"column fingerprint must be lists of numbers, not {kind}"
-        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
-        return None
-    array = column.combine_chunks()
-    widths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
-    flat = array.drop_null().flatten()
-    if len(widths) > 1 or widths == [0] or flat.null_count:
-        return checked_fingerprints(np.empty(len(column)), problems)
-    numbers = flat.to_numpy(zero_copy_only=False)
-    matrix = np.zeros((len(column), widths[0]), dtype=numbers.dtype)
-    matrix[array.is_valid().to_numpy(zero_copy_only=False)] = numbers.reshape(-1, matrix.shape[1])
-    return checked_fingerprints(matrix, problems)
-
-
-def _arrow_text(name: str, column: "pa.ChunkedArray", problems: list[Problem]) -> Coded | None:
-    import pyarrow as pa
-
-    coded = pa.types.is_dictionary(column.type)
-    kind = column.type.value_type if coded else column.type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    text = text or pa.types.is_string_view(kind)
-    if not (text or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        detail = f"column {name} must be text, not {kind}"
-        problems.append(Problem(ProblemKind.WRONG_TYPE, detail, count=len(column)))
-        return None
-    if not coded:
-        if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
-            column = column.cast(pa.large_string())
-        column = column.dictionary_encode()
-    array = column.unify_dictionaries().combine_chunks()
-    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    try:
-        array.validate(full=True)
-    except ValueError as error:
-        rows = np.flatnonzero(np.isin(codes, _not_utf8(array.dictionary)))
-        if rows.size:
-            detail = f"column {name} holds text that is not valid UTF-8"
-            problems.append(Problem(ProblemKind.MALFORMED_TEXT, detail, rows, int(rows.size)))
-        else:
-            detail = f"column {name} is damaged: {_first_line(error)}"
-            problems.append(Problem(ProblemKind.UNREADABLE_FILE, detail))
-        return None
-    distinct = array.dictionary.cast(pa.large_string()).to_numpy(zero_copy_only=False)
-    return _tidy(codes, distinct.astype(object))
-
-
-def _not_utf8(texts: "pa.Array") -> list[int]:
-    """Places of texts whose bytes are not UTF-8."""
-    import pyarrow as pa
-
-    broken = []
-    for place, text in enumerate(texts.cast(pa.large_binary()).to_pylist()):
-        try:
-            (text or b"").decode()
-        except UnicodeDecodeError:
-            broken.append(place)
-    return broken
-
-
-def _tidy(codes: Any, values: Any) -> Coded:
-    """A dictionary may hold a value twice, a null, or what no row has: one code per text, used."""
-    distinct = set(values)
-    if len(distinct) < len(values) or None in distinct:
-        again = Coded.encode(list(values))
-        codes, values = np.append(again.codes, -1)[codes], again.values
-    return Coded(codes, values).used()
-
-
 # JSON lines.
 
 
 def _read_jsonl(path: Path, progress: Progress) -> Rollouts:
-    rows: list[dict[str, Any]] = []
-    problems: list[Problem] = []
-    for number, line in _lines(path, progress):
-        problem, row = _parse(number, line)
-        if problem:
-            problems.append(problem)
-        elif row is not None:
-            rows.append(row)
-    if problems:
-        raise TableError(_by_kind(problems))
+    rows = _parse_lines(_lines(path, progress))
     names = list(dict.fromkeys(name for row in rows for name in row))
     if broken := [name for name in names if not encodable(name)]:
         detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
         raise TableError([Problem(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))])
-    if not rows:
-        columns: dict[str, list[Any]] = {name: [] for name in REQUIRED_COLUMNS}
-    elif missing := missing_columns(names):
-        raise TableError(missing)
-    else:
-        columns = columns_from_rows(rows)
-    table = table_from_columns(columns)
-    unknown, credit = _unknown(names)
-    return Rollouts(table, _carry(rows, unknown), _carry(rows, credit), _unknown_note(unknown))
+    known = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
+    table = read_columns({name: [row.get(name) for row in rows] for name in known})
+    others, credit = _other_columns(names)
+    return Rollouts(table, _carry(rows, others), _carry(rows, credit), _unknown_note(others))
 
 
-def _parse(number: int, line: bytes) -> tuple[Problem | None, dict[str, Any] | None]:
-    """The object of one line, or what is wrong with the line; neither for a blank one."""
-    where, said = np.array([number]), f"line {number + 1}"
-    if not line.strip():
-        return None, None
-    try:
-        row = json.loads(line.decode(), object_pairs_hook=_unique_keys)
-    except _RepeatedKeyError as error:
-        detail = f"{said} gives the key {error} twice"
-        return Problem(ProblemKind.DUPLICATE_KEY, detail, where), None
-    except (ValueError, RecursionError) as error:
-        return Problem(
-            ProblemKind.BAD_LINE, f"{said} is not JSON: {_first_line(error)}", where
-        ), None
-    if not isinstance(row, dict):
-        detail = f"{said} is a JSON {type(row).__name__}, not an object"
-        return Problem(ProblemKind.BAD_LINE, detail, where), None
-    return None, row
-
-
-def _by_kind(problems: list[Problem]) -> list[Problem]:
-    """One problem for each kind, with all lines that show it and the words of the first."""
-    merged = []
-    for kind in dict.fromkeys(problem.kind for problem in problems):
-        of_kind = [problem for problem in problems if problem.kind is kind]
-        more = f", and {len(of_kind) - 1:,} lines more" if len(of_kind) > 1 else ""
-        rows = np.concatenate([problem.rows for problem in of_kind])
-        merged.append(Problem(kind, of_kind[0].detail + more, rows, len(of_kind)))
-    return merged
+def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
+    """The objects of all lines but blank ones; ``TableError`` with one problem for each kind."""
+    rows, broken = [], dict[ProblemKind, tuple[str, list[int]]]()
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode(), object_pairs_hook=_unique_keys)
+            if isinstance(row, dict):
+                rows.append(row)
+                continue
+            kind, detail = ProblemKind.BAD_LINE, f"is a JSON {type(row).__name__}, not an object"
+        except _RepeatedKeyError as error:
+            kind, detail = ProblemKind.DUPLICATE_KEY, f"gives the key {error} twice"
+        except (ValueError, RecursionError) as error:
+            kind, detail = ProblemKind.BAD_LINE, f"is not JSON: {_first_line(error)}"
+        broken.setdefault(kind, (f"line {number + 1} {detail}", []))[1].append(number)
+    if broken:
+        raise TableError(
+            Problem(
+                kind,
+                f"{first}, and {len(numbers) - 1:,} lines more" if len(numbers) > 1 else first,
+                np.array(numbers),
+                len(numbers),
+            )
+            for kind, (first, numbers) in broken.items()
+        )
+    return rows
 
 
 class _RepeatedKeyError(Exception):
@@ -513,6 +502,17 @@ def _as_given(values: list[Any]) -> "pa.Array":
     return pa.array(texts, type=pa.string())
 
 
+def _write_jsonl(table: "pa.Table", path: Path) -> None:
+    if strange := [field for field in table.schema if not _fits_json(field.type)]:
+        names = ", ".join(f"{field.name!r} is {field.type}" for field in strange)
+        detail = f"JSON has no such type ({names}); write .parquet instead"
+        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail, count=len(strange))])
+    with path.open("wb") as raw, gzip.open(raw, "wb") if path.suffix == ".gz" else raw as file:
+        for batch in _json_ready(table).to_batches(max_chunksize=10_000):
+            for row in batch.to_pylist():
+                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
 def _json_ready(table: "pa.Table") -> "pa.Table":
     """The table with what JSON cannot say in another form: no NaN, no half precision."""
     import pyarrow as pa
@@ -546,18 +546,16 @@ def _fits_json(kind: "pa.DataType") -> bool:
         return all(_fits_json(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_dictionary(kind):
         return _fits_json(kind.value_type)
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    is_text = is_text or pa.types.is_string_view(kind)
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return bool(is_text or is_number or pa.types.is_boolean(kind) or pa.types.is_null(kind))
+    plain = pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    return bool(plain) or _is_text(kind) or _is_number(kind)
 
 
-def _unknown(names: list[str]) -> tuple[list[str], list[str]]:
+def _other_columns(names: list[str]) -> tuple[list[str], list[str]]:
     """The names outside the format: those that are carried along, and those of a credit."""
-    outside = [name for name in names if name not in KNOWN_COLUMNS]
-    begin = tuple(f"{name}_" for name in CREDIT_COLUMNS)
-    credit = [name for name in outside if name in CREDIT_COLUMNS or name.startswith(begin)]
-    return [name for name in outside if name not in credit], credit
+    prefixes = tuple(f"{name}_" for name in CREDIT_COLUMNS)
+    others = [name for name in names if name not in KNOWN_COLUMNS]
+    credit = [name for name in others if name in CREDIT_COLUMNS or name.startswith(prefixes)]
+    return [name for name in others if name not in credit], credit
 
 
 def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
@@ -570,16 +568,6 @@ def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
 
 def _is_jsonl(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz"))
-
-
-@contextmanager
-def _open(path: Path, mode: str) -> Iterator[IO[bytes]]:
-    with path.open(mode) as raw:
-        if path.suffix == ".gz":
-            with gzip.open(raw, mode) as packed:
-                yield packed  # type: ignore[misc]
-        else:
-            yield raw
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,24 +1,27 @@
-"""``StepTable``: one row per decision; the only shape data has inside the house.
+"""``StepTable``: one row per decision, and the checks that every column passes on its way in.
 
 Row order carries no meaning: estimators work on ``ascribe.steps.check.arrange(table)``, the rows in
 one canonical order, so that the same rows in another order give the same bits.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ascribe.steps.problems import Problem, ProblemKind, TableError
 
 MISSING_STEP = int(np.iinfo(np.int64).min)
-"""Stands in ``StepTable.step`` for a step number that was not given."""
+"""Stands in ``StepTable.step`` for a missing step number."""
+
+TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family", "corrects")
+FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
+REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
+OPTIONAL_COLUMNS = ("agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects")
+KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,37 +149,26 @@ class StepTable:
         column: Bools | None = getattr(self, name)
         return np.full(len(self), default) if column is None else column
 
-    # Ways in.
-
     @staticmethod
-    def from_columns(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> "StepTable":
-        """A table from one sequence per column. Raises ``TableError`` for what cannot be read."""
-        from ascribe.steps.columns import table_from_columns
+    def from_columns(columns: Mapping[str, "Column"]) -> "StepTable":
+        """A table from one sequence per column; columns outside the format are not read.
 
-        return table_from_columns(columns)
+        Values are read strictly. Text is text, or integers in every row, which become their digits;
+        a step is an integer, a reward a number, a flag true or false.
+
+        Raises:
+            TableError: with every problem of every column.
+            ValueError: if the columns differ in length.
+        """
+        return read_columns(columns)
 
     @staticmethod
     def from_dicts(rows: Iterable[Mapping[str, Any]]) -> "StepTable":
-        """A table from one mapping per row. Raises ``TableError`` for what cannot be read."""
-        from ascribe.steps.columns import columns_from_rows, table_from_columns
-
-        return table_from_columns(columns_from_rows(rows))
-
-    @staticmethod
-    def from_arrow(table: "pa.Table") -> "StepTable":
-        """A table from an Arrow table in the format of ``docs/format.md``."""
-        from ascribe.steps.files import table_from_arrow
-
-        return table_from_arrow(table)
-
-    @staticmethod
-    def read(path: str | Path) -> "StepTable":
-        """A table from a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file."""
-        from ascribe.steps.files import read
-
-        return read(path).table
-
-    # Ways out.
+        """A table from one mapping per row; see ``from_columns``."""
+        rows = list(rows)
+        names = {name for row in rows for name in row}
+        known = [name for name in KNOWN_COLUMNS if name in names]
+        return read_columns({name: [row.get(name) for row in rows] for name in known})
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One plain dictionary per row."""
@@ -187,14 +179,169 @@ class StepTable:
         columns["step"] = [None if s == MISSING_STEP else s for s in columns["step"]]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def to_arrow(self) -> "pa.Table":
-        """An Arrow table in the format of ``docs/format.md``, text still coded."""
-        from ascribe.steps.files import table_to_arrow
 
-        return table_to_arrow(self)
+Column: TypeAlias = Sequence[Any] | npt.NDArray[Any] | Coded
+"""The values of one column, as Python, numpy or coded text."""
 
-    def write(self, path: str | Path) -> None:
-        """Write a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file."""
-        from ascribe.steps.files import write
 
-        write(self.to_arrow(), path)
+def read_columns(
+    columns: Mapping[str, Any], convert: Callable[[str, Any], Column] = lambda _, values: values
+) -> StepTable:
+    """A table from columns of any kind that ``convert`` turns into a ``Column``, given its name.
+
+    Raises:
+        TableError: with every problem of every column, also those that ``convert`` raises.
+        ValueError: if the columns differ in length.
+    """
+    lengths = {name: len(columns[name]) for name in KNOWN_COLUMNS if name in columns}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns differ in length: {lengths}")
+    problems: list[Problem] = []
+    if missing := [name for name in REQUIRED_COLUMNS if name not in columns]:
+        detail = f"no column {' or '.join(missing)}"
+        problems.append(Problem(ProblemKind.MISSING_COLUMN, detail, count=len(missing)))
+    values: dict[str, Any] = {}
+    for name in lengths:
+        try:
+            values[name] = _reader(name)(name, convert(name, columns[name]))
+        except TableError as error:
+            problems += error.problems
+    if problems:
+        raise TableError(problems)
+    return StepTable(**values)
+
+
+def column_error(kind: ProblemKind, detail: str, rows: Sequence[int] | Ints) -> TableError:
+    """The error for a column with a problem at these rows."""
+    return TableError([Problem(kind, detail, np.array(rows, dtype=np.int64), len(rows))])
+
+
+def encodable(text: str) -> bool:
+    """Whether the text is valid Unicode, without half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _reader(name: str) -> Callable[[str, Column], Any]:
+    if name in TEXT_COLUMNS:
+        return _text
+    if name in FLAG_COLUMNS:
+        return _flag
+    return {"step": _step, "fingerprint": _fingerprint}.get(name, _number)
+
+
+def _text(name: str, column: Column) -> Coded:
+    if isinstance(column, Coded):
+        coded = column
+    else:
+        values = _plain(column)
+        kinds = _types(name, values, "text", str, int, np.integer)
+        texts = {kind for kind in kinds if issubclass(kind, str)}
+        if texts and kinds - texts:
+            rows = min(_rows_of(values, kinds - texts), _rows_of(values, texts), key=len)
+            detail = f"column {name} holds both text and integers"
+            raise column_error(ProblemKind.MIXED_TYPES, detail, rows)
+        if kinds - texts:
+            values = [None if value is None else str(int(value)) for value in values]
+        coded = Coded.encode(values)
+    broken = [code for code, text in enumerate(coded.values) if not encodable(text)]
+    if broken:
+        rows = np.flatnonzero(np.isin(coded.codes, broken)).tolist()
+        detail = f"column {name} holds text that is not valid Unicode"
+        raise column_error(ProblemKind.MALFORMED_TEXT, detail, rows)
+    return coded
+
+
+def _step(name: str, column: Column) -> Ints:
+    if isinstance(column, np.ndarray) and column.dtype.kind == "i" and column.ndim == 1:
+        return column.astype(np.int64)
+    values = _plain(column)
+    _types(name, values, "an integer", int, np.integer)
+    try:
+        return np.array([MISSING_STEP if value is None else value for value in values], np.int64)
+    except OverflowError as error:
+        rows = [i for i, v in enumerate(values) if v is not None and abs(v) >= 2**63]
+        detail = f"column {name} holds integers beyond 64 bits"
+        raise column_error(ProblemKind.WRONG_TYPE, detail, rows) from error
+
+
+def _number(name: str, column: Column) -> Floats:
+    if isinstance(column, np.ndarray) and column.dtype.kind in "fiu" and column.ndim == 1:
+        return column.astype(np.float64)
+    values = _plain(column)
+    _types(name, values, "a number", float, np.floating, int, np.integer)
+    try:
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    except OverflowError as error:
+        rows = [i for i, v in enumerate(values) if isinstance(v, int) and abs(v) > 1e100]
+        detail = f"column {name} holds integers beyond 64-bit floating point"
+        raise column_error(ProblemKind.REWARD_TOO_LARGE, detail, rows) from error
+
+
+def _flag(name: str, column: Column) -> Bools | None:
+    if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
+        return column.copy()
+    values = _plain(column)
+    kinds = _types(name, values, "true or false", bool, np.bool_)
+    if values and not kinds:
+        return None  # empty in every row is the same as absent
+    if rows := _rows_of(values, {type(None)}):
+        raise column_error(ProblemKind.PARTIAL_FLAG, f"column {name} is empty in some rows", rows)
+    return np.array(values, dtype=np.bool_)
+
+
+def _fingerprint(name: str, column: Column) -> npt.NDArray[Any] | None:
+    """Fingerprints in half or single precision; every row has as many numbers, all finite."""
+    if isinstance(column, np.ndarray) and column.ndim == 2:
+        matrix = column
+    else:
+        values = _plain(column)
+        example = next((row for row in values if row is not None), None)
+        if example is None:
+            return None  # empty in every row is the same as absent
+        try:
+            zeros = np.zeros(len(example))
+            matrix = np.array([zeros if row is None else row for row in values])
+        except (TypeError, ValueError):  # a row is not a list, or rows differ in length
+            matrix = np.empty(len(values))
+    if matrix.ndim != 2 or matrix.shape[1] == 0 or matrix.dtype.kind not in "fiu":
+        detail = f"column {name} must have as many numbers in every row"
+        raise TableError([Problem(ProblemKind.BAD_FINGERPRINT, detail, count=len(matrix))])
+    if matrix.dtype not in (np.float16, np.float32):
+        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite
+            matrix = matrix.astype(np.float32)
+    rows = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if rows.size:
+        detail = f"column {name} holds numbers that are not finite"
+        raise column_error(ProblemKind.BAD_FINGERPRINT, detail, rows)
+    return matrix
+
+
+def _plain(column: Column) -> Sequence[Any]:
+    if isinstance(column, Coded):
+        return column.texts()
+    return column.tolist() if isinstance(column, np.ndarray) else column
+
+
+def _types(name: str, values: Sequence[Any], wanted: str, *allowed: type) -> set[type]:
+    """The types of the values that are not None; a type that is not allowed is an error."""
+    kinds = set(map(type, values)) - {type(None)}
+    wrong = {
+        kind
+        for kind in kinds
+        if not issubclass(kind, allowed) or (kind is bool and bool not in allowed)
+    }
+    if wrong:
+        types = ", ".join(sorted(kind.__name__ for kind in wrong))
+        detail = f"column {name} must be {wanted}, not {types}"
+        raise column_error(ProblemKind.WRONG_TYPE, detail, _rows_of(values, wrong))
+    return kinds
+
+
+def _rows_of(values: Sequence[Any], kinds: set[type]) -> list[int]:
+    return [row for row, value in enumerate(values) if type(value) in kinds]

@@ -30,8 +30,8 @@ from ascribe.rollout.pools.pool import (
     Reset,
     StepResult,
 )
-from ascribe.steps.columns import encodable
 from ascribe.steps.problems import printable
+from ascribe.steps.table import encodable
 
 READY = b"ready"
 """The first message of a worker; each further one is a result."""
