@@ -1,7 +1,7 @@
-"""Batches credited one by one and put together: the one table that a report is about."""
+"""Batches credited one by one, then joined into the one table that a report is about."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,34 +14,44 @@ from ascribe.estimators.credit import Credit, Explanation, Term
 from ascribe.report.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, CheckReport, arrange
-from ascribe.steps.problems import Problem, Severity, TableError
+from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
 from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
-"""Columns that name groups or trajectories, which are others in every batch."""
+"""Columns that name groups or trajectories, which are different ones in every batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Credited:
-    """All steps that could be credited, with their credit and where they come from."""
+    """All steps that could be credited, with their credit and where they come from.
+
+    Attributes:
+        recipe: the estimator.
+        table: the steps of all batches.
+        credit: their credit.
+        report: problems of all batches; rows are numbered from the first batch to the last.
+        batch: batch of each row of the table.
+        row: number of each row of the table in its batch.
+        names: name of each batch.
+        won: whether the task was done after each step, if all files tell.
+        trained: the advantage that each step was trained with, if all files tell.
+        dropped_groups: groups that could not be credited.
+        dropped_rows: their rows.
+        diagnoses: numbers about the credit of each batch.
+    """
 
     recipe: Recipe
     table: StepTable
     credit: Credit
     report: CheckReport
-    """What ``check`` found in all batches; rows are numbered through from the first to the last."""
     batch: Ints
-    """Batch of each row of the table."""
     row: Ints
-    """Row of its batch that each row of the table is."""
     names: tuple[str, ...]
-    """Name of each batch."""
     won: Bools | None
     trained: Floats | None
     dropped_groups: int
     dropped_rows: int
     diagnoses: tuple[Diagnosis, ...]
-    """Of each batch."""
 
     @property
     def steps(self) -> Arranged:
@@ -52,52 +62,45 @@ class Credited:
 def credit_batches(
     batches: Sequence[Batch], recipe: Recipe, group_size: int | None = None
 ) -> Credited:
-    """Credit every batch by itself, as a trainer does, and put them together.
+    """Credit every batch by itself, as a trainer does, and join them.
 
-    Groups whose rows leave no right answer are left out and counted.
+    Groups with fatal problems are left out and counted.
 
     Raises:
         RefusedFileError: if nothing is left of a batch.
     """
     tables, credits_, reports, rows = [], [], [], []
-    diagnoses: list[Diagnosis] = []
     dropped_groups, history = 0, None
     for batch in batches:
         inputs: dict[str, Any] = {"history": history} if history is not None else {}
+        inputs |= {"severity": Severity.FATAL, "group_size": group_size}
         try:
-            assigned = assign(
-                batch.table,
-                recipe,
-                "drop",
-                severity=Severity.FATAL,
-                group_size=group_size,
-                **inputs,
-            )
+            assigned = assign(batch.table, recipe, "drop", **inputs)
         except TableError as error:
             raise refused(batch, error) from error
-        keep = assigned.selection.keep
-        history = getattr(assigned.credit, "history", None)
-        whole = bool(keep.all())
+        keep = np.flatnonzero(assigned.selection.keep)
+        whole = keep.size == len(batch.table)
+        history = assigned.credit.history
         tables.append(batch.table if whole else batch.table.take(keep))
         credits_.append(assigned.credit if whole else assigned.credit.rows(keep))
-        diagnoses.append(diagnose(tables[-1], credits_[-1]))
         reports.append(assigned.selection.report)
-        rows.append(np.flatnonzero(keep))
+        rows.append(keep)
         dropped_groups += len(assigned.selection.dropped)
-    table = _joined_tables(tables, [batch.name for batch in batches])
+    names = tuple(batch.name for batch in batches)
+    sizes = [len(table) for table in tables]
     return Credited(
         recipe=recipe,
-        table=table,
+        table=_joined_tables(tables, names),
         credit=_joined_credits(credits_),
         report=_joined_reports(reports),
-        batch=np.repeat(np.arange(len(batches)), [len(part) for part in tables]),
+        batch=np.repeat(np.arange(len(batches)), sizes),
         row=np.concatenate(rows),
-        names=tuple(batch.name for batch in batches),
+        names=names,
         won=_joined_arrays([batch.won for batch in batches], rows),
         trained=_joined_arrays([batch.trained for batch in batches], rows),
         dropped_groups=dropped_groups,
-        dropped_rows=sum(len(batch.table) for batch in batches) - len(table),
-        diagnoses=tuple(diagnoses),
+        dropped_rows=sum(len(batch.table) for batch in batches) - sum(sizes),
+        diagnoses=tuple(map(diagnose, tables, credits_)),
     )
 
 
@@ -109,158 +112,114 @@ def _joined_arrays(arrays: Sequence[Any], rows: Sequence[Ints]) -> Any:
 
 
 def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTable:
-    """One table of all rows. Groups and trajectories of two batches are never the same ones."""
+    """One table of all rows. Groups and trajectories of two batches are never the same ones.
+
+    A column that a batch lacks gets its default there; one without a default is left out.
+    """
     if len(tables) == 1:
         return tables[0]
-    clash = any(
-        _clash([getattr(table, name) for table in tables]) for name in ("group", "trajectory")
-    )
+    sizes = [len(table) for table in tables]
+    clash = any(_overlap([getattr(table, name) for table in tables]) for name in NAMES[:2])
     columns: dict[str, Any] = {}
-    for field in fields(StepTable):
-        parts = [getattr(table, field.name) for table in tables]
-        if all(part is None for part in parts):
-            continue
-        if field.name in NAMES and clash:
-            parts = [_prefixed(part, name) for part, name in zip(parts, names, strict=True)]
-        joined = _joined_columns(field.name, parts, [len(table) for table in tables])
-        if joined is not None:
-            columns[field.name] = joined
+    for name in dict.fromkeys(name for table in tables for name in table.columns()):
+        parts = [getattr(table, name) for table in tables]
+        example = next(part for part in parts if part is not None)
+        if isinstance(example, Coded):
+            prefixes = [f"{each}: " if clash and name in NAMES else "" for each in names]
+            columns[name] = _joined_texts(parts, sizes, prefixes)
+        elif example.dtype == np.bool_:
+            default = name == "valid"
+            columns[name] = np.concatenate([table.flag(name, default=default) for table in tables])
+        elif len({None if part is None else part.shape[1:] for part in parts}) == 1:
+            columns[name] = np.concatenate(parts)
     return StepTable(**columns)
 
 
-def _joined_columns(name: str, parts: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """One column; where a batch lacks it, its default, or nothing at all if it has none."""
-    example = next(part for part in parts if part is not None)
-    if isinstance(example, Coded):
-        return _joined_texts(parts, sizes)
-    if example.dtype == np.bool_:
-        default = name == "valid"
-        filled = [
-            np.full(size, default) if part is None else part
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-        return np.concatenate(filled)
-    shapes = {None if part is None else part.shape[1:] for part in parts}
-    return np.concatenate(parts) if len(shapes) == 1 else None
+def _overlap(parts: Sequence[Coded]) -> bool:
+    values = [value for part in parts for value in part.used().values]
+    return len(set(values)) < len(values)
 
 
-def _joined_texts(parts: Sequence[Coded | None], sizes: Sequence[int]) -> Coded:
-    used = [None if part is None else part.used() for part in parts]
-    values = [value for part in used if part is not None for value in part.values]
-    again = Coded.encode(values)
-    codes, start = [], 0
-    for part, size in zip(used, sizes, strict=True):
-        if part is None:
-            codes.append(np.full(size, -1, dtype=np.int64))
-            continue
-        stop = start + part.values.size
-        codes.append(np.append(again.codes[start:stop], -1)[part.codes])
-        start = stop
-    return Coded(np.concatenate(codes), again.values)
-
-
-def _clash(parts: Sequence[Coded]) -> bool:
-    seen: set[str] = set()
-    for part in parts:
-        values = set(part.used().values)
-        if seen & values:
-            return True
-        seen |= values
-    return False
-
-
-def _prefixed(part: Coded | None, name: str) -> Coded | None:
-    if part is None:
-        return None
-    values = np.empty(part.values.size, dtype=object)
-    values[:] = [f"{name}: {value}" for value in part.values]
-    return Coded(part.codes, values)
+def _joined_texts(
+    parts: Sequence[Coded | None], sizes: Sequence[int], prefixes: Sequence[str]
+) -> Coded:
+    used = [
+        part.used() if part is not None else Coded.encode([None] * n)
+        for part, n in zip(parts, sizes, strict=True)
+    ]
+    texts = [
+        prefix + value for part, prefix in zip(used, prefixes, strict=True) for value in part.values
+    ]
+    joined = Coded.encode(texts)
+    starts = np.cumsum([0, *(part.values.size for part in used)])
+    codes = [
+        np.append(joined.codes[start : start + part.values.size], -1)[part.codes]
+        for part, start in zip(used, starts, strict=False)
+    ]
+    return Coded(np.concatenate(codes), joined.values)
 
 
 def _joined_credits(parts: Sequence[Credit]) -> Credit:
-    """One credit; labels of different batches differ. Numbers are means, by rows."""
+    """One credit of all rows; labels of different batches differ."""
     if len(parts) == 1:
         return parts[0]
     terms = {}
     for name, first in parts[0].terms.items():
+        of_parts = [part.terms[name] for part in parts]
         labels, used = [], 0
-        for part in parts:
-            own = part.terms[name].labels
-            labels.append(np.where(own < 0, -1, own + used))
-            used += int(own.max(initial=-1)) + 1
+        for term in of_parts:
+            labels.append(np.where(term.labels < 0, -1, term.labels + used))
+            used += int(term.labels.max(initial=-1)) + 1
         terms[name] = Term(
-            np.concatenate([part.terms[name].values for part in parts]),
-            np.concatenate([part.terms[name].reason for part in parts]),
+            np.concatenate([term.values for term in of_parts]),
+            np.concatenate([term.reason for term in of_parts]),
             np.concatenate(labels),
             first.weight,
-            partial(_joined_explanations, [part.terms[name] for part in parts]),
+            partial(_joined_explanations, of_parts),
         )
-    sizes = np.array([len(part) for part in parts], dtype=np.float64)
-    numbers = {
-        name: float(np.average([part.numbers[name] for part in parts], weights=sizes))
-        for name in parts[0].numbers
-        if all(name in part.numbers for part in parts)
-    }
-    return Credit(
-        np.concatenate([part.advantage for part in parts]),
-        np.concatenate([part.reason for part in parts]),
-        terms,
-        parts[0].recipe,
-        numbers,
-    )
+    advantage = np.concatenate([part.advantage for part in parts])
+    reason = np.concatenate([part.reason for part in parts])
+    return Credit(advantage, reason, terms, parts[0].recipe)
 
 
 def _joined_explanations(terms: Sequence[Term]) -> Explanation:
     """The explanations of a term in several batches; each brings its sentences."""
     parts = [term.explanation for term in terms]
-    starts = np.cumsum([0, *(len(part.sentences) for part in parts)])
-    none = [np.zeros(part.own.size, dtype=np.int64) for part in parts]
-    ways = [zero if part.way is None else part.way for part, zero in zip(parts, none, strict=True)]
+    sizes = [part.own.size for part in parts]
+    starts = np.cumsum([0, *(len(part.sentences) for part in parts[:-1])])
+
+    def joined(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        empty = (np.zeros(size, dtype=np.int64) for size in sizes)
+        return np.concatenate(
+            [zero if array is None else array for array, zero in zip(arrays, empty, strict=True)]
+        )
+
     return Explanation(
-        own=np.concatenate([part.own for part in parts]),
-        baseline=np.concatenate([part.baseline for part in parts]),
-        peers=np.concatenate([part.peers for part in parts]),
+        own=joined("own"),
+        baseline=joined("baseline"),
+        peers=joined("peers"),
         sentences=tuple(sentence for part in parts for sentence in part.sentences),
-        way=np.concatenate([way + start for way, start in zip(ways, starts, strict=False)]),
-        alike=np.concatenate(
-            [
-                zero if part.alike is None else part.alike
-                for part, zero in zip(parts, none, strict=True)
-            ]
-        ),
+        way=joined("way") + np.repeat(starts, sizes),
+        alike=joined("alike"),
     )
 
 
-def _more(batches: int) -> str:
-    return "one batch more" if batches == 1 else f"{batches:,} batches more"
-
-
 def _joined_reports(parts: Sequence[CheckReport]) -> CheckReport:
-    """The problems of all batches, each kind once, with the words of the first batch."""
+    """The problems of all batches, each kind once, with the detail of the first batch."""
     if len(parts) == 1:
         return parts[0]
-    merged: dict[Any, Problem] = {}
-    where: dict[Any, int] = {}
+    by_kind: dict[ProblemKind, list[Problem]] = {}
     start = 0
     for part in parts:
         for problem in part.problems:
-            rows, count, detail = problem.rows + start, problem.count, problem.detail
-            if problem.kind in merged:
-                before = merged[problem.kind]
-                rows = np.concatenate([before.rows, rows])
-                count, detail = before.count + count, before.detail
-            merged[problem.kind] = Problem(problem.kind, detail, rows, count)
-            where[problem.kind] = where.get(problem.kind, 0) + 1
+            by_kind.setdefault(problem.kind, []).append(replace(problem, rows=problem.rows + start))
         start += part.rows
-    found = [
-        problem
-        if where[kind] == 1
-        else Problem(
-            kind,
-            f"{problem.detail}; and {_more(where[kind] - 1)}",
-            problem.rows,
-            problem.count,
-        )
-        for kind, problem in merged.items()
-    ]
-    return CheckReport(start, tuple(sorted(found, key=lambda problem: -problem.severity)))
+    problems = []
+    for kind, same in by_kind.items():
+        others = len(same) - 1
+        more = "one batch more" if others == 1 else f"{others:,} batches more"
+        detail = f"{same[0].detail}; and {more}" if others else same[0].detail
+        rows = np.concatenate([problem.rows for problem in same])
+        problems.append(Problem(kind, detail, rows, sum(problem.count for problem in same)))
+    return CheckReport(start, tuple(sorted(problems, key=lambda problem: -problem.severity)))
