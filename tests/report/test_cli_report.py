@@ -116,9 +116,9 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     import sys
 
-    from ascribe.report import page
+    from ascribe.report import write
 
-    page._library.cache_clear()
+    write._library.cache_clear()
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     code, _, error = run(rollouts, "--out", tmp_path / "r.html")
     assert code == 2

@@ -10,8 +10,8 @@ import pytest
 from ascribe import recipe
 from ascribe.report import picture
 from ascribe.report.compare import two_recipes
-from ascribe.report.export import write_figures, write_tables
 from ascribe.report.figures import draw
+from ascribe.report.write import write_figures, write_tables
 from tests.conftest import write_jsonl
 from tests.report.toys import credited, facts, sound
 

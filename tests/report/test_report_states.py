@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from ascribe import StepTable
 from ascribe.estimators import BiGPO
-from ascribe.report.sample import whole_groups
-from ascribe.report.states import partners, state_views
+from ascribe.report.states import partners, state_views, whole_groups
 from ascribe.steps.check import arrange
 from tests.report.toys import Row, credited, sound
 
@@ -30,7 +29,9 @@ def test_partners_are_those_that_differ_in_everything(rows: list[tuple[int, ...]
 def stages(rows: list[Row]) -> dict[str, list[tuple[int, int | None]]]:
     found = credited(rows)
     views = state_views(found.table, found.recipe, found.credit.terms["step"].labels)
-    return {view.name: [(stage.steps, stage.pairs) for stage in view.stages] for view in views}
+    return {
+        view.name: [(stage["steps"], stage["pairs"]) for stage in view.stages] for view in views
+    }
 
 
 def test_the_funnel_of_sound_rows() -> None:

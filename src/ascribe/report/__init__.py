@@ -7,16 +7,15 @@ from typing import Any
 
 from ascribe import __version__
 from ascribe.estimators import Recipe
-from ascribe.report import page
 from ascribe.report.browse import browser
 from ascribe.report.compare import Comparison, over_time, two_recipes
 from ascribe.report.crediting import credit_batches
-from ascribe.report.export import write_figures, write_tables
 from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, theme
 from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.text import one_line, visible
 from ascribe.report.verdict import Verdict, judge
+from ascribe.report.write import write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 
 __all__ = ["Comparison", "Facts", "Figure", "Picture", "RefusedFileError", "Verdict", "picture"]
@@ -54,7 +53,7 @@ class Picture:
             ImportError: without the extra ``report``.
             OSError: if the file cannot be written.
         """
-        return page.write(self._data(), path)
+        return write_page(self._data(), path)
 
     def write_figures(self, folder: str | Path) -> list[Path]:
         """Write every figure as SVG and PNG."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ascribe.estimators.credit import Reason, Term
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, said
-from ascribe.report.sample import whole_groups
+from ascribe.report.states import whole_groups
 from ascribe.report.text import embedded, one_line, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints

@@ -149,7 +149,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         "iterations": _by_batch(credited, episodes, task_outcome),
         "reasons": _reasons(credited),
         "state_sizes": [{"steps_in_group": size, "groups": n} for size, n in sizes.items()],
-        "funnel": [row for view in views for row in view.rows()],
+        "funnel": [row for view in views for row in view.stages],
         "row_mix": [{"states": view.name, **asdict(view.mix)} for view in views],
         "lengths": _lengths(episodes),
         "outcomes": _outcomes(episodes, names, task_outcome),
@@ -171,7 +171,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         cut=float(steps.truncated[steps.starts].mean()),
         blank=_blank(table, steps),
         collapsed=_collapsed(credited, labels),
-        one_action=1.0 - elsewhere.steps / shared.steps if shared.steps else 0.0,
+        one_action=1.0 - elsewhere["steps"] / shared["steps"] if shared["steps"] else 0.0,
         trained_differently=_trained_differently(credited),
     )
 

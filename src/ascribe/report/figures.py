@@ -193,7 +193,7 @@ def _iterations(rows: Rows) -> list[Figure]:
 
 def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     names = [view.name for view in facts.views]
-    exact, clustered = (view.stages[-1].pairs or 0 for view in facts.views)
+    exact, clustered = (view.stages[-1]["pairs"] for view in facts.views)
     steps = facts.views[0].steps
     sampled = steps < facts.diagnosis.rows
     note = f" From a sample of {steps:,} steps, in whole groups." if sampled else ""

@@ -1,7 +1,7 @@
-"""From steps to pairs that teach something: how far a way of telling states apart gets."""
+"""How many useful comparisons exact and clustered states give; samples of whole groups."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -12,7 +12,6 @@ from ascribe.estimators.peers import RowMix, pace, row_mix
 from ascribe.groups import Groups
 from ascribe.groups.actions import ActionKeys
 from ascribe.groups.exact import exact
-from ascribe.report.sample import whole_groups
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import Arranged, arrange
@@ -24,39 +23,24 @@ CLUSTERED_STEPS = 10_000
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A stage of the funnel: steps that are left, and the pairs that they form."""
-
-    name: str
-    steps: int
-    share: float
-    """Of all steps."""
-    pairs: int | None
-
-
-@dataclass(frozen=True)
 class StateView:
-    """What one way of telling states apart gives.
+    """How many useful comparisons one definition of equal states gives.
 
     Attributes:
-        name: how states are told apart.
-        steps: steps that were looked at.
-        stages: the funnel.
+        name: how states are grouped.
+        steps: number of steps.
+        stages: rows of the funnel: the steps that are left, and the pairs that they form.
         mix: how BiPACE would credit these steps (its row mix).
     """
 
     name: str
     steps: int
-    stages: tuple[Stage, ...]
+    stages: tuple[dict[str, Any], ...]
     mix: RowMix
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The funnel as rows of a table."""
-        return [{"states": self.name, **asdict(stage)} for stage in self.stages]
 
 
 def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[StateView]:
-    """Exact states against clustered ones, on the same steps.
+    """Exact states and clustered ones, on the same steps.
 
     Args:
         table: the steps.
@@ -66,24 +50,20 @@ def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[S
     clusters = hasattr(recipe, "radius") and getattr(recipe, "states", "cluster") == "cluster"
     if clusters and labels is not None:
         count = int(labels.max(initial=-1)) + 1
-        found = Groups(labels[arrange(table).rows], count, recipe.name)
-        return _views(table, recipe, {"exact": _exact(table), CLUSTERED: found})
-    table = table.take(whole_groups(table, CLUSTERED_STEPS))
-    # Only states that the sample has get a fingerprint.
-    table = replace(table, state=table.state.used(), action=table.action.used())
-    same = _exact(table)
-    found = BiGPO.preset("ngram").state_groups(table, {})[0] if table.state.values.size else same
-    return _views(table, recipe, {"exact": same, f"{CLUSTERED} by n-grams": found})
-
-
-def _exact(table: StepTable) -> Groups:
+        clustered, name = Groups(labels[arrange(table).rows], count, recipe.name), CLUSTERED
+    else:
+        name = f"{CLUSTERED} by n-grams"
+        table = table.take(whole_groups(table, CLUSTERED_STEPS))
+        # Only states that the sample has get a fingerprint.
+        table = replace(table, state=table.state.used(), action=table.action.used())
     steps = arrange(table)
-    return exact(steps.group, steps.state, table.state.values.size)
-
-
-def _views(table: StepTable, recipe: Recipe, ways: Mapping[str, Groups]) -> list[StateView]:
+    same = exact(steps.group, steps.state, table.state.values.size)
+    if name != CLUSTERED:
+        known = table.state.values.size > 0
+        clustered = BiGPO.preset("ngram").state_groups(table, {})[0] if known else same
     keys, returns = recipe.action_keys(table), recipe.step_returns(table)
-    return [_view(name, arrange(table), groups, keys, returns) for name, groups in ways.items()]
+    ways = {"exact": same, name: clustered}
+    return [_view(name, steps, groups, keys, returns) for name, groups in ways.items()]
 
 
 def _view(
@@ -92,23 +72,27 @@ def _view(
     # A step whose action has no key did something that no other step is known to have done.
     action = np.where(keys.labels < 0, keys.count + np.arange(keys.labels.size), keys.labels)
     outcome = np.unique(returns.round(9), return_inverse=True)[1]
-    differ = [steps.trajectory, action, outcome]
     total = int(steps.rows.size)
-    counted = [Stage("all steps", total, 1.0, None)]
-    known = int((groups.labels >= 0).sum())
-    counted.append(Stage("have a state", known, known / total, None))
-    names = (
-        "others were there too",
-        "and did something else",
-        "and fared differently",
+    funnel: list[tuple[str, int, int | None]] = [
+        ("all steps", total, None),
+        ("with a state", int((groups.labels >= 0).sum()), None),
+    ]
+    differ: list[Ints] = []
+    for stage, labels in (
+        ("in a shared state", steps.trajectory),
+        ("with another action", action),
+        ("with another return", outcome),
+    ):
+        differ.append(labels)
+        count = partners(groups.labels, groups.count, differ)
+        funnel.append((stage, int((count > 0).sum()), int(count.sum()) // 2))
+    stages = tuple(
+        {"states": name, "name": stage, "steps": left, "share": left / total, "pairs": pairs}
+        for stage, left, pairs in funnel
     )
-    for number, stage in enumerate(names, start=1):
-        found = partners(groups.labels, groups.count, differ[:number])
-        left = int((found > 0).sum())
-        counted.append(Stage(stage, left, left / total, int(found.sum()) // 2))
-    given = (groups.labels, groups.count, keys.labels, keys.count)
-    branch = pace(returns, *given, form="q").branch
-    return StateView(name, total, tuple(counted), row_mix(branch, *given))
+    grouping = (groups.labels, groups.count, keys.labels, keys.count)
+    mix = row_mix(pace(returns, *grouping, form="q").branch, *grouping)
+    return StateView(name, total, stages, mix)
 
 
 def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
@@ -122,12 +106,42 @@ def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
         count: number of segments.
         differ: labels from 0 of what must differ.
     """
-    found = np.zeros(labels.size, dtype=np.int64)
+    count_of_row = np.zeros(labels.size, dtype=np.int64)
     for chosen in range(len(differ) + 1):
         for subset in combinations(differ, chosen):
             joint, joints = labels, count
             for same in subset:
                 joint, joints = segments.pairs(joint, same, int(same.max(initial=-1)) + 1)
             size = np.append(segments.size(joint, joints), 0)
-            found += (-1) ** chosen * size[joint]
-    return found
+            count_of_row += (-1) ** chosen * size[joint]
+    return count_of_row
+
+
+def whole_groups(table: StepTable, most: int) -> Ints:
+    """Rows of groups, evenly spaced over the table, that have ``most`` steps or fewer together.
+
+    All rows that take part if there are no more than that. If even one group is too large, as many
+    of its trajectories as fit, and at least one. Rows are in canonical order.
+    """
+    steps = arrange(table)
+    if steps.rows.size <= most:
+        return steps.rows
+    order = _evenly(steps.group_count)
+    fits = np.cumsum(segments.size(steps.group, steps.group_count)[order]) <= most
+    if fits[0]:
+        return steps.rows[np.isin(steps.group, order[fits])]
+    inside = np.flatnonzero(steps.group == order[0])
+    ends = np.cumsum(np.unique(steps.trajectory[inside], return_counts=True)[1])
+    kept = max(int((ends <= most).sum()), 1)
+    return steps.rows[inside[: ends[kept - 1]]]
+
+
+def _evenly(count: int) -> Ints:
+    """The numbers 0 to count - 1 in an order whose beginnings all lie evenly over the range.
+
+    They are ordered by their binary digits read backwards: 0, 1/2, 1/4, 3/4, 1/8, ...
+    """
+    bits = max((count - 1).bit_length(), 1)
+    numbers = np.arange(count, dtype=np.int64)
+    mirrored = sum(((numbers >> bit) & 1) << (bits - 1 - bit) for bit in range(bits))
+    return np.argsort(mirrored, kind="stable")

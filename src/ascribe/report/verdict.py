@@ -236,7 +236,7 @@ def _about_states(facts: Facts) -> Iterator[Finding]:
             f"{'only episode-level' if episodes else 'no'} credit.",
             _against_singletons(facts),
         )
-    missing = 1 - facts.views[0].stages[1].share
+    missing = 1 - facts.views[0].stages[1]["share"]
     if missing >= 0.05:
         yield Finding(
             "missing_states",
@@ -353,7 +353,7 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
                 "make no progress"
             ),
         )
-    if facts.views[0].stages[2].share >= 0.2 and facts.one_action >= 0.9:
+    if facts.views[0].stages[2]["share"] >= 0.2 and facts.one_action >= 0.9:
         yield Finding(
             "same_actions",
             Level.WARNING,

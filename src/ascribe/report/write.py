@@ -1,0 +1,125 @@
+"""What a report is written as: one HTML page, figures as SVG and PNG, tables as CSV and Parquet.
+
+The page is one file that needs no server, no network and no other file. Text from the table goes
+into it as data and is shown as text, never as HTML. A content security policy allows only the two
+scripts that the page was written with, and allows nothing to be fetched.
+"""
+
+import csv
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ascribe.report.figures import Figure, theme
+from ascribe.report.text import embedded
+
+SCRIPTS = ("base.js", "browser.js", "main.js")
+WIDTH = 640
+"""Of an exported figure, in pixels; PNGs have twice as many."""
+
+_FORMULA = re.compile(r" *[\t\r]|\s*[=+\-@]")
+"""A spreadsheet takes text that begins so for a formula, and runs it."""
+
+
+def write_page(data: Any, path: str | Path) -> int:
+    """Write the page that shows ``data``; returns its size in bytes.
+
+    Raises:
+        ImportError: without the extra ``report``.
+    """
+    style = _asset("style.css")
+    script = '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
+    library = _library()
+    policy = (
+        f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "
+        f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "policy": policy,
+        "style": style,
+        "data": embedded(data),
+        "library": library,
+        "script": script,
+    }
+    # One pass: what was inserted is never searched again.
+    html = re.sub(r"@@(\w+)@@", lambda match: parts[match[1]], _asset("page.html"))
+    return Path(path).write_bytes(html.encode("utf-8", "replace"))
+
+
+def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
+    """Write ``NAME.svg`` and ``NAME.png`` of every figure, on white.
+
+    Raises:
+        ImportError: without the extra ``report``.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    vega = _vega()
+    paths = []
+    config = {**theme(dark=False), "background": "white", "font": "sans-serif"}
+    for figure in figures:
+        layout = {"width": WIDTH, "title": figure.title, "config": config, "padding": 12}
+        spec = json.dumps(figure.spec | layout)
+        paths += [folder / f"{figure.name}.svg", folder / f"{figure.name}.png"]
+        paths[-2].write_text(vega.vegalite_to_svg(spec), encoding="utf-8")
+        paths[-1].write_bytes(vega.vegalite_to_png(spec, scale=2))
+    return paths
+
+
+def write_tables(
+    tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str | Path
+) -> list[Path]:
+    """Write ``NAME.csv`` and ``NAME.parquet`` of every table that has rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, rows in tables.items():
+        if not rows:
+            continue
+        paths += [folder / f"{name}.csv", folder / f"{name}.parquet"]
+        with paths[-2].open("w", encoding="utf-8", errors="replace", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), paths[-1])
+    return paths
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def _vega() -> Any:
+    """The package that draws, or an error that names the extra that brings it."""
+    try:
+        return import_module("vl_convert")
+    except ImportError as error:
+        raise ImportError("a report needs Vega-Lite: pip install 'ascribe[report]'") from error
+
+
+@cache
+def _library() -> str:
+    """Vega-Lite as one script that defines nothing global but the function that the page calls."""
+    bundle: str = _vega().javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    script = "(() => {\n" + bundle.replace("\r\n", "\n") + "\n})();\n"
+    if "</script" in script.lower() or "<!--" in script:
+        raise RuntimeError("the Vega-Lite script cannot be embedded in an HTML page")
+    return script
+
+
+def _asset(name: str) -> str:
+    return (files("ascribe.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
