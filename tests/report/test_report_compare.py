@@ -23,12 +23,12 @@ def test_signs_are_counted() -> None:
         same = [
             (a, b)
             for a, b in zip(*signs, strict=True)
-            if (names[int(a)], names[int(b)]) == (each.first, each.second)
+            if (names[int(a)], names[int(b)]) == (each["first"], each["second"])
         ]
-        assert each.steps == len(same)
+        assert each["steps"] == len(same)
     assert found.changed == np.mean(signs[0] * signs[1] < 0)
     assert found.compared == len(rows)
-    assert sum(each.share for each in found.signs) == pytest.approx(1.0)
+    assert sum(each["share"] for each in found.signs) == pytest.approx(1.0)
 
 
 def test_the_largest_changes_come_first_and_say_where() -> None:

@@ -1,7 +1,7 @@
 """Two credits side by side: which steps changed sign, and by how much."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from ascribe.report.crediting import Credited
 from ascribe.report.text import one_line, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
-from ascribe.steps.check import arrange
+from ascribe.steps.table import Coded
 
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50
@@ -22,31 +22,21 @@ Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SignCount:
-    """Steps by their sign under both."""
-
-    first: str
-    second: str
-    steps: int
-    share: float
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """How a credit differs from another one.
+    """How one credit differs from another.
 
     Attributes:
         first: name of the one.
         second: name of the other.
-        kind: whether two recipes are compared on the same steps, or the same decisions over time.
+        kind: ``recipes`` on the same steps, or the same decisions over ``iterations``.
         things: what is counted: steps, or decisions (the same action in the same state).
         compared: how many were compared.
         changed: share of those that went from negative to positive or back.
-        gained: share that had no credit and got one.
-        lost: share that had a credit and lost it.
+        gained: share that had no credit in the first and has one in the second.
+        lost: share that had a credit in the first and has none in the second.
         correlation: of the two credits; None where one of them is constant.
-        signs: counts by both signs.
-        largest: the largest changes, each in units of the root mean square of its credit.
+        signs: counts and shares by both signs.
+        largest: the largest changes of sign, in units of the root mean square of each credit.
         dots: pairs of credits for a plot, in the same units.
     """
 
@@ -59,9 +49,9 @@ class Comparison:
     gained: float
     lost: float
     correlation: float | None
-    signs: tuple[SignCount, ...]
+    signs: tuple[Plain, ...]
     largest: tuple[Plain, ...]
-    dots: tuple[tuple[float, float], ...]
+    dots: tuple[Plain, ...]
 
     def sentence(self) -> str:
         """What changed, in words."""
@@ -75,29 +65,28 @@ class Comparison:
     def tables(self) -> dict[str, list[Plain]]:
         """The tables of the comparison, by name."""
         return {
-            f"signs_{self.kind}": [asdict(each) for each in self.signs],
+            f"signs_{self.kind}": list(self.signs),
             f"changed_{self.kind}": list(self.largest),
-            f"dots_{self.kind}": [{"first": one, "second": other} for one, other in self.dots],
+            f"dots_{self.kind}": list(self.dots),
         }
 
 
 def two_recipes(one: Credited, other: Credited) -> Comparison:
-    """The same steps under two recipes. Credits are compared in units of their own size."""
-    table, steps = one.table, arrange(one.table)
-    rows = steps.rows
-    first, second = one.credit.advantage[rows], other.credit.advantage[rows]
+    """The same steps under two recipes."""
+    table, steps = one.table, one.steps
 
     def step(place: int) -> Plain:
-        row = int(rows[place])
+        row = int(steps.rows[place])
         return {
             "group": one_line(table.group.values[table.group.codes[row]], 60),
             "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 60),
             "step": int(steps.step[place]),
-            "action": _text(table.action.values, int(steps.action[place])),
+            "action": _text(table.action, row),
         }
 
-    names = (one.recipe.name, _other_name(one, other))
-    return _compared(first, second, names, kind="recipes", things="steps", describe=step)
+    credits_ = one.credit.advantage[steps.rows], other.credit.advantage[steps.rows]
+    names = one.recipe.name, _other_name(one, other)
+    return _compared("recipes", "steps", names, credits_, step)
 
 
 def over_time(credited: Credited) -> Comparison | None:
@@ -109,64 +98,66 @@ def over_time(credited: Credited) -> Comparison | None:
     batches = len(credited.names)
     if batches < 2:
         return None
-    table, steps = credited.table, arrange(credited.table)
+    table, steps = credited.table, credited.steps
     keys = credited.recipe.action_keys(table)
     pair, count = segments.pairs(steps.state, keys.labels, keys.count)
     late = credited.batch[steps.rows] >= batches // 2
+    first, second = np.where(late, -1, pair), np.where(late, pair, -1)
+    both = (segments.size(first, count) > 0) & (segments.size(second, count) > 0)
     advantage = credited.credit.advantage[steps.rows]
-    early_of, late_of = np.where(late, -1, pair), np.where(late, pair, -1)
-    both = (segments.size(early_of, count) > 0) & (segments.size(late_of, count) > 0)
-    kept = np.flatnonzero(both)
-    first = segments.mean(advantage, early_of, count)[kept]
-    second = segments.mean(advantage, late_of, count)[kept]
-    example = segments.first_rows(pair, count)[kept]
-    visits = segments.size(pair, count)[kept]
+    credits_ = (
+        segments.mean(advantage, first, count)[both],
+        segments.mean(advantage, second, count)[both],
+    )
+    example = steps.rows[segments.first_rows(pair, count)[both]]
+    visits = segments.size(pair, count)[both]
 
     def decision(number: int) -> Plain:
-        place = int(example[number])
+        row = int(example[number])
         return {
-            "state": _text(table.state.values, int(steps.state[place])),
-            "action": _text(table.action.values, int(steps.action[place])),
+            "state": _text(table.state, row),
+            "action": _text(table.action, row),
             "steps": int(visits[number]),
         }
 
-    halves = ("the first half", "the second half")
-    return _compared(
-        first, second, halves, kind="iterations", things="decisions", describe=decision
-    )
+    names = "the first half", "the second half"
+    return _compared("iterations", "decisions", names, credits_, decision)
 
 
 def _compared(
-    first: Floats,
-    second: Floats,
-    names: tuple[str, str],
-    *,
     kind: str,
     things: str,
+    names: tuple[str, str],
+    credits_: tuple[Floats, Floats],
     describe: Callable[[int], Plain],
 ) -> Comparison:
+    first, second = credits_
     total = max(first.size, 1)
     signs = 3 * (np.sign(first) + 1).astype(np.int64) + (np.sign(second) + 1).astype(np.int64)
-    counted = np.bincount(signs, minlength=9).reshape(3, 3)
+    counts = np.bincount(signs, minlength=9).reshape(3, 3)
+    shares = counts / total
     one, other = first / _rms(first), second / _rms(second)
     flipped = np.flatnonzero(first * second < 0)
     order = flipped[np.argsort(-np.abs(other - one)[flipped], kind="stable")][:MOST_STEPS]
     dots = np.unique(np.linspace(0, first.size - 1, min(DOTS, first.size)).astype(np.int64))
     varied = first.size > 1 and first.std() > 0 and second.std() > 0
     return Comparison(
-        first=names[0],
-        second=names[1],
+        *names,
         kind=kind,
         things=things,
         compared=int(first.size),
-        changed=float(counted[0, 2] + counted[2, 0]) / total,
-        gained=float(counted[1, 0] + counted[1, 2]) / total,
-        lost=float(counted[0, 1] + counted[2, 1]) / total,
+        changed=float(shares[0, 2] + shares[2, 0]),
+        gained=float(shares[1, 0] + shares[1, 2]),
+        lost=float(shares[0, 1] + shares[2, 1]),
         correlation=float(np.corrcoef(first, second)[0, 1]) if varied else None,
         signs=tuple(
-            SignCount(SIGNS[i], SIGNS[j], int(counted[i, j]), float(counted[i, j]) / total)
-            for i in range(3)
-            for j in range(3)
+            {
+                "first": SIGNS[i],
+                "second": SIGNS[j],
+                "steps": int(counts[i, j]),
+                "share": float(shares[i, j]),
+            }
+            for i, j in np.ndindex(3, 3)
         ),
         largest=tuple(
             {
@@ -177,7 +168,7 @@ def _compared(
             }
             for number in order
         ),
-        dots=tuple((_short(one[number]), _short(other[number])) for number in dots),
+        dots=tuple({"first": _short(one[n]), "second": _short(other[n])} for n in dots),
     )
 
 
@@ -190,8 +181,9 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _text(values: Any, code: int) -> str | None:
-    return None if code < 0 else shortened(values[code], 160)
+def _text(column: Coded, row: int) -> str | None:
+    code = column.codes[row]
+    return None if code < 0 else shortened(column.values[code], 160)
 
 
 def _other_name(one: Credited, other: Credited) -> str:
