@@ -185,7 +185,7 @@ def credited(parts: list[Rollout], lost: int = 0) -> Any:
         if number == 0 and lost:
             gone = [t.name for t in kept if t.group == "train/0"][-lost:]
             kept = tuple(t for t in kept if t.name not in gone)
-        told.append(Played(tuple(groups), kept, one.given_up, 0, one.clock.tokens))
+        told.append(Played(tuple(groups), kept, one.failed, 0, one.clock.tokens))
     return credit_iteration(told, IBPO(), size=SIZE, failures=FailurePolicy())
 
 
@@ -244,7 +244,7 @@ class Fussy(Echo):
 def test_a_correction_that_fails_is_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.Echo", Fussy)
     (whole,), _ = played()
-    (lost,) = whole.given_up
+    (lost,) = whole.failed
     assert lost.corrects == "/".join(np.array(lost.group.split("/"))[[0, 1, 3]])
     assert any(t.group == lost.group for t in whole.trajectories), "its twin goes on"
     assert not whole.dropped

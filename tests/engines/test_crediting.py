@@ -10,7 +10,7 @@ from ascribe.engines.crediting import Iteration, Played, credit_iteration, light
 from ascribe.engines.metrics import iteration_metrics, trl_metrics
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
-from ascribe.rollout import FailurePolicy, GivenUp, Sample, Trajectory
+from ascribe.rollout import FailedEpisode, FailurePolicy, Sample, Trajectory
 from ascribe.rollout.episode import Step
 from ascribe.rollout.pools import FailureKind
 from ascribe.steps.problems import TableError
@@ -41,9 +41,9 @@ def trajectory(group: str, member: int, reward: float, length: int = 2) -> Traje
 def part(
     trajectories: Sequence[Trajectory], lost: Sequence[tuple[str, FailureKind]] = ()
 ) -> Played:
-    given_up = tuple(GivenUp(group, f"{group}/9", kind, "", 0) for group, kind in lost)
+    failed = tuple(FailedEpisode(group, f"{group}/9", kind, "", 0) for group, kind in lost)
     groups = [t.group for t in trajectories] + [group for group, _ in lost]
-    return Played(tuple(groups), tuple(trajectories), given_up, retries=0, tokens=0)
+    return Played(tuple(groups), tuple(trajectories), failed, retries=0, tokens=0)
 
 
 def credited(played: Sequence[Played], failures: FailurePolicy | None = None) -> Iteration:

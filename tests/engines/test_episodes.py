@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ascribe.engines.episodes import EpisodeSpec, SpecPlan, episode_specs, task_rows
-from ascribe.models.seeds import mixed
+from ascribe.models.policy import mix_seeds
 
 
 def test_more_groups_begin_with_the_same_groups() -> None:
@@ -70,4 +70,4 @@ def test_members_of_a_group_begin_alike_and_sample_apart() -> None:
 
 
 def test_mixed_seeds_are_the_same_on_every_machine() -> None:
-    assert mixed(1, 2, 3) == 3822189696
+    assert mix_seeds(1, 2, 3) == 3822189696

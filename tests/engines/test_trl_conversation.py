@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the extra actor")
 from ascribe.agents import Turn, View, agent_for
 from ascribe.engines.trl.policies import ChatPolicy, GrowingChat, SampledText, whole_chat
 from ascribe.models import Chat, TransformersPolicy
-from ascribe.models.policy import PromptTooLong
+from ascribe.models.tokens import PromptTooLongError
 from ascribe.rollout import Request, Sample, Sampling
 from tests.engines import trl_toys as toys
 
@@ -77,7 +77,7 @@ def test_a_message_cannot_write_special_tokens() -> None:
 def test_the_context_may_be_full() -> None:
     opening = chat().prompt(FIRST)
     small = chat(context=len(opening) + 8)
-    with pytest.raises(PromptTooLong):
+    with pytest.raises(PromptTooLongError):
         small.prompt(asked(said("go", (100, END), opening)))
 
 

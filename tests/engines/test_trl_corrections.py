@@ -79,7 +79,7 @@ def test_a_context_without_room_for_corrections_is_no_end(tmp_path: Path) -> Non
     trainer.train()
     (file,) = tmp_path.glob("rollouts_*.parquet")
     table = assert_credited(file)
-    assert toys.logged(trainer, "ascribe/given_up")[0] > 0
+    assert toys.logged(trainer, "ascribe/failed")[0] > 0
     assert toys.logged(trainer, "ascribe/credit/corrections") == [0]
     assert table.corrects.codes.max() == -1
 

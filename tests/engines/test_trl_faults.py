@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra trl")
 
-from ascribe.rollout import FailurePolicy, RolloutFailed
+from ascribe.rollout import FailurePolicy, RolloutFailedError
 from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
 
@@ -41,7 +41,7 @@ def test_a_broken_group_is_dropped_and_counted(fault: str, reason: str, tmp_path
     assert toys.logged(trainer, "ascribe/dropped_groups") == [1, 1]
     assert toys.logged(trainer, f"ascribe/dropped/{reason}") == [1, 1]
     assert toys.logged(trainer, "ascribe/episodes") == [4, 4]
-    assert all(given_up >= 1 for given_up in toys.logged(trainer, "ascribe/given_up"))
+    assert all(failed >= 1 for failed in toys.logged(trainer, "ascribe/failed"))
     assert all(norm > 0 for norm in toys.logged(trainer, "grad_norm"))
     for file in sorted(tmp_path.glob("rollouts_*")):
         assert {state.split(",")[0] for state in read(file).table.state.values} == {"hall 6"}
@@ -58,7 +58,7 @@ def test_a_group_may_end_with_one_trajectory(tmp_path: Path) -> None:
     lenient = FailurePolicy(retries=0, smallest_group=1)
     trainer = run(tmp_path, "unlucky", 5, failures=lenient, recipe="grpo")
     assert toys.logged(trainer, "ascribe/dropped_groups") == [0, 0]
-    assert toys.logged(trainer, "ascribe/given_up") == [3, 3]
+    assert toys.logged(trainer, "ascribe/failed") == [3, 3]
     assert toys.logged(trainer, "ascribe/episodes") == [5, 5]
     for file in sorted(tmp_path.glob("rollouts_*")):
         rollouts = read(file)
@@ -98,7 +98,7 @@ def test_an_iteration_without_any_group_is_no_crash(name: str, layout: Any, tmp_
 
 
 def test_who_wants_to_stop_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(RolloutFailed, match="raised: RuntimeError: the roof came down"):
+    with pytest.raises(RolloutFailedError, match="raised: RuntimeError: the roof came down"):
         run(tmp_path, "raise", 5, failures=FailurePolicy(retries=0, stop=True))
 
 

@@ -282,7 +282,7 @@ def test_what_is_logged(tmp_path: Path) -> None:
     trainer.train()
     told = trainer.state.log_history[0]
     names = ["success", "return", "episodes", "turns", "invalid_share", "dropped_groups"]
-    names += ["given_up", "retries", "signal_share", "singleton_share", "rows", "rows_skipped"]
+    names += ["failed", "retries", "signal_share", "singleton_share", "rows", "rows_skipped"]
     names += ["rows_padded", "advantage_rms", "rms/episode", "rms/step", "credit/pace"]
     names += ["credit/leave_one_out", "credit/singleton", "success/even", "success/odd"]
     names += [f"seconds/{phase}" for phase in ("rollout", "logprobs", "credit", "update")]

@@ -16,7 +16,7 @@ import pytest
 from ascribe.engines.verl.rows import Unpacked, unpack
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
-from ascribe.rollout.failures import GivenUp
+from ascribe.rollout.episode import FailedEpisode
 from ascribe.rollout.pools import FailureKind
 from ascribe.rollout.run import Clock
 from tests.engines import verl_toys as toys
@@ -264,12 +264,12 @@ def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> Non
     from ascribe.engines.verl.agent_loop import rows
     from ascribe.engines.verl.rows import FIELD
 
-    lost = GivenUp("g", "g/0", FailureKind.CRASHED, "gone", 2)
+    lost = FailedEpisode("g", "g/0", FailureKind.CRASHED, "gone", 2)
     found = Rollout((), (), (lost,), Clock(0.0, 0.0, 0.0, 0), 3)
     (row,) = rows(found, [], chat(), whole=False)
     assert row.response_mask == [0]
     arrived = unpack({0: row.extra_fields[FIELD]})
-    assert arrived.given_up == (lost,)
+    assert arrived.failed == (lost,)
     assert arrived.retries == 3
     assert not arrived.trajectories
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from ascribe.engines.crediting import light
 from ascribe.engines.verl.rows import pack, pack_failed, unpack
 from ascribe.models.policy import Sample
-from ascribe.rollout.episode import Step
-from ascribe.rollout.failures import EpisodeFailure, GivenUp
+from ascribe.rollout.episode import EpisodeFailure, FailedEpisode, Step
 from ascribe.rollout.pools import FailureKind
 from ascribe.rollout.run import Trajectory
 
@@ -91,11 +90,11 @@ def test_rewards_that_are_no_numbers_arrive_as_they_are(reward: float) -> None:
 
 @pytest.mark.parametrize("kind", [*FailureKind, *EpisodeFailure])
 def test_an_episode_that_was_given_up_says_why(kind: FailureKind | EpisodeFailure) -> None:
-    lost = GivenUp("g", "g/1", kind, "what happened", 3)
+    lost = FailedEpisode("g", "g/1", kind, "what happened", 3)
     sent = Trajectory("g", "g/0", "t", "f", (step(1.0),))
     arrived = unpack({4: pack_failed(lost), 7: pack(sent, whole=False)[0]})
-    assert arrived.given_up == (lost,)
-    assert arrived.given_up[0].kind is kind
+    assert arrived.failed == (lost,)
+    assert arrived.failed[0].kind is kind
     assert arrived.rows.tolist() == [7]
 
 

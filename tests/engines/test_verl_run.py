@@ -133,7 +133,7 @@ def test_grpo_is_verls_own_and_a_step_without_rows_changes_nothing(
     )
     first, empty = toys.train(config)
     assert first["ascribe/rows"] == 8
-    assert empty["ascribe/given_up"] == 8
+    assert empty["ascribe/failed"] == 8
     assert empty["ascribe/rows"] == empty["ascribe/missing"] == 0
     assert "actor/pg_loss" not in empty
     before, after = (

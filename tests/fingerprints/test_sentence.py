@@ -59,13 +59,14 @@ def test_it_is_what_the_package_itself_computes() -> None:
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: Any) -> None:
+    _encoder.cache_clear()
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"ascribe\[sentence\]"):
         sentence(TEXTS)
 
 
 def test_other_weights_are_refused(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr("ascribe.fingerprints.sentence.package_folder", lambda *_: tmp_path)
+    monkeypatch.setattr("ascribe.fingerprints.sentence._package_folder", lambda: tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"other weights")
     with pytest.raises(ValueError, match="does not hold the weights"):

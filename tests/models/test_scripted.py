@@ -13,13 +13,13 @@ from ascribe.models import (
     make_policy,
     write_smollm2,
 )
-from ascribe.models.policy import Policy, Request, Sample, Sampling
+from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 
 ANY = Sampling()
 ACTIONS = ["go north", "look", "take key"]
 
 
-def answers(policy: Policy, info: dict[str, Any], seeds: range = range(300)) -> list[str]:
+def answers(policy: SamplingPolicy, info: dict[str, Any], seeds: range = range(300)) -> list[str]:
     return [sample.text for sample in policy([Request([], seed, info) for seed in seeds], ANY)]
 
 

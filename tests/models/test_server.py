@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from ascribe.models.http_client import ServerError
-from ascribe.models.model_policy import Drawn, Prompt
+from ascribe.models.policy import Completion, TokenPrompt
 from ascribe.models.server import MissingTokenIdsError, ServerPolicy, read_completion
 from ascribe.models.tokens import Chat
 from tests.models.bad_server import BadServer, says
 
 # What a completion must look like.
 
-PROMPT = Prompt((5, 6), seed=0, limit=3)
+PROMPT = TokenPrompt((5, 6), seed=0, limit=3)
 
 
 def completion(**changes: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def completion(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_completion() -> None:
-    assert read_completion(completion(), PROMPT) == Drawn((7, 2), (-0.5, -1.0), ended=True)
+    assert read_completion(completion(), PROMPT) == Completion((7, 2), (-0.5, -1.0), ended=True)
     cut = completion(finish_reason="length", prompt_token_ids=None)
     assert not read_completion(cut, PROMPT).ended
 

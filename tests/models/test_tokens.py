@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ascribe.models.policy import PromptTooLong
-from ascribe.models.tokens import MARK, MARK_END, Chat, load_chat
+from ascribe.models.tokens import MARK, MARK_END, Chat, PromptTooLongError, load_chat
 
 START, END, TEXT_END = 1, 2, 0
 """The ids of ``<|im_start|>``, ``<|im_end|>`` and ``<|endoftext|>``."""
@@ -133,7 +132,7 @@ def test_the_template_takes_options(other: Any) -> None:
 def test_a_prompt_must_leave_room_for_a_token(tokenizer: Any) -> None:
     messages = BENIGN["one"]
     length = len(Chat(tokenizer).prompt(messages))
-    with pytest.raises(PromptTooLong, match=f"the prompt has {length} tokens"):
+    with pytest.raises(PromptTooLongError, match=f"the prompt has {length} tokens"):
         Chat(tokenizer, context=length).prompt(messages)
     chat = Chat(tokenizer, context=length + 3)
     prompt = chat.prompt(messages)

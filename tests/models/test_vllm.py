@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from ascribe.models import HttpLimits, ServerPolicy, VllmPolicy, load_chat
-from ascribe.models.policy import Policy, Request, Sample, Sampling
+from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 
 from .trained import check_form, differences, requests, retokenised_differently
 
@@ -89,7 +89,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 @pytest.fixture(params=["in_process", "served"])
-def policy(request: pytest.FixtureRequest) -> Policy:
+def policy(request: pytest.FixtureRequest) -> SamplingPolicy:
     return request.getfixturevalue(request.param)
 
 
@@ -107,7 +107,7 @@ def ids(samples: list[Sample]) -> list[tuple[int, ...]]:
     ids=["plain", "cold", "greedy"],
 )
 def test_the_kept_logprobs_are_the_models(
-    policy: Policy, tiny: Any, tokenizer: Any, sampling: Sampling
+    policy: SamplingPolicy, tiny: Any, tokenizer: Any, sampling: Sampling
 ) -> None:
     samples = policy(requests(), sampling)
     check_form(samples, tokenizer, sampling)
@@ -115,7 +115,7 @@ def test_the_kept_logprobs_are_the_models(
     assert retokenised_differently(samples, tokenizer) > 0
 
 
-def test_the_same_seed_gives_the_same_sample(policy: Policy) -> None:
+def test_the_same_seed_gives_the_same_sample(policy: SamplingPolicy) -> None:
     together = ids(policy(requests(), SHORT))
     assert ids(policy(requests(), SHORT)) == together
     assert ids([policy([request], SHORT)[0] for request in requests()]) == together
@@ -128,7 +128,9 @@ def test_both_ways_to_vllm_give_the_same_samples(
     assert ids(in_process(requests(), SHORT)) == ids(served(requests(), SHORT))
 
 
-def test_greedy_is_what_transformers_writes(policy: Policy, tiny: Any, tokenizer: Any) -> None:
+def test_greedy_is_what_transformers_writes(
+    policy: SamplingPolicy, tiny: Any, tokenizer: Any
+) -> None:
     from ascribe.models import TransformersPolicy
 
     greedy = Sampling(max_tokens=12, temperature=0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.models.seeds import mixed
+from ascribe.models.policy import mix_seeds
 from ascribe.pivots import Play, TraceError, TraceFault, extract, read_turns, write_turns
 from ascribe.pivots.candidates import NotTurns, distinct
 from ascribe.rollout import Model, Plan, Setup, arrow, play
@@ -133,7 +133,7 @@ def test_rollouts_of_an_expert_are_traces(played: Path) -> None:
     assert one.messages[0]["role"] == "user"
     assert one.action.startswith("<action>")
     assert one.scene is not None
-    assert one.scene.seed in {mixed(3, group) for group in range(6)}
+    assert one.scene.seed in {mix_seeds(3, group) for group in range(6)}
     assert len(one.scene.actions) == one.origin.turn
 
 
@@ -185,7 +185,7 @@ def test_turns_that_were_invalid_or_empty_are_left_out(tmp_path: Path) -> None:
     }
     (only,) = found.candidates
     assert only.scene is not None
-    assert only.scene.seed == mixed(0, 2)
+    assert only.scene.seed == mix_seeds(0, 2)
 
 
 def test_groups_that_no_plan_named_have_no_scene(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_tasks_of_an_evaluation_are_counted_from_its_first(tmp_path: Path) -> No
     assert found.turns == 2
     scene = found.candidates[0].scene
     assert scene is not None
-    assert (scene.task, scene.seed) == (30, mixed(1, 0))
+    assert (scene.task, scene.seed) == (30, mix_seeds(1, 0))
 
 
 def test_a_table_without_a_transcript_is_refused(good_file: Path) -> None:

@@ -81,9 +81,9 @@ def test_text_comes_back_or_is_refused(tmp_path: Path, kind: str, suffix: str) -
     with opened(kind) as pool:
         played = rollout(plan, pool, agent, parrot)
 
-    refused = {lost.group for lost in played.given_up}
+    refused = {lost.group for lost in played.failed}
     assert refused == {f"hostile/{i}" for i, text in enumerate(TEXTS) if not encodable(text)}
-    assert {lost.kind for lost in played.given_up} == {FailureKind.MALFORMED}
+    assert {lost.kind for lost in played.failed} == {FailureKind.MALFORMED}
     assert len(played.trajectories) + len(refused) == len(TEXTS)
 
     file = tmp_path / f"hostile{suffix}"

@@ -14,7 +14,7 @@ from ascribe.rollout import (
     Plan,
     Request,
     Rollout,
-    RolloutFailed,
+    RolloutFailedError,
     Sample,
     Sampling,
     arrow,
@@ -22,7 +22,7 @@ from ascribe.rollout import (
     save,
     table,
 )
-from ascribe.rollout.failures import EpisodeFailure
+from ascribe.rollout.episode import EpisodeFailure
 from ascribe.rollout.pools import EnvironmentSpec, SerialPool
 from ascribe.rollout.pools.pool import Failure, FailureKind, Reset, StepResult
 
@@ -82,7 +82,7 @@ def test_every_episode_of_the_plan_is_played_once() -> None:
     played = play(PLAN)
     names = [trajectory.name for trajectory in played.trajectories]
     assert names == [f"walk/{group}/{member}" for group in range(6) for member in range(4)]
-    assert (played.dropped, played.given_up, played.retries) == ((), (), 0)
+    assert (played.dropped, played.failed, played.retries) == ((), (), 0)
 
 
 def test_a_group_is_one_task_from_one_start() -> None:
@@ -239,7 +239,7 @@ def test_an_episode_that_fails_too_often_drops_its_group() -> None:
     assert [t.group for t in played.trajectories] == ["walk/1"] * 2
     (dropped,) = played.dropped
     assert str(dropped) == "walk/0: 1 of 2 trajectories left (walk/0/0 raised)"
-    assert played.given_up[0].detail == "by script"
+    assert played.failed[0].detail == "by script"
 
 
 def test_a_group_may_count_with_fewer() -> None:
@@ -253,7 +253,7 @@ def test_a_group_may_count_with_fewer() -> None:
 
 def test_the_policy_may_be_to_stop() -> None:
     pool = Faulty({("step", 0): FailureKind.RAISED})
-    with pytest.raises(RolloutFailed, match="walk/0/0: raised: by script"):
+    with pytest.raises(RolloutFailedError, match="walk/0/0: raised: by script"):
         play(PLAN, pool, failures=FailurePolicy(retries=0, stop=True))
 
 
@@ -285,7 +285,7 @@ def test_an_episode_that_cannot_be_played_again_begins_anew() -> None:
 
 def test_time_in_the_environment_is_limited() -> None:
     played = play(replace(PLAN, episode_limit=0.0))
-    assert {lost.kind for lost in played.given_up} == {EpisodeFailure.TOO_LONG}
+    assert {lost.kind for lost in played.failed} == {EpisodeFailure.TOO_LONG}
     assert len(played.dropped) + len({t.group for t in played.trajectories}) == 6
 
 
@@ -309,7 +309,7 @@ def test_a_first_prompt_that_is_too_long_is_a_failure() -> None:
 
     played = play(replace(PLAN, groups=1), policy=Never())
     assert not played.trajectories
-    assert played.given_up[0].kind is EpisodeFailure.PROMPT_TOO_LONG
+    assert played.failed[0].kind is EpisodeFailure.PROMPT_TOO_LONG
 
 
 def test_text_that_no_file_can_hold_is_refused() -> None:
@@ -319,7 +319,7 @@ def test_text_that_no_file_can_hold_is_refused() -> None:
             return {slot: [told] for slot in orders}
 
     played = play(replace(PLAN, groups=1), Surrogates({}))
-    assert {lost.kind for lost in played.given_up} == {FailureKind.MALFORMED}
+    assert {lost.kind for lost in played.failed} == {FailureKind.MALFORMED}
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def _tell(played: Rollout, out: Path | None, *, as_json: bool) -> None:
             {
                 "out": None if written is None else str(written),
                 "success": [asdict(row) for row in rows],
-                "given_up": [asdict(lost) for lost in played.given_up],
+                "failed": [asdict(lost) for lost in played.failed],
                 "dropped": [group.group for group in played.dropped],
                 "retries": played.retries,
                 "clock": asdict(played.clock)

@@ -16,7 +16,7 @@ from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import Loaded, load_config
 from ascribe.engines.train import ENGINES, MODEL, EngineError, is_first_process, verify
 from ascribe.engines.train import train as run
-from ascribe.rollout.failures import RolloutFailed
+from ascribe.rollout.episode import RolloutFailedError
 
 STYLES = {"default": "dim", "file": "", "command line": "bold"}
 
@@ -64,7 +64,7 @@ def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) ->
         screen.wrong_call("\n".join(screen.safe(line, 400) for line in error.problems))
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
-    except (EngineError, RolloutFailed) as error:
+    except (EngineError, RolloutFailedError) as error:
         screen.err.print(Text(screen.safe(error, 400), style="bold red"))
         raise typer.Exit(1) from error
 

@@ -14,7 +14,7 @@ from ascribe.agents import Agent, CorrectingPrompt, CorrectionPrompt, replace_su
 from ascribe.engines.episodes import EpisodeSpec, Player
 from ascribe.estimators import IBPO, Recipe
 from ascribe.estimators.correction import draw_tuples
-from ascribe.rollout import Clock, Policy, Rollout
+from ascribe.rollout import Clock, Rollout, SamplingPolicy
 
 DRAWS = 3
 """Mixed into the group's seed where references are drawn; episodes mix in other numbers."""
@@ -153,7 +153,7 @@ def with_corrections(
     corrections: Corrections,
     *,
     size: int,
-    policy: Policy,
+    policy: SamplingPolicy,
 ) -> Rollout:
     """A rollout, and after it the corrections of its wrong responses.
 
@@ -185,7 +185,7 @@ def mark_corrections(rollout: Rollout, targets: Mapping[str, str]) -> Rollout:
     return replace(
         rollout,
         trajectories=tuple(replace(t, corrects=targets[t.group]) for t in rollout.trajectories),
-        given_up=tuple(replace(lost, corrects=targets[lost.group]) for lost in rollout.given_up),
+        failed=tuple(replace(lost, corrects=targets[lost.group]) for lost in rollout.failed),
     )
 
 
@@ -194,7 +194,7 @@ def _joined(one: Rollout, other: Rollout) -> Rollout:
     return Rollout(
         one.trajectories + other.trajectories,
         one.dropped + other.dropped,
-        one.given_up + other.given_up,
+        one.failed + other.failed,
         Clock(
             sum(clock.policy_seconds for clock in clocks),
             sum(clock.environment_seconds for clock in clocks),

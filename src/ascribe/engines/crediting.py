@@ -17,7 +17,7 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models.policy import Sample
-from ascribe.rollout.failures import FailurePolicy, GivenUp
+from ascribe.rollout.episode import FailedEpisode, FailurePolicy
 from ascribe.rollout.record import States, arrow, table
 from ascribe.rollout.run import Clock, Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
@@ -42,7 +42,7 @@ class Played:
     groups: tuple[str, ...]
     """Group of each episode that was to be played."""
     trajectories: tuple[Trajectory, ...]
-    given_up: tuple[GivenUp, ...]
+    failed: tuple[FailedEpisode, ...]
     retries: int
     tokens: int
     """Tokens that the policy wrote."""
@@ -165,7 +165,7 @@ def together(played: Sequence[Played]) -> Rollout:
     return Rollout(
         tuple(trajectory for part in played for trajectory in part.trajectories),
         (),
-        tuple(lost for part in played for lost in part.given_up),
+        tuple(lost for part in played for lost in part.failed),
         Clock(0.0, 0.0, 0.0, sum(part.tokens for part in played)),
         sum(part.retries for part in played),
     )
@@ -175,7 +175,7 @@ def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict
     """Groups with too few trajectories, and why the first of the missing ones failed."""
     finished = Counter(trajectory.group for trajectory in rollout.trajectories)
     kinds: dict[str, str] = {}
-    for lost in rollout.given_up:
+    for lost in rollout.failed:
         kinds.setdefault(lost.group, lost.kind.value)
     return {name: kinds.get(name, "failed") for name in groups if finished[name] < needed}
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.agents import Agent
-from ascribe.models.seeds import mixed
-from ascribe.rollout import FailurePolicy, Policy, Rollout, Sampling, Setup, rollout
+from ascribe.models.policy import mix_seeds
+from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Setup, rollout
 from ascribe.rollout.episode import Episode
 from ascribe.rollout.pools import Pool
 from ascribe.rollout.pools.pool import Reset
@@ -41,7 +41,7 @@ def task_row(number: int, seed: int, name: str, tasks: Sequence[int] | None) -> 
     return {
         "prompt": "",  # engines ask for it; prompts come from the environment
         "group": f"{name}/{number}",
-        "seed": mixed(seed, number),
+        "seed": mix_seeds(seed, number),
         "task": None if tasks is None else _task(tasks, seed, number),
     }
 
@@ -119,7 +119,7 @@ class SpecPlan(Plan):
 
     def sample_seed(self, episode: Episode) -> int:
         """The seed of an episode's next sample, whichever process plays it."""
-        return mixed(episode.begin.seed, episode.member, len(episode.steps), 1)
+        return mix_seeds(episode.begin.seed, episode.member, len(episode.steps), 1)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -152,7 +152,7 @@ class Player:
         self,
         specs: Sequence[EpisodeSpec],
         size: int,
-        policy: Policy,
+        policy: SamplingPolicy,
         failures: FailurePolicy | None = None,
     ) -> Rollout:
         """Play these members of groups of ``size``; ``failures`` in place of the player's own."""

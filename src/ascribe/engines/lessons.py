@@ -13,8 +13,8 @@ import numpy as np
 
 from ascribe.agents import Writer
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy
-from ascribe.models.policy import Message, PromptTooLong
-from ascribe.rollout import Plan, Policy, Request, Sample, Sampling, Setup, rollout
+from ascribe.models.tokens import Message, PromptTooLongError
+from ascribe.rollout import Plan, Request, Sample, Sampling, SamplingPolicy, Setup, rollout
 
 Teacher = Literal["expert", "random"]
 """Who shows what to do: the environment's expert, or any admissible action."""
@@ -70,7 +70,7 @@ class Straying:
         noise: how often. Whether it is so follows from the request's seed.
     """
 
-    def __init__(self, teacher: Policy, stray: Policy, noise: float) -> None:
+    def __init__(self, teacher: SamplingPolicy, stray: SamplingPolicy, noise: float) -> None:
         self.teacher, self.stray, self.noise = teacher, stray, noise
         self.taught: list[tuple[Sequence[Message], str]] = []
 
@@ -124,7 +124,7 @@ def _lesson(chat: Chat, messages: Sequence[Message], answer: str) -> Lesson | No
     """The prompt as in sampling, and the answer with the end of the turn; None if too long."""
     try:
         prompt = chat.prompt(messages)
-    except PromptTooLong:
+    except PromptTooLongError:
         return None
     response = (*_plain_ids(chat.tokenizer, answer), chat.tokenizer.eos_token_id)
     if chat.room(prompt, len(response)) < len(response):

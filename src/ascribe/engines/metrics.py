@@ -28,7 +28,7 @@ LOGGED = {
     "invalid_share": "share of decisions that were invalid",
     "dropped_groups": "groups that do not count",
     "dropped/REASON": "those by reason, in iterations that have one",
-    "given_up": "episodes that failed for good",
+    "failed": "episodes that failed for good",
     "retries": "how often an episode was taken up again",
     "signal_share": "share of steps that some term credits",
     "singleton_share": "share of steps that are alone in their state",
@@ -81,7 +81,7 @@ def episode_metrics(rollout: Rollout) -> dict[str, float]:
     rollout = without_corrections(rollout)
     metrics: dict[str, float] = {
         "episodes": len(rollout.trajectories),
-        "given_up": len(rollout.given_up),
+        "failed": len(rollout.failed),
         "retries": rollout.retries,
     }
     families = success(rollout)

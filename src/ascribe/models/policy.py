@@ -1,11 +1,13 @@
 """What a policy is: requests in, samples out, with the very token ids that were sampled."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-Message = dict[str, str]
-"""One message of a chat: ``{"role": "user", "content": "..."}``."""
+import numpy as np
+
+from ascribe.models.tokens import Chat, Message, PromptTooLongError
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """What one agent asks of the policy."""
+    """What one agent wants of the policy: a response to a chat."""
 
     messages: Sequence[Message]
     seed: int
@@ -42,21 +44,21 @@ class Request:
 FINISHES = {
     "stop": "the model ended its turn, or a stop text came",
     "length": "max_tokens were written, or the model's context is full",
-    "prompt_too_long": "the prompt leaves no room for an answer: the sample is empty",
+    "prompt_too_long": "the prompt leaves no room for a response: the sample is empty",
 }
 """Every value of ``Sample.finish``, and what it means."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the policy answered.
+    """One response of a policy.
 
     The ids are those that went into the model and came out of it. Whoever trains on a sample trains
     on these: text that is tokenised again can give other ids.
     """
 
     text: str
-    """The response ids in words, without the end-of-turn token."""
+    """The response ids decoded, without the end-of-turn token."""
     prompt_ids: tuple[int, ...] = ()
     response_ids: tuple[int, ...] = ()
     """With the end-of-turn token, if the model wrote one."""
@@ -67,17 +69,74 @@ class Sample:
     """Why generation ended: one of ``FINISHES``."""
 
 
-class Policy(Protocol):
-    """Answers requests. One call may hold many; their order does not matter to the answers."""
+class SamplingPolicy(Protocol):
+    """Responds to requests. One call may hold many; a sample does not depend on the others."""
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order."""
         ...
 
     def close(self) -> None:
-        """Give back what the policy holds."""
+        """Release what the policy holds."""
         ...
 
 
-class PromptTooLong(ValueError):  # noqa: N818 (named for what is wrong)
-    """A prompt leaves no room for an answer in the model's context."""
+def mix_seeds(*numbers: int) -> int:
+    """A seed of 32 bits, the same on every machine; close numbers give seeds far apart."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])
+
+
+# Policies with a model.
+
+
+@dataclass(frozen=True)
+class TokenPrompt:
+    """What a model is to continue."""
+
+    ids: tuple[int, ...]
+    seed: int
+    """Of 32 bits: generators of torch on the CPU look at no more."""
+    limit: int
+    """How many tokens may be sampled, at least 1."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model sampled: token ids and their log-probabilities."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    ended: bool
+    """Whether an end-of-turn token or a stop text came, rather than the limit."""
+
+
+class ModelPolicy(ABC):
+    """From messages to token ids, and from sampled ids to samples; a subclass does the sampling."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.chat = chat
+
+    @abstractmethod
+    def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
+        """Continue each prompt, in the same order. There is at least one."""
+
+    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
+        """One sample for each request, in the same order."""
+        prompts: dict[int, TokenPrompt] = {}
+        for number, request in enumerate(requests):
+            try:
+                ids = self.chat.prompt(request.messages)
+            except PromptTooLongError:
+                continue
+            limit = self.chat.room(ids, sampling.max_tokens)
+            prompts[number] = TokenPrompt(ids, mix_seeds(request.seed % 2**128), limit)
+        completions = self._complete(list(prompts.values()), sampling) if prompts else []
+        samples = [Sample("", finish="prompt_too_long")] * len(requests)
+        for (number, prompt), done in zip(prompts.items(), completions, strict=True):
+            finish = "stop" if done.ended else "length"
+            text = self.chat.text(done.ids)
+            samples[number] = Sample(text, prompt.ids, done.ids, done.logprobs, finish)
+        return samples
+
+    def close(self) -> None:  # noqa: B027 (not every policy holds something)
+        """Release what the policy holds."""

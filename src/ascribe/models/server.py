@@ -12,8 +12,7 @@ from copy import copy
 from typing import Any, TypeVar
 
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
-from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
-from ascribe.models.policy import Sampling
+from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe.models.tokens import Chat, smaller
 
 Input = TypeVar("Input")
@@ -113,14 +112,14 @@ class ServerPolicy(ModelPolicy):
         """Send no further requests."""
         self._server.close()
 
-    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
-        def sample(prompt: Prompt) -> Drawn:
+    def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
+        def sample(prompt: TokenPrompt) -> Completion:
             response = self._server.client.post("/v1/completions", self._body(prompt, sampling))
             return read_completion(response, prompt)
 
         return self._server.map(sample, prompts)
 
-    def _body(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
+    def _body(self, prompt: TokenPrompt, sampling: Sampling) -> dict[str, Any]:
         return {
             "model": self.model,
             "prompt": list(prompt.ids),
@@ -144,7 +143,7 @@ class ServerPolicy(ModelPolicy):
         }
 
 
-def read_completion(response: Any, prompt: Prompt) -> Drawn:
+def read_completion(response: Any, prompt: TokenPrompt) -> Completion:
     """The sampled tokens in a server's response, checked.
 
     Raises:
@@ -173,7 +172,7 @@ def read_completion(response: Any, prompt: Prompt) -> Drawn:
         raise ServerError("the server's log-probabilities are not one number for each token")
     if finish not in ("stop", "length"):
         raise ServerError(f"the server ended a response for another reason: {ascii(finish)[:50]}")
-    return Drawn(tuple(ids), tuple(map(float, logprobs)), ended=finish == "stop")
+    return Completion(tuple(ids), tuple(map(float, logprobs)), ended=finish == "stop")
 
 
 def _are_ids(values: Any) -> bool:

@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.models.loading import packages
-from ascribe.models.policy import Message, PromptTooLong
+
+Message = dict[str, str]
+"""One message of a chat: ``{"role": "user", "content": "..."}``."""
 
 MARK, MARK_END = "\ue000", "\ue001"
 """Characters for private use: they frame what stands for a special text while the template runs."""
+
+
+class PromptTooLongError(ValueError):
+    """A prompt leaves no room for a response in the model's context."""
 
 
 class Chat:
@@ -55,11 +61,13 @@ class Chat:
         of a special token: that is tokenised as the plain text it is.
 
         Raises:
-            PromptTooLong: if there is no room for one more token.
+            PromptTooLongError: if there is no room for one more token.
         """
         ids = self._plain(messages) if self._is_plain(messages) else self._hostile(messages)
         if self.context is not None and len(ids) >= self.context:
-            raise PromptTooLong(f"the prompt has {len(ids)} tokens, the context {self.context}")
+            raise PromptTooLongError(
+                f"the prompt has {len(ids)} tokens, the context {self.context}"
+            )
         return tuple(ids)
 
     def room(self, prompt: Sequence[int], most: int) -> int:

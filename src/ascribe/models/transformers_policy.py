@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.models.loading import load_causal_lm, packages
-from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
-from ascribe.models.policy import Sampling
+from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe.models.tokens import Chat, as_ids, smaller
 
 Tensor = Any
@@ -60,11 +59,11 @@ class TransformersPolicy(ModelPolicy):
         model, tokenizer = load_causal_lm(folder, getattr(torch, dtype) if dtype else None)
         return cls(model.to(device), tokenizer, **options)
 
-    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+    def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         torch, _ = packages("actor")
         # Prompts that begin alike come together, so that there is more to share.
         order = sorted(range(len(prompts)), key=lambda number: prompts[number].ids)
-        drawn: dict[int, Drawn] = {}
+        drawn: dict[int, Completion] = {}
         training = self.model.training
         self.model.eval()
         try:
@@ -77,7 +76,7 @@ class TransformersPolicy(ModelPolicy):
             self.model.train(training)
         return [drawn[number] for number in range(len(prompts))]
 
-    def _batch(self, prompts: list[Prompt], sampling: Sampling) -> list[Drawn]:
+    def _batch(self, prompts: list[TokenPrompt], sampling: Sampling) -> list[Completion]:
         """Write all responses of a batch."""
         torch, _ = packages("actor")
         ends_with = _StopTexts(self.chat, sampling.stop)
@@ -108,7 +107,9 @@ class TransformersPolicy(ModelPolicy):
                 reader.keep(going)
             rows, tokens = [rows[place] for place in going], tokens[going]
             logits = reader.step(tokens) if rows else None
-        return [Drawn(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))]
+        return [
+            Completion(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))
+        ]
 
 
 class _Reader:

@@ -6,8 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
-from ascribe.models.policy import Sampling
+from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe.models.tokens import load_chat, smaller
 
 CPU_CACHE_GIB = "1"
@@ -64,7 +63,7 @@ class VllmPolicy(ModelPolicy):
         longest = self._engine.llm_engine.model_config.max_model_len
         self.chat.context = smaller(self.chat.context, longest)
 
-    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+    def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         answers = self._engine.generate(
             [{"prompt_token_ids": list(prompt.ids)} for prompt in prompts],
             [self._parameters(prompt, sampling) for prompt in prompts],
@@ -72,7 +71,7 @@ class VllmPolicy(ModelPolicy):
         )
         return [self._drawn(answer.outputs[0]) for answer in answers]
 
-    def _parameters(self, prompt: Prompt, sampling: Sampling) -> Any:
+    def _parameters(self, prompt: TokenPrompt, sampling: Sampling) -> Any:
         return self._vllm.SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -86,11 +85,11 @@ class VllmPolicy(ModelPolicy):
             spaces_between_special_tokens=False,
         )
 
-    def _drawn(self, output: Any) -> Drawn:
+    def _drawn(self, output: Any) -> Completion:
         ids = tuple(output.token_ids)
         found = zip(ids, output.logprobs, strict=True)
         logprobs = tuple(float(step[token].logprob) for token, step in found)
-        return Drawn(ids, logprobs, ended=output.finish_reason == "stop")
+        return Completion(ids, logprobs, ended=output.finish_reason == "stop")
 
     def close(self) -> None:
         """Stop the engine and give back its memory."""

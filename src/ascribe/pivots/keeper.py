@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.models import SCRIPTED, make_policy
-from ascribe.models.policy import Policy, Sampling
+from ascribe.models.policy import Sampling, SamplingPolicy
 from ascribe.pivots.candidates import read_turns
 from ascribe.pivots.estimate import Estimate
 from ascribe.pivots.profile import Profiled, Progress, Reference, profile
@@ -74,7 +74,7 @@ class Order:
         sampling = Sampling(self.temperature, self.top_p, self.max_tokens, tuple(self.stop))
         return Reference(self.label or self.served or self.model, sampling)
 
-    def open(self) -> Policy:
+    def open(self) -> SamplingPolicy:
         """The policy; close it after use."""
         if self.model in SCRIPTED:
             raise ValueError(f"{self.model} acts in environments, and there is none in a trace")

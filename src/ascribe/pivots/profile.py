@@ -18,7 +18,7 @@ from typing import Any
 
 from ascribe.agents.clean import replace_surrogates
 from ascribe.models.http_client import ServerError
-from ascribe.models.policy import Policy, Request, Sample, Sampling
+from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.estimate import Estimate, Meter
 from ascribe.pivots.journal import BrokenJournal, Journal
@@ -120,7 +120,7 @@ class Profiled:
 
 def profile(
     candidates: Sequence[Candidate],
-    policy: Policy,
+    policy: SamplingPolicy,
     reference: Reference,
     path: str | Path,
     *,
@@ -203,7 +203,7 @@ def profile(
 
 
 def _ask(
-    policy: Policy, asked: Sequence[tuple[Candidate, int, int]], reference: Reference
+    policy: SamplingPolicy, asked: Sequence[tuple[Candidate, int, int]], reference: Reference
 ) -> tuple[list[Answer], Unfinished | None]:
     """The answers that arrived, and the failure because of which others did not."""
     requests = [Request(one.messages, seed) for one, _, seed in asked]
@@ -221,7 +221,7 @@ def _ask(
     return answers, failure
 
 
-def _knock(policy: Policy, candidates: Sequence[Candidate], reference: Reference) -> None:
+def _knock(policy: SamplingPolicy, candidates: Sequence[Candidate], reference: Reference) -> None:
     """Raise if even the shortest candidate is refused: then it is the model's name or an option.
 
     Else all candidates would be written down as refused, for good.

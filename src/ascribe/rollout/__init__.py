@@ -1,7 +1,7 @@
 """Rollouts: policies, pools of environments, and the run that brings them together."""
 
-from ascribe.models.policy import Policy, Request, Sample, Sampling
-from ascribe.rollout.failures import DroppedGroup, FailurePolicy, GivenUp, RolloutFailed
+from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
+from ascribe.rollout.episode import DroppedGroup, FailedEpisode, FailurePolicy, RolloutFailedError
 from ascribe.rollout.record import arrow, save, table
 from ascribe.rollout.run import Clock, Plan, Rollout, Trajectory, rollout
 from ascribe.rollout.setup import Model, Setup, play
@@ -10,16 +10,16 @@ from ascribe.rollout.summary import Success, success, wilson
 __all__ = [
     "Clock",
     "DroppedGroup",
+    "FailedEpisode",
     "FailurePolicy",
-    "GivenUp",
     "Model",
     "Plan",
-    "Policy",
     "Request",
     "Rollout",
-    "RolloutFailed",
+    "RolloutFailedError",
     "Sample",
     "Sampling",
+    "SamplingPolicy",
     "Setup",
     "Success",
     "Trajectory",

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ascribe.agents.agent import Agent
-from ascribe.models.policy import Policy, Request, Sampling
-from ascribe.models.seeds import mixed
-from ascribe.rollout.episode import Episode, Pending, Step
-from ascribe.rollout.failures import (
+from ascribe.models.policy import Request, Sampling, SamplingPolicy, mix_seeds
+from ascribe.rollout.episode import (
     DroppedGroup,
+    Episode,
     EpisodeFailure,
+    FailedEpisode,
     FailurePolicy,
-    GivenUp,
-    RolloutFailed,
+    Pending,
+    RolloutFailedError,
+    Step,
 )
 from ascribe.rollout.pools.pool import Failure, FailureKind, Pool, Reset, StepResult
 from ascribe.steps.table import encodable
@@ -74,11 +75,11 @@ class Plan:
 
     def sample_seed(self, episode: Episode) -> int:
         """The seed of an episode's next sample: the same in every run of the plan."""
-        return mixed(self.seed, episode.group, episode.member, len(episode.steps), 1)
+        return mix_seeds(self.seed, episode.group, episode.member, len(episode.steps), 1)
 
     def _begin(self, group: int) -> Reset:
         options = None if self.tasks is None else {"task": self.tasks[group]}
-        return Reset(mixed(self.seed, group), options)
+        return Reset(mix_seeds(self.seed, group), options)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Rollout:
 
     trajectories: tuple[Trajectory, ...]
     dropped: tuple[DroppedGroup, ...]
-    given_up: tuple[GivenUp, ...]
+    failed: tuple[FailedEpisode, ...]
     clock: Clock
     retries: int
     """How often an episode was taken up again."""
@@ -145,7 +146,7 @@ def rollout(
     plan: Plan,
     pool: Pool,
     agent: Agent,
-    policy: Policy,
+    policy: SamplingPolicy,
     *,
     failures: FailurePolicy | None = None,
     progress: Progress = lambda _: None,
@@ -161,7 +162,7 @@ def rollout(
         progress: called with the share of episodes that are over.
 
     Raises:
-        RolloutFailed: if an episode is given up and the failure policy says to stop.
+        RolloutFailedError: if an episode is given up and the failure policy says to stop.
     """
     run = _Run(plan, pool, agent, policy)
     run.failures, run.progress = failures or FailurePolicy(), progress
@@ -174,12 +175,12 @@ class _Run:
     failures: FailurePolicy
     progress: Progress
 
-    def __init__(self, plan: Plan, pool: Pool, agent: Agent, policy: Policy) -> None:
+    def __init__(self, plan: Plan, pool: Pool, agent: Agent, policy: SamplingPolicy) -> None:
         self.plan, self.pool, self.agent, self.policy = plan, pool, agent, policy
         self.waiting = deque(plan.episodes())
         self.running: dict[int, Episode] = {}
         self.done: dict[tuple[int, int], Trajectory] = {}
-        self.given_up: list[tuple[int, GivenUp]] = []
+        self.failed: list[tuple[int, FailedEpisode]] = []
         self.doomed: set[int] = set()
         self.losses: dict[tuple[int, int], int] = {}
         self.retries = 0
@@ -339,7 +340,7 @@ class _Run:
 
     def _give_up(self, slot: int, kind: AnyFailure, detail: str) -> None:
         episode = self.running.pop(slot)
-        lost = GivenUp(
+        lost = FailedEpisode(
             self.plan.group_name(episode.group),
             self.plan.trajectory_name(episode.group, episode.member),
             kind,
@@ -347,9 +348,9 @@ class _Run:
             len(episode.steps),
         )
         if self.failures.stop:
-            raise RolloutFailed(lost)
-        self.given_up.append((episode.group, lost))
-        failed = sum(group == episode.group for group, _ in self.given_up)
+            raise RolloutFailedError(lost)
+        self.failed.append((episode.group, lost))
+        failed = sum(group == episode.group for group, _ in self.failed)
         if self.plan.size - failed < self.failures.needs(self.plan.size):
             self._drop(episode.group)
 
@@ -386,13 +387,13 @@ class _Run:
         dropped = [
             DroppedGroup(
                 self.plan.group_name(group),
-                self.plan.size - sum(g == group for g, _ in self.given_up),
+                self.plan.size - sum(g == group for g, _ in self.failed),
                 self.failures.needs(self.plan.size),
-                tuple(lost for g, lost in self.given_up if g == group),
+                tuple(lost for g, lost in self.failed if g == group),
             )
             for group in sorted(self.doomed)
         ]
-        lost = tuple(lost for _, lost in self.given_up)
+        lost = tuple(lost for _, lost in self.failed)
         return Rollout(tuple(kept), tuple(dropped), lost, clock, self.retries)
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from ascribe.agents import Agent, Writer, agent_for
 from ascribe.envs import make
 from ascribe.models import make_policy
-from ascribe.models.policy import Policy
-from ascribe.rollout.failures import FailurePolicy
+from ascribe.models.policy import SamplingPolicy
+from ascribe.rollout.episode import FailurePolicy
 from ascribe.rollout.pools import EnvironmentSpec, Pool, make_pool
 from ascribe.rollout.run import Plan, Progress, Rollout, rollout
 
@@ -88,7 +88,7 @@ class Model:
     tokenizer: str | None = None
     """The folder of the tokenizer, for a server."""
 
-    def open(self, agent: Agent) -> Policy:
+    def open(self, agent: Agent) -> SamplingPolicy:
         """The policy; close it after use. Scripted ones speak as the agent's parser reads."""
         parser = agent.parser
         return make_policy(

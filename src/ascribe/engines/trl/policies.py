@@ -14,7 +14,8 @@ from typing import Any
 
 from ascribe.agents import Agent, Decision, FullHistory, Message, Prompt, TextPrompt, Turn, View
 from ascribe.models import Chat, ModelPolicy
-from ascribe.models.policy import Policy, PromptTooLong, Request, Sample, Sampling
+from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
+from ascribe.models.tokens import PromptTooLongError
 
 THEN = TextPrompt(
     "{observation}\n{choices}", choices="These actions are possible now:\n{admissible}\n"
@@ -125,7 +126,9 @@ class GrowingChat(Chat):
             return super().prompt(messages)
         ids = response.ids + self._between(response, messages[-1])
         if self.context is not None and len(ids) >= self.context:
-            raise PromptTooLong(f"the prompt has {len(ids)} tokens, the context {self.context}")
+            raise PromptTooLongError(
+                f"the prompt has {len(ids)} tokens, the context {self.context}"
+            )
         return ids
 
     def _between(self, response: SampledText, message: Message) -> tuple[int, ...]:
@@ -246,7 +249,7 @@ class TeamPolicy:
         adapters: of the team.
     """
 
-    def __init__(self, policy: Policy, adapters: TeamAdapters) -> None:
+    def __init__(self, policy: SamplingPolicy, adapters: TeamAdapters) -> None:
         self.policy, self.adapters = policy, adapters
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:

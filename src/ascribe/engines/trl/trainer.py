@@ -70,12 +70,12 @@ from ascribe.estimators import recipe as make_recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import capture
 from ascribe.models import ModelPolicy, TransformersPolicy
-from ascribe.rollout import FailurePolicy, Policy, Rollout, Sampling, Setup
+from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Setup
 from ascribe.rollout.record import States
 from ascribe.steps.arrays import Bools
 from ascribe.steps.select import OnProblem
 
-PolicyMaker = Callable[[Any, Any], Policy]
+PolicyMaker = Callable[[Any, Any], SamplingPolicy]
 """From the model and its tokenizer to the policy of the episodes."""
 
 BY_ROW = ("grpo", "sapo", "luspo", "dr_grpo")
@@ -191,7 +191,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """State carried over from the last iteration, and from the one before it."""
         self._history_before: History = None
         self._adapters = self._team(agents, policy) if agents else None
-        self._policy: Policy | None = None
+        self._policy: SamplingPolicy | None = None
         self._copy = None if sampling_dtype is None else SamplingCopy(sampling_dtype)
         self._clock = Stopwatch()
         self._held_out: list[Played] = []
@@ -364,7 +364,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         return groups, played
 
     @contextmanager
-    def _sampling_policy(self) -> Iterator[Policy]:
+    def _sampling_policy(self) -> Iterator[SamplingPolicy]:
         """The policy of the episodes, with the model's weights gathered."""
         if self._make_policy is not None:
             if self._policy is None:
@@ -394,7 +394,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             else:
                 yield self._keeping_tokens(own)
 
-    def _keeping_tokens(self, policy: Policy) -> Policy:
+    def _keeping_tokens(self, policy: SamplingPolicy) -> SamplingPolicy:
         """The policy, which keeps the tokens of a chat if a trajectory is to be one row."""
         if self.layout == "trajectory" and isinstance(policy, ModelPolicy):
             return ChatPolicy(policy)
@@ -406,7 +406,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """What this process sends to the others."""
         whole = self.dump_dir is not None and self._training
         kept = local.trajectories if whole else light(local.trajectories)
-        return Played(groups, kept, local.given_up, local.retries, local.clock.tokens, vectors)
+        return Played(groups, kept, local.failed, local.retries, local.clock.tokens, vectors)
 
     def _credited(
         self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None

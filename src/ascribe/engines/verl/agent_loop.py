@@ -32,8 +32,7 @@ from ascribe.engines.train import Run
 from ascribe.engines.verl.rows import FIELD, pack, pack_failed
 from ascribe.engines.verl.tasks import run_of, spec_of
 from ascribe.models import Chat, load_chat
-from ascribe.models.model_policy import Drawn, ModelPolicy, Prompt
-from ascribe.models.policy import Sample
+from ascribe.models.policy import Completion, ModelPolicy, Sample, TokenPrompt
 from ascribe.rollout import Rollout, Sampling
 
 MOST_EPISODES = 1024
@@ -116,7 +115,7 @@ def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> li
     }
     if not played.trajectories:
         end = min(chat.ends)
-        packed = pack_failed(played.given_up[0], played.retries)
+        packed = pack_failed(played.failed[0], played.retries)
         extra = {**common, FIELD: packed, "reward_extra_info": {"won": 0.0}}
         return [_row(Sample("", (end,), (end,), (0.0,)), 0, 0.0, extra)]
     trajectory = played.trajectories[0]
@@ -191,14 +190,14 @@ class ServedPolicy(ModelPolicy):
         self.versions: list[int] = []
         """Of the weights that sampled, one for each response."""
 
-    def _draw(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+    def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         asked = asyncio.run_coroutine_threadsafe(self._all(prompts, sampling), self._loop)
         return asked.result()
 
-    async def _all(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Drawn]:
+    async def _all(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         return await asyncio.gather(*(self._one(prompt, sampling) for prompt in prompts))
 
-    async def _one(self, prompt: Prompt, sampling: Sampling) -> Drawn:
+    async def _one(self, prompt: TokenPrompt, sampling: Sampling) -> Completion:
         parameters = {
             **self._parameters,
             "max_tokens": prompt.limit,
@@ -212,7 +211,7 @@ class ServedPolicy(ModelPolicy):
         self.versions.append(response.extra_fields.get("global_steps") or 0)
         ids = tuple(response.token_ids)
         logprobs = tuple(response.log_probs or ())
-        return Drawn(ids, logprobs, ended=len(ids) < prompt.limit or ids[-1] in self.chat.ends)
+        return Completion(ids, logprobs, ended=len(ids) < prompt.limit or ids[-1] in self.chat.ends)
 
 
 @dataclass

@@ -13,8 +13,7 @@ import numpy as np
 
 from ascribe.engines.crediting import light
 from ascribe.models.policy import Sample
-from ascribe.rollout.episode import Step
-from ascribe.rollout.failures import EpisodeFailure, GivenUp
+from ascribe.rollout.episode import EpisodeFailure, FailedEpisode, Step
 from ascribe.rollout.pools.pool import FailureKind
 from ascribe.rollout.run import Trajectory
 from ascribe.steps.arrays import Ints
@@ -40,9 +39,9 @@ def pack(trajectory: Trajectory, *, whole: bool, retries: int = 0) -> list[str]:
     ]
 
 
-def pack_failed(failed: GivenUp, retries: int = 0) -> str:
+def pack_failed(failed: FailedEpisode, retries: int = 0) -> str:
     """The text of a row that stands for an episode that failed."""
-    return json.dumps({"given_up": asdict(failed), "retries": retries})
+    return json.dumps({"failed": asdict(failed), "retries": retries})
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +51,7 @@ class Unpacked:
     trajectories: tuple[Trajectory, ...]
     rows: Ints
     """The row of each step, in the order of the trajectories."""
-    given_up: tuple[GivenUp, ...]
+    failed: tuple[FailedEpisode, ...]
     retries: int
     """How often an episode was played again."""
 
@@ -66,15 +65,15 @@ def unpack(texts: Mapping[int, str]) -> Unpacked:
     Raises:
         ValueError: if steps of a trajectory are missing.
     """
-    given_up: list[GivenUp] = []
+    failed: list[FailedEpisode] = []
     retries = 0
     pieces: dict[str, dict[int, tuple[int, dict[str, Any]]]] = {}
     for row, text in texts.items():
         piece = json.loads(text)
         if not piece.get("number"):  # once for each episode
             retries += piece["retries"]
-        if failed := piece.get("given_up"):
-            given_up.append(GivenUp(**{**failed, "kind": _kind(failed["kind"])}))
+        if failed := piece.get("failed"):
+            failed.append(FailedEpisode(**{**failed, "kind": _kind(failed["kind"])}))
         else:
             pieces.setdefault(piece["name"], {})[piece["number"]] = (row, piece)
     trajectories, rows = [], []
@@ -85,8 +84,8 @@ def unpack(texts: Mapping[int, str]) -> Unpacked:
             raise ValueError(f"{name}: steps {numbers} came, and others did not")
         rows += [row for _, (row, _) in steps]
         trajectories.append(_trajectory([piece for _, (_, piece) in steps]))
-    given_up.sort(key=lambda failed: failed.trajectory)
-    return Unpacked(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(given_up), retries)
+    failed.sort(key=lambda failed: failed.trajectory)
+    return Unpacked(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(failed), retries)
 
 
 def _trajectory(pieces: Sequence[dict[str, Any]]) -> Trajectory:

@@ -37,7 +37,7 @@ from ascribe.engines.verl.engine import FINGERPRINT, LAYER
 from ascribe.engines.verl.rows import FIELD, Unpacked, minibatch_count, minibatch_order, unpack
 from ascribe.engines.verl.tasks import run_of
 from ascribe.fingerprints import FloatMatrix
-from ascribe.rollout.failures import RolloutFailed
+from ascribe.rollout.episode import RolloutFailedError
 from ascribe.steps.arrays import Bools, Floats
 
 _CREDIT: ContextVar[Floats] = ContextVar("credit")
@@ -132,8 +132,8 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
         steps = self._unpack(batch)
         missing = self._missing(steps)
         if self.run.config.rollout.failures.stop:
-            if steps.given_up:
-                raise RolloutFailed(steps.given_up[0])
+            if steps.failed:
+                raise RolloutFailedError(steps.failed[0])
             if missing:
                 raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
         iteration = self._credited(batch, steps)
@@ -174,7 +174,7 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _missing(self, steps: Unpacked) -> int:
         """Episodes of which verl has no row, since they raised."""
-        episodes: list[Any] = [*steps.trajectories, *steps.given_up]
+        episodes: list[Any] = [*steps.trajectories, *steps.failed]
         return self.run.config.episodes - sum(one.corrects is None for one in episodes)
 
     def _ranks(self) -> int:
@@ -193,13 +193,13 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _credited(self, batch: Any, steps: Unpacked) -> Iteration:
         rollout = self.run.config.rollout
         # Corrections are not among the groups that were to be played.
-        episodes: list[Any] = [*steps.trajectories, *steps.given_up]
+        episodes: list[Any] = [*steps.trajectories, *steps.failed]
         groups = tuple(one.group for one in episodes if one.corrects is None)
         tokens = sum(tag["response_len"] for tag in batch.tags if not _is_padding(tag))
         played = Played(
             groups,
             steps.trajectories,
-            steps.given_up,
+            steps.failed,
             steps.retries,
             tokens,
             self._fingerprints(batch, steps.rows),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.agents.clean import replace_surrogates
-from ascribe.models.seeds import mixed
+from ascribe.models.policy import mix_seeds
 from ascribe.pivots.calls import safe
 from ascribe.pivots.candidates import Candidate, Message, Origin, Scene, candidate
 from ascribe.pivots.faults import TraceFault, TraceProblem
@@ -109,7 +109,7 @@ class _Reader:
         if not number.isascii() or not number.isdigit() or row["state"] is None:
             return None
         task = None if self.play.first is None else self.play.first + int(number)
-        return Scene(mixed(self.play.seed, int(number)), task, tuple(actions), row["state"])
+        return Scene(mix_seeds(self.play.seed, int(number)), task, tuple(actions), row["state"])
 
 
 def _messages(prompt: Any) -> list[Message]:
