@@ -72,8 +72,8 @@ def unpack(texts: Mapping[int, str]) -> Unpacked:
         piece = json.loads(text)
         if not piece.get("number"):  # once for each episode
             retries += piece["retries"]
-        if failed := piece.get("failed"):
-            failed.append(FailedEpisode(**{**failed, "kind": _kind(failed["kind"])}))
+        if fields := piece.get("failed"):
+            failed.append(FailedEpisode(**{**fields, "kind": _kind(fields["kind"])}))
         else:
             pieces.setdefault(piece["name"], {})[piece["number"]] = (row, piece)
     trajectories, rows = [], []
@@ -84,7 +84,7 @@ def unpack(texts: Mapping[int, str]) -> Unpacked:
             raise ValueError(f"{name}: steps {numbers} came, and others did not")
         rows += [row for _, (row, _) in steps]
         trajectories.append(_trajectory([piece for _, (_, piece) in steps]))
-    failed.sort(key=lambda failed: failed.trajectory)
+    failed.sort(key=lambda episode: episode.trajectory)
     return Unpacked(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(failed), retries)
 
 
