@@ -7,7 +7,7 @@ from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.steps.check import CheckReport, check
 from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
-from ascribe.steps.select import OnProblem, Selection, select
+from ascribe.steps.select import GroupSelection, OnProblem, select
 from ascribe.steps.table import StepTable
 
 __version__ = "0.1.0"
@@ -18,12 +18,12 @@ __all__ = [
     "CheckReport",
     "Credit",
     "Diagnosis",
+    "GroupSelection",
     "OnProblem",
     "Problem",
     "ProblemKind",
     "Reason",
     "Recipe",
-    "Selection",
     "Severity",
     "StepTable",
     "TableError",

@@ -15,7 +15,7 @@ from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
 from ascribe.steps.files import SUFFIXES, Rollouts, table_to_arrow, write
 from ascribe.steps.problems import TableError
-from ascribe.steps.select import OnProblem, Selection
+from ascribe.steps.select import GroupSelection, OnProblem
 
 RecipeOption = Annotated[str, typer.Option(help="Name of a recipe; see: ascribe recipes.")]
 PresetOption = Annotated[
@@ -128,7 +128,7 @@ def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
         screen.wrong_call(f"cannot write {screen.safe(out)}: {said}")
 
 
-def _print(selection: Selection, found: Diagnosis, estimator: Recipe, out: Path) -> None:
+def _print(selection: GroupSelection, found: Diagnosis, estimator: Recipe, out: Path) -> None:
     dropped = int((~selection.keep).sum())
     if selection.report.problems:
         counts = ", ".join(f"{name} {n:,}" for name, n in selection.report.counts().items())

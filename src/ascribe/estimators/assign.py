@@ -8,7 +8,7 @@ import numpy as np
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, Reason
 from ascribe.steps.problems import Severity, TableError
-from ascribe.steps.select import OnProblem, Selection, select
+from ascribe.steps.select import GroupSelection, OnProblem, select
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Assignment:
     """A credit for every row of a table, and which rows were selected for it."""
 
     credit: Credit
-    selection: Selection
+    selection: GroupSelection
 
 
 def assign(

@@ -16,7 +16,7 @@ OnProblem = Literal["raise", "drop", "keep"]
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class GroupSelection:
     """Which rows of a table are credited, and why the others are not."""
 
     keep: Bools
@@ -36,7 +36,7 @@ def select(
     severity: Severity = Severity.ERROR,
     group_size: int | None = None,
     failed: Mapping[str, str] | None = None,
-) -> Selection:
+) -> GroupSelection:
     """Check a table, and decide which of its groups are credited.
 
     ``drop`` drops whole groups, because a baseline over half a group is another estimator: every
@@ -57,7 +57,7 @@ def select(
     dropped = dict(failed or {})
     gone = _corrections_too(table, _rows_of_groups(table, dropped), dropped, absent=bool(dropped))
     if gone.any() and gone.all():
-        return Selection(~gone, CheckReport(0, ()), dropped, {})
+        return GroupSelection(~gone, CheckReport(0, ()), dropped, {})
     report = _check_rest(table, gone, group_size)
     limit = {"raise": severity, "drop": max(severity, Severity.WARNING), "keep": Severity.FATAL}
     problems = [problem for problem in report.problems if problem.severity >= limit[on_problem]]
@@ -74,7 +74,7 @@ def select(
     gone = _corrections_too(table, gone, dropped, absent=False)
     real = ~table.flag("padding", default=False)
     keep = ~gone & (real & ~gone).any()  # padding alone is nothing to credit
-    return Selection(keep, report, dropped, dropped_rows)
+    return GroupSelection(keep, report, dropped, dropped_rows)
 
 
 def _check_rest(table: StepTable, gone: Bools, group_size: int | None) -> CheckReport:
