@@ -58,13 +58,13 @@ from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe.models.loading import load_causal_lm, save_model
 from ascribe.pivots import (
     Candidate,
-    Play,
     Reference,
+    RolloutOptions,
     extract,
     make_verifier,
     profile,
     profiles,
-    read_answers,
+    read_responses,
     report,
     score,
     select,
@@ -78,7 +78,7 @@ common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
 ALWAYS = (
     "Other commands: get [count] [item]; inventory.",
-    "Answer with one action and nothing else:",
+    "ProfileResponse with one action and nothing else:",
     "Give the final answer inside \\boxed{}.",
 )
 """What every prompt says; the tiny policy does not read it."""
@@ -239,7 +239,9 @@ class Run:
         setup = Setup("textcraft", OPTIONS, "plain", "serial")
         plan = Plan(self.size.traces, 1, 40, 2000 + self.seed, "traces", chosen)
         write(arrow(play(setup, Model("expert"), plan)), self.folder / "traces.parquet")
-        found = extract([self.folder / "traces.parquet"], play=Play(plan.seed)).candidates
+        found = extract(
+            [self.folder / "traces.parquet"], rollouts=RolloutOptions(plan.seed)
+        ).candidates
         # A file of rollouts does not say which task was asked for.
         task = {plan.trajectory_name(group, 0): chosen[group] for group in range(plan.groups)}
         return [
@@ -260,7 +262,7 @@ class Run:
     def choose(self, turns: list[Candidate], journal: Path, spec: dict[str, Any]) -> Path:
         """Judge the answers and select: the file of pivots."""
         (name,) = spec
-        answers = list(read_answers(journal))
+        answers = list(read_responses(journal))
         known = {answer.candidate for answer in answers}
         asked = [turn for turn in turns if turn.id in known]
         scored = score(asked, answers, make_verifier(spec), K)

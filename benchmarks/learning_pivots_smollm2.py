@@ -50,7 +50,7 @@ COPIED, BATCH = 60, 8
 training on pivots takes."""
 READ = 100
 """Solutions of GSM8K."""
-SUM = "What is {} plus {}? Answer with the number alone."
+SUM = "What is {} plus {}? ProfileResponse with the number alone."
 
 
 def main() -> None:

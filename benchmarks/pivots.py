@@ -28,18 +28,19 @@ import common
 from ascribe.pivots import (
     Candidate,
     Origin,
-    Play,
     Reference,
+    RolloutOptions,
     TextServer,
     candidate,
     extract,
     make_verifier,
     profile,
 )
-from ascribe.pivots.calls import act, calls_in, written
+from ascribe.pivots.chat import write_call
 from ascribe.pivots.journal import Journal
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
+from ascribe.pivots.verifiers.verdict import act, calls_in
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play
 from ascribe.steps.files import write
 from ascribe.steps.strict_json import canonical
@@ -138,7 +139,7 @@ def a_call(number: int) -> tuple[str, str]:
     """The same call with its arguments in another order, or another call."""
     given = {"query": f"number {number}", "count": number, "sites": ["a", "b"], "safe": True}
     other = dict(reversed(given.items())) if number % 2 else given | {"count": -1}
-    return written("search", given), f"Let me look.\n{written('search', other)}"
+    return write_call("search", given), f"Let me look.\n{write_call('search', other)}"
 
 
 def a_command(number: int) -> tuple[str, str]:
@@ -160,7 +161,7 @@ def moves(folder: Path, count: int) -> list[Pair]:
     plan = Plan(max(4, count // 20), 1, setup.turns(None), name="sokoban")
     path = folder / "sokoban.parquet"
     write(arrow(play(setup, Model("expert"), plan)), path)
-    found = extract([path], play=Play()).candidates[: count // 2]
+    found = extract([path], rollouts=RolloutOptions()).candidates[: count // 2]
     return [(one, said) for one in found for said in (one.action, "<action>up</action>")]
 
 

@@ -12,7 +12,7 @@ from ascribe.engines import rounds as module
 from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.load import load_config
 from ascribe.engines.rounds import Round, Rounds, train_in_rounds
-from ascribe.pivots import Answer, Order, Profiled, read_turns, write_turns
+from ascribe.pivots import Profiled, ProfileResponse, ProfileTask, read_turns, write_turns
 from ascribe.pivots.journal import Journal
 from tests.pivots.made import a_turn
 
@@ -52,7 +52,7 @@ class Engine:
         monkeypatch.setattr(module, "keep_profile", self.profile)
         monkeypatch.setattr(module, "train", self.train)
 
-    def profile(self, order: Order, **_: Any) -> Profiled:
+    def profile(self, order: ProfileTask, **_: Any) -> Profiled:
         self.profiled.append(Path(order.model).name)
         if self.fail == "profile":
             raise KeyboardInterrupt
@@ -63,8 +63,8 @@ class Engine:
             for k in range(order.k):
                 text = "nothing" if hard and k % 2 else one.action
                 who = (order.reference.model, order.reference.label)
-                asked.append(Answer(one.id, k, 0, *who, text, "stop", 1, 1))
-        with Journal(order.answers) as journal:
+                asked.append(ProfileResponse(one.id, k, 0, *who, text, "stop", 1, 1))
+        with Journal(order.journal) as journal:
             journal.append([answer.__dict__ for answer in asked])
         return Profiled(len(asked), 0, len(asked), 0, 0, 0.0)
 

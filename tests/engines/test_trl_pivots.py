@@ -13,7 +13,7 @@ from ascribe.engines.metrics import read_metrics
 from ascribe.engines.rounds import Rounds, train_in_rounds
 from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.models.loading import save_model
-from ascribe.pivots import Origin, Scene, candidate, read_answers, write_turns
+from ascribe.pivots import Origin, ReplayPoint, candidate, read_responses, write_turns
 from ascribe.rollout import Setup
 from tests.engines import trl_toys as toys
 
@@ -56,7 +56,7 @@ def pivots(folder: Path) -> Setup:
             [{"role": "user", "content": f"You are in room {task}."}],
             "<action>open it, please</action>",
             Origin("traces.jsonl", f"line {task}", 0, 1),
-            scene=Scene(0, task, (), "closed"),
+            scene=ReplayPoint(0, task, (), "closed"),
         )
         for task in range(2)
     ]
@@ -117,7 +117,10 @@ def test_pivots_are_chosen_anew_and_the_run_goes_on(tmp_path: Path) -> None:
     assert lines[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert lines[2]["kl"] > 1e-4
     asked = [
-        {answer.text for answer in read_answers(tmp_path / f"run/rounds/round_{number}" / JOURNAL)}
+        {
+            answer.text
+            for answer in read_responses(tmp_path / f"run/rounds/round_{number}" / JOURNAL)
+        }
         for number in range(2)
     ]
     assert asked[0] != asked[1]

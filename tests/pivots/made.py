@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ascribe.pivots import Candidate, Origin, Scene, candidate
+from ascribe.pivots import Candidate, Origin, ReplayPoint, candidate
 
 SEARCH = {
     "name": "search",
@@ -63,7 +63,11 @@ def lines(path: Path, *rows: Any) -> Path:
 
 
 def a_turn(
-    action: str, said: str = "Go on.", *, tools: tuple[Any, ...] = (), scene: Scene | None = None
+    action: str,
+    said: str = "Go on.",
+    *,
+    tools: tuple[Any, ...] = (),
+    scene: ReplayPoint | None = None,
 ) -> Candidate:
     """A candidate with one message before it."""
     known = tuple(json.dumps(tool, sort_keys=True, separators=(",", ":")) for tool in tools)

@@ -75,7 +75,7 @@ def test_for_people(candidates: Path, tmp_path: Path) -> None:
     with chat_server(mixed) as server:
         first = run("profile", candidates, "--model", server.url, "-k", 16, "--estimate")
         assert first.exit_code == 0
-        assert "32 answers to ask for: roughly" in first.stderr
+        assert "32 responses to request: roughly" in first.stderr
         assert "32 answers asked for" in first.stdout
     found = run("report", candidates, "--verifier", VERIFIER)
     assert found.exit_code == 0

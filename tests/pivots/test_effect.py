@@ -9,8 +9,15 @@ import pytest
 
 from ascribe.envs import make
 from ascribe.envs.search_qa import SearchQA
-from ascribe.pivots import Candidate, Play, Scene, Why, extract, make_verifier
-from ascribe.pivots.verifiers.effect import OtherScene
+from ascribe.pivots import (
+    Candidate,
+    ReplayPoint,
+    RolloutOptions,
+    VerdictReason,
+    extract,
+    make_verifier,
+)
+from ascribe.pivots.verifiers.effect import SceneMismatchError
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
 from tests.pivots.made import a_turn
@@ -55,7 +62,7 @@ SPEC = {"effect": {"environment": "tests.pivots.test_effect:Counting"}}
 
 
 def scened(action: str, *actions: str, state: str, task: int | None = 2) -> Candidate:
-    return a_turn(f"<action>{action}</action>", scene=Scene(0, task, actions, state))
+    return a_turn(f"<action>{action}</action>", scene=ReplayPoint(0, task, actions, state))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_what_counts_is_where_the_environment_is_afterwards(answer: str, accepte
     verify = make_verifier(SPEC)
     found = verify(scened("up", "down", state="1"), answer)
     assert found.accepted is accepted
-    assert found.why is (Why.SAME_EFFECT if accepted else Why.OTHER_EFFECT)
+    assert found.reason is (VerdictReason.SAME_EFFECT if accepted else VerdictReason.OTHER_EFFECT)
 
 
 def test_what_is_not_understood_is_refused_even_where_nothing_changes() -> None:
@@ -93,8 +100,8 @@ def test_an_end_is_an_effect() -> None:
 def test_the_outcome_is_an_effect(answer: str) -> None:
     verify = make_verifier(SPEC)
     turn = scened("right", state="2")
-    assert verify(turn, "<action>right</action>").why is Why.SAME_EFFECT
-    assert verify(turn, f"<action>{answer}</action>").why is Why.OTHER_EFFECT
+    assert verify(turn, "<action>right</action>").reason is VerdictReason.SAME_EFFECT
+    assert verify(turn, f"<action>{answer}</action>").reason is VerdictReason.OTHER_EFFECT
 
 
 def test_in_search_qa_a_wrong_answer_is_refused() -> None:
@@ -102,22 +109,24 @@ def test_in_search_qa_a_wrong_answer_is_refused() -> None:
     environment = SearchQA(**options)
     _, info = environment.reset(seed=0, options={"task": 0})
     right = environment.questions[0].answers[0]
-    turn = a_turn(f"<answer>{right}</answer>", scene=Scene(0, 0, (), info["state"]))
+    turn = a_turn(f"<answer>{right}</answer>", scene=ReplayPoint(0, 0, (), info["state"]))
     verify = make_verifier({"effect": {"environment": "search_qa", "options": options}})
     assert verify(turn, f"<think>It is</think><answer>The {right}.</answer>").accepted
     found = verify(turn, "<answer>utter nonsense</answer>")
-    assert found.why is Why.OTHER_EFFECT
+    assert found.reason is VerdictReason.OTHER_EFFECT
     assert found.detail.startswith("reward 0, not won")
 
 
 def test_a_trace_of_another_world_is_an_error_that_says_what_to_do() -> None:
     verify = make_verifier(SPEC)
-    with pytest.raises(OtherScene, match="another state than the trace says: give the verifier"):
+    with pytest.raises(
+        SceneMismatchError, match="another state than the trace says: give the verifier"
+    ):
         verify(scened("up", state="7"), "x")
-    with pytest.raises(OtherScene, match="over before the turn"):
+    with pytest.raises(SceneMismatchError, match="over before the turn"):
         verify(scened("up", "end", state="2"), "x")
     far = {"effect": {"environment": "tests.pivots.test_effect:Counting", "options": {"by": 9}}}
-    with pytest.raises(OtherScene):
+    with pytest.raises(SceneMismatchError):
         make_verifier(far)(scened("up", "up", state="3"), "x")
 
 
@@ -141,7 +150,7 @@ def traces(folder: Path, name: str, groups: int, **options: Any) -> Path:
 
 
 def test_experts_of_an_environment_with_snapshots(tmp_path: Path) -> None:
-    found = extract([traces(tmp_path, "sokoban", 2)], play=Play(seed=5))
+    found = extract([traces(tmp_path, "sokoban", 2)], rollouts=RolloutOptions(seed=5))
     verify = make_verifier({"effect": {"environment": "sokoban", "style": "plain"}})
     opposite = {"up": "down", "down": "up", "left": "right", "right": "left"}
     for one in found.candidates:
@@ -150,23 +159,23 @@ def test_experts_of_an_environment_with_snapshots(tmp_path: Path) -> None:
         said = one.action.removeprefix("<action>").removesuffix("</action>")
         assert not verify(one, f"<action>{opposite[said]}</action>").accepted
     wrong = replace(found.candidates[0], scene=replace(found.candidates[0].scene, seed=1))  # type: ignore[type-var]
-    with pytest.raises(OtherScene):
+    with pytest.raises(SceneMismatchError):
         verify(wrong, "x")
 
 
 def test_in_textcraft_other_words_can_do_the_same(tmp_path: Path) -> None:
     pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
     options = {"split": "train", "inventory": True}
-    found = extract([traces(tmp_path, "textcraft", 12, **options)], play=Play(seed=5))
+    found = extract([traces(tmp_path, "textcraft", 12, **options)], rollouts=RolloutOptions(seed=5))
     spec = {"effect": {"environment": "textcraft", "options": options, "style": "plain"}}
     verify = make_verifier(spec)
     crafts = [one for one in found.candidates if one.action.startswith("<action>craft ")]
     two = next(one for one in crafts if one.action.count(",") == 1)
     head, _, parts = two.action.removesuffix("</action>").partition(" using ")
     swapped = f"{head} using {', '.join(reversed(parts.split(', ')))}</action>"
-    assert verify(two, swapped).why is Why.SAME_EFFECT
+    assert verify(two, swapped).reason is VerdictReason.SAME_EFFECT
     assert not make_verifier("normalised")(two, swapped).accepted
-    assert verify(two, "<action>get 1 oak log</action>").why is Why.OTHER_EFFECT
+    assert verify(two, "<action>get 1 oak log</action>").reason is VerdictReason.OTHER_EFFECT
     for one in found.candidates:
         assert verify(one, one.action).accepted
         assert not verify(one, "<action>inventory</action>").accepted

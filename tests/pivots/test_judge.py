@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from ascribe.models import ServerError
-from ascribe.pivots import BrokenJournal, Why, make_verifier
-from ascribe.pivots.verifiers.judge import OutOfBudget, chat, reading
+from ascribe.pivots import JournalError, VerdictReason, make_verifier
+from ascribe.pivots.verifiers.judge import JudgeBudgetError, chat, is_same
 from tests.hostile import hostile_texts
 from tests.pivots.chat_server import ChatServer, Reply, chat_server
 from tests.pivots.made import a_turn, lines
@@ -27,9 +27,9 @@ def test_the_judge_is_asked_once_for_each_pair(tmp_path: Path) -> None:
         verify = make_verifier(spec(server, tmp_path))
         turn = a_turn("go north", "You are in a hall.")
         for _ in range(2):
-            assert verify(turn, "go northwards").why is Why.JUDGED_SAME
-            assert verify(turn, "go south").why is Why.JUDGED_OTHER
-            assert verify(turn, "go north").why is Why.SAME_TEXT
+            assert verify(turn, "go northwards").reason is VerdictReason.JUDGED_SAME
+            assert verify(turn, "go south").reason is VerdictReason.JUDGED_OTHER
+            assert verify(turn, "go north").reason is VerdictReason.SAME_TEXT
         again = make_verifier(spec(server, tmp_path))
         assert again(turn, "go northwards").accepted
     assert len(server.asked) == 2
@@ -44,7 +44,7 @@ def test_the_budget_is_kept_and_the_cache_lives_on(tmp_path: Path) -> None:
         turn = a_turn("go")
         verify(turn, "go yonder")
         verify(turn, "wait")
-        with pytest.raises(OutOfBudget, match="as often as max_calls allows"):
+        with pytest.raises(JudgeBudgetError, match="as often as max_calls allows"):
             verify(turn, "stay")
         assert verify(turn, "go yonder").accepted  # from the cache
         more = make_verifier(spec(server, tmp_path, max_calls=1))
@@ -70,12 +70,12 @@ def test_a_judge_that_is_cut_before_its_word_is_no_verdict(tmp_path: Path) -> No
     turn = a_turn("ls -l")
     with chat_server(thinks_first) as server:
         for _ in range(2):  # it is not in the cache
-            with pytest.raises(OutOfBudget, match=r"neither word after 16 tokens.*raise it"):
+            with pytest.raises(JudgeBudgetError, match=r"neither word within 16 tokens.*raise it"):
                 make_verifier(spec(server, tmp_path))(turn, "ls  -l")
         assert len(server.asked) == 2
         for _ in range(2):
             more = make_verifier(spec(server, tmp_path, max_tokens=2048))
-            assert more(turn, "ls  -l").why is Why.JUDGED_SAME
+            assert more(turn, "ls  -l").reason is VerdictReason.JUDGED_SAME
     assert len(server.asked) == 3
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_cache_is_left_as_it_is(tmp_path: Path) -> None:
     before = cache.read_bytes()
     with (
         chat_server(says_same_to("x")) as server,
-        pytest.raises(BrokenJournal, match="something else"),
+        pytest.raises(JournalError, match="something else"),
     ):
         make_verifier(spec(server, tmp_path))(a_turn("go"), "x")
     assert cache.read_bytes() == before
@@ -167,7 +167,7 @@ def test_long_situations_are_cut() -> None:
     ],
 )
 def test_one_word_is_believed_and_nothing_else(said: str, same: bool) -> None:
-    assert reading(said) is same
+    assert is_same(said) is same
 
 
 def test_wrong_options_are_refused(tmp_path: Path) -> None:

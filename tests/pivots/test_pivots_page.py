@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ascribe.pivots import VERIFIERS, NoSignal, TraceFault, Why
-from ascribe.pivots.traces import READERS
-from ascribe.pivots.traces.sharegpt import ROLES
+from ascribe.pivots import VERIFIERS, NoSignal, TraceFault, VerdictReason
+from ascribe.pivots.traces import READERS, ROLES
 from ascribe.pivots.verifiers import COMPOSERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pivots.md").read_text(encoding="utf-8")
@@ -24,7 +23,7 @@ def test_every_verifier_and_every_reason_is_explained() -> None:
     named, forms, reasons = names("Verifiers")
     assert named == list(VERIFIERS)
     assert [form.split('"')[1] for form in forms] == [*COMPOSERS, "weighted"]
-    assert reasons == [why.value for why in Why]
+    assert reasons == [why.value for why in VerdictReason]
 
 
 def test_every_format_and_every_fault_is_explained() -> None:

@@ -18,27 +18,27 @@ from hypothesis import strategies as st
 from ascribe.models import ServerError
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.pivots import (
-    Answer,
-    BrokenJournal,
     Candidate,
-    Estimate,
+    CostEstimate,
     Journal,
-    Order,
+    JournalError,
     Profiled,
-    ProfilingFailed,
+    ProfileResponse,
+    ProfileTask,
+    ProfilingError,
     Reference,
     TextServer,
-    keep_profile,
     profile,
-    read_answers,
+    profile_in_worker,
+    read_responses,
     references,
     run_profile,
     seed_of,
     write_turns,
 )
-from ascribe.pivots.calls import calls_in
-from ascribe.pivots.estimate import Meter
-from ascribe.pivots.text_server import sample_from
+from ascribe.pivots.profile import Meter
+from ascribe.pivots.text_server import read_chat_completion
+from ascribe.pivots.verifiers.verdict import calls_in
 from tests.pivots.chat_server import ChatServer, Reply, by_seed, chat_server
 from tests.pivots.made import a_turn, lines
 
@@ -68,8 +68,8 @@ def turns(count: int) -> list[Candidate]:
     return [a_turn(f"go {number}", f"Where to, {number}?") for number in range(count)]
 
 
-def known(path: Path) -> set[Answer]:
-    found = list(read_answers(path))
+def known(path: Path) -> set[ProfileResponse]:
+    found = list(read_responses(path))
     assert len(found) == len(set(found))
     return set(found)
 
@@ -120,7 +120,7 @@ def test_answers_of_other_models_and_samplings_are_others(tmp_path: Path) -> Non
     other = Reference("large", HERE.sampling)
     assert profile(turns(1), Echo(), hot, path, k=2).asked == 2
     assert profile(turns(1), Echo(), other, path, k=2).asked == 2
-    assert len(list(read_answers(path, hot))) == 2
+    assert len(list(read_responses(path, hot))) == 2
     assert len(references(path)) == 3
 
 
@@ -142,8 +142,8 @@ def test_it_stops_when_asked_to_and_counts_on_the_way(tmp_path: Path) -> None:
         tmp_path / "a.jsonl",
         k=1,
         batch=1,
-        progress=lambda *count: counts.append(count),
-        stop=lambda: len(counts) == 3,
+        on_progress=lambda *count: counts.append(count),
+        should_stop=lambda: len(counts) == 3,
     )
     assert counts == [(0, 4), (1, 4), (2, 4)]
     assert not done.complete
@@ -159,8 +159,8 @@ def test_nothing_to_ask_is_a_mistake(tmp_path: Path, wrong: dict[str, int]) -> N
 
 
 def test_the_estimate_comes_before_and_is_measured_after_the_first_batch(tmp_path: Path) -> None:
-    told: list[Estimate] = []
-    profile(turns(4), Echo(), HERE, tmp_path / "a.jsonl", k=2, batch=2, told=told.append)
+    told: list[CostEstimate] = []
+    profile(turns(4), Echo(), HERE, tmp_path / "a.jsonl", k=2, batch=2, on_estimate=told.append)
     guess, measured = told
     characters = 8 * len("Where to, 0?")
     assert (guess.answers, guess.prompt_tokens) == (8, characters // 4)
@@ -168,18 +168,18 @@ def test_the_estimate_comes_before_and_is_measured_after_the_first_batch(tmp_pat
     assert (measured.answers, measured.prompt_tokens, measured.response_tokens) == (6, 18, 12)
     assert measured.measured
     assert measured.seconds is not None
-    assert "at most 72 tokens" in str(guess)
+    assert "at most 72 response tokens" in str(guess)
 
 
 def test_time_is_said_in_words_that_fit() -> None:
     for seconds, said in ((5, "5 s"), (600, "10 min"), (7200, "2.0 h")):
-        assert str(Estimate(1, 1, 1, seconds, measured=True)).endswith(f", {said}")
+        assert str(CostEstimate(1, 1, 1, seconds, measured=True)).endswith(f", {said}")
 
 
 def test_without_token_counts_four_characters_are_a_token() -> None:
     meter = Meter([40, 80], max_tokens=5)
-    meter.count([Answer("c", 0, 1, "m", "s", "x" * 20, "stop", 0, 0)], 2.0)
-    assert meter.estimate() == Estimate(1, 20, 5, 2.0, measured=True)
+    meter.count([ProfileResponse("c", 0, 1, "m", "s", "x" * 20, "stop", 0, 0)], 2.0)
+    assert meter.estimate() == CostEstimate(1, 20, 5, 2.0, measured=True)
 
 
 # The journal.
@@ -202,11 +202,11 @@ def test_a_torn_last_line_is_no_record(tmp_path_factory: pytest.TempPathFactory,
 def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     path.write_text('{"n": 1}\n{"n": \n{"n": 3}\n')
-    with pytest.raises(BrokenJournal, match=r"line 2 of j\.jsonl is no record"):
+    with pytest.raises(JournalError, match=r"line 2 of j\.jsonl is no record"):
         list(Journal.records(path))
     path.write_text('{"n": 1}\n')
-    with pytest.raises(BrokenJournal, match="something else than answers"):
-        list(read_answers(path))
+    with pytest.raises(JournalError, match="something else than responses"):
+        list(read_responses(path))
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    with pytest.raises(BrokenJournal), Journal(path) as journal:
+    with pytest.raises(JournalError), Journal(path) as journal:
         journal.append([{"n": 2}])
     assert path.read_bytes() == content
-    with pytest.raises(BrokenJournal):
+    with pytest.raises(JournalError):
         profile(turns(1), Echo(), HERE, path, k=1)
     assert path.read_bytes() == content
 
@@ -242,7 +242,7 @@ def test_whoever_only_opens_a_journal_changes_nothing(tmp_path: Path) -> None:
 def test_nobody_is_asked_for_answers_that_cannot_be_written_down(tmp_path: Path) -> None:
     path, policy = tmp_path / "notes.txt", Echo()
     path.write_text("precious")
-    with pytest.raises(BrokenJournal, match=r"notes\.txt is no journal"):
+    with pytest.raises(JournalError, match=r"notes\.txt is no journal"):
         profile(turns(1), policy, HERE, path, k=1)
     assert not policy.asked
 
@@ -293,13 +293,13 @@ def test_a_server_is_asked_with_the_seed_and_without_chat_tokens() -> None:
 )
 def test_completions_of_another_form_are_refused(answer: object) -> None:
     with pytest.raises(ServerError):
-        sample_from(answer)
+        read_chat_completion(answer)
 
 
 def test_tool_calls_of_a_server_are_written_as_a_model_writes_them() -> None:
     call = {"function": {"name": "search", "arguments": '{"query": "x"}'}}
     message = {"content": "So:", "tool_calls": [call]}
-    found = sample_from({"choices": [{"message": message, "finish_reason": "length"}]})
+    found = read_chat_completion({"choices": [{"message": message, "finish_reason": "length"}]})
     assert found.text.startswith('So:\n<tool_call>\n{"name": "search"')
     assert (found.finish, found.prompt_tokens) == ("length", 0)
 
@@ -324,7 +324,7 @@ def a_call(arguments: object) -> dict[str, Any]:
 )
 def test_a_tool_call_that_cannot_be_read_is_a_wrong_answer(call: Any) -> None:
     message = {"content": "So:", "tool_calls": [call]}
-    found = sample_from({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    found = read_chat_completion({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     body = found.text.removeprefix("So:\n<tool_call>\n").removesuffix("\n</tool_call>")
     assert json.loads(body) == call
     assert calls_in(found.text) is None
@@ -334,7 +334,7 @@ def test_a_tool_call_that_is_nested_beyond_writing_is_a_wrong_answer() -> None:
     deep: Any = {}
     for _ in range(5_000):
         deep = {"x": deep}
-    found = sample_from({"choices": [{"message": {"tool_calls": [a_call(deep)]}}]})
+    found = read_chat_completion({"choices": [{"message": {"tool_calls": [a_call(deep)]}}]})
     assert calls_in(found.text) is None
 
 
@@ -448,24 +448,26 @@ def test_journals_without_refusals_are_read_as_before(tmp_path: Path) -> None:
     profile(turns(1), Echo(), HERE, path, k=1)
     (row,) = Journal.records(path)
     del row["refusal"]
-    assert set(read_answers(lines(tmp_path / "old.jsonl", row))) == known(path)
+    assert set(read_responses(lines(tmp_path / "old.jsonl", row))) == known(path)
 
 
 # The process that outlives a kill.
 
 
-def ordered(folder: Path, server: ChatServer, count: int = 6, **options: int) -> Order:
+def ordered(folder: Path, server: ChatServer, count: int = 6, **options: int) -> ProfileTask:
     write_turns(folder / "c.jsonl", turns(count))
-    return Order(str(folder / "c.jsonl"), str(folder / "a.jsonl"), server.url, **options)  # type: ignore[arg-type]
+    return ProfileTask(str(folder / "c.jsonl"), str(folder / "a.jsonl"), server.url, **options)  # type: ignore[arg-type]
 
 
 def test_profiling_in_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
     counts: list[tuple[int, int]] = []
-    told: list[Estimate] = []
+    told: list[CostEstimate] = []
     with chat_server() as server:
         order = ordered(tmp_path, server, k=2, batch=4)
-        done = keep_profile(order, progress=lambda *c: counts.append(c), told=told.append)
-        here = Order(order.candidates, str(tmp_path / "b.jsonl"), server.url, k=2, batch=4)
+        done = profile_in_worker(
+            order, on_progress=lambda *c: counts.append(c), on_estimate=told.append
+        )
+        here = ProfileTask(order.candidates, str(tmp_path / "b.jsonl"), server.url, k=2, batch=4)
         assert run_profile(here).complete
     assert isinstance(done, Profiled)
     assert done.complete
@@ -477,18 +479,18 @@ def test_profiling_in_a_process_of_its_own_does_the_same(tmp_path: Path) -> None
 def test_what_goes_wrong_there_is_said_here(tmp_path: Path) -> None:
     with chat_server() as server:
         order = ordered(tmp_path, server)
-    nobody = Order(order.candidates, order.answers, "nowhere/at/all")
-    with pytest.raises(ProfilingFailed, match="no policy 'nowhere/at/all'"):
-        keep_profile(nobody)
-    scripted = Order(order.candidates, order.answers, "expert")
-    with pytest.raises(ProfilingFailed, match="there is none in a trace"):
-        keep_profile(scripted)
+    nobody = ProfileTask(order.candidates, order.journal, "nowhere/at/all")
+    with pytest.raises(ProfilingError, match="no policy 'nowhere/at/all'"):
+        profile_in_worker(nobody)
+    scripted = ProfileTask(order.candidates, order.journal, "expert")
+    with pytest.raises(ProfilingError, match="there is none in a trace"):
+        profile_in_worker(scripted)
 
 
-def command(order: Order, k: int, batch: int) -> list[str]:
+def command(order: ProfileTask, k: int, batch: int) -> list[str]:
     """The command as a user gives it."""
     program = "from ascribe.cli import main; main()"
-    words = ["pivots", "profile", order.candidates, "--answers", order.answers]
+    words = ["pivots", "profile", order.candidates, "--answers", order.journal]
     words += ["--model", order.model, "-k", str(k), "--batch", str(batch)]
     return [sys.executable, "-c", program, *words]
 
@@ -520,8 +522,10 @@ def test_ten_kills_lose_nothing_and_ask_for_nothing_twice(tmp_path: Path) -> Non
     assert len(asked) == count * k
     assert set(asked.values()) == {1}
     with chat_server() as server:
-        whole = Order(order.candidates, str(tmp_path / "b.jsonl"), server.url, label=order.model)
-        run_profile(Order(**{**whole.__dict__, "k": k}))
+        whole = ProfileTask(
+            order.candidates, str(tmp_path / "b.jsonl"), server.url, label=order.model
+        )
+        run_profile(ProfileTask(**{**whole.__dict__, "k": k}))
     assert known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
 
 
@@ -529,8 +533,8 @@ def test_ten_kills_lose_nothing_and_ask_for_nothing_twice(tmp_path: Path) -> Non
 def test_the_end_of_everything_costs_at_most_the_batch_that_was_asked_for(tmp_path: Path) -> None:
     """Where the second process dies as well, answers on their way are lost: no others are."""
     count, k, batch, kills = 20, 2, 4, 3
-    code = "import sys; from ascribe.pivots.keeper import Order, run_profile; "
-    code += "import json; run_profile(Order(**json.loads(sys.argv[1])))"
+    code = "import sys; from ascribe.pivots.worker import ProfileTask, run_profile; "
+    code += "import json; run_profile(ProfileTask(**json.loads(sys.argv[1])))"
     draw = random.Random(1)
     with chat_server(seconds=0.02) as server:
         order = ordered(tmp_path, server, count, k=k, batch=batch)
@@ -543,7 +547,7 @@ def test_the_end_of_everything_costs_at_most_the_batch_that_was_asked_for(tmp_pa
         before = known(tmp_path / "a.jsonl")
         run_profile(order)
         asked = server.counts
-        run_profile(Order(**{**order.__dict__, "answers": str(tmp_path / "b.jsonl")}))
+        run_profile(ProfileTask(**{**order.__dict__, "answers": str(tmp_path / "b.jsonl")}))
     assert before < known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
     assert len(asked) == count * k
     assert sum(asked.values()) - count * k <= kills * batch

@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 
-from ascribe.pivots import Candidate, Play, Scene, Why, extract, make_verifier
-from ascribe.pivots.verifiers.effect import OtherScene
+from ascribe.pivots import (
+    Candidate,
+    ReplayPoint,
+    RolloutOptions,
+    VerdictReason,
+    extract,
+    make_verifier,
+)
+from ascribe.pivots.verifiers.effect import SceneMismatchError
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
 from tests.pivots.made import a_turn
@@ -17,16 +24,16 @@ def turns(folder: Path, name: str, groups: int, **options: Any) -> tuple[Candida
     setup = Setup(name, options, "plain", "serial")
     path = folder / "traces.parquet"
     write(arrow(play(setup, Model("expert"), Plan(groups, 1, setup.turns(None), seed=5))), path)
-    return tuple(extract([path], play=Play(seed=5)).candidates)
+    return tuple(extract([path], rollouts=RolloutOptions(seed=5)).candidates)
 
 
 def test_experts_make_progress_and_their_opposites_do_not(tmp_path: Path) -> None:
     verify = make_verifier({"progress": {"environment": "sokoban", "style": "plain"}})
     opposite = {"up": "down", "down": "up", "left": "right", "right": "left"}
     for one in turns(tmp_path, "sokoban", 2):
-        assert verify(one, one.action).why is Why.PROGRESS
+        assert verify(one, one.action).reason is VerdictReason.PROGRESS
         said = one.action.removeprefix("<action>").removesuffix("</action>")
-        assert verify(one, f"<action>{opposite[said]}</action>").why is Why.NO_PROGRESS
+        assert verify(one, f"<action>{opposite[said]}</action>").reason is VerdictReason.NO_PROGRESS
 
 
 def test_in_textcraft_either_of_two_things_may_be_fetched_first(tmp_path: Path) -> None:
@@ -40,7 +47,7 @@ def test_in_textcraft_either_of_two_things_may_be_fetched_first(tmp_path: Path) 
         traces.setdefault(one.origin.trace, []).append(one)
         assert verify(one, one.action).accepted
         for nothing in ("<action>inventory</action>", "<action>get 1 moon</action>", ""):
-            assert verify(one, nothing).why is Why.NO_PROGRESS
+            assert verify(one, nothing).reason is VerdictReason.NO_PROGRESS
     both = [
         (first, second.action)
         for first, second, *_ in (ones for ones in traces.values() if len(ones) > 2)
@@ -55,8 +62,8 @@ def test_in_textcraft_either_of_two_things_may_be_fetched_first(tmp_path: Path) 
 def test_what_it_cannot_judge() -> None:
     verify = make_verifier({"progress": {"environment": "sokoban"}})
     assert verify(a_turn("<action>up</action>"), "x").accepted is None
-    elsewhere = a_turn("<action>up</action>", scene=Scene(0, None, (), "nowhere"))
-    with pytest.raises(OtherScene):
+    elsewhere = a_turn("<action>up</action>", scene=ReplayPoint(0, None, (), "nowhere"))
+    with pytest.raises(SceneMismatchError):
         verify(elsewhere, "x")
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ascribe.pivots import (
     LAMBDA_DIFF,
-    Answer,
     Candidate,
     NoSignal,
+    ProfileResponse,
     Scored,
     Verdict,
-    Why,
+    VerdictReason,
     make_verifier,
     profiles,
     random_set,
@@ -30,9 +30,9 @@ from ascribe.pivots.candidates import KINDS, Origin, candidate
 from tests.pivots.made import a_turn, call
 
 
-def answered(one: Candidate, texts: Sequence[str], finish: str = "stop") -> list[Answer]:
+def answered(one: Candidate, texts: Sequence[str], finish: str = "stop") -> list[ProfileResponse]:
     return [
-        Answer(one.id, k, seed_of(one.id, k), "tiny", "{}", text, finish, 1, 1)
+        ProfileResponse(one.id, k, seed_of(one.id, k), "tiny", "{}", text, finish, 1, 1)
         for k, text in enumerate(texts)
     ]
 
@@ -101,7 +101,7 @@ def test_the_first_k_answers_count_and_the_same_text_is_judged_once() -> None:
 
     def verify(_candidate: Candidate, answer: str) -> Verdict:
         seen.append(answer)
-        return Verdict(answer == "yes", Why.SAME_TEXT)
+        return Verdict(answer == "yes", VerdictReason.SAME_TEXT)
 
     answers = answered(one, ["no", "no", "yes", "yes"])
     (few,) = score([one], answers, verify, k=2)
@@ -169,7 +169,7 @@ def test_the_numbers_of_a_small_profile() -> None:
 
     def verify(_candidate: Candidate, answer: str) -> Verdict:
         good = answer.lower().startswith("yes")
-        return Verdict(good, Why.SAME_TEXT if good else Why.OTHER_TEXT)
+        return Verdict(good, VerdictReason.SAME_TEXT if good else VerdictReason.OTHER_TEXT)
 
     found = report(score(turns, answers, verify), 0.6, examples=2)
     assert (found.candidates, found.profiled, found.k, found.kept) == (5, 5, 4, 3)

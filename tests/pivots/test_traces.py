@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.models.policy import mix_seeds
-from ascribe.pivots import Play, TraceError, TraceFault, extract, read_turns, write_turns
-from ascribe.pivots.candidates import NotTurns, distinct
+from ascribe.pivots import RolloutOptions, TraceError, TraceFault, extract, read_turns, write_turns
+from ascribe.pivots.candidates import TurnFileError, distinct
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
 from tests.hostile import HOSTILE, LONG
@@ -108,7 +108,7 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(CHAT).encode() + b"\n"))
     assert len(extract([path]).candidates) == 2
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(OSError, match="cannot be unpacked"):
+    with pytest.raises(OSError, match="cannot be decompressed"):
         extract([path])
 
 
@@ -126,7 +126,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rollouts_of_an_expert_are_traces(played: Path) -> None:
-    found = extract([played], play=Play(seed=3))
+    found = extract([played], rollouts=RolloutOptions(seed=3))
     assert found.traces == 6
     assert found.problems == ()
     one = found.candidates[1]
@@ -144,7 +144,7 @@ def test_episodes_that_were_lost_are_left_out_unless_asked_for(tmp_path: Path) -
     write(arrow(play(setup, Model("random"), plan)), path)
     few = extract([path])
     assert TraceFault.LOST_TRACE in {problem.fault for problem in few.problems}
-    assert len(extract([path], play=Play(lost=True)).candidates) > len(few.candidates)
+    assert len(extract([path], rollouts=RolloutOptions(lost=True)).candidates) > len(few.candidates)
 
 
 def rows(*changes: dict[str, Any]) -> list[dict[str, Any]]:
@@ -195,7 +195,7 @@ def test_groups_that_no_plan_named_have_no_scene(tmp_path: Path) -> None:
 
 def test_tasks_of_an_evaluation_are_counted_from_its_first(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", *rows({}, {"state": "t"}))
-    found = extract([path], play=Play(first=30, seed=1))
+    found = extract([path], rollouts=RolloutOptions(first=30, seed=1))
     assert found.turns == 2
     scene = found.candidates[0].scene
     assert scene is not None
@@ -331,7 +331,7 @@ def test_files_of_nothing_or_something_else_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ascribe.pivots.lines.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("ascribe.pivots.journal.LONGEST_LINE", 1 << 20)
     path = lines(tmp_path / "t.jsonl", CHAT, "x" * (1 << 21))
     assert faults(path) == [(TraceFault.UNREADABLE_FILE, 0)]
     endless = lines(tmp_path / "u.jsonl", "x" * (1 << 21))
@@ -394,7 +394,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
     write_turns(path, [a_turn("go north")])
     text = path.read_text()
     for broken, match in (
-        (text.replace("go north", "go south"), "line 2 .* not the one that its id was made of"),
+        (text.replace("go north", "go south"), "line 2 .* does not match its id"),
         (text.replace('"version": 1', '"version": 9'), "line 1 .* another version"),
         (text.replace("pivot candidates", "shopping"), "line 1 .* does not say"),
         (text.replace('"scene"', '"scenery"'), "line 2"),
@@ -403,5 +403,5 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
         ("", "empty"),
     ):
         path.write_text(broken)
-        with pytest.raises(NotTurns, match=match):
+        with pytest.raises(TurnFileError, match=match):
             read_turns(path)

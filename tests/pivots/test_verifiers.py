@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from ascribe.envs import MissingExtraError
 from ascribe.groups.responses import Call
-from ascribe.pivots import VERIFIERS, Candidate, Verdict, Verifier, Why, make_verifier
-from ascribe.pivots.calls import act, calls_in, written
-from ascribe.pivots.verifiers import all_of, any_of, first_of, read_spec, spec_text, weighted
+from ascribe.pivots import VERIFIERS, Candidate, Verdict, VerdictReason, Verifier, make_verifier
+from ascribe.pivots.chat import write_call
+from ascribe.pivots.verifiers import all_of, any_of, first_of, read_spec, weighted
+from ascribe.pivots.verifiers.verdict import act, calls_in
 from ascribe.steps.strict_json import MAX_DEPTH, loads
 from tests.hostile import HOSTILE, LONG, hostile_texts
 from tests.pivots.made import SEARCH, a_turn, call
@@ -60,7 +61,7 @@ def test_a_verdict_whatever_the_texts_and_the_same_every_time(
     found = verify(turn, answer)
     assert found == verify(turn, answer)
     assert found.reward == float(bool(found.accepted))
-    assert (found.accepted is None) == (found.why is Why.NOT_APPLICABLE)
+    assert (found.accepted is None) == (found.reason is VerdictReason.NOT_APPLICABLE)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -75,7 +76,7 @@ def test_long_texts_take_no_long_time(name: str, text: str) -> None:
 def test_the_demonstrated_action_is_accepted_wherever_the_verifier_applies(
     name: str, words: str, name_of: str, given_arguments: dict[str, Any]
 ) -> None:
-    for action in (words, written(name_of, given_arguments), f"{words}\n{call(name_of)}"):
+    for action in (words, write_call(name_of, given_arguments), f"{words}\n{call(name_of)}"):
         assert make_verifier(name)(a_turn(action), action).accepted in (True, None)
 
 
@@ -89,8 +90,8 @@ def test_every_verifier_has_a_name_and_says_what_it_does() -> None:
 
 def test_exact_is_the_strict_reward() -> None:
     verify = make_verifier("exact")
-    assert verify(a_turn("go north"), "go north") == Verdict(True, Why.SAME_TEXT)
-    assert verify(a_turn("go north"), "go north ") == Verdict(False, Why.OTHER_TEXT)
+    assert verify(a_turn("go north"), "go north") == Verdict(True, VerdictReason.SAME_TEXT)
+    assert verify(a_turn("go north"), "go north ") == Verdict(False, VerdictReason.OTHER_TEXT)
 
 
 @pytest.mark.parametrize(
@@ -136,63 +137,68 @@ def test_edit_of_very_long_texts_wants_the_same() -> None:
 def test_the_order_of_keys_and_the_words_beside_a_call_do_not_count(
     name: str, given_arguments: dict[str, Any], turn: int
 ) -> None:
-    demonstrated = a_turn(written(name, given_arguments))
+    demonstrated = a_turn(write_call(name, given_arguments))
     told = json.dumps({"arguments": shuffled(given_arguments, turn), "name": name}, indent=2)
     told = told.replace("<", "\\u003c")
     answer = f"<think>I will.</think>Here:\n<tool_call>{told}</tool_call>"
-    assert make_verifier("tool_call")(demonstrated, answer).why is Why.SAME_CALLS
-    assert make_verifier("tool_name")(demonstrated, answer).why is Why.SAME_TOOLS
+    assert make_verifier("tool_call")(demonstrated, answer).reason is VerdictReason.SAME_CALLS
+    assert make_verifier("tool_name")(demonstrated, answer).reason is VerdictReason.SAME_TOOLS
 
 
 @given(names, arguments, arguments)
 def test_other_arguments_are_refused_by_the_call_and_not_by_the_name(
     name: str, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    same = make_verifier("tool_call")(a_turn(written(name, one)), written(name, other))
+    same = make_verifier("tool_call")(a_turn(write_call(name, one)), write_call(name, other))
     assert same.accepted == (json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
-    assert make_verifier("tool_name")(a_turn(written(name, one)), written(name, other)).accepted
+    assert make_verifier("tool_name")(
+        a_turn(write_call(name, one)), write_call(name, other)
+    ).accepted
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("No.", Why.NO_CALL),
-        ("<tool_call>{</tool_call>", Why.NO_CALL),
-        ("<tool_call>" + call("search", query="x"), Why.NO_CALL),
-        (call("search", query="x") + '<tool_call>{"name": "rm"', Why.NO_CALL),
-        (call("search", query="x") + "<TOOL_CALL >", Why.NO_CALL),
-        ("<think><tool_call></think>" + call("search", query="x"), Why.SAME_CALLS),
-        ('<tool_call>\n{"name": "search"', Why.NO_CALL),
-        (call("find", query="x"), Why.OTHER_TOOLS),
-        (call("search", query="x") * 2, Why.OTHER_TOOLS),
-        (call("search", query="y"), Why.OTHER_ARGUMENTS),
-        ('{"name": "search", "arguments": {"query": "x"}}', Why.SAME_CALLS),
-        ('{"name": "search", "parameters": {"query": "x"}}', Why.SAME_CALLS),
-        ('{"name": "search", "parameters": {"query": "y"}}', Why.OTHER_ARGUMENTS),
-        ('{"name": "search"}', Why.OTHER_ARGUMENTS),
-        ('{"name": "search", "query": "x"}', Why.NO_CALL),
-        ('{"name": "search", "arguments": {"query": "x"}, "parameters": {}}', Why.NO_CALL),
-        ('{"function": {"name": "search"}, "arguments": {"query": "x"}}', Why.NO_CALL),
+        ("No.", VerdictReason.NO_CALL),
+        ("<tool_call>{</tool_call>", VerdictReason.NO_CALL),
+        ("<tool_call>" + call("search", query="x"), VerdictReason.NO_CALL),
+        (call("search", query="x") + '<tool_call>{"name": "rm"', VerdictReason.NO_CALL),
+        (call("search", query="x") + "<TOOL_CALL >", VerdictReason.NO_CALL),
+        ("<think><tool_call></think>" + call("search", query="x"), VerdictReason.SAME_CALLS),
+        ('<tool_call>\n{"name": "search"', VerdictReason.NO_CALL),
+        (call("find", query="x"), VerdictReason.OTHER_TOOLS),
+        (call("search", query="x") * 2, VerdictReason.OTHER_TOOLS),
+        (call("search", query="y"), VerdictReason.OTHER_ARGUMENTS),
+        ('{"name": "search", "arguments": {"query": "x"}}', VerdictReason.SAME_CALLS),
+        ('{"name": "search", "parameters": {"query": "x"}}', VerdictReason.SAME_CALLS),
+        ('{"name": "search", "parameters": {"query": "y"}}', VerdictReason.OTHER_ARGUMENTS),
+        ('{"name": "search"}', VerdictReason.OTHER_ARGUMENTS),
+        ('{"name": "search", "query": "x"}', VerdictReason.NO_CALL),
+        (
+            '{"name": "search", "arguments": {"query": "x"}, "parameters": {}}',
+            VerdictReason.NO_CALL,
+        ),
+        ('{"function": {"name": "search"}, "arguments": {"query": "x"}}', VerdictReason.NO_CALL),
         (
             json.dumps(
                 {"tool_calls": [{"function": {"name": "search", "arguments": '{"query":"x"}'}}]}
             ),
-            Why.SAME_CALLS,
+            VerdictReason.SAME_CALLS,
         ),
         (
             '<tool_call>{"name": "search", "arguments": {"query": "x", "query": "x"}}</tool_call>',
-            Why.NO_CALL,
+            VerdictReason.NO_CALL,
         ),
     ],
 )
-def test_each_way_to_call_otherwise_has_its_reason(answer: str, why: Why) -> None:
-    assert make_verifier("tool_call")(a_turn(call("search", query="x")), answer).why is why
+def test_each_way_to_call_otherwise_has_its_reason(answer: str, why: VerdictReason) -> None:
+    assert make_verifier("tool_call")(a_turn(call("search", query="x")), answer).reason is why
 
 
 @pytest.mark.parametrize("told", ['{"name": "look"}', '{"type": "function", "name": "look"}'])
 def test_a_call_of_a_name_alone_has_no_arguments(told: str) -> None:
     assert calls_in(f"<tool_call>{told}</tool_call>") == calls_in(told) == (Call("look", "{}"),)
-    assert make_verifier("tool_call")(a_turn(written("look", {})), told).accepted
+    assert make_verifier("tool_call")(a_turn(write_call("look", {})), told).accepted
 
 
 def test_json_that_calls_nothing_is_no_call() -> None:
@@ -212,11 +218,11 @@ def test_numbers_are_numbers() -> None:
 @pytest.mark.parametrize("name", ["tool_name", "tool_call"])
 def test_turns_without_a_call_are_not_for_them(name: str) -> None:
     found = make_verifier(name)(a_turn("In Portugal."), call("search", query="x"))
-    assert (found.accepted, found.why) == (None, Why.NOT_APPLICABLE)
+    assert (found.accepted, found.reason) == (None, VerdictReason.NOT_APPLICABLE)
 
 
 def test_calls_are_read_as_they_are_written() -> None:
-    answer = written("a", {"text": "</tool_call><tool_call>"}) + written("b", {})
+    answer = write_call("a", {"text": "</tool_call><tool_call>"}) + write_call("b", {})
     assert calls_in(answer) == (
         Call("a", '{"text":"</tool_call><tool_call>"}'),
         Call("b", "{}"),
@@ -265,8 +271,8 @@ def test_a_deep_answer_misfits_a_schema_that_is_fine(depth: int) -> None:
     for _ in range(20):  # so that each level of the answer takes many calls
         lists = {"allOf": [lists]}
     verify = make_verifier({"schema": {"schema": lists}})
-    assert verify(a_turn("x"), "[[[]]]").why is Why.FITS
-    assert verify(a_turn("x"), "[" * depth + "]" * depth).why is Why.MISFIT
+    assert verify(a_turn("x"), "[[[]]]").reason is VerdictReason.FITS
+    assert verify(a_turn("x"), "[" * depth + "]" * depth).reason is VerdictReason.MISFIT
 
 
 @needs_schema
@@ -319,9 +325,9 @@ def test_items_are_unique_as_json_values_and_it_takes_no_long_time(
 @needs_schema
 def test_an_answer_of_very_many_values_fits_nothing() -> None:
     verify = make_verifier({"schema": {"schema": {"type": "array"}}})
-    assert verify(a_turn("x"), json.dumps([0] * 9_999)).why is Why.FITS
+    assert verify(a_turn("x"), json.dumps([0] * 9_999)).reason is VerdictReason.FITS
     found = verify(a_turn("x"), json.dumps([0] * 10_000))
-    assert found == Verdict(False, Why.MISFIT, "it holds more than 10,000 values")
+    assert found == Verdict(False, VerdictReason.MISFIT, "it holds more than 10,000 values")
 
 
 # Schemas.
@@ -331,28 +337,28 @@ def test_an_answer_of_very_many_values_fits_nothing() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (call("search", query="anything"), Why.FITS),
-        (call("search", query="x", count=3), Why.FITS),
-        (call("search", query="x", count=0), Why.MISFIT),
-        (call("search", query=7), Why.MISFIT),
-        (call("search"), Why.MISFIT),
-        (call("search", query="x", more=1), Why.MISFIT),
-        (call("delete", query="x"), Why.MISFIT),
-        ("words", Why.NO_CALL),
+        (call("search", query="anything"), VerdictReason.FITS),
+        (call("search", query="x", count=3), VerdictReason.FITS),
+        (call("search", query="x", count=0), VerdictReason.MISFIT),
+        (call("search", query=7), VerdictReason.MISFIT),
+        (call("search"), VerdictReason.MISFIT),
+        (call("search", query="x", more=1), VerdictReason.MISFIT),
+        (call("delete", query="x"), VerdictReason.MISFIT),
+        ("words", VerdictReason.NO_CALL),
     ],
 )
-def test_calls_must_fit_the_schema_of_their_tool(answer: str, why: Why) -> None:
+def test_calls_must_fit_the_schema_of_their_tool(answer: str, why: VerdictReason) -> None:
     turn = a_turn(call("search", query="Lisbon"), tools=(SEARCH,))
-    assert make_verifier("schema")(turn, answer).why is why
+    assert make_verifier("schema")(turn, answer).reason is why
 
 
 @needs_schema
 def test_a_schema_of_the_whole_answer() -> None:
     wanted = {"type": "object", "required": ["commands"]}
     verify = make_verifier({"schema": {"schema": wanted}})
-    assert verify(a_turn("x"), '<think>hm</think>{"commands": []}').why is Why.FITS
-    assert verify(a_turn("x"), "[]").why is Why.MISFIT
-    assert verify(a_turn("x"), "{").why is Why.MISFIT
+    assert verify(a_turn("x"), '<think>hm</think>{"commands": []}').reason is VerdictReason.FITS
+    assert verify(a_turn("x"), "[]").reason is VerdictReason.MISFIT
+    assert verify(a_turn("x"), "{").reason is VerdictReason.MISFIT
 
 
 @needs_schema
@@ -397,9 +403,9 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 # Put together.
 
 YES, NO, NOTHING = (
-    Verdict(True, Why.SAME_TEXT),
-    Verdict(False, Why.OTHER_TEXT),
-    Verdict(None, Why.NOT_APPLICABLE),
+    Verdict(True, VerdictReason.SAME_TEXT),
+    Verdict(False, VerdictReason.OTHER_TEXT),
+    Verdict(None, VerdictReason.NOT_APPLICABLE),
 )
 verdicts = st.sampled_from([YES, NO, NOTHING])
 
@@ -438,7 +444,7 @@ def test_weights_take_shares_where_there_are_any() -> None:
     spec = {"weighted": {"parts": [["exact", 1], [{"edit": {"threshold": 0.5}}, 3]]}}
     found = make_verifier(spec | {})(a_turn("abcdefghij"), "abcdefghix")
     assert found.share == pytest.approx(0.9 * 3 / 4)
-    assert found.why is Why.ENOUGH
+    assert found.reason is VerdictReason.ENOUGH
 
 
 @pytest.mark.parametrize(
@@ -465,7 +471,6 @@ def test_specs_that_describe_nothing_are_refused(spec: Any, match: str) -> None:
 def test_specs_of_the_command_line() -> None:
     assert read_spec(" exact ") == "exact"
     assert read_spec('{"any": ["exact"]}') == {"any": ["exact"]}
-    assert spec_text({"any": ["exact"]}) == '{"any":["exact"]}'
     with pytest.raises(ValueError, match="not JSON"):
         read_spec('{"any": ')
 

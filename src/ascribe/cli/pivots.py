@@ -31,25 +31,25 @@ from ascribe.cli.screen import JsonFlag
 from ascribe.models import ServerError
 from ascribe.pivots import (
     LAMBDA_DIFF,
-    Answer,
-    BrokenJournal,
     Extracted,
-    Order,
-    Play,
+    JournalError,
+    PivotReport,
     Profiled,
-    ProfilingFailed,
-    Report,
+    ProfileResponse,
+    ProfileTask,
+    ProfilingError,
+    RolloutOptions,
     Scored,
     Selection,
     TraceError,
     TraceProblem,
-    Turns,
+    TurnFile,
     extract,
-    keep_profile,
     make_verifier,
+    profile_in_worker,
     profiles,
     random_set,
-    read_answers,
+    read_responses,
     read_turns,
     report,
     score,
@@ -57,10 +57,10 @@ from ascribe.pivots import (
     write_turns,
 )
 from ascribe.pivots.candidates import KINDS
-from ascribe.pivots.keeper import answers_file
 from ascribe.pivots.traces import Format
 from ascribe.pivots.verifiers import Spec, read_spec
-from ascribe.pivots.verifiers.judge import OutOfBudget
+from ascribe.pivots.verifiers.judge import JudgeBudgetError
+from ascribe.pivots.worker import journal_beside
 
 T = TypeVar("T")
 SOURCES_SHOWN = 20
@@ -129,8 +129,8 @@ def extract_command(
         known = ", ".join(get_args(Format))
         screen.wrong_call(f"no format {screen.safe(form)!r}; there are: {known}")
     try:
-        play = Play(seed, first, lost)
-        found = extract(traces, cast("Format | None", form), play=play, skip_bad=skip_bad)
+        rollouts = RolloutOptions(seed, first, lost)
+        found = extract(traces, cast("Format | None", form), rollouts=rollouts, skip_bad=skip_bad)
         write_turns(out, found.candidates, facts={"traces": found.traces})
     except TraceError as error:
         _refuse(error.problems, as_json=as_json)
@@ -181,8 +181,8 @@ def profile_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Ask the model for K answers to each candidate; go on where a killed run was."""
-    journal = answers or answers_file(candidates)
-    order = Order(
+    journal = answers or journal_beside(candidates)
+    order = ProfileTask(
         str(candidates.absolute()),
         str(journal.absolute()),
         model,
@@ -201,8 +201,10 @@ def profile_command(
     _or_wrong_call(lambda: (read_turns(candidates), order.reference))
     try:
         with _counter("answers") as count:
-            done = keep_profile(order, progress=count, told=say_estimate, waiting=_wait)
-    except ProfilingFailed as error:
+            done = profile_in_worker(
+                order, on_progress=count, on_estimate=say_estimate, on_wait=_wait
+            )
+    except ProfilingError as error:
         screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
         screen.err.print(Text("The answers so far are kept; the same command goes on."))
         raise typer.Exit(1) from error
@@ -290,23 +292,23 @@ def _scored(
     """The verifier's spec, the candidates with their rewards, and whose answers they have."""
     spec = _or_wrong_call(lambda: read_spec(verifier))
     verify = _or_wrong_call(lambda: make_verifier(spec))
-    turns: Turns = _or_wrong_call(lambda: read_turns(candidates))
-    journal = answers or answers_file(candidates)
+    turns: TurnFile = _or_wrong_call(lambda: read_turns(candidates))
+    journal = answers or journal_beside(candidates)
     if not journal.exists():
         screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
-    given = _or_wrong_call(lambda: list(read_answers(journal)))
+    given = _or_wrong_call(lambda: list(read_responses(journal)))
     model, sampling = _source(given, label)
     mine = [answer for answer in given if (answer.model, answer.sampling) == (model, sampling)]
     scored = _or_wrong_call(lambda: score(turns.candidates, mine, verify, k))
     wanted = max((one.wanted for one in scored), default=0)
     facts = {"model": model, "sampling": sampling, "k": wanted}
-    refusals = (answer.refusal for one in scored for answer in one.answers if answer.refusal)
+    refusals = (answer.refusal for one in scored for answer in one.responses if answer.refusal)
     if (refusal := next(refusals, None)) is not None:
         facts["refusal"] = refusal
     return _Read(spec, scored, facts)
 
 
-def _source(answers: Sequence[Answer], label: str | None) -> tuple[str, str]:
+def _source(answers: Sequence[ProfileResponse], label: str | None) -> tuple[str, str]:
     """The one model and sampling whose answers are meant."""
     known = sorted({(answer.model, answer.sampling) for answer in answers})
     meant = [one for one in known if label in (None, *one, " ".join(one))]
@@ -337,7 +339,7 @@ def _write(path: Path, scored: Sequence[Scored], facts: dict[str, Any]) -> None:
 def _or_wrong_call(work: Callable[[], T]) -> T:
     try:
         return work()
-    except (OutOfBudget, ServerError, BrokenJournal) as error:
+    except (JudgeBudgetError, ServerError, JournalError) as error:
         screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
         raise typer.Exit(1) from error
     except (ImportError, OSError, ValueError, TypeError) as error:
@@ -423,7 +425,7 @@ def _print_selection(found: Selection, out: Path) -> None:
         screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
 
 
-def _print_report(found: Report, refusal: str | None) -> None:
+def _print_report(found: PivotReport, refusal: str | None) -> None:
     facts = Table(show_header=False)
     facts.add_row("candidates", f"{found.candidates:,}, and {found.copies:,} copies of them")
     facts.add_row("profiled", f"{found.profiled:,} turns, {found.k} answers each")

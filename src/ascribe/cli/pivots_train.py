@@ -20,7 +20,7 @@ from ascribe.cli.train import (
 from ascribe.engines.config import ConfigError
 from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse, train_in_rounds
 from ascribe.engines.train import train, verify
-from ascribe.pivots import LAMBDA_DIFF, Estimate, ProfilingFailed
+from ascribe.pivots import LAMBDA_DIFF, CostEstimate, ProfilingError
 
 ThresholdOption = Annotated[
     float, typer.Option(help="Keep turns with a mean reward below this (λ_diff).")
@@ -72,7 +72,7 @@ def train_command(
                 done = train_in_rounds(
                     found, engine, rounds, resume=resume, estimated=say_estimate, told=_tell
                 )
-            except ProfilingFailed as error:
+            except ProfilingError as error:
                 screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
                 screen.err.print(Text("What was done is kept; the same command with --resume."))
                 raise typer.Exit(1) from error
@@ -83,7 +83,7 @@ def train_command(
         say_where(found)
 
 
-def say_estimate(estimate: Estimate) -> None:
+def say_estimate(estimate: CostEstimate) -> None:
     """What is left to ask for, if anything is."""
     if estimate.answers:
         screen.err.print(Text(f"{estimate}."))

@@ -26,12 +26,12 @@ from ascribe.engines.train import MODEL, start_folder, train
 from ascribe.pivots import (
     LAMBDA_DIFF,
     Candidate,
-    Estimate,
-    Order,
-    keep_profile,
+    CostEstimate,
+    ProfileTask,
     make_verifier,
+    profile_in_worker,
     profiles,
-    read_answers,
+    read_responses,
     read_turns,
     score,
     select,
@@ -39,7 +39,7 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.candidates import KINDS
 from ascribe.pivots.environment import verifier_of
-from ascribe.pivots.lines import write_objects
+from ascribe.pivots.journal import write_objects
 from ascribe.pivots.verifiers import Spec
 
 ENVIRONMENT = "pivots"
@@ -48,7 +48,7 @@ PIVOTS = "pivots.jsonl"
 """In the output folder: what is trained on now. In the folder of a round: what it chose."""
 DONE = "round.json"
 
-Estimated = Callable[[Estimate], None]
+Estimated = Callable[[CostEstimate], None]
 """Told what is left to ask for."""
 
 
@@ -111,7 +111,7 @@ def train_in_rounds(
 
     Raises:
         ValueError: as ``train``, and for what cannot be done in rounds.
-        ProfilingFailed: if the model cannot be asked; what it answered is kept.
+        ProfilingError: if the model cannot be asked; what it answered is kept.
     """
     refuse(config)
     folder = Path(config.output.folder).absolute()
@@ -197,8 +197,8 @@ class _Run:
         turns = self._drawn(given.candidates, number)
         write_turns(here / "candidates.jsonl", turns, given.kind, given.facts)
         order = self._order(number)
-        keep_profile(order, told=estimated)
-        answers = list(read_answers(order.answers, order.reference))
+        profile_in_worker(order, on_estimate=estimated)
+        answers = list(read_responses(order.journal, order.reference))
         scored = score(turns, answers, make_verifier(self.spec), self.rounds.k)
         found = select(scored, self.rounds.threshold)
         if found.kept:
@@ -236,10 +236,10 @@ class _Run:
         places = random.permutation(len(turns))[: self.rounds.sample]
         return [turns[place] for place in sorted(places.tolist())]
 
-    def _order(self, number: int) -> Order:
+    def _order(self, number: int) -> ProfileTask:
         """Ask as in training; in the first round the model at the start, then as it is now."""
         here, rollout = self.place(number), self.config.rollout
-        return Order(
+        return ProfileTask(
             str(here / "candidates.jsonl"),
             str(here / "answers.jsonl"),
             str(self.folder / MODEL if number else start_folder(self.config)),
@@ -255,7 +255,7 @@ class _Run:
             label=f"round {number}",
         )
 
-    def _facts(self, order: Order) -> dict[str, Any]:
+    def _facts(self, order: ProfileTask) -> dict[str, Any]:
         """What ``ascribe pivots select`` writes above pivots."""
         return {
             "model": order.reference.model,

@@ -2,88 +2,99 @@
 
 ::
 
-    found = extract(["traces.jsonl"])
-    write_turns("candidates.jsonl", found.candidates)
-    keep_profile(Order("candidates.jsonl", "answers.jsonl", "http://localhost:8000"))
-    scored = score(found.candidates, read_answers("answers.jsonl"), make_verifier("tool_call"))
+    extracted = extract(["traces.jsonl"])
+    write_turns("candidates.jsonl", extracted.candidates)
+    task = ProfileTask("candidates.jsonl", "responses.jsonl", "http://localhost:8000")
+    profile_in_worker(task)
+    responses = read_responses("responses.jsonl")
+    scored = score(extracted.candidates, responses, make_verifier("tool_call"))
     pivots = select(scored, threshold=0.6)
 """
 
 from ascribe.pivots.candidates import (
+    KINDS,
     Candidate,
-    NotTurns,
     Origin,
-    Scene,
-    Turns,
+    ReplayPoint,
+    TurnFile,
+    TurnFileError,
     candidate,
     read_turns,
     write_turns,
 )
-from ascribe.pivots.estimate import Estimate
-from ascribe.pivots.faults import TraceError, TraceFault, TraceProblem
-from ascribe.pivots.journal import BrokenJournal, Journal
-from ascribe.pivots.keeper import Order, ProfilingFailed, keep_profile, run_profile
+from ascribe.pivots.journal import Journal, JournalError
 from ascribe.pivots.profile import (
-    Answer,
+    CostEstimate,
     Profiled,
+    ProfileResponse,
     Reference,
     profile,
-    read_answers,
+    read_responses,
     references,
     seed_of,
 )
-from ascribe.pivots.report import Report, report
 from ascribe.pivots.select import (
     LAMBDA_DIFF,
     NoSignal,
+    PivotReport,
     Scored,
     Selection,
     profiles,
     random_set,
+    report,
     score,
     select,
 )
 from ascribe.pivots.text_server import TextServer
-from ascribe.pivots.traces import Extracted, Play, extract
-from ascribe.pivots.verifiers import VERIFIERS, Verdict, Verifier, Why, make_verifier
+from ascribe.pivots.traces import (
+    Extracted,
+    RolloutOptions,
+    TraceError,
+    TraceFault,
+    TraceProblem,
+    extract,
+)
+from ascribe.pivots.verifiers import VERIFIERS, Verdict, VerdictReason, Verifier, make_verifier
+from ascribe.pivots.worker import ProfileTask, ProfilingError, profile_in_worker, run_profile
 
 __all__ = [
+    "KINDS",
     "LAMBDA_DIFF",
     "VERIFIERS",
-    "Answer",
-    "BrokenJournal",
     "Candidate",
-    "Estimate",
+    "CostEstimate",
     "Extracted",
     "Journal",
+    "JournalError",
     "NoSignal",
-    "NotTurns",
-    "Order",
     "Origin",
-    "Play",
+    "PivotReport",
+    "ProfileResponse",
+    "ProfileTask",
     "Profiled",
-    "ProfilingFailed",
+    "ProfilingError",
     "Reference",
-    "Report",
-    "Scene",
+    "ReplayPoint",
+    "RolloutOptions",
     "Scored",
     "Selection",
     "TextServer",
     "TraceError",
     "TraceFault",
     "TraceProblem",
-    "Turns",
+    "TurnFile",
+    "TurnFileError",
     "Verdict",
+    "VerdictReason",
     "Verifier",
-    "Why",
     "candidate",
     "extract",
-    "keep_profile",
     "make_verifier",
     "profile",
+    "profile_in_worker",
     "profiles",
     "random_set",
-    "read_answers",
+    "read_responses",
     "read_turns",
     "references",
     "report",

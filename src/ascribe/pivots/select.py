@@ -3,69 +3,77 @@
     μ̂(s) = (1/K) Σ_k r_func(s, a_k)      σ̂²(s) = (1/K) Σ_k (r_func(s, a_k) - μ̂(s))²    (Eq. 4)
     D_adv = {(s, a*) : σ̂²(s) > 0, μ̂(s) < λ_diff}                                       (Eq. 5)
 
-A turn without variance gives every answer of a group the advantage 0 (Proposition 3.1), and along
+A turn without variance gives every response of a group the advantage 0 (Proposition 3.1), and along
 the path of a KL-regularised update the signal is the standard deviation (Theorem 3.2).
+
+``report`` shows where the signal is, and how much of it the strict reward would miss.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.profile import Answer
+from ascribe.pivots.profile import ProfileResponse
 from ascribe.pivots.verifiers import Verdict, Verifier, strict
+from ascribe.rollout.summary import wilson
 
 LAMBDA_DIFF = 0.6
-"""Ascribe's choice, for the paper gives no number: turns that fail four times in ten or more.
+"""Ascribe's choice, since the paper gives no number: turns that fail four times in ten or more.
 ``ascribe pivots report`` counts what other thresholds would keep."""
+
+THRESHOLDS = (0.25, 0.5, LAMBDA_DIFF, 0.75, 1.0)
+FIFTHS = 5
 
 
 class NoSignal(StrEnum):
     """Why a candidate is not kept."""
 
     ALL_RIGHT = "all_right"
-    """Every answer was accepted: the policy can do this."""
+    """Every response was accepted: the policy can do this."""
     ALL_WRONG = "all_wrong"
-    """No answer was accepted: the policy does not find it."""
+    """No response was accepted: the policy does not find it."""
     TOO_EASY = "too_easy"
     """Mixed, but the mean is not below the threshold."""
     NOT_PROFILED = "not_profiled"
-    """There are fewer answers than K: profile on."""
+    """There are fewer responses than K: continue profiling."""
     NOT_VERIFIABLE = "not_verifiable"
-    """The verifier has nothing to say of this turn."""
+    """The verifier does not apply to this turn."""
     TOO_LONG = "too_long"
-    """The history leaves no room for an answer in the model's context."""
+    """The history leaves no room for a response in the model's context."""
     REFUSED = "refused"
-    """The server refuses this turn for good, and has said why."""
+    """The server refused a request for this turn for good, and gave a reason."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A candidate with its answers and what the verifier says of them."""
+    """A candidate with its responses and their verdicts."""
 
     candidate: Candidate
-    answers: tuple[Answer, ...]
+    responses: tuple[ProfileResponse, ...]
     verdicts: tuple[Verdict, ...]
     wanted: int
     """K."""
 
     @cached_property
     def rewards(self) -> tuple[float, ...]:
-        """r_func of each answer."""
+        """r_func of each response."""
         return tuple(verdict.reward for verdict in self.verdicts)
 
     @property
     def strict(self) -> tuple[float, ...]:
-        """r_strict of each answer."""
-        return tuple(strict(self.candidate, answer.text).reward for answer in self.answers)
+        """r_strict of each response."""
+        return tuple(strict(self.candidate, one.text).reward for one in self.responses)
 
     @property
     def mean(self) -> float:
-        """μ̂; 0 without answers."""
-        return sum(self.rewards) / len(self.rewards) if self.rewards else 0.0
+        """μ̂; 0 without responses."""
+        return _mean(self.rewards)
 
     @property
     def variance(self) -> float:
@@ -74,12 +82,12 @@ class Scored:
 
     @property
     def unusable(self) -> NoSignal | None:
-        """Why the answers say nothing about the turn, if so."""
-        if len(self.answers) < self.wanted:
+        """Why the responses cannot be used, if so."""
+        if len(self.responses) < self.wanted:
             return NoSignal.NOT_PROFILED
-        if all(answer.finish == "prompt_too_long" for answer in self.answers):
+        if all(one.finish == "prompt_too_long" for one in self.responses):
             return NoSignal.TOO_LONG
-        if any(answer.refusal for answer in self.answers):
+        if any(one.refusal for one in self.responses):
             return NoSignal.REFUSED
         if any(verdict.accepted is None for verdict in self.verdicts):
             return NoSignal.NOT_VERIFIABLE
@@ -98,35 +106,34 @@ class Scored:
 
 def score(
     candidates: Iterable[Candidate],
-    answers: Iterable[Answer],
+    responses: Iterable[ProfileResponse],
     verifier: Verifier,
     k: int | None = None,
 ) -> list[Scored]:
-    """What the verifier says of the answers to each candidate.
+    """The verdicts on the responses to each candidate.
 
     Args:
         candidates: in the order of the result.
-        answers: of one reference; those to other candidates are passed over.
+        responses: of one reference; those to other candidates are ignored.
         verifier: gives the rewards.
-        k: answers to each candidate that count, the first; None: as many as there are for any.
+        k: use the first K responses to each candidate; None: as many as any candidate has.
     """
-    found: dict[str, dict[int, Answer]] = {}
-    for answer in answers:
-        found.setdefault(answer.candidate, {})[answer.k] = answer
-    wanted = k or max((number + 1 for given in found.values() for number in given), default=1)
-    return [_scored(one, found.get(one.id, {}), verifier, wanted) for one in candidates]
+    by_candidate: dict[str, dict[int, ProfileResponse]] = {}
+    for one in responses:
+        by_candidate.setdefault(one.candidate, {})[one.k] = one
+    wanted = k or max((1 + number for ones in by_candidate.values() for number in ones), default=1)
+    return [_score(one, by_candidate.get(one.id, {}), verifier, wanted) for one in candidates]
 
 
-def _scored(one: Candidate, given: Mapping[int, Answer], verifier: Verifier, wanted: int) -> Scored:
-    kept = tuple(given[number] for number in range(wanted) if number in given)
+def _score(
+    one: Candidate, responses: Mapping[int, ProfileResponse], verifier: Verifier, wanted: int
+) -> Scored:
+    used = tuple(responses[number] for number in range(wanted) if number in responses)
     # Verdicts on such profiles are not needed, and some cost a judge's time.
-    if len(kept) < wanted or any(answer.refusal for answer in kept):
-        return Scored(one, kept, (), wanted)
-    said: dict[str, Verdict] = {}
-    for answer in kept:
-        if answer.text not in said:
-            said[answer.text] = verifier(one, answer.text)
-    return Scored(one, kept, tuple(said[answer.text] for answer in kept), wanted)
+    if len(used) < wanted or any(response.refusal for response in used):
+        return Scored(one, used, (), wanted)
+    verdicts = {text: verifier(one, text) for text in dict.fromkeys(r.text for r in used)}
+    return Scored(one, used, tuple(verdicts[response.text] for response in used), wanted)
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ def random_set(scored: Sequence[Scored], size: int, seed: int = 0) -> list[Score
 
 
 def profiles(scored: Iterable[Scored]) -> dict[str, dict[str, object]]:
-    """What a file of pivots says of each: mean, variance and rewards."""
+    """The profiles in a file of pivots: mean, variance and rewards by id."""
     return {
         one.candidate.id: {
             "mean": one.mean,
@@ -181,3 +188,165 @@ def profiles(scored: Iterable[Scored]) -> dict[str, dict[str, object]]:
         }
         for one in scored
     }
+
+
+# The report.
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share with Wilson's 95 % interval, whose trials are turns: responses to one are alike."""
+
+    value: float
+    low: float
+    high: float
+    turns: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pivot, with an accepted and a refused response."""
+
+    candidate: str
+    trace: str
+    turn: int
+    mean: float
+    situation: str
+    demonstrated: str
+    accepted: str | None
+    """An accepted response, if possible one that is not the demonstrated text."""
+    refused: str | None
+    why: str | None
+    """Why it is refused."""
+
+
+@dataclass(frozen=True)
+class PivotReport:
+    """The metrics of a profile. Shares are of turns that have K responses and a verdict."""
+
+    candidates: int
+    copies: int
+    k: int
+    profiled: int
+    kept: int
+    threshold: float
+    left_out: dict[str, int]
+    without_signal: Share | None
+    """Turns whose responses are all accepted or all refused (the paper: 71 %)."""
+    histogram: tuple[tuple[float, int], ...]
+    """Turns by their mean: 0, 1/K, ..., 1."""
+    kept_at: tuple[tuple[float, int], ...]
+    """How many turns each threshold would keep."""
+    by_turn: tuple[tuple[int, int, int], ...]
+    """The number of the turn in its trace, the turns kept there, and all."""
+    by_fifth: tuple[tuple[int, int, int], ...]
+    """The same by the place in the trace: its first fifth, ..., its last."""
+    functional: float
+    """Mean of r_func over all responses."""
+    strict: float
+    """Mean of r_strict."""
+    miss_rate: Share | None
+    """Pr[r_strict = 0 | r_func = 1] (the paper's Section 2)."""
+    reasons: dict[str, int]
+    """How often the verifier gave each reason."""
+    examples: tuple[Example, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def report(
+    scored: Sequence[Scored], threshold: float = LAMBDA_DIFF, examples: int = 3
+) -> PivotReport:
+    """The metrics of a profile.
+
+    Args:
+        scored: the candidates with their rewards.
+        threshold: λ_diff.
+        examples: how many pivots to show.
+    """
+    chosen = select(scored, threshold)
+    usable = [one for one in scored if one.unusable is None]
+    kept = {one.candidate.id for one in chosen.kept}
+    rewards = [reward for one in usable for reward in one.rewards]
+    exact = [reward for one in usable for reward in one.strict]
+    silent = sum(len(set(one.rewards)) == 1 for one in usable)
+    missed = sum(reward > match for reward, match in zip(rewards, exact, strict=True))
+    return PivotReport(
+        candidates=len(scored),
+        copies=sum(one.candidate.copies for one in scored),
+        k=max((one.wanted for one in scored), default=0),
+        profiled=len(usable),
+        kept=len(kept),
+        threshold=threshold,
+        left_out={kind.value: len(ones) for kind, ones in chosen.left_out.items()},
+        without_signal=_interval(silent, len(usable), len(usable)),
+        histogram=_histogram(usable),
+        kept_at=tuple((limit, len(select(scored, limit).kept)) for limit in THRESHOLDS),
+        by_turn=_counted(usable, kept, lambda one: one.candidate.origin.turn),
+        by_fifth=_counted(usable, kept, _fifth),
+        functional=_mean(rewards),
+        strict=_mean(exact),
+        miss_rate=_interval(missed, sum(rewards), sum(any(one.rewards) for one in usable)),
+        reasons=dict(Counter(v.reason.value for one in usable for v in one.verdicts).most_common()),
+        examples=tuple(map(_example, _spread(chosen.kept, examples))),
+    )
+
+
+def _interval(count: float, total: float, turns: int) -> Share | None:
+    if not total:
+        return None
+    rate = count / total
+    return Share(rate, *wilson(rate, turns), turns)
+
+
+def _histogram(usable: Sequence[Scored]) -> tuple[tuple[float, int], ...]:
+    counts = Counter((sum(one.rewards), one.wanted) for one in usable)
+    means = sorted({(right, k) for _, k in counts for right in range(k + 1)})
+    return tuple((right / k, counts[right, k]) for right, k in means)
+
+
+def _counted(
+    usable: Sequence[Scored], kept: set[str], place: Callable[[Scored], int]
+) -> tuple[tuple[int, int, int], ...]:
+    every = Counter(place(one) for one in usable)
+    chosen = Counter(place(one) for one in usable if one.candidate.id in kept)
+    return tuple((where, chosen[where], every[where]) for where in sorted(every))
+
+
+def _fifth(one: Scored) -> int:
+    origin = one.candidate.origin
+    return min(FIFTHS - 1, FIFTHS * origin.turn // max(1, origin.turns)) + 1
+
+
+def _spread(kept: Sequence[Scored], count: int) -> list[Scored]:
+    """Some of the pivots, from the hardest to the easiest."""
+    ranked = sorted(kept, key=lambda one: (one.mean, one.candidate.id))
+    if count < 1 or not ranked:
+        return []
+    step = max(1, len(ranked) // count)
+    return ranked[::step][:count]
+
+
+def _example(one: Scored) -> Example:
+    pairs = list(zip(one.responses, one.verdicts, strict=True))
+    right = [response.text for response, verdict in pairs if verdict.accepted]
+    other = [text for text in right if text != one.candidate.action]
+    wrong = next((pair for pair in pairs if not pair[1].accepted), None)
+    origin = one.candidate.origin
+    return Example(
+        candidate=one.candidate.id,
+        trace=origin.trace,
+        turn=origin.turn,
+        mean=one.mean,
+        situation=one.candidate.messages[-1]["content"],
+        demonstrated=one.candidate.action,
+        accepted=next(iter(other or right), None),
+        refused=None if wrong is None else wrong[0].text,
+        why=None if wrong is None else f"{wrong[1].reason} {wrong[1].detail}".strip(),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,8 +1,8 @@
-"""``TextServer``: a policy behind any OpenAI-compatible server, for texts that nobody trains on.
+"""``TextServer``: a policy behind any OpenAI-compatible server, for text that nobody trains on.
 
-``ascribe.models.ServerPolicy`` demands token ids, which few servers give, because one
-must train on the very ids that were sampled. Profiling and judging read the text alone, so here
-``/v1/chat/completions`` is enough.
+``ascribe.models.ServerPolicy`` needs token ids, which few servers return, because training needs
+the very ids that were sampled. Profiling and judging read only text, so ``/v1/chat/completions`` is
+enough.
 """
 
 import json
@@ -15,25 +15,25 @@ from ascribe.groups.responses import name_and_arguments
 from ascribe.models.http_client import HttpLimits, RequestRefusedError, ServerError
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.models.server import OpenAIServer
-from ascribe.pivots.calls import safe, written
+from ascribe.pivots.chat import safe, tag_call, write_call
 
 REFUSED = "refused"
-"""A finish beside those of ``FINISHES``: the server will not take the request, so the sample is
-empty. The history is too long for it, for one."""
+"""A value of ``finish`` beside ``FINISHES``: the server refused the request for good, for instance
+because the history is too long. The sample is empty."""
 
 
 @dataclass(frozen=True)
-class Metered(Sample):
-    """A sample without token ids, and what the server counted."""
+class TextSample(Sample):
+    """A sample without token ids, and the server's token counts."""
 
     prompt_tokens: int = 0
     response_tokens: int = 0
     refusal: str = ""
-    """The server's words, if it refused."""
+    """The server's message, if it refused."""
 
 
-class Unfinished(ServerError):  # noqa: N818 (named for what happened)
-    """A request of a batch failed; what others were answered is not lost."""
+class IncompleteBatchError(ServerError):
+    """A request of a batch failed; the other samples are kept."""
 
     def __init__(self, message: str, samples: Sequence[Sample | None]) -> None:
         super().__init__(message)
@@ -42,18 +42,18 @@ class Unfinished(ServerError):  # noqa: N818 (named for what happened)
 
 
 class TextServer:
-    """Asks a server for chat completions, several at a time.
+    """Requests chat completions from a server, several at a time.
 
     Args:
         url: address of the server, such as ``http://localhost:8000``.
         model: the name under which the server has the model; None if it has only one.
         at_once: how many requests are sent at the same time.
-        key_variable: environment variable with the key, if the server wants one.
-        limits: of time, size and retries.
+        key_variable: environment variable with the key, if the server needs one.
+        limits: of size, time and retries.
 
     Raises:
-        ServerError: if the server does not answer, or has no such model.
-        ValueError: for an address that will not do.
+        ServerError: if the server does not respond, or has no such model.
+        ValueError: for an unusable address.
     """
 
     def __init__(
@@ -73,35 +73,35 @@ class TextServer:
         """One sample for each request, in the same order; empty ones where the server refuses.
 
         Raises:
-            Unfinished: if a request failed; those that were sent by then are waited for.
+            IncompleteBatchError: if a request failed; requests in flight are waited for.
         """
-        failed: list[ServerError] = []
+        errors: list[ServerError] = []
 
-        def one(request: Request) -> Sample | None:
-            if failed:
+        def sample(request: Request) -> Sample | None:
+            if errors:
                 return None
             try:
-                return self._one(request, sampling)
+                return self._sample(request, sampling)
             except RequestRefusedError as error:
-                return Metered("", finish=REFUSED, refusal=str(error))
+                return TextSample("", finish=REFUSED, refusal=str(error))
             except ServerError as error:
-                failed.append(error)
+                errors.append(error)
                 return None
 
-        samples = self._server.map(one, requests)
-        if failed:
-            raise Unfinished(str(failed[0]), samples) from failed[0]
-        return [sample for sample in samples if sample is not None]
+        samples = self._server.map(sample, requests)
+        if errors:
+            raise IncompleteBatchError(str(errors[0]), samples) from errors[0]
+        return [one for one in samples if one is not None]
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Send no further requests."""
         self._server.close()
 
-    def _one(self, request: Request, sampling: Sampling) -> Sample:
+    def _sample(self, request: Request, sampling: Sampling) -> Sample:
         body: dict[str, Any] = {
             "model": self.model,
-            # The server runs the chat template on text: what stands in it must not look like code.
-            "messages": [{**said, "content": safe(said["content"])} for said in request.messages],
+            # The server runs the chat template on text, so the text must hold no chat tokens.
+            "messages": [{**one, "content": safe(one["content"])} for one in request.messages],
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -109,48 +109,39 @@ class TextServer:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        return sample_from(self._server.client.post("/v1/chat/completions", body))
+        return read_chat_completion(self._server.client.post("/v1/chat/completions", body))
 
 
-def sample_from(answer: Any) -> Metered:
-    """What a server wrote, out of its answer, if it has the right form.
-
-    Raises:
-        ServerError: if it has not.
-    """
+def read_chat_completion(completion: Any) -> TextSample:
+    """The sample of a server's chat completion; ``ServerError`` if it has another form."""
     try:
-        choice = answer["choices"][0]
+        choice = completion["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         text, calls = message.get("content") or "", message.get("tool_calls") or []
-        usage = answer.get("usage") or {}
+        usage = completion.get("usage") or {}
         prompt, response = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
     except (TypeError, KeyError, IndexError, AttributeError) as error:
         raise ServerError("the server's completion has another form") from error
     if not isinstance(text, str) or not isinstance(calls, list):
         raise ServerError("the server's completion has another form")
-    whole = "\n".join([*([text] if text else []), *map(_told, calls)])
-    return Metered(
-        replace_surrogates(whole),
+    return TextSample(
+        replace_surrogates("\n".join([*([text] if text else []), *map(_written, calls)])),
         finish="length" if finish == "length" else "stop",
         prompt_tokens=_count(prompt),
         response_tokens=_count(response),
     )
 
 
-def _told(call: Any) -> str:
-    """A call as a model writes it. One that cannot be read is the model's wrong answer: as it is.
-
-    What is written then cannot be read as a call either, for it is the very same value.
-    """
+def _written(call: Any) -> str:
+    """A call as a model writes it. A malformed one is written as it is, and stays malformed."""
     try:
-        return written(*name_and_arguments(call))
+        return write_call(*name_and_arguments(call))
     except (ValueError, RecursionError):
         pass
     try:
-        raw = json.dumps(call, ensure_ascii=False)
+        return tag_call(json.dumps(call, ensure_ascii=False))
     except RecursionError:
-        raw = "nested too deeply"
-    return "<tool_call>\n" + raw.replace("<", r"\u003c") + "\n</tool_call>"
+        return tag_call("nested too deeply")
 
 
 def _count(value: Any) -> int:

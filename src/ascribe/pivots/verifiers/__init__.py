@@ -1,21 +1,22 @@
-"""Verifiers: functional rewards by name, and how they are put together.
+"""Verifiers: functional rewards by name, and how to combine them.
 
 A spec is plain data that a config or a command line can hold: a name, ``{name: options}``, or
-``{"any": [...]}``, ``{"all": [...]}``, ``{"first": [...]}`` and ``{"weighted": ...}`` of specs.
+``{"any": [...]}``, ``{"all": [...]}``, ``{"first": [...]}`` and ``{"weighted": ...}`` of specs. A
+combination skips the verifiers that do not apply to a turn.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from ascribe.pivots.verifiers.compose import all_of, any_of, first_of, weighted
-from ascribe.pivots.verifiers.effect import effect
+from ascribe.pivots.candidates import Candidate
+from ascribe.pivots.verifiers.effect import effect, progress
 from ascribe.pivots.verifiers.judge import judge
-from ascribe.pivots.verifiers.progress import progress
 from ascribe.pivots.verifiers.shell import shell
 from ascribe.pivots.verifiers.text import edit, exact, normalised, strict
 from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
-from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why
-from ascribe.steps.strict_json import canonical, loads
+from ascribe.pivots.verifiers.verdict import Verdict, VerdictReason, Verifier, not_applicable
+from ascribe.steps.strict_json import loads
 
 VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "exact": exact,
@@ -29,14 +30,69 @@ VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "progress": progress,
     "judge": judge,
 }
-"""Every verifier by name: a function that takes its options and gives it."""
+"""Every verifier by name: a function from its options to the verifier."""
 
-COMPOSERS: dict[str, Callable[[list[Verifier]], Verifier]] = {
-    "any": any_of,
-    "all": all_of,
-    "first": first_of,
-}
-"""How several become one, by name; ``weighted`` besides."""
+
+def _combine(parts: Sequence[Verifier], decisive: Sequence[bool]) -> Verifier:
+    """The first verdict that is decisive; without one the last that applies."""
+    if not parts:
+        raise ValueError("a combination needs at least one verifier")
+
+    def verify(candidate: Candidate, response: str) -> Verdict:
+        last = not_applicable("no part applies")
+        for part in parts:
+            verdict = part(candidate, response)
+            if verdict.accepted in decisive:
+                return verdict
+            if verdict.accepted is not None or last.accepted is None:
+                last = verdict
+        return last
+
+    return verify
+
+
+any_of: Callable[[Sequence[Verifier]], Verifier] = partial(_combine, decisive=(True,))
+"""Accepted by at least one. Parts after that are not called: put the cheap ones first."""
+all_of: Callable[[Sequence[Verifier]], Verifier] = partial(_combine, decisive=(False,))
+"""Accepted by every one that applies. Parts after the first that refuses are not called."""
+first_of: Callable[[Sequence[Verifier]], Verifier] = partial(_combine, decisive=(True, False))
+"""The verdict of the first part that applies: one verifier for calls, another for sentences."""
+
+COMPOSERS = {"any": any_of, "all": all_of, "first": first_of}
+"""How several verifiers become one, by name; also ``weighted``."""
+
+
+def weighted(parts: Sequence[tuple[Verifier, float]], threshold: float = 0.5) -> Verifier:
+    """Accepted if Σ w x / Σ w ≥ threshold, over the parts that apply.
+
+    x is the part's share where it gives one (``edit``: the similarity), else its reward.
+
+    Args:
+        parts: verifiers and their weights.
+        threshold: the least weighted mean that is accepted.
+    """
+    if not parts:
+        raise ValueError("a combination needs at least one verifier")
+    if any(weight <= 0 for _, weight in parts):
+        raise ValueError("weights must be more than 0")
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must lie in (0, 1], not {threshold}")
+
+    def verify(candidate: Candidate, response: str) -> Verdict:
+        verdicts = [(part(candidate, response), weight) for part, weight in parts]
+        counted = [(one, weight) for one, weight in verdicts if one.accepted is not None]
+        if not counted:
+            return verdicts[-1][0]
+        total = sum(weight for _, weight in counted)
+        shares = [(one.reward if one.share is None else one.share) * w for one, w in counted]
+        share = sum(shares) / total
+        # One rounding error below the threshold is not below it.
+        enough = share >= threshold - 1e-12
+        reason = VerdictReason.ENOUGH if enough else VerdictReason.TOO_LITTLE
+        return Verdict(enough, reason, f"{share:.3f}", share)
+
+    return verify
+
 
 Spec = str | Mapping[str, Any]
 
@@ -49,19 +105,38 @@ def make_verifier(spec: Spec) -> Verifier:
         MissingExtraError: if it needs a package that is not installed.
     """
     if isinstance(spec, str):
-        return _named(spec, {})
+        spec = {spec: {}}
     if not isinstance(spec, Mapping) or len(spec) != 1:
         raise ValueError("a verifier is a name, or an object with one key: {name: options}")
-    ((name, given),) = spec.items()
+    ((name, options),) = spec.items()
     if name in COMPOSERS:
-        if not isinstance(given, list | tuple):
+        if not isinstance(options, list | tuple):
             raise ValueError(f"{name} takes a list of verifiers")
-        return COMPOSERS[name]([make_verifier(part) for part in given])
+        return COMPOSERS[name]([make_verifier(part) for part in options])
     if name == "weighted":
-        return _weighted(given)
-    if not isinstance(given, Mapping):
+        return _weighted(options)
+    if name not in VERIFIERS:
+        known = ", ".join([*VERIFIERS, *COMPOSERS, "weighted"])
+        raise ValueError(f"there is no verifier {name[:60]!r}; there are: {known}")
+    if not isinstance(options, Mapping):
         raise ValueError(f"the options of {name} are an object")
-    return _named(name, given)
+    try:
+        return VERIFIERS[name](**options)
+    except TypeError as error:
+        raise ValueError(f"the verifier {name} does not take these options: {error}") from error
+
+
+def _weighted(options: Any) -> Verifier:
+    if not isinstance(options, Mapping) or set(options) - {"parts", "threshold"}:
+        raise ValueError("weighted takes parts, a list of [verifier, weight], and a threshold")
+    parts = options.get("parts")
+    if not isinstance(parts, list | tuple) or not all(
+        isinstance(part, list | tuple) and len(part) == 2 and isinstance(part[1], int | float)
+        for part in parts
+    ):
+        raise ValueError("the parts of weighted are pairs [verifier, weight]")
+    pairs = [(make_verifier(part), float(weight)) for part, weight in parts]
+    return weighted(pairs, options.get("threshold", 0.5))
 
 
 def read_spec(text: str) -> Spec:
@@ -73,39 +148,10 @@ def read_spec(text: str) -> Spec:
     if not text.lstrip().startswith("{"):
         return text.strip()
     try:
-        found: dict[str, Any] = loads(text)
+        spec: dict[str, Any] = loads(text)
     except ValueError as error:
         raise ValueError(f"the verifier is not JSON: {error}") from error
-    return found
-
-
-def spec_text(spec: Spec) -> str:
-    """A spec as one text, the same for the same verifier."""
-    return spec if isinstance(spec, str) else canonical(spec)
-
-
-def _named(name: str, options: Mapping[str, Any]) -> Verifier:
-    if name not in VERIFIERS:
-        known = ", ".join([*VERIFIERS, *COMPOSERS, "weighted"])
-        raise ValueError(f"there is no verifier {name[:60]!r}; there are: {known}")
-    try:
-        return VERIFIERS[name](**options)
-    except TypeError as error:
-        raise ValueError(f"the verifier {name} does not take these options: {error}") from error
-
-
-def _weighted(given: Any) -> Verifier:
-    if not isinstance(given, Mapping) or set(given) - {"parts", "threshold"}:
-        raise ValueError("weighted takes parts, a list of [verifier, weight], and a threshold")
-    parts = given.get("parts")
-    if not isinstance(parts, list | tuple) or not all(map(_is_weighed, parts)):
-        raise ValueError("the parts of weighted are pairs [verifier, weight]")
-    made = [(make_verifier(part), float(weight)) for part, weight in parts]
-    return weighted(made, given.get("threshold", 0.5))
-
-
-def _is_weighed(part: Any) -> bool:
-    return isinstance(part, list | tuple) and len(part) == 2 and isinstance(part[1], int | float)
+    return spec
 
 
 __all__ = [
@@ -113,14 +159,13 @@ __all__ = [
     "VERIFIERS",
     "Spec",
     "Verdict",
+    "VerdictReason",
     "Verifier",
-    "Why",
     "all_of",
     "any_of",
     "first_of",
     "make_verifier",
     "read_spec",
-    "spec_text",
     "strict",
     "weighted",
 ]

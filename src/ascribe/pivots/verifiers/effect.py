@@ -1,27 +1,48 @@
-"""The verifier of effects: what the action does to the environment is what counts.
+"""Verifiers that try actions in an environment: ``effect`` and ``progress``.
 
-The environment is brought to where the turn was taken, the demonstrated action is carried out, then
-the same is done with the answer's action; the keys of the two situations and the outcomes are
-compared. Going back is a snapshot where the environment can, and a replay of the actions where it
-cannot.
+Both bring the environment to the situation of the turn: by a snapshot where the environment can,
+and by replaying the actions where it cannot.
+
+    effect:    the state and the outcome are the same after the response's action and after the
+               demonstrated one
+    progress:  left(s after the action) < left(s), where left(s) is the number of steps that the
+               environment's expert takes from s to the goal
+
+Where two things must be done in either order, ``progress`` accepts each of them, and ``effect``
+only the demonstrated one.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 from ascribe.agents import View, agent_for
 from ascribe.envs import branching, make
 from ascribe.envs.protocol import Branching, Info
-from ascribe.pivots.candidates import Candidate, Scene
-from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, not_applicable
+from ascribe.pivots.candidates import Candidate, ReplayPoint
+from ascribe.pivots.verifiers.verdict import (
+    Verdict,
+    VerdictReason,
+    Verifier,
+    not_applicable,
+    verdict,
+)
 
 KEPT = 64
-"""Moments that are kept; answers to one turn come one after another."""
+"""Snapshots that are kept; the responses to one turn come one after another."""
+
+NO_SCENE = "the trace does not say where the environment was"
 
 
-class OtherScene(ValueError):  # noqa: N818 (named for what is wrong)
-    """The environment is not where the trace says."""
+class SceneMismatchError(ValueError):
+    """The environment cannot be brought to the situation of the trace."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}: give the verifier the options that the traces were made with, and ascribe "
+            "pivots extract their --seed (and --first, for traces of ascribe eval)"
+        )
 
 
 def effect(
@@ -29,44 +50,79 @@ def effect(
 ) -> Verifier:
     """An action that leaves the environment in the same state, with the same outcome.
 
-    The environment is named here and not by the trace: a file must not say which code is run.
-
+    The environment is named here and not by the trace: a file must not decide which code is run.
     An action that the environment does not understand is refused, even if nothing was to change.
 
     Args:
         environment: a key of ``ascribe.envs.ENVIRONMENTS``, or ``package.module:factory``.
         options: those that the traces were made with.
-        style: of the agent whose parser reads answers.
+        style: of the agent whose parser reads responses.
 
     Raises:
-        OtherScene: when it is asked, if the options or the seed are not those of the traces.
+        SceneMismatchError: when it is called, if the options or the seed are not the traces'.
     """
     agent = agent_for(environment, style)
-    world = World(branching(make(environment, **(options or {}))))
+    replay = Replay(branching(make(environment, **(options or {}))))
 
-    def verify(candidate: Candidate, answer: str) -> Verdict:
+    def after(point: ReplayPoint, response: str) -> Effect | None:
+        action = agent.decide(response, View("", "")).action
+        return replay.effect(point, action) if action else None
+
+    def verify(candidate: Candidate, response: str) -> Verdict:
         if candidate.scene is None:
-            return not_applicable("the trace does not say where the environment was")
-        wanted = world.after(candidate.scene, _said(candidate.action))
-        found = world.after(candidate.scene, _said(answer))
-        if found is None or wanted is None:
-            return Verdict(False, Why.OTHER_EFFECT, "nothing was carried out")
-        if found[1:] == wanted[1:] and (found.valid or not wanted.valid):
-            return Verdict(True, Why.SAME_EFFECT)
-        outcome = f"reward {found.reward:g}, {'won' if found.won else 'not won'}"
-        return Verdict(False, Why.OTHER_EFFECT, f"{outcome}: {found.state}"[:200])
+            return not_applicable(NO_SCENE)
+        demonstrated = after(candidate.scene, candidate.action)
+        actual = after(candidate.scene, response)
+        if actual is None or demonstrated is None:
+            return Verdict(False, VerdictReason.OTHER_EFFECT, "nothing was carried out")
+        if actual[1:] == demonstrated[1:] and (actual.valid or not demonstrated.valid):
+            return Verdict(True, VerdictReason.SAME_EFFECT)
+        outcome = f"reward {actual.reward:g}, {'won' if actual.won else 'not won'}"
+        return Verdict(False, VerdictReason.OTHER_EFFECT, f"{outcome}: {actual.state}"[:200])
 
-    def _said(answer: str) -> str | None:
-        return agent.decide(answer, View("", "")).action
+    return verify
+
+
+def progress(
+    environment: str, options: Mapping[str, Any] | None = None, style: str = "paper"
+) -> Verifier:
+    """An action after which the environment's expert has fewer steps to the goal.
+
+    Args:
+        environment: one with an expert; named here, and never by the trace.
+        options: those that the traces were made with.
+        style: of the agent whose parser reads responses.
+
+    Raises:
+        ValueError: if the environment has no expert.
+        SceneMismatchError: when it is called, if the options or the seed are not the traces'.
+    """
+    agent = agent_for(environment, style)
+    try:
+        expert = make(environment, **{**(options or {}), "expert": True})
+    except TypeError as error:
+        raise ValueError(f"{environment[:60]} has no expert, or other options: {error}") from error
+    replay = Replay(branching(expert))
+
+    def verify(candidate: Candidate, response: str) -> Verdict:
+        if candidate.scene is None:
+            return not_applicable(NO_SCENE)
+        before = replay.steps_left(candidate.scene, None)
+        if before == inf:
+            return not_applicable("the expert cannot reach the goal from here")
+        action = agent.decide(response, View("", "")).action
+        after = replay.steps_left(candidate.scene, action) if action else inf
+        detail = f"{before:g} steps were left, and {after:g} are"
+        return verdict(after < before, VerdictReason.PROGRESS, VerdictReason.NO_PROGRESS, detail)
 
     return verify
 
 
 class Effect(NamedTuple):
-    """What an action did.
+    """The effect of an action.
 
-    The key of a situation is what the agent can see, so it need not tell a right answer from a
-    wrong one; the outcome does.
+    The state key is what the agent can see, so it need not tell a right final answer from a wrong
+    one; the outcome does.
     """
 
     valid: bool
@@ -77,41 +133,43 @@ class Effect(NamedTuple):
     """Of this step."""
 
 
-class World:
-    """An environment that can be brought to scenes."""
+class Replay:
+    """An environment that can be brought to the situations of traces. Results are cached."""
 
     def __init__(self, environment: Branching) -> None:
         self.environment = environment
-        self._moment = lru_cache(KEPT)(self._go)
-        self._effect = lru_cache(KEPT * 16)(self._try)
+        self._snapshot = lru_cache(KEPT)(self._replay)
+        self.effect = lru_cache(KEPT * 16)(self._effect)
+        self.steps_left = lru_cache(KEPT * 16)(self._steps_left)
 
-    def at(self, scene: Scene) -> Info:
-        """Go to a scene; what the environment tells there besides the observation."""
-        return self.environment.restore(self._moment(scene))[1]
+    def _go_to(self, point: ReplayPoint) -> Info:
+        return self.environment.restore(self._snapshot(point))[1]
 
-    def after(self, scene: Scene, action: str | None) -> Effect | None:
-        """What an action does at a scene; None if there is no action."""
-        return None if not action else self._effect(scene, action)
-
-    def _try(self, scene: Scene, action: str) -> Effect:
-        self.at(scene)
+    def _effect(self, point: ReplayPoint, action: str) -> Effect:
+        self._go_to(point)
         _, reward, terminated, _, info = self.environment.step(action)
         won = bool(info["won"])
         return Effect(bool(info["valid"]), str(info["state"]), terminated, won, float(reward))
 
-    def _go(self, scene: Scene) -> Any:
-        options = None if scene.task is None else {"task": scene.task}
-        _, info = self.environment.reset(seed=scene.seed, options=options)
-        for action in scene.actions:
+    def _steps_left(self, point: ReplayPoint, action: str | None) -> float:
+        """The expert's steps to the goal, after an action if one is given; infinite without one."""
+        info, ended = self._go_to(point), False
+        following = info.get("expert_action") if action is None else action
+        steps = 0 if action is None else -1  # the given action is none of the expert's
+        while not ended and following is not None:
+            _, _, terminated, truncated, info = self.environment.step(following)
+            ended = terminated or truncated
+            following = info.get("expert_action")
+            steps += 1
+        return steps if info["won"] else inf
+
+    def _replay(self, point: ReplayPoint) -> Any:
+        options = None if point.task is None else {"task": point.task}
+        _, info = self.environment.reset(seed=point.seed, options=options)
+        for action in point.actions:
             _, _, terminated, truncated, info = self.environment.step(action)
             if terminated or truncated:
-                raise OtherScene("the episode is over before the turn" + ADVICE)
-        if info["state"] != scene.state:
-            raise OtherScene("the environment is in another state than the trace says" + ADVICE)
+                raise SceneMismatchError("the episode is over before the turn")
+        if info["state"] != point.state:
+            raise SceneMismatchError("the environment is in another state than the trace says")
         return self.environment.snapshot()
-
-
-ADVICE = (
-    ": give the verifier the options that the traces were made with, and ascribe pivots extract "
-    "their --seed (and --first, for traces of ascribe eval)"
-)

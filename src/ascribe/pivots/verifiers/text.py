@@ -4,17 +4,17 @@ from importlib import import_module
 from unicodedata import normalize
 
 from ascribe.envs.protocol import MissingExtraError
-from ascribe.pivots.calls import act
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, verdict
+from ascribe.pivots.verifiers.verdict import Verdict, VerdictReason, Verifier, act, verdict
 
 LONGEST = 20_000
-"""Characters up to which texts are compared letter by letter; that takes quadratic time."""
+"""Characters up to which edits are counted, which takes quadratic time."""
 
 
-def strict(candidate: Candidate, answer: str) -> Verdict:
+def strict(candidate: Candidate, response: str) -> Verdict:
     """The very string: r_strict(s, a) = 1[a = a*(s)] (Eq. 2)."""
-    return verdict(answer == candidate.action, Why.SAME_TEXT, Why.OTHER_TEXT)
+    same = response == candidate.action
+    return verdict(same, VerdictReason.SAME_TEXT, VerdictReason.OTHER_TEXT)
 
 
 def exact() -> Verifier:
@@ -23,20 +23,20 @@ def exact() -> Verifier:
 
 
 def normalised() -> Verifier:
-    """What is done, in the same words: thoughts, case, white space and Unicode forms aside."""
+    """The same action in the same words: thoughts, case, white space and Unicode forms aside."""
 
-    def verify(candidate: Candidate, answer: str) -> Verdict:
-        same = _plain(act(answer)) == _plain(act(candidate.action))
-        return verdict(same, Why.SAME_TEXT, Why.OTHER_TEXT)
+    def verify(candidate: Candidate, response: str) -> Verdict:
+        same = _plain(response) == _plain(candidate.action)
+        return verdict(same, VerdictReason.SAME_TEXT, VerdictReason.OTHER_TEXT)
 
     return verify
 
 
 def edit(threshold: float = 0.9) -> Verifier:
-    """What is done, in nearly the same words.
+    """The same action in nearly the same words.
 
-    The similarity is 1 - d / max(|a|, |a*|), where d is the number of characters that are put in,
-    taken out or exchanged. Texts of more than 20,000 characters must be the same.
+    The similarity is 1 - d / max(|a|, |a*|), where d is the number of characters that are inserted,
+    deleted or replaced. Texts of more than 20,000 characters must be the same.
 
     Args:
         threshold: the least similarity that is accepted.
@@ -48,17 +48,18 @@ def edit(threshold: float = 0.9) -> Verifier:
     except ImportError as error:
         raise MissingExtraError("rapidfuzz", "pivots") from error
 
-    def verify(candidate: Candidate, answer: str) -> Verdict:
-        said, wanted = _plain(act(answer)), _plain(act(candidate.action))
-        if max(len(said), len(wanted)) > LONGEST:
-            share = float(said == wanted)
+    def verify(candidate: Candidate, response: str) -> Verdict:
+        text, demonstrated = _plain(response), _plain(candidate.action)
+        if max(len(text), len(demonstrated)) > LONGEST:
+            share = float(text == demonstrated)
         else:
-            share = float(similarity(said, wanted))
+            share = float(similarity(text, demonstrated))
         close = share >= threshold
-        return Verdict(close, Why.CLOSE if close else Why.FAR, f"{share:.3f}", share)
+        reason = VerdictReason.CLOSE if close else VerdictReason.FAR
+        return Verdict(close, reason, f"{share:.3f}", share)
 
     return verify
 
 
-def _plain(text: str) -> str:
-    return " ".join(normalize("NFKC", text).casefold().split())
+def _plain(response: str) -> str:
+    return " ".join(normalize("NFKC", act(response)).casefold().split())

@@ -1,138 +1,132 @@
 """Verifiers of tool calls: the same tools, the same calls, calls that fit their schema."""
 
-import json
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 from ascribe.envs.protocol import MissingExtraError
-from ascribe.groups.responses import Call, equal_numbers
-from ascribe.pivots.calls import act, calls_in
+from ascribe.groups.responses import equal_numbers
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.verifiers.verdict import Verdict, Verifier, Why, not_applicable, verdict
+from ascribe.pivots.verifiers.verdict import (
+    Verdict,
+    VerdictReason,
+    Verifier,
+    act,
+    calls_in,
+    not_applicable,
+)
 from ascribe.steps.strict_json import canonical, levels, loads
 
 NO_CALL = "the demonstrated turn calls no tool"
 
 MOST_VALUES = 10_000
-"""Values in what is held against a schema; some rules take time that grows with their square."""
+"""Values that are checked against a schema; some rules take quadratic time."""
 
 
 def tool_name() -> Verifier:
     """The same tools in the same order, whatever the arguments (PivotRL's choice for SWE-Bench)."""
-
-    def verify(candidate: Candidate, answer: str) -> Verdict:
-        wanted, made = calls_in(candidate.action), calls_in(answer)
-        if not wanted:
-            return not_applicable(NO_CALL)
-        if not made:
-            return Verdict(False, Why.NO_CALL)
-        same = [call.name for call in made] == [call.name for call in wanted]
-        return verdict(same, Why.SAME_TOOLS, Why.OTHER_TOOLS)
-
-    return verify
+    return lambda candidate, response: _compare(candidate, response, arguments=False)
 
 
 def tool_call() -> Verifier:
     """The same tools in the same order with the same arguments.
 
-    Arguments are compared as JSON values: the order of keys and the white space do not count, and
-    neither does what is said beside the calls.
+    Arguments are compared as JSON values: the order of keys and white space do not count, and
+    neither does the text beside the calls.
     """
+    return lambda candidate, response: _compare(candidate, response, arguments=True)
 
-    def verify(candidate: Candidate, answer: str) -> Verdict:
-        wanted, made = calls_in(candidate.action), calls_in(answer)
-        if not wanted:
-            return not_applicable(NO_CALL)
-        if not made:
-            return Verdict(False, Why.NO_CALL)
-        if made == wanted:
-            return Verdict(True, Why.SAME_CALLS)
-        same = [call.name for call in made] == [call.name for call in wanted]
-        return Verdict(False, Why.OTHER_ARGUMENTS if same else Why.OTHER_TOOLS)
 
-    return verify
+def _compare(candidate: Candidate, response: str, *, arguments: bool) -> Verdict:
+    demonstrated, calls = calls_in(candidate.action), calls_in(response)
+    if not demonstrated:
+        return not_applicable(NO_CALL)
+    if not calls:
+        return Verdict(False, VerdictReason.NO_CALL)
+    if [call.name for call in calls] != [call.name for call in demonstrated]:
+        return Verdict(False, VerdictReason.OTHER_TOOLS)
+    if not arguments:
+        return Verdict(True, VerdictReason.SAME_TOOLS)
+    if calls == demonstrated:
+        return Verdict(True, VerdictReason.SAME_CALLS)
+    return Verdict(False, VerdictReason.OTHER_ARGUMENTS)
 
 
 def schema(schema: dict[str, Any] | None = None) -> Verifier:
-    """A well-formed answer: calls whose arguments fit the tool's schema, or JSON that fits one.
+    """A well-formed response: calls whose arguments fit the tool's schema, or JSON that fits one.
 
-    It says nothing about doing the same; put it beside another verifier with ``all``. Patterns of a
-    schema are not checked: some take for ever on some texts. No schema is fetched from anywhere. An
-    answer of more than ``MOST_VALUES`` values fits none.
+    It does not compare with the demonstration; combine it with another verifier by ``all``.
+    Patterns of a schema are not checked: some take exponential time on some texts. No schema is
+    fetched from anywhere. A response of more than ``MOST_VALUES`` values fits none.
 
     Args:
-        schema: the answer as a whole must be JSON that fits this. None: its calls must fit the
+        schema: the response as a whole must be JSON that fits this. None: its calls must fit the
             tools of the trace.
     """
     _jsonschema()
-    given = None if schema is None else canonical(schema)
-    if given is not None:
-        _validator(given)
+    text = None if schema is None else canonical(schema)
+    if text is not None:
+        _validator(text)
 
-    def verify(candidate: Candidate, answer: str) -> Verdict:
-        if given is not None:
-            return _fits_text(given, answer)
+    def verify(candidate: Candidate, response: str) -> Verdict:
+        if text is not None:
+            try:
+                value = loads(act(response))
+            except ValueError as error:
+                return _misfit(f"the response is not strict JSON: {str(error)[:100]}")
+            return _fits(text, value)
         if not candidate.tools:
             return not_applicable("the trace describes no tools")
         if not calls_in(candidate.action):
             return not_applicable(NO_CALL)
-        return _fits_tools(candidate.tools, answer)
+        return _fits_tools(candidate.tools, response)
 
     return verify
 
 
-def _fits_text(given: str, answer: str) -> Verdict:
+def _fits_tools(tools: tuple[str, ...], response: str) -> Verdict:
     try:
-        value = loads(act(answer))
+        schemas = _parameters(tools)
     except ValueError as error:
-        return Verdict(False, Why.MISFIT, f"the answer is not strict JSON: {str(error)[:100]}")
-    return _fits(given, value)
+        return not_applicable(f"the tools cannot be used: {str(error)[:200]}")
+    calls = calls_in(response)
+    if not calls:
+        return Verdict(False, VerdictReason.NO_CALL)
+    for call in calls:
+        if call.name not in schemas:
+            return _misfit(f"there is no tool {call.name[:60]}")
+        verdict = _fits(schemas[call.name], call.values)
+        if not verdict.accepted:
+            return verdict
+    return Verdict(True, VerdictReason.FITS)
 
 
-def _fits_tools(tools: tuple[str, ...], answer: str) -> Verdict:
-    try:
-        known = _parameters(tools)
-    except ValueError as broken:
-        return not_applicable(f"the tools will not do: {str(broken)[:200]}")
-    made = calls_in(answer)
-    if not made:
-        return Verdict(False, Why.NO_CALL)
-    for call in made:
-        if call.name not in known:
-            return Verdict(False, Why.MISFIT, f"there is no tool {call.name[:60]}")
-        found = _fits_call(known[call.name], call)
-        if not found.accepted:
-            return found
-    return Verdict(True, Why.FITS)
-
-
-def _fits_call(given: str, call: Call) -> Verdict:
-    return _fits(given, call.values)
-
-
-def _fits(given: str, value: Any) -> Verdict:
+def _fits(schema: str, value: Any) -> Verdict:
     if sum(map(len, levels(value))) > MOST_VALUES:
-        return Verdict(False, Why.MISFIT, f"it holds more than {MOST_VALUES:,} values")
+        return _misfit(f"it holds more than {MOST_VALUES:,} values")
     try:
-        error = next(iter(_validator(given).iter_errors(value)), None)
-        wrong = None if error is None else str(error.message)
+        error = next(iter(_validator(schema).iter_errors(value)), None)
+        message = "" if error is None else str(error.message)[:200] or "it does not fit"
     except OverflowError:
-        wrong = "a number is too large"
+        message = "a number is too large"
     except RecursionError:
-        # The answer is to blame, unless an empty one is too much as well.
-        if value == {} or _fits(given, {}).accepted is None:
-            return not_applicable("the schema will not do: it leads back to itself")
-        wrong = "it is nested too deeply"
-    except ValueError as broken:
-        return not_applicable(f"the schema will not do: {str(broken)[:200]}")
-    # A reference that leads nowhere shows only when it is followed.
-    except Exception as broken:
-        if type(broken).__module__.partition(".")[0] not in ("referencing", "jsonschema"):
+        # The response is to blame, unless an empty one is too much as well.
+        if value == {} or _fits(schema, {}).accepted is None:
+            return not_applicable("the schema cannot be used: it refers to itself without end")
+        message = "it is nested too deeply"
+    except ValueError as invalid:
+        return not_applicable(f"the schema cannot be used: {str(invalid)[:200]}")
+    # A reference that cannot be resolved shows only when it is followed.
+    except Exception as invalid:
+        if type(invalid).__module__.partition(".")[0] not in ("referencing", "jsonschema"):
             raise
-        return not_applicable(f"the schema will not do: {type(broken).__name__}")
-    return Verdict(True, Why.FITS) if wrong is None else Verdict(False, Why.MISFIT, wrong[:200])
+        return not_applicable(f"the schema cannot be used: {type(invalid).__name__}")
+    return _misfit(message) if message else Verdict(True, VerdictReason.FITS)
+
+
+def _misfit(detail: str) -> Verdict:
+    return Verdict(False, VerdictReason.MISFIT, detail)
 
 
 @lru_cache(maxsize=1024)
@@ -144,30 +138,29 @@ def _parameters(tools: tuple[str, ...]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _validator(given: str) -> Any:
-    """A validator that checks no patterns, fetches nothing, and compares no two items by hand.
+def _validator(schema: str) -> Any:
+    """A validator that checks no patterns, fetches nothing, and takes linear time for unique items.
 
     Raises:
-        ValueError: for what is no schema, or one that cannot do without patterns.
+        ValueError: for an invalid schema, or one that depends on patterns.
     """
     jsonschema = _jsonschema()
-    if '"patternProperties"' in given:
+    if '"patternProperties"' in schema:
         raise ValueError("it names properties by patterns, which are not checked")
-    value = json.loads(given)
-    own = {"pattern": None, "uniqueItems": _unique_items}
-    plain = jsonschema.validators.extend(jsonschema.Draft202012Validator, own)
+    value = loads(schema)
+    rules = {"pattern": None, "uniqueItems": _unique_items}
+    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, rules)
     try:
-        plain.check_schema(value)
+        validator.check_schema(value)
     except jsonschema.SchemaError as error:
         raise ValueError(str(error.message)[:200]) from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    return plain(value, registry=import_module("referencing").Registry())
+    return validator(value, registry=import_module("referencing").Registry())
 
 
-def _unique_items(validator: Any, wanted: bool, value: Any, _schema: Any) -> Iterator[Any]:
-    """The rule of this name in linear time; the package compares every two items."""
-    if wanted and validator.is_type(value, "array"):
+def _unique_items(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Any]:
+    if unique and validator.is_type(value, "array"):
         texts = {canonical(equal_numbers(item)) for item in value}
         if len(texts) < len(value):
             yield _jsonschema().ValidationError("an item is there twice")

@@ -1,29 +1,33 @@
-"""``Verdict``: whether an answer does what was demonstrated, and why.
+"""``Verdict``: whether a response does what was demonstrated, and why.
 
     r_func(s, a) = 1[a ∈ M(s)]                                                     (PivotRL, Eq. 6)
 
-A verifier says which actions M(s) holds. It is a function of the candidate and of an answer, it
-never raises because of what an answer says, and it gives the same verdict every time.
+A verifier decides which actions M(s) holds. It is a deterministic function of the candidate and a
+response, and never raises because of what the response holds.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
+from ascribe.agents.clean import replace_surrogates
+from ascribe.agents.parsers import ThinkAction
+from ascribe.groups.responses import Call, all_calls, split_thoughts
 from ascribe.pivots.candidates import Candidate
 
 
-class Why(StrEnum):
+class VerdictReason(StrEnum):
     """Every reason that a verifier gives."""
 
     SAME_TEXT = "same_text"
-    """The texts are the same, as far as the verifier looks."""
+    """The texts are the same, as far as the verifier compares them."""
     OTHER_TEXT = "other_text"
     """The texts differ."""
     CLOSE = "close"
-    """The texts are at least as similar as demanded."""
+    """The texts are at least as similar as required."""
     FAR = "far"
-    """The texts are less similar than demanded."""
+    """The texts are less similar than required."""
     SAME_TOOLS = "same_tools"
     """The same tools are called, in the same order."""
     OTHER_TOOLS = "other_tools"
@@ -33,11 +37,11 @@ class Why(StrEnum):
     OTHER_ARGUMENTS = "other_arguments"
     """The same tools are called with other arguments."""
     NO_CALL = "no_call"
-    """The answer makes no call that can be read."""
+    """The response makes no call that can be read."""
     FITS = "fits"
-    """The answer fits the schema."""
+    """The response fits the schema."""
     MISFIT = "misfit"
-    """The answer breaks the schema, or calls a tool that is not there."""
+    """The response breaks the schema, or calls an unknown tool."""
     SAME_COMMAND = "same_command"
     """The commands mean the same."""
     OTHER_COMMAND = "other_command"
@@ -45,49 +49,71 @@ class Why(StrEnum):
     SAME_EFFECT = "same_effect"
     """The environment is in the same state afterwards, with the same outcome."""
     OTHER_EFFECT = "other_effect"
-    """The environment is in another state, pays otherwise, or did not understand the action."""
+    """The state or the reward is another, or the environment did not understand the action."""
     PROGRESS = "progress"
     """The expert has fewer steps to the goal than before."""
     NO_PROGRESS = "no_progress"
-    """The expert has as many steps to the goal, or more, or no way any longer."""
+    """The expert has as many steps to the goal, or more, or cannot reach it any longer."""
     JUDGED_SAME = "judged_same"
-    """The judge says that the answer does the same."""
+    """The judge says that the response does the same."""
     JUDGED_OTHER = "judged_other"
-    """The judge says that it does not, or says neither."""
+    """The judge says that it does not, or gives no clear reply."""
     ENOUGH = "enough"
     """The weighted shares reach the threshold."""
     TOO_LITTLE = "too_little"
     """The weighted shares do not reach the threshold."""
     NOT_APPLICABLE = "not_applicable"
-    """The verifier cannot judge this turn at all: there is no call, no schema or no scene in it."""
+    """The verifier does not apply to this turn: it has no call, no schema or no scene."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier says of an answer."""
+    """The result of verifying a response."""
 
     accepted: bool | None
-    """None: it has nothing to say of this turn, whatever the answer."""
-    why: Why
+    """None: the verifier does not apply to this turn, whatever the response."""
+    reason: VerdictReason
     detail: str = ""
     share: float | None = None
-    """How well the answer does, from 0 to 1, where that is more than yes or no."""
+    """A score from 0 to 1, if the verifier has more than yes or no."""
 
     @property
     def reward(self) -> float:
-        """1 if the answer is accepted, else 0."""
+        """1 if the response is accepted, else 0."""
         return 1.0 if self.accepted else 0.0
 
 
 Verifier = Callable[[Candidate, str], Verdict]
-"""From a candidate and an answer to a verdict."""
+"""From a candidate and a response to a verdict."""
 
 
-def verdict(accepted: bool, yes: Why, no: Why, detail: str = "") -> Verdict:
-    """One of two reasons."""
+def verdict(accepted: bool, yes: VerdictReason, no: VerdictReason, detail: str = "") -> Verdict:
+    """A verdict with one of two reasons."""
     return Verdict(accepted, yes if accepted else no, detail)
 
 
 def not_applicable(detail: str) -> Verdict:
-    """Nothing to say of this turn."""
-    return Verdict(None, Why.NOT_APPLICABLE, detail)
+    """The verdict of a verifier that does not apply to the turn."""
+    return Verdict(None, VerdictReason.NOT_APPLICABLE, detail)
+
+
+# What verifiers look at.
+
+
+@lru_cache(maxsize=4_096)
+def calls_in(response: str) -> tuple[Call, ...] | None:
+    """The tool calls of a response; empty if there are none; None if one cannot be read."""
+    return all_calls(replace_surrogates(response))
+
+
+@lru_cache(maxsize=4_096)
+def act(response: str) -> str:
+    """The body of the response's ``<action>`` tag, else everything but its thought."""
+    action = _ACTION(response).action
+    if action is not None:
+        return action
+    _, parts = split_thoughts(replace_surrogates(response))
+    return "\n".join(parts).strip()
+
+
+_ACTION = ThinkAction(longest=1_000_000)

@@ -1,0 +1,609 @@
+"""Traces in: every assistant turn of a file becomes a candidate.
+
+Three formats: OpenAI's chats and ShareGPT's conversations (one trace on each line), and tables of
+rollouts that Ascribe wrote. Files are hostile until read: whatever cannot be read is reported with
+its line, a reason and what to do.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import unique
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ascribe.agents.clean import replace_surrogates
+from ascribe.groups.responses import ToolCallError, name_and_arguments
+from ascribe.models.policy import mix_seeds
+from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, candidate, distinct
+from ascribe.pivots.chat import describe_tools, safe, tool_output, write_call
+from ascribe.pivots.journal import LineError, numbered_lines, parse_object
+from ascribe.steps.files import read
+from ascribe.steps.problems import Advised, Severity, TableError, printable
+from ascribe.steps.strict_json import canonical, loads
+
+Format = Literal["openai", "sharegpt", "ascribe"]
+
+
+# Problems.
+
+
+@unique
+class TraceFault(Advised):
+    """Every fault that reading traces can report, with its severity and what to do about it.
+
+    ``FATAL``: the file is refused. ``ERROR``: the trace cannot be read; the file is refused, unless
+    bad traces are to be left out. ``WARNING``: a turn is left out and the rest is read.
+    """
+
+    UNREADABLE_FILE = (
+        Severity.FATAL,
+        "the file is damaged, cut short or not of the format its name says; write it again",
+    )
+    UNKNOWN_FORMAT = (
+        Severity.FATAL,
+        "lines hold messages (OpenAI) or conversations (ShareGPT), or the file is a table of "
+        "rollouts; name the format if it was meant to be one of them",
+    )
+    NO_TRACES = (Severity.FATAL, "there is nothing in the file; check that it was written")
+    NO_TRANSCRIPT = (
+        Severity.FATAL,
+        "the table has no columns prompt and response; write it with ascribe rollout",
+    )
+    BAD_TABLE = (Severity.FATAL, "fix the table first; ascribe check says how")
+    BAD_LINE = (Severity.ERROR, "every line must be one JSON object; fix or remove the line")
+    NO_MESSAGES = (Severity.ERROR, "give the trace a list of messages that is not empty")
+    BAD_MESSAGE = (Severity.ERROR, "a message is an object with a role and a content; fix it")
+    UNKNOWN_ROLE = (
+        Severity.ERROR,
+        "docs/pivots.md lists the roles that are read; rename or remove the message",
+    )
+    BAD_CONTENT = (
+        Severity.ERROR,
+        "a content is text, null beside tool calls, or a list of parts of the type text",
+    )
+    BAD_TOOL_CALL = (
+        Severity.ERROR,
+        "a tool call has a name, and arguments that are a JSON object or JSON text of one",
+    )
+    BAD_TOOLS = (
+        Severity.ERROR,
+        "tools are a list of functions, each with a name and a JSON schema of its parameters",
+    )
+    BAD_PROMPT = (Severity.ERROR, "the column prompt holds JSON of a list of messages; fix it")
+    NO_ASSISTANT_TURN = (
+        Severity.WARNING,
+        "the trace gives no candidate; check the roles if it should",
+    )
+    EMPTY_TURN = (
+        Severity.WARNING,
+        "the turn holds neither text nor a call, so it demonstrates nothing; it is left out",
+    )
+    LOST_TRACE = (
+        Severity.WARNING,
+        "the episode was not won, so its turns are left out; --lost includes them",
+    )
+    INVALID_TURN = (
+        Severity.WARNING,
+        "the environment did not understand the action; the turn is left out",
+    )
+    NO_HISTORY = (
+        Severity.WARNING,
+        "no user message comes before this turn, so there is no prompt; it is left out",
+    )
+
+
+@dataclass(frozen=True)
+class TraceProblem:
+    """One fault, where it is, and a sentence about it. Lines are counted from 1; 0 is the file."""
+
+    fault: TraceFault
+    detail: str
+    file: str
+    line: int = 0
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.fault.severity
+
+    def __str__(self) -> str:
+        where = f"{self.file}, line {self.line}" if self.line else self.file
+        advice = self.fault.advice
+        problem = printable(f"{where}: {self.fault.label}: {self.detail}")
+        return f"{problem}. {advice[:1].upper()}{advice[1:]}."
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return {
+            "fault": self.fault.label,
+            "severity": self.severity.name.lower(),
+            "file": self.file,
+            "line": self.line,
+            "detail": self.detail,
+            "advice": self.fault.advice,
+        }
+
+
+class TraceError(ValueError):
+    """Traces that cannot be read, with the problems that say why."""
+
+    def __init__(self, problems: Iterable[TraceProblem]) -> None:
+        self.problems: Sequence[TraceProblem] = tuple(problems)
+        shown = [str(problem) for problem in self.problems[:20]]
+        if len(self.problems) > len(shown):
+            shown.append(f"and {len(self.problems) - len(shown):,} more")
+        super().__init__("\n".join(shown))
+
+
+class TraceFaultError(ValueError):
+    """A trace, or the whole file, cannot be read."""
+
+    def __init__(self, fault: TraceFault, detail: str, line: int = 0) -> None:
+        super().__init__(detail)
+        self.fault, self.detail, self.line = fault, detail, line
+
+
+# From someone's format to plain messages.
+
+
+@dataclass
+class Conversation:
+    """A chat that is built message by message, and its demonstrated turns."""
+
+    tools: tuple[str, ...] = ()
+    messages: list[Message] = field(default_factory=list)
+    turns: list[tuple[int, str]] = field(default_factory=list)
+    """The place of each demonstrated turn among the messages, and its text."""
+    skipped: list[tuple[TraceFault, str]] = field(default_factory=list)
+    _after_tool: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tools:
+            self.messages.append({"role": "system", "content": describe_tools(self.tools)})
+
+    def system(self, text: str) -> None:
+        """Add an instruction; the first goes before the description of the tools."""
+        if self.tools and len(self.messages) == 1:
+            description = self.messages[0]["content"]
+            self.messages[0] = {"role": "system", "content": f"{safe(text)}\n\n{description}"}
+        else:
+            self._add("system", safe(text))
+
+    def user(self, text: str) -> None:
+        """Add a user message."""
+        self._add("user", safe(text))
+
+    def tool(self, text: str) -> None:
+        """Add the output of a tool; outputs in a row make one message."""
+        if self._after_tool:
+            before = self.messages.pop()["content"]
+            self._add("user", f"{before}\n{tool_output(text)}")
+        else:
+            self._add("user", tool_output(text))
+        self._after_tool = True
+
+    def assistant(self, text: str, calls: Sequence[Any] = (), *, demonstrated: bool = True) -> None:
+        """Add a turn of the assistant.
+
+        Args:
+            text: its text.
+            calls: its tool calls, in the form of OpenAI or ShareGPT.
+            demonstrated: whether the turn is to be learned from.
+
+        Raises:
+            TraceFaultError: if a call is none.
+        """
+        try:
+            written = [write_call(*name_and_arguments(call)) for call in calls]
+        except ToolCallError as error:
+            raise TraceFaultError(TraceFault.BAD_TOOL_CALL, str(error)) from error
+        action = "\n".join([*([replace_surrogates(text)] if text.strip() else []), *written])
+        if demonstrated:
+            number = sum(message["role"] == "assistant" for message in self.messages)
+            if not action:
+                self.skipped.append((TraceFault.EMPTY_TURN, f"turn {number} holds nothing"))
+            elif all(message["role"] == "system" for message in self.messages):
+                self.skipped.append((TraceFault.NO_HISTORY, f"turn {number} opens the trace"))
+            else:
+                self.turns.append((len(self.messages), action))
+        self._add("assistant", safe(action))
+
+    def candidates(self, file: str, trace: str) -> Iterator[Candidate]:
+        """A candidate for each demonstrated turn."""
+        roles = [message["role"] for message in self.messages]
+        for place, action in self.turns:
+            origin = Origin(file, trace, roles[:place].count("assistant"), roles.count("assistant"))
+            yield candidate(self.messages[:place], action, origin, self.tools)
+
+    def _add(self, role: str, text: str) -> None:
+        self.messages.append({"role": role, "content": text})
+        self._after_tool = False
+
+
+def _functions(value: Any) -> tuple[str, ...]:
+    """The tools of a trace, each as canonical JSON with its name; also from JSON text of a list."""
+    if isinstance(value, str):
+        try:
+            value = loads(value) if value.strip() else None
+        except ValueError as error:
+            raise TraceFaultError(TraceFault.BAD_TOOLS, f"they are not JSON: {error}") from error
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise TraceFaultError(TraceFault.BAD_TOOLS, "they are not a list")
+    return tuple(_function(tool) for tool in value)
+
+
+def _function(tool: Any) -> str:
+    if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
+        tool = tool["function"]
+    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise TraceFaultError(TraceFault.BAD_TOOLS, "one has no name")
+    if not isinstance(tool.get("parameters", {}), dict):
+        raise TraceFaultError(TraceFault.BAD_TOOLS, "the parameters of one are not a schema")
+    return replace_surrogates(canonical(tool))
+
+
+def _openai(row: dict[str, Any]) -> Conversation:
+    """OpenAI's chat format: ``messages`` with tool calls in them.
+
+    ``tools`` (or the older ``functions``) may describe the tools. A message of the assistant with
+    ``weight`` 0 is part of the history and not demonstrated, as in OpenAI's fine-tuning files.
+    """
+    conversation = Conversation(_functions(row.get("tools", row.get("functions"))))
+    add = {
+        "system": conversation.system,
+        "developer": conversation.system,
+        "user": conversation.user,
+        "tool": conversation.tool,
+        "function": conversation.tool,
+    }
+
+    def message(value: dict[str, Any]) -> None:
+        role, text = value.get("role"), _text(value.get("content"))
+        if role == "assistant":
+            conversation.assistant(text, _calls(value), demonstrated=value.get("weight") != 0)
+        elif isinstance(role, str) and role in add:
+            add[role](text)
+        else:
+            raise TraceFaultError(TraceFault.UNKNOWN_ROLE, f"the role {str(role)[:40]!r}")
+
+    _each(row, "messages", "message", message)
+    return conversation
+
+
+def _text(content: Any) -> str:
+    """The text of a message: text, nothing, or parts of the type text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+        for part in content
+    ):
+        return "\n".join(part["text"] for part in content)
+    raise TraceFaultError(TraceFault.BAD_CONTENT, f"a content is {type(content).__name__}")
+
+
+def _calls(message: dict[str, Any]) -> list[Any]:
+    calls, old = message.get("tool_calls"), message.get("function_call")
+    if calls is None:
+        return [] if old is None else [old]
+    if not isinstance(calls, list):
+        raise TraceFaultError(TraceFault.BAD_TOOL_CALL, "tool_calls is no list")
+    return calls
+
+
+ROLES = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "function_call": "call",
+    "observation": "tool",
+    "tool": "tool",
+    "function_response": "tool",
+}
+"""The speakers of ShareGPT files, by the names that are in use."""
+
+
+def _sharegpt(row: dict[str, Any]) -> Conversation:
+    """ShareGPT: ``conversations`` of ``from`` and ``value``.
+
+    ``function_call`` turns hold the JSON of a call, or of a list of calls; ``observation`` turns
+    hold the output of a tool. ``system`` and ``tools`` may stand beside the conversation.
+    """
+    conversation = Conversation(_functions(row.get("tools")))
+    if isinstance(row.get("system"), str) and row["system"].strip():
+        conversation.system(row["system"])
+
+    def turn(value: dict[str, Any]) -> None:
+        speaker, text = value.get("from"), value.get("value")
+        role = ROLES.get(speaker) if isinstance(speaker, str) else None
+        if role is None:
+            raise TraceFaultError(TraceFault.UNKNOWN_ROLE, f"from {str(speaker)[:40]!r}")
+        if not isinstance(text, str):
+            raise TraceFaultError(TraceFault.BAD_CONTENT, f"a value is {type(text).__name__}")
+        if role != "call":
+            getattr(conversation, role)(text)
+            return
+        try:
+            calls = loads(text)
+        except ValueError as error:
+            detail = f"it is not JSON: {error}"
+            raise TraceFaultError(TraceFault.BAD_TOOL_CALL, detail) from error
+        conversation.assistant("", calls if isinstance(calls, list) else [calls])
+
+    _each(row, "conversations", "turn", turn)
+    return conversation
+
+
+def _each(row: dict[str, Any], key: str, name: str, add: Callable[[dict[str, Any]], None]) -> None:
+    """Add every message of a list; faults say which one they are in."""
+    messages = row.get(key)
+    if not isinstance(messages, list) or not messages:
+        raise TraceFaultError(TraceFault.NO_MESSAGES, f"{key} is no list, or an empty one")
+    for number, message in enumerate(messages):
+        try:
+            if not isinstance(message, dict):
+                raise TraceFaultError(TraceFault.BAD_MESSAGE, f"it is {type(message).__name__}")
+            add(message)
+        except TraceFaultError as error:
+            raise TraceFaultError(error.fault, f"{name} {number}: {error.detail}") from error
+
+
+READERS: dict[str, tuple[str, Callable[[dict[str, Any]], Conversation]]] = {
+    "openai": ("messages", _openai),
+    "sharegpt": ("conversations", _sharegpt),
+}
+"""The key that a line of each format has, and how the line becomes a conversation."""
+
+
+# Tables of rollouts.
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """How the episodes of a table of rollouts were started.
+
+    Attributes:
+        seed: the ``--seed`` of ``ascribe rollout`` or ``ascribe eval``.
+        first: the ``--first`` of ``ascribe eval``; None for a rollout.
+        lost: whether turns of episodes that were not won are demonstrations too.
+    """
+
+    seed: int = 0
+    first: int | None = None
+    lost: bool = False
+
+
+Turns = tuple[list[Candidate], int, list[TraceProblem]]
+"""The candidates of a file, the number of its traces, and the problems."""
+
+_LEFT_OUT = {
+    TraceFault.LOST_TRACE: "episodes were not won",
+    TraceFault.INVALID_TURN: "turns were not valid",
+    TraceFault.EMPTY_TURN: "turns hold nothing",
+}
+
+
+def _rollouts(path: Path, options: RolloutOptions) -> Turns:
+    """Each row's prompt is the state and its response the action.
+
+    The actions before it are kept, so that verifiers can try other actions there.
+    """
+    file = replace_surrogates(path.name)
+    try:
+        rollouts = read(path)
+    except TableError as error:
+        return [], 0, [TraceProblem(TraceFault.BAD_TABLE, str(p), file) for p in error.problems]
+    columns = {
+        name: rollouts.carried.column(name).to_pylist()
+        for name in ("prompt", "response", "won")
+        if name in rollouts.carried.column_names
+    }
+    missing = {"prompt", "response"} - columns.keys()
+    if missing:
+        detail = f"there is no column {' and no column '.join(sorted(missing))}"
+        return [], 0, [TraceProblem(TraceFault.NO_TRANSCRIPT, detail, file)]
+    traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for place, row in enumerate(rollouts.table.to_dicts()):
+        row |= {name: values[place] for name, values in columns.items()}
+        if not row.get("padding"):
+            traces[row["trajectory"]].append(row | {"line": place + 1})
+    left_out: Counter[TraceFault] = Counter()
+    candidates: list[Candidate] = []
+    problems: list[TraceProblem] = []
+    for name in sorted(traces):
+        rows = sorted(traces[name], key=lambda row: row["step"])
+        if rows[-1].get("won") is False and not options.lost:
+            left_out[TraceFault.LOST_TRACE] += 1
+            continue
+        try:
+            candidates += _episode(file, name, rows, options, left_out)
+        except TraceFaultError as error:
+            problems.append(TraceProblem(error.fault, error.detail, file, error.line))
+    problems += [
+        TraceProblem(fault, f"{count:,} {_LEFT_OUT[fault]}", file)
+        for fault, count in left_out.items()
+    ]
+    return candidates, len(traces), problems
+
+
+def _episode(
+    file: str,
+    trace: str,
+    rows: Sequence[dict[str, Any]],
+    options: RolloutOptions,
+    left_out: Counter[TraceFault],
+) -> list[Candidate]:
+    candidates: list[Candidate] = []
+    actions: list[str] = []
+    for turn, row in enumerate(rows):
+        response = row["response"] or ""
+        if not response.strip():
+            left_out[TraceFault.EMPTY_TURN] += 1
+        elif row.get("valid") is False:
+            left_out[TraceFault.INVALID_TURN] += 1
+        else:
+            try:
+                messages = _messages(row["prompt"])
+            except ValueError as error:
+                raise TraceFaultError(TraceFault.BAD_PROMPT, str(error), row["line"]) from error
+            origin, scene = Origin(file, trace, turn, len(rows)), _scene(row, actions, options)
+            action = replace_surrogates(response)
+            candidates.append(candidate(messages, action, origin, scene=scene))
+        if row["action"]:
+            actions.append(row["action"])
+    return candidates
+
+
+def _scene(row: dict[str, Any], actions: list[str], options: RolloutOptions) -> ReplayPoint | None:
+    """None if the group was not named by Ascribe, or there is no state."""
+    number = row["group"].rpartition("/")[2]
+    if not number.isascii() or not number.isdigit() or row["state"] is None:
+        return None
+    task = None if options.first is None else options.first + int(number)
+    return ReplayPoint(mix_seeds(options.seed, int(number)), task, tuple(actions), row["state"])
+
+
+def _messages(prompt: Any) -> list[Message]:
+    if not isinstance(prompt, str):
+        raise ValueError("there is no prompt")
+    messages = loads(prompt)
+    if not isinstance(messages, list) or not messages:
+        raise ValueError("it is no list of messages")
+    for message in messages:
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise ValueError("a message has a role and a content, and nothing else")
+        if not all(isinstance(text, str) for text in message.values()):
+            raise ValueError("a message is not text")
+    return [{**message, "content": safe(message["content"])} for message in messages]
+
+
+# Files.
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The candidates of files of traces."""
+
+    candidates: tuple[Candidate, ...]
+    """Each once."""
+    traces: int
+    turns: int
+    """Demonstrated turns, copies included."""
+    problems: tuple[TraceProblem, ...]
+    """What was left out, and why."""
+
+
+def extract(
+    paths: Iterable[str | Path],
+    form: Format | None = None,
+    *,
+    rollouts: RolloutOptions | None = None,
+    skip_bad: bool = False,
+) -> Extracted:
+    """Every assistant turn of these files as a candidate, each distinct one once.
+
+    Args:
+        paths: ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
+        form: the format; None: detected.
+        rollouts: how the episodes of rollouts were started.
+        skip_bad: leave out traces that cannot be read; they are among the problems.
+
+    Raises:
+        TraceError: if a file, or without ``skip_bad`` a trace, cannot be read.
+        OSError: if a file cannot be opened.
+    """
+    if form is not None and form not in get_args(Format):
+        known = ", ".join(get_args(Format))
+        raise ValueError(f"there is no format {form!r}; there are: {known}")
+    candidates: list[Candidate] = []
+    traces = 0
+    problems: list[TraceProblem] = []
+    for path in map(Path, paths):
+        turns, count, found = _file(path, form, rollouts or RolloutOptions())
+        candidates += turns
+        traces += count
+        problems += found
+    limit = Severity.FATAL if skip_bad else Severity.ERROR
+    if worst := [problem for problem in problems if problem.severity >= limit]:
+        raise TraceError(worst)
+    return Extracted(tuple(distinct(candidates)), traces, len(candidates), tuple(problems))
+
+
+def _file(path: Path, form: Format | None, rollouts: RolloutOptions) -> Turns:
+    try:
+        detected = form or _detect(path)
+        if detected == "ascribe":
+            return _rollouts(path, rollouts)
+        return _lines(path, READERS[detected][1])
+    except TraceFaultError as error:
+        file = replace_surrogates(path.name)
+        return [], 0, [TraceProblem(error.fault, error.detail, file, error.line)]
+
+
+def _detect(path: Path) -> str:
+    """The format of the first line that can be read."""
+    if path.suffix == ".parquet":
+        return "ascribe"
+    try:
+        for number, line in numbered_lines(path):
+            try:
+                row = parse_object(line)
+            except LineError:
+                continue
+            if row.keys() >= {"group", "trajectory", "step"}:
+                return "ascribe"
+            for name, (key, _) in READERS.items():
+                if key in row:
+                    return name
+            keys = ", ".join(sorted(row)[:8])
+            detail = f"the keys are {keys[:200]}" if keys else "the object is empty"
+            raise TraceFaultError(TraceFault.UNKNOWN_FORMAT, detail, number)
+    except LineError as error:
+        raise TraceFaultError(TraceFault.UNREADABLE_FILE, str(error)) from error
+    raise TraceFaultError(TraceFault.NO_TRACES, "no line holds a JSON object")
+
+
+def _lines(path: Path, reader: Callable[[dict[str, Any]], Conversation]) -> Turns:
+    file = replace_surrogates(path.name)
+    candidates: list[Candidate] = []
+    problems: list[TraceProblem] = []
+    traces = 0
+    try:
+        for number, line in numbered_lines(path):
+            traces += 1
+            faults: list[tuple[TraceFault, str]]
+            try:
+                row = parse_object(line)
+                conversation = reader(row)
+            except LineError as error:
+                faults = [(TraceFault.BAD_LINE, str(error))]
+            except TraceFaultError as error:
+                faults = [(error.fault, error.detail)]
+            else:
+                faults = conversation.skipped
+                turns = list(conversation.candidates(file, _name(row, number)))
+                if not turns and not faults:
+                    faults = [(TraceFault.NO_ASSISTANT_TURN, "there is no assistant turn")]
+                candidates += turns
+            problems += [TraceProblem(fault, detail, file, number) for fault, detail in faults]
+    except LineError as error:
+        problems.append(TraceProblem(TraceFault.UNREADABLE_FILE, str(error), file))
+    if not traces:
+        problems.append(TraceProblem(TraceFault.NO_TRACES, "there is no line", file))
+    return candidates, traces, problems
+
+
+def _name(row: dict[str, Any], number: int) -> str:
+    """The trace's own name, or its line."""
+    name = row.get("id")
+    if isinstance(name, str | int) and not isinstance(name, bool):
+        return replace_surrogates(str(name)[:200])
+    return f"line {number}"
