@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 from ascribe import recipe
 from ascribe.engines.crediting import TRAINED
 from ascribe.report import Picture, picture
-from ascribe.report.reading import ITERATION, SAID, WON
+from ascribe.report.reading import ITERATION, TRANSCRIPT, WON
 from ascribe.steps.table import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
 SHOWN = ROOT / "docs" / "figures" / "report.png"
-KEPT = (*KNOWN_COLUMNS, *SAID, WON, TRAINED)
+KEPT = (*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED)
 RECIPE, AGAINST = "gigpo", "grpo"
 CLIP = """(() => {
   const box = (id) => document.getElementById(id).getBoundingClientRect();

@@ -9,7 +9,7 @@ from ascribe import ProblemKind, StepTable, TableError, assign, recipe
 from ascribe.estimators import GiGPO, ReinforcePP
 from ascribe.report import reading
 from ascribe.report.crediting import credit_batches
-from ascribe.report.reading import read_batches, said
+from ascribe.report.reading import read_batches, read_transcript
 from ascribe.steps.check import arrange
 from ascribe.steps.files import read, table_to_arrow, write, write_table
 from tests.conftest import good_rows, write_jsonl
@@ -126,7 +126,7 @@ def test_what_a_report_reads_is_what_the_file_says(played: Path) -> None:
 def test_what_was_said_is_read_for_chosen_rows(played: Path) -> None:
     batches = read_batches([played], fingerprints=False)
     numbers, rows = np.array([1, 1, 0, 1, 2]), np.array([5, 0, 7, 3, 2])
-    assert said(batches, numbers, rows) == {
+    assert read_transcript(batches, numbers, rows) == {
         "observation": [f"saw {20 * n + row}" for n, row in zip(numbers, rows, strict=True)],
         "response": [f"said {20 * n + row}" for n, row in zip(numbers, rows, strict=True)],
     }
@@ -150,7 +150,7 @@ def test_a_file_is_read_once_for_what_was_said(
     assert len(batches) == 24
     opened, original = [], reading.read_rows
     monkeypatch.setattr(reading, "read_rows", lambda *what: opened.append(what) or original(*what))
-    found = said(batches, np.arange(24), np.zeros(24, dtype=np.int64))
+    found = read_transcript(batches, np.arange(24), np.zeros(24, dtype=np.int64))
     assert found == {"observation": [str(5 * n) for n in range(24)]}
     assert len(opened) == 1
 
@@ -166,7 +166,7 @@ def test_what_was_said_is_found_in_every_part_of_a_file(tmp_path: Path) -> None:
     pq.write_table(table.append_column("observation", pa.array(told)), path, row_group_size=7)
     batches = read_batches([path], fingerprints=False)
     chosen = np.random.default_rng(0).permutation(len(rows))[:20]
-    assert said(batches, np.zeros_like(chosen), chosen) == {
+    assert read_transcript(batches, np.zeros_like(chosen), chosen) == {
         "observation": [told[row] for row in chosen]
     }
 

@@ -10,7 +10,7 @@ from ascribe import Recipe, StepTable, recipe
 from ascribe.report.crediting import Credited, credit_batches
 from ascribe.report.facts import Facts, gather
 from ascribe.report.reading import Batch
-from ascribe.report.verdict import Verdict, judge
+from ascribe.report.verdict import ReportVerdict, judge
 
 Row = dict[str, Any]
 
@@ -58,6 +58,6 @@ def facts(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Facts:
     return gather(credited(rows, by), ["toy.jsonl"])
 
 
-def verdict(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Verdict:
+def verdict(rows: Iterable[Row], by: Recipe | str = "gigpo") -> ReportVerdict:
     """The verdict on rows."""
     return judge(facts(rows, by))

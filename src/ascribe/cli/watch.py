@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
-from ascribe.report.watch import Run, Series, read_run
+from ascribe.report.watch import RunMetrics, Series, read_run
 
 
 def watch(
@@ -41,7 +41,7 @@ def watch(
             live.update(_shown(run, _look(run)))
 
 
-def _look(folder: Path) -> Run | None:
+def _look(folder: Path) -> RunMetrics | None:
     try:
         return read_run(folder)
     except OSError as error:
@@ -50,7 +50,7 @@ def _look(folder: Path) -> Run | None:
         screen.wrong_call(screen.safe(error, 400))
 
 
-def _shown(folder: Path, found: Run | None) -> RenderableType:
+def _shown(folder: Path, found: RunMetrics | None) -> RenderableType:
     if found is None:
         return Text(f"{screen.safe(folder)} has no metrics yet.", style="dim")
     took = "" if found.seconds is None else f", after {found.seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""The picture: where the credit went, on one page."""
+"""The report: where the credit went, on one page."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,27 +14,35 @@ from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, theme
 from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.text import one_line, visible
-from ascribe.report.verdict import Verdict, judge
+from ascribe.report.verdict import ReportVerdict, judge
 from ascribe.report.write import write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 
-__all__ = ["Comparison", "Facts", "Figure", "Picture", "RefusedFileError", "Verdict", "picture"]
+__all__ = [
+    "Comparison",
+    "Facts",
+    "Figure",
+    "Picture",
+    "RefusedFileError",
+    "ReportVerdict",
+    "picture",
+]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A report: what was found, what it means, and what the page shows of it.
+    """A report, ready to be written.
 
     Attributes:
         facts: the numbers.
         verdict: what they mean.
-        comparisons: two recipes on the same steps, the same decisions over time.
-        figures: what is drawn.
+        comparisons: of two recipes on the same steps, and of the same decisions over time.
+        figures: the charts.
         browser: data of the trajectory browser.
     """
 
     facts: Facts
-    verdict: Verdict
+    verdict: ReportVerdict
     comparisons: tuple[Comparison, ...]
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
@@ -109,7 +117,7 @@ def picture(
         recipe: the estimator.
         against: another estimator to compare with.
         group_size: how many trajectories each group was meant to have, if known.
-        progress: told the share that is done.
+        progress: called with the share that is done.
 
     Raises:
         RefusedFileError: if a file is no step table, or nothing in it can be credited.
@@ -117,8 +125,8 @@ def picture(
         ValueError: if a recipe needs something that the files do not have.
     """
     paths = [Path(file) for file in files]
-    wanted = any(getattr(each, "fingerprint", "") == "given" for each in (recipe, against))
-    batches = read_batches(paths, fingerprints=wanted)
+    given = any(getattr(each, "fingerprint", "") == "given" for each in (recipe, against))
+    batches = read_batches(paths, fingerprints=given)
     progress(0.3)
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)
@@ -129,14 +137,14 @@ def picture(
         comparisons.append(two_recipes(credited, credit_batches(batches, against, group_size)))
     if (time := over_time(credited)) is not None and time.compared:
         comparisons.append(time)
-    shown = browser(credited, batches)
-    progress(1.0)
     figures = tuple(draw(facts, comparisons))
-    return Picture(facts, judge(facts), tuple(comparisons), figures, shown)
+    data = browser(credited, batches)
+    progress(1.0)
+    return Picture(facts, judge(facts), tuple(comparisons), figures, data)
 
 
 def _visible(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with the texts of others made visible."""
+    """A row of a table with unprintable characters made visible."""
     return {
         name: visible(value) if isinstance(value, str) else value for name, value in row.items()
     }

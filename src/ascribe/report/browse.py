@@ -10,7 +10,7 @@ import numpy as np
 
 from ascribe.estimators.credit import Reason, Term
 from ascribe.report.crediting import Credited
-from ascribe.report.reading import Batch, said
+from ascribe.report.reading import Batch, read_transcript
 from ascribe.report.states import whole_groups
 from ascribe.report.text import embedded, one_line, shortened
 from ascribe.steps import segments
@@ -39,7 +39,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         for name in ("state", "action", "agent", "corrects")
         if (column := getattr(table, name)) is not None
     }
-    columns |= said(batches, credited.batch[rows], credited.row[rows])
+    columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
     number_of: dict[str, int] = {}
     cells: dict[str, list[Any]] = {
         name: [-1 if text is None else number_of.setdefault(text, len(number_of)) for text in texts]

@@ -54,6 +54,8 @@ class Facts:
         views: what exact and clustered states give.
         tables: rows of plain values by name; ``docs/report.md`` describes them.
         main_term: the step term, or the first term of a recipe without one.
+        amplified: how many times as large as the differences of returns the credit is in groups
+            whose trajectories differ by penalties alone.
         equal_steps: steps to which the main term gives nothing because their peers earned the same,
             by the outcome of their task group.
         longest_quarter: share of the gradient of the longest quarter of the trajectories;
@@ -76,6 +78,7 @@ class Facts:
     views: tuple[StateView, ...]
     tables: dict[str, Rows]
     main_term: str
+    amplified: float
     equal_steps: dict[str, int]
     longest_quarter: float
     cut: float
@@ -100,7 +103,7 @@ class Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Episodes:
+class _Episodes:
     """The trajectories of a table, one entry each, in canonical order.
 
     Attributes:
@@ -166,6 +169,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         views=tuple(views),
         tables=tables,
         main_term=main_term,
+        amplified=_amplified(credited, task_outcome == OUTCOMES.index(PENALTIES)),
         equal_steps=_counted(outcome[steps.group[silent]]),
         longest_quarter=_longest_quarter(episodes),
         cut=float(steps.truncated[steps.starts].mean()),
@@ -176,7 +180,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
     )
 
 
-def _episodes(credited: Credited, family: Ints) -> Episodes:
+def _episodes(credited: Credited, family: Ints) -> _Episodes:
     steps, recipe = credited.steps, credited.recipe
 
     def total(values: Floats) -> Floats:
@@ -191,7 +195,7 @@ def _episodes(credited: Credited, family: Ints) -> Episodes:
         answer |= (np.bincount(batch, weights=answer) == 0)[batch]
     returns = total(steps.reward)
     won = returns if credited.won is None else total(credited.won[steps.rows].astype(np.float64))
-    return Episodes(
+    return _Episodes(
         steps=steps,
         returns=returns,
         compared=returns - total(penalties(steps.valid, recipe.invalid_penalty)),
@@ -220,7 +224,7 @@ def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
     return [*(names[code] for code in kept), *more], rename[codes]
 
 
-def _by_family(episodes: Episodes, names: Sequence[str]) -> Rows:
+def _by_family(episodes: _Episodes, names: Sequence[str]) -> Rows:
     families = [
         {"family": name, **_results(episodes, chosen)}
         for number, name in sorted(enumerate(names), key=lambda each: each[1])
@@ -229,7 +233,7 @@ def _by_family(episodes: Episodes, names: Sequence[str]) -> Rows:
     return [*families, {"family": ALL, **_results(episodes, episodes.answer)}]
 
 
-def _results(episodes: Episodes, chosen: Bools) -> dict[str, Any]:
+def _results(episodes: _Episodes, chosen: Bools) -> dict[str, Any]:
     """Success and lengths of the chosen episodes; success is a mean over tasks."""
     steps = episodes.steps
     group = np.where(chosen, steps.group_of_trajectory, -1)
@@ -249,7 +253,7 @@ def _results(episodes: Episodes, chosen: Bools) -> dict[str, Any]:
     }
 
 
-def _by_batch(credited: Credited, episodes: Episodes, task_outcome: Ints) -> Rows:
+def _by_batch(credited: Credited, episodes: _Episodes, task_outcome: Ints) -> Rows:
     batch_of_group = episodes.batch[_first_of_group(episodes)]
     batches = []
     for number, (name, diagnosis) in enumerate(
@@ -273,13 +277,13 @@ def _by_batch(credited: Credited, episodes: Episodes, task_outcome: Ints) -> Row
     return batches
 
 
-def _first_of_group(episodes: Episodes) -> Ints:
+def _first_of_group(episodes: _Episodes) -> Ints:
     """The first trajectory of each task group."""
     steps = episodes.steps
     return segments.first_rows(steps.group_of_trajectory, steps.group_count)
 
 
-def _outcome_of_groups(episodes: Episodes) -> Ints:
+def _outcome_of_groups(episodes: _Episodes) -> Ints:
     """Place in ``OUTCOMES`` of each task group."""
     steps = episodes.steps
     group, count = steps.group_of_trajectory, steps.group_count
@@ -298,7 +302,7 @@ def _counted(outcomes: Ints) -> dict[str, int]:
     return dict(zip(OUTCOMES, counts, strict=True))
 
 
-def _outcomes(episodes: Episodes, names: Sequence[str], task_outcome: Ints) -> Rows:
+def _outcomes(episodes: _Episodes, names: Sequence[str], task_outcome: Ints) -> Rows:
     family = np.where(task_outcome < 0, -1, episodes.family[_first_of_group(episodes)])
     return [
         {"family": name, "outcome": outcome, "groups": groups}
@@ -338,7 +342,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _lengths(episodes: Episodes) -> Rows:
+def _lengths(episodes: _Episodes) -> Rows:
     """From short to long: each length by itself, or bins of about equally many trajectories."""
     length, gradient = episodes.length, episodes.gradient
     edges = np.unique(length)
@@ -362,7 +366,7 @@ def _lengths(episodes: Episodes) -> Rows:
     return bins
 
 
-def _longest_quarter(episodes: Episodes) -> float:
+def _longest_quarter(episodes: _Episodes) -> float:
     _, place = np.unique(-episodes.length, return_inverse=True)
     size, gradient = np.bincount(place), np.bincount(place, weights=episodes.gradient)
     longer = np.cumsum(size) - size
@@ -383,6 +387,20 @@ def _reasons(credited: Credited) -> Rows:
         for reason, count in enumerate(np.bincount(term.reason[rows]).tolist())
         if count
     ]
+
+
+def _amplified(credited: Credited, groups: Bools) -> float:
+    """The largest term's median ratio of credit to difference in these task groups."""
+    steps = credited.steps
+    rows = steps.rows[groups[steps.group]]
+    factors = [0.0]
+    for term in credited.credit.terms.values() if rows.size else ():
+        difference = np.abs(term.own - term.baseline)[rows]
+        compared = term.credited[rows] & (difference > 1e-9)
+        if compared.any():
+            ratio = np.abs(term.values[rows][compared]) / difference[compared]
+            factors.append(float(np.median(ratio)))
+    return max(factors)
 
 
 def _blank(table: StepTable, steps: Arranged) -> int:

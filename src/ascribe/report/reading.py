@@ -1,12 +1,11 @@
-"""Rollout files as batches: the steps of one iteration each, with what a report reads besides.
+"""Rollout files as batches: the steps of one iteration each, with the columns a report reads.
 
-A report needs few of the columns that a file may hold. Prompts and token ids are most of its bytes,
-so a Parquet file is read column by column, and what was seen and said is read later, for the steps
-that the page shows.
+Prompts and token ids are most of a file's bytes, so only the columns that a report needs are read,
+and observations and responses later, only for the steps that the page shows.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.files import Progress, read, read_rows
+from ascribe.steps.files import read, read_rows
 from ascribe.steps.problems import Problem, TableError, printable
 from ascribe.steps.table import KNOWN_COLUMNS, Coded, StepTable
 
@@ -23,23 +22,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WON, ITERATION = "won", "iteration"
-SAID = ("observation", "response")
-"""Columns with what was seen and said, shown beside a step where a file has them."""
+TRANSCRIPT = ("observation", "response")
+"""Columns that are shown beside a step, where a file has them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Steps that were credited together: a file, or one iteration in it."""
+    """Steps that were credited together: a file, or one iteration in it.
+
+    Attributes:
+        name: name of the file, or number of the iteration.
+        table: the steps.
+        won: whether the task was done after each step, if the file tells.
+        trained: the advantage that each step was trained with, if the file tells.
+        path: the file.
+        rows: number of each step's row in the file.
+    """
 
     name: str
     table: StepTable
     won: Bools | None
-    """Whether the task was done after each step, if the file says so."""
     trained: Floats | None
-    """The advantage that each step was trained with, if the file says so."""
     path: Path
     rows: Ints
-    """Row of the file that each row of the table is."""
 
 
 class RefusedFileError(TableError):
@@ -63,15 +68,12 @@ def refused(batch: Batch, error: TableError) -> RefusedFileError:
     return RefusedFileError(batch.path, problems)
 
 
-def read_batches(
-    files: Sequence[Path], *, fingerprints: bool, progress: Progress = lambda _: None
-) -> list[Batch]:
+def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
 
     Args:
         files: ``.parquet``, ``.jsonl`` or ``.jsonl.gz``.
-        fingerprints: whether fingerprints are wanted, which may be most of a file.
-        progress: told the share that is done.
+        fingerprints: whether fingerprints are needed, which may be most of a file.
 
     Raises:
         RefusedFileError: if a file cannot be read as a step table.
@@ -79,96 +81,77 @@ def read_batches(
     """
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     batches = []
-    for number, path in enumerate(files):
+    for path in files:
         try:
             rollouts = read(path, columns=(*known, WON, ITERATION, TRAINED))
-            batches += _split(path, rollouts.table, rollouts.carried)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
-        progress((number + 1) / len(files))
-    return _told_apart(batches)
-
-
-def said(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[str, list[str | None]]:
-    """What was seen and said, by column, where the files tell. Each file is read once.
-
-    Args:
-        batches: all batches.
-        batch: number of the batch of each step that is asked for.
-        rows: row of its batch's table that each step is.
-    """
-    wanted: dict[Path, list[Ints]] = {}
-    for number in np.unique(batch):
-        places = np.flatnonzero(batch == number)
-        rows_of_file = batches[number].rows[rows[places]]
-        wanted.setdefault(batches[number].path, []).append(np.stack([places, rows_of_file]))
-    found: dict[str, list[str | None]] = {}
-    for path, parts in wanted.items():
-        places, rows_of_file = np.concatenate(parts, axis=1)
-        for name, texts in _said_in_file(path, rows_of_file).items():
-            whole = found.setdefault(name, [None] * rows.size)
-            for place, text in zip(places.tolist(), texts, strict=True):
-                whole[place] = text
-    return found
-
-
-def _said_in_file(path: Path, rows: Ints) -> dict[str, list[str | None]]:
-    import pyarrow as pa
-
-    found = read_rows(path, SAID, rows)
-    return {
-        name: found.column(name).to_pylist()
-        for name in found.column_names
-        if pa.types.is_string(found.column(name).type)
-        or pa.types.is_large_string(found.column(name).type)
-    }
-
-
-def _split(path: Path, table: StepTable, others: "pa.Table") -> list[Batch]:
-    """One batch for each value of the column ``iteration``; the whole table without one."""
-    import pyarrow as pa
-
-    columns = {name: others.column(name) for name in others.column_names}
-    won, trained = columns.get(WON), columns.get(TRAINED)
-    won = won if won is not None and pa.types.is_boolean(won.type) else None
-    trained = trained if trained is not None and pa.types.is_floating(trained.type) else None
-    whole = Batch(
-        path.name,
-        table,
-        None if won is None or won.null_count else won.to_numpy().astype(np.bool_),
-        None if trained is None or trained.null_count else trained.to_numpy().astype(np.float64),
-        path,
-        np.arange(len(table)),
-    )
-    number = columns.get(ITERATION)
-    if number is None or not pa.types.is_integer(number.type) or number.null_count:
-        return [whole]
-    numbers = number.to_numpy()
-    return [
-        _part(whole, f"iteration {value}", np.flatnonzero(numbers == value))
-        for value in np.unique(numbers)
-    ]
-
-
-def _part(whole: Batch, name: str, rows: Ints) -> Batch:
-    table = whole.table.take(rows)
-    columns = table.columns().items()
-    texts: dict[str, Any] = {n: c.used() for n, c in columns if isinstance(c, Coded)}
-    return Batch(
-        name,
-        replace(table, **texts),  # what only other iterations say costs nothing here
-        None if whole.won is None else whole.won[rows],
-        None if whole.trained is None else whole.trained[rows],
-        whole.path,
-        whole.rows[rows],
-    )
-
-
-def _told_apart(batches: Iterable[Batch]) -> list[Batch]:
-    """The batches with names that differ: two files of one name in two folders get numbers."""
-    batches = list(batches)
+        batches += _split(path, rollouts.table, rollouts.carried)
     counted = Counter(batch.name for batch in batches)
     return [
         batch if counted[batch.name] == 1 else replace(batch, name=f"{number}: {batch.name}")
         for number, batch in enumerate(batches, start=1)
     ]
+
+
+def read_transcript(
+    batches: Sequence[Batch], batch: Ints, rows: Ints
+) -> dict[str, list[str | None]]:
+    """Observations and responses of chosen steps, where files have them. Each file is read once.
+
+    Args:
+        batches: all batches.
+        batch: number of the batch of each step.
+        rows: row of each step in its batch's table.
+    """
+    import pyarrow as pa
+
+    texts: dict[str, list[str | None]] = {}
+    row_of_file = np.array([batches[b].rows[row] for b, row in zip(batch, rows, strict=True)])
+    for path in dict.fromkeys(each.path for each in batches):
+        numbers = [number for number, each in enumerate(batches) if each.path == path]
+        places = np.flatnonzero(np.isin(batch, numbers))
+        if not places.size:
+            continue
+        columns = read_rows(path, TRANSCRIPT, row_of_file[places])
+        for name in columns.column_names:
+            column = columns.column(name)
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                of_steps = texts.setdefault(name, [None] * rows.size)
+                for place, text in zip(places.tolist(), column.to_pylist(), strict=True):
+                    of_steps[place] = text
+    return texts
+
+
+def _split(path: Path, table: StepTable, others: "pa.Table") -> list[Batch]:
+    """One batch for each value of the column ``iteration``; the whole table without one."""
+    import pyarrow.types as kinds
+
+    def column(name: str, fits: Callable[[Any], bool]) -> Any:
+        if name not in others.column_names:
+            return None
+        values = others.column(name)
+        return values.to_numpy() if fits(values.type) and not values.null_count else None
+
+    won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
+    iteration = column(ITERATION, kinds.is_integer)
+    if iteration is None:
+        return [Batch(path.name, table, won, trained, path, np.arange(len(table)))]
+    batches = []
+    for value in np.unique(iteration):
+        rows = np.flatnonzero(iteration == value)
+        part = table.take(rows)
+        # Texts that only other iterations have cost nothing here.
+        columns = part.columns().items()
+        texts: dict[str, Any] = {name: c.used() for name, c in columns if isinstance(c, Coded)}
+        batches.append(
+            Batch(
+                f"iteration {value}",
+                replace(part, **texts),
+                None if won is None else won[rows],
+                None if trained is None else trained[rows],
+                path,
+                rows,
+            )
+        )
+    return batches

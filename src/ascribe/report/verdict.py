@@ -35,7 +35,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReportVerdict:
     """A headline with its advice, and the findings, worst first."""
 
     headline: str
@@ -55,14 +55,14 @@ class Verdict:
         ]
 
 
-def judge(facts: Facts) -> Verdict:
+def judge(facts: Facts) -> ReportVerdict:
     """The verdict on these facts. Among findings of one level, the earlier rule comes first."""
     rules = (_about_rows, _about_states, _about_tasks, _about_episodes, _about_credit)
     findings = sorted((each for rule in rules for each in rule(facts)), key=lambda f: -f.level)
     if not any(finding.level >= Level.WARNING for finding in findings):
         findings.append(Finding("nothing_wrong", Level.GOOD, "No serious problem was found."))
     headline, advice = _headline(facts)
-    return Verdict(headline, advice, tuple(findings))
+    return ReportVerdict(headline, advice, tuple(findings))
 
 
 def percent(share: float) -> str:
@@ -306,7 +306,7 @@ def _only_penalties(facts: Facts, share: float) -> Finding:
         f"In {percent(share)} of the groups the trajectories differ only by penalties for invalid "
         "actions."
     )
-    if not _divides(facts):
+    if facts.amplified < 4:
         return Finding("only_penalties", Level.WARNING, message, _MIXED)
     ways = []
     if _accepts(facts, normalise="mean"):
@@ -316,17 +316,10 @@ def _only_penalties(facts: Facts, share: float) -> Finding:
     return Finding(
         "only_penalties",
         _bad_above(0.5, share),
-        f"{message} Divided by their small standard deviation, these differences count as much as "
-        "success and failure elsewhere.",
+        f"{message} Division by their small standard deviation makes these differences "
+        f"{facts.amplified:.0f} times as large.",
         _sentence(", or ".join(ways)) if ways else _MIXED,
     )
-
-
-def _divides(facts: Facts) -> bool:
-    """Whether the recipe divides by the standard deviation of a task, however small that is."""
-    always = facts.recipe.name in ("grpo", "ibpo")
-    by_std = always or _parameter(facts, "normalise") == "std"
-    return by_std and not _parameter(facts, "std_floor")
 
 
 def _about_episodes(facts: Facts) -> Iterator[Finding]:

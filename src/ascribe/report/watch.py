@@ -61,7 +61,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunMetrics:
     """How far a run is, and its numbers."""
 
     iteration: int
@@ -70,7 +70,7 @@ class Run:
     series: tuple[Series, ...]
 
 
-def read_run(folder: str | Path) -> Run | None:
+def read_run(folder: str | Path) -> RunMetrics | None:
     """The numbers of the run in a folder; None while it has written none.
 
     Raises:
@@ -85,7 +85,7 @@ def read_run(folder: str | Path) -> Run | None:
         return None
     if not all(isinstance(line, dict) and isinstance(line.get("iteration"), int) for line in lines):
         raise ValueError(f"a line of the metrics in {folder} names no iteration")
-    return Run(lines[-1]["iteration"], _seconds(lines), _series(lines))
+    return RunMetrics(lines[-1]["iteration"], _seconds(lines), _series(lines))
 
 
 def _seconds(lines: Sequence[dict[str, Any]]) -> float | None:
