@@ -18,7 +18,7 @@ theirs is used.
 """
 
 from ascribe.envs.textcraft.game import Crafting, TextCraft
-from ascribe.envs.textcraft.recipes import Book, Recipe, recipe_book
+from ascribe.envs.textcraft.recipes import Book, CraftingRecipe, recipe_book
 from ascribe.envs.textcraft.tasks import goals
 
-__all__ = ["Book", "Crafting", "Recipe", "TextCraft", "goals", "recipe_book"]
+__all__ = ["Book", "Crafting", "CraftingRecipe", "TextCraft", "goals", "recipe_book"]

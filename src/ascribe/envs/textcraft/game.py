@@ -8,7 +8,7 @@ import numpy as np
 
 from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe.envs.textcraft.recipes import recipe_book, spaced
-from ascribe.envs.textcraft.tasks import Split, goals, moves, planner, show
+from ascribe.envs.textcraft.tasks import Split, goals, planner, show, suggest
 from ascribe.steps.problems import printable
 
 LONGEST_COMMAND = 1_000
@@ -35,7 +35,7 @@ class TextCraft(TextEnvironment[Crafting]):
         split: ``all`` goals; ``adapt``, 200 of depth 2 or more, deepest first; ``train`` and
             ``eval``, 374 and 100 goals that do not overlap.
         depth: only goals of this depth, or of one of these.
-        inventory: whether every answer ends with what is carried, as ``inventory`` would tell it.
+        inventory: whether every observation ends with what is carried, as ``inventory`` shows it.
             In the original the player has to ask.
         horizon: an episode is truncated after so many commands.
         expert: whether info carries ``expert_action``.
@@ -66,7 +66,7 @@ class TextCraft(TextEnvironment[Crafting]):
         shown = show(goal, generator)
         commands = "\n".join(self.book.recipes[number].command for number in shown)
         text = f"Crafting commands:\n{commands}\n\nGoal: craft {spaced(goal)}."
-        # The commands are told once; an agent that forgets old turns needs them in its task.
+        # The commands are shown once; an agent that forgets old turns needs them in its task.
         family = f"depth {self.book.depths[goal]}"
         return Start(Crafting(goal, shown), observation=text, task=text, family=family)
 
@@ -75,38 +75,37 @@ class TextCraft(TextEnvironment[Crafting]):
         outcome = self._carry_out(episode, command)
         if not self.inventory or command == "inventory":
             return outcome
-        told = f"{outcome.observation}\nInventory: {_listed(episode.inventory)}"
-        return replace(outcome, observation=told)
+        text = f"{outcome.observation}\nInventory: {_listed(episode.inventory)}"
+        return replace(outcome, observation=text)
 
     def _carry_out(self, episode: Crafting, command: str) -> Outcome:
-        if len(command) > LONGEST_COMMAND:
-            return _failed(f"Could not execute {_echo(command)}")
         if command == "inventory":
             return Outcome(f"Inventory: {_listed(episode.inventory)}")
-        if match := GET.fullmatch(command):
-            return self._get(episode, int(match[1]), match[2])
-        if match := CRAFT.fullmatch(command):
-            return self._craft(episode, match[1], match[2])
+        if len(command) <= LONGEST_COMMAND:
+            if match := GET.fullmatch(command):
+                return self._get(episode, int(match[1]), match[2])
+            if match := CRAFT.fullmatch(command):
+                return self._craft(episode, match[1], match[2])
         return _failed(f"Could not execute {_echo(command)}")
 
-    def _get(self, episode: Crafting, count: int, said: str) -> Outcome:
-        item = said.replace(" ", "_")
+    def _get(self, episode: Crafting, count: int, name: str) -> Outcome:
+        item = name.replace(" ", "_")
         if item not in self.book.raw or count < 1:
-            return _failed(f"Could not find {_echo(said)}")
+            return _failed(f"Could not find {_echo(name)}")
         episode.inventory[item] = episode.inventory.get(item, 0) + count
         return Outcome(f"Got {count} {spaced(item)}")
 
-    def _craft(self, episode: Crafting, said: str, using: str) -> Outcome:
+    def _craft(self, episode: Crafting, name: str, using: str) -> Outcome:
         parts = [COUNTED.fullmatch(part.strip()) for part in using.split(",")]
-        found = [(match[2].replace(" ", "_"), int(match[1])) for match in parts if match]
-        if len(found) < len(parts):
+        used = [(match[2].replace(" ", "_"), int(match[1])) for match in parts if match]
+        if len(used) < len(parts):
             return _failed(f"Wrong item format: {_echo(using)}")
-        output, inventory = said.replace(" ", "_"), episode.inventory
-        if any(inventory.get(item, 0) < count for item, count in found):
+        output, inventory = name.replace(" ", "_"), episode.inventory
+        if any(inventory.get(item, 0) < count for item, count in used):
             return _failed(f"Could not find enough items to craft minecraft:{_echo(output)}")
-        ingredients = frozenset(found)
+        ingredients = frozenset(used)
         recipe = self.book.makes.get((output, ingredients))
-        if recipe is None or len(ingredients) < len(found):
+        if recipe is None or len(ingredients) < len(used):
             return _failed(f"Could not find a valid recipe for minecraft:{_echo(output)}")
         for item, count in ingredients:
             inventory[item] -= count
@@ -118,7 +117,7 @@ class TextCraft(TextEnvironment[Crafting]):
         return Outcome(observation, reward=float(won), terminated=won, won=won)
 
     def _admissible(self, episode: Crafting) -> list[str]:
-        suggested, inventory = moves(episode.shown), episode.inventory
+        suggested, inventory = suggest(episode.shown), episode.inventory
         crafts = [
             command
             for item in inventory
@@ -128,7 +127,7 @@ class TextCraft(TextEnvironment[Crafting]):
         return [*sorted(crafts), *suggested.gets, "inventory"]
 
     def _state(self, episode: Crafting, observation: str) -> str:  # noqa: ARG002
-        # What the last command said is left out: after an error the situation is what it was.
+        # The last observation is left out: after an error the situation is what it was.
         carried = ", ".join(f"{count} {item}" for item, count in sorted(episode.inventory.items()))
         return f"goal: {episode.goal}; carried: {carried}"
 
@@ -137,7 +136,7 @@ class TextCraft(TextEnvironment[Crafting]):
         if not plan.fetch:
             return plan.crafts[0]
         item = min(plan.fetch)
-        counts = moves(episode.shown).counts[item]
+        counts = suggest(episode.shown).counts[item]
         enough = next((count for count in counts if count >= plan.fetch[item]), counts[-1])
         return f"get {enough} {spaced(item)}"
 
@@ -152,6 +151,6 @@ def _failed(observation: str) -> Outcome:
     return Outcome(observation, valid=False)
 
 
-def _echo(said: str) -> str:
-    """What the agent said, cut short and on one line: it comes back in the next prompt."""
-    return printable(said[:LONGEST_ECHO]) + ("..." if len(said) > LONGEST_ECHO else "")
+def _echo(text: str) -> str:
+    """Text of an action, cut short and on one line: it comes back in the next prompt."""
+    return printable(text[:LONGEST_ECHO]) + ("..." if len(text) > LONGEST_ECHO else "")

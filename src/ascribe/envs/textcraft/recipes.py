@@ -16,7 +16,7 @@ depends on the order; ours is by the name of what is made.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -38,7 +38,7 @@ Ingredients = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CraftingRecipe:
     """``count`` of ``output`` from ``ingredients``."""
 
     output: str
@@ -47,7 +47,7 @@ class Recipe:
 
     @property
     def command(self) -> str:
-        """The command as it is shown."""
+        """The command that the player reads."""
         return craft_command(self.output, self.count, self.ingredients)
 
 
@@ -58,7 +58,7 @@ def craft_command(output: str, count: int, ingredients: Ingredients) -> str:
 
 
 def spaced(name: str) -> str:
-    """An item's name as commands say it."""
+    """An item's name in a command."""
     return name.replace("_", " ")
 
 
@@ -71,25 +71,19 @@ class Book:
         families: the members of every family, sorted.
     """
 
-    recipes: tuple[Recipe, ...]
+    recipes: tuple[CraftingRecipe, ...]
     families: Mapping[str, tuple[str, ...]]
 
     @cached_property
     def numbers(self) -> dict[str, tuple[int, ...]]:
         """The recipes of every item that can be crafted, by their place in ``recipes``."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for number, recipe in enumerate(self.recipes):
-            found[recipe.output].append(number)
-        return {output: tuple(numbers) for output, numbers in found.items()}
+        return _grouped((recipe.output, n) for n, recipe in enumerate(self.recipes))
 
     @cached_property
     def uses(self) -> dict[str, tuple[int, ...]]:
         """The recipes that take an item or family, by their place in ``recipes``."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for number, recipe in enumerate(self.recipes):
-            for name, _ in recipe.ingredients:
-                found[name].append(number)
-        return {name: tuple(numbers) for name, numbers in found.items()}
+        recipes = enumerate(self.recipes)
+        return _grouped((name, n) for n, recipe in recipes for name, _ in recipe.ingredients)
 
     @cached_property
     def raw(self) -> frozenset[str]:
@@ -106,14 +100,15 @@ class Book:
     def _depth(self, name: str) -> int:
         if name in self.families:
             return min(map(self._depth, self.families[name]))
-        recipes = [self.recipes[number] for number in self.numbers.get(name, ())]
-        return min(
-            (1 + max(self._depth(part) for part, _ in recipe.ingredients) for recipe in recipes),
-            default=0,
-        )
+        depths = (max(self._depth(p) for p, _ in each.ingredients) for each in self.made_by(name))
+        return min((1 + depth for depth in depths), default=0)
+
+    def made_by(self, item: str) -> list[CraftingRecipe]:
+        """The recipes of an item."""
+        return [self.recipes[number] for number in self.numbers.get(item, ())]
 
     @cached_property
-    def makes(self) -> dict[tuple[str, frozenset[tuple[str, int]]], Recipe]:
+    def makes(self) -> dict[tuple[str, frozenset[tuple[str, int]]], CraftingRecipe]:
         """The recipe for an output and exactly these items, families spelled out."""
         return {
             (recipe.output, frozenset(items)): recipe
@@ -121,7 +116,7 @@ class Book:
             for items in self.spelled_out(recipe)
         }
 
-    def spelled_out(self, recipe: Recipe) -> Iterable[Ingredients]:
+    def spelled_out(self, recipe: CraftingRecipe) -> Iterable[Ingredients]:
         """The ingredients with every choice of members for the families."""
         names = [self.members(name) for name, _ in recipe.ingredients]
         counts = [count for _, count in recipe.ingredients]
@@ -132,21 +127,20 @@ class Book:
         """The members of a family; an item is its own only member."""
         return self.families.get(name, (name,))
 
+    @cached_property
+    def _parts(self) -> dict[str, Iterable[str]]:
+        """What each craftable item is made of, and the members of each family."""
+        recipes = self.recipes
+        crafted = {
+            output: [part for number in numbers for part, _ in recipes[number].ingredients]
+            for output, numbers in self.numbers.items()
+        }
+        return {**self.families, **crafted}
+
     def tree(self, goal: str) -> list[int]:
         """Every recipe that may help to make the goal, by its place in ``recipes``, rising."""
-        found: set[int] = set()
-        names, seen = [goal], set()
-        while names:
-            name = names.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if name in self.families:
-                names.extend(self.families[name])
-            for number in self.numbers.get(name, ()):
-                found.add(number)
-                names.extend(part for part, _ in self.recipes[number].ingredients)
-        return sorted(found)
+        reached = _reachable(goal, self._parts)
+        return sorted(number for name in reached for number in self.numbers.get(name, ()))
 
 
 @cache
@@ -156,10 +150,10 @@ def recipe_book() -> Book:
     Raises:
         MissingExtraError: without the package ``minecraft-data``.
     """
-    found = find_spec("minecraft_data")
-    if found is None or not found.submodule_search_locations:
+    package = find_spec("minecraft_data")
+    if package is None or not package.submodule_search_locations:
         raise MissingExtraError("minecraft-data", "textcraft")
-    folder = Path(found.submodule_search_locations[0], "data", "data", "pc", "1.16.2")
+    folder = Path(package.submodule_search_locations[0], "data", "data", "pc", "1.16.2")
     recipes = json.loads((folder / "recipes.json").read_text(encoding="utf-8"))
     items = json.loads((folder / "items.json").read_text(encoding="utf-8"))
     return build_book(recipes, {item["id"]: item["name"] for item in items})
@@ -186,10 +180,7 @@ def _alternative(entry: Mapping[str, Any], names: Mapping[int, str]) -> Alternat
     listed = entry.get("ingredients")
     if listed is None:
         listed = [item for row in entry["inShape"] for item in row]
-    counts: dict[str, int] = {}
-    for item in listed:
-        if item is not None:
-            counts[names[item]] = counts.get(names[item], 0) + 1
+    counts = Counter(names[item] for item in listed if item is not None)
     return entry["result"]["count"], tuple(counts.items())
 
 
@@ -207,12 +198,12 @@ def _merge(alternatives: list[Alternative], families: dict[str, set[str]]) -> li
         if len(largest) < ALTERNATIVES:
             return alternatives
         names = [ingredients[place][0] for (_, ingredients), place in largest]
-        first, place = largest[0]
-        name = _family(names, families) or names[0]
-        part = (name, first[1][place][1])
-        one = (first[0], (*first[1][:place], part, *first[1][place + 1 :]))
+        (made, ingredients), place = largest[0]
+        part = (_family(names, families) or names[0], ingredients[place][1])
+        merged = (made, (*ingredients[:place], part, *ingredients[place + 1 :]))
         gone = {alternative for alternative, _ in largest[1:]}
-        alternatives = [one if a == first else a for a in alternatives if a not in gone]
+        first = (made, ingredients)
+        alternatives = [merged if a == first else a for a in alternatives if a not in gone]
 
 
 def _family(names: list[str], families: dict[str, set[str]]) -> str | None:
@@ -227,29 +218,32 @@ def _family(names: list[str], families: dict[str, set[str]]) -> str | None:
 
 def _without_circles(
     merged: Mapping[str, list[Alternative]], families: Mapping[str, tuple[str, ...]]
-) -> list[Recipe]:
-    parts: dict[str, set[str]] = defaultdict(set)
-    for family, members in families.items():
-        parts[family].update(members)
-
-    def leads_to(name: str, output: str) -> bool:
-        names, seen = [name], set()
-        while names:
-            here = names.pop()
-            if here == output:
-                return True
-            if here not in seen:
-                seen.add(here)
-                names.extend(parts.get(here, ()))
-        return False
-
+) -> list[CraftingRecipe]:
+    parts = defaultdict(set, {family: set(members) for family, members in families.items()})
     kept = []
     for output in sorted(merged):
         for made, ingredients in merged[output]:
             names = [name for name, _ in ingredients]
             takes_apart = len(names) == 1 and names[0].endswith("_block")
-            if takes_apart or any(leads_to(name, output) for name in names):
+            if takes_apart or any(output in _reachable(name, parts) for name in names):
                 continue
             parts[output].update(names)
-            kept.append(Recipe(output, made, ingredients))
+            kept.append(CraftingRecipe(output, made, ingredients))
     return kept
+
+
+def _reachable(name: str, parts: Mapping[str, Iterable[str]]) -> set[str]:
+    """A name, its parts, theirs, and so on."""
+    names, reached = [name], set()
+    while names:
+        if (here := names.pop()) not in reached:
+            reached.add(here)
+            names.extend(parts.get(here, ()))
+    return reached
+
+
+def _grouped(pairs: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for name, number in pairs:
+        groups[name].append(number)
+    return {name: tuple(numbers) for name, numbers in groups.items()}
