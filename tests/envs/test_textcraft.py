@@ -181,7 +181,7 @@ def test_depth_narrows_a_split() -> None:
     assert make("textcraft", depth=[1, 4]).tasks == 124 + 11
     with pytest.raises(ValueError, match="no goals of depth 9"):
         make("textcraft", depth=9)
-    with pytest.raises(ValueError, match="split must be one of .*, not 'dev'"):
+    with pytest.raises(ValueError, match=r"split must be one of .*, not 'dev'"):
         make("textcraft", split="dev")
 
 
