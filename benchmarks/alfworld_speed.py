@@ -19,7 +19,7 @@ from alfworld.agents.utils.misc import Demangler
 from textworld.envs import PddlEnv
 
 from ascribe.envs.alfworld.engine import Engine
-from ascribe.envs.alfworld.games import Game, find_games
+from ascribe.envs.alfworld.games import GameFile, find_games
 from ascribe.envs.alfworld.generate import generate_games
 
 common.PACKAGES = ("ascribe", "numpy", "alfworld", "textworld")
@@ -40,7 +40,7 @@ def main() -> None:
         figures.emit(case, "speedup", theirs / ours, "ratio", "higher", 4)
 
 
-def play(game: Game, steps: int, seed: int) -> tuple[float, float]:
+def play(game: GameFile, steps: int, seed: int) -> tuple[float, float]:
     """The processor seconds of the same steps on both engines."""
     arguments = sys.argv
     theirs, ours = textworlds_own(game), Engine()
@@ -63,7 +63,7 @@ def play(game: Game, steps: int, seed: int) -> tuple[float, float]:
     return spent[0], spent[1]
 
 
-def textworlds_own(game: Game) -> Any:
+def textworlds_own(game: GameFile) -> Any:
     """TextWorld's environment, with names as ALFWorld gives them."""
     environment = PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
     environment.load(json.loads(game.path.read_text()))

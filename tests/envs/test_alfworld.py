@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ascribe.envs.alfworld import FAMILIES, AlfWorld, GameFileError, find_games, generate_games
-from ascribe.envs.alfworld.games import Game
+from ascribe.envs.alfworld.games import GameFile
 from ascribe.envs.alfworld.generate import make_games
 from ascribe.envs.contract import check_environment
 from ascribe.envs.protocol import TextEnvironment
@@ -75,7 +75,7 @@ def transcript(environment: TextEnvironment[Any], seed: int, steps: int) -> list
     return seen
 
 
-def walkthrough(game: Game) -> list[str]:
+def walkthrough(game: GameFile) -> list[str]:
     """The way to win that a generated game carries."""
     way: list[str] = json.loads(game.path.read_text())["walkthrough"]
     return way
@@ -325,7 +325,7 @@ def test_a_closed_environment_says_so(folder: Path) -> None:
 # Game files are other people's.
 
 
-def write_game(folder: Path, source: Game, **changes: str) -> Path:
+def write_game(folder: Path, source: GameFile, **changes: str) -> Path:
     content = json.loads(source.path.read_text())
     for key, text in changes.items():
         assert key in content
@@ -400,7 +400,7 @@ needs_stock = pytest.mark.skipif(
 )
 
 
-def stock(game: Game) -> Any:
+def stock(game: GameFile) -> Any:
     """TextWorld's own environment, with names as ALFWorld gives them."""
     import textworld
     from alfworld.agents.utils.misc import Demangler
@@ -414,7 +414,7 @@ def stock(game: Game) -> Any:
     return environment
 
 
-def same_words(game: Game, steps: int, seed: int) -> tuple[float, float]:
+def same_words(game: GameFile, steps: int, seed: int) -> tuple[float, float]:
     """Play a game on both engines. Returns the processor seconds of the steps of each."""
     from ascribe.envs.alfworld.engine import Engine
 
@@ -457,7 +457,7 @@ def test_a_game_of_alfworld_reads_as_on_textworld(real: Path) -> None:
 
 
 def test_textworld_is_as_it_was_when_nothing_is_played(folder: Path) -> None:
-    from ascribe.envs.alfworld.speed import REPLACED, faster
+    from ascribe.envs.alfworld.engine import REPLACED, faster
 
     environment = AlfWorld(games=folder)
     environment.reset(seed=0)
@@ -472,12 +472,12 @@ def test_textworld_is_as_it_was_when_nothing_is_played(folder: Path) -> None:
 def test_old_facts_are_let_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mementos.core import _memento_cache
 
-    from ascribe.envs.alfworld import speed
+    from ascribe.envs.alfworld import engine
 
     environment = AlfWorld(games=folder)
     before = transcript(environment, 0, 10)
     transcript(environment, 1, 1)
-    monkeypatch.setattr(speed, "FACTS_KEPT", 0)
+    monkeypatch.setattr(engine, "FACTS_KEPT", 0)
     assert transcript(environment, 0, 10) == before
     assert len(_memento_cache) < 10_000
     environment.close()

@@ -1,20 +1,40 @@
-"""One game at a time on TextWorld's engine for PDDL games. Imports TextWorld: import this late."""
+"""One game at a time on TextWorld's engine for PDDL games, and ALFWorld's expert.
 
+Imports TextWorld: import this late.
+"""
+
+import random
 import re
-from collections.abc import Iterable
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import fast_downward
+from alfworld.agents.expert import (
+    HandCodedAgentFailed,
+    HandCodedAgentTimeout,
+    HandCodedTWAgent,
+)
 from alfworld.agents.utils.misc import Demangler
+from mementos.core import _memento_cache
 from textworld.envs.pddl import textgen
 from textworld.envs.pddl.logic import GameLogic, PddlState
 from textworld.generator.game import EntityInfo
 from textworld.logic import Rule, Signature
 
-from ascribe.envs.alfworld.expressions import parse
-from ascribe.envs.alfworld.games import GameFileError, Rules
-from ascribe.envs.alfworld.speed import faster, forget
+from ascribe.envs.alfworld.games import (
+    PARAMETERS_FILE,
+    GameFileError,
+    Rules,
+    evaluate,
+    parse,
+)
 
 PROPERTIES = {
     "isclean": "clean",
@@ -23,10 +43,10 @@ PROPERTIES = {
     "issliced": "sliced",
     "istoggled": "on",
 }
-"""What ``examine`` tells of a thing."""
+"""The properties of a thing that ``examine`` shows."""
 
 # Every engine has a copy of the library to itself, for its state is global. A copy that is unloaded
-# makes the process crash when the next one is loaded, so copies are handed on.
+# makes the process crash when the next one is loaded, so copies are reused.
 _free: list[Any] = []
 
 
@@ -41,7 +61,7 @@ class Fact:
 class Engine:
     """TextWorld's state, grammar and rules of one game, and the commands that can be given now.
 
-    What TextWorld's own ``PddlEnv`` would say it says too, byte for byte; it only asks less often.
+    Its texts are those of TextWorld's own ``PddlEnv``, byte for byte; it only asks less often.
     """
 
     def __init__(self) -> None:
@@ -51,7 +71,7 @@ class Engine:
         self._infos: dict[str, Any] = {}
         self._actions: dict[str, Any] = {}
         self._fixed: set[str] = set()
-        self._said: dict[int, str] = {}
+        self._commands: dict[int, str] = {}
         self._rules: Rules | None = None
 
     def start(self, rules: Rules) -> str:
@@ -70,7 +90,7 @@ class Engine:
                     self._fixed = _fixed_templates(self._logic, self._state.task)
                     self._rules = rules
                 self._look()
-                return self._tell("#intro#", {}, {})
+                return self._derive("#intro#", {}, {})
         except GameFileError:
             raise
         except (Exception, SystemExit) as error:
@@ -80,23 +100,25 @@ class Engine:
     def _load(self, rules: Rules) -> None:
         """Read the grammar of another game."""
         forget()
-        self._rules, self._said = None, {}
+        self._rules, self._commands = None, {}
         self._logic = GameLogic(domain=rules.domain, grammar=rules.grammar)
         _refuse_code(self._logic)
 
     def do(self, command: str, *, tell: bool = True) -> str:
-        """Carry out an admissible command. Returns what happened, if it is to be told."""
+        """Carry out an admissible command. Returns the feedback, or nothing if not ``tell``."""
         with faster():
             action = self._actions[command]
             self._state.apply(action)
-            told = ""
+            feedback = ""
             if tell:
-                told = self._tell(action.feedback_rule, self._variables(action), action.mapping)
+                feedback = self._derive(
+                    action.feedback_rule, self._variables(action), action.mapping
+                )
             self._look()
-            return told
+            return feedback
 
     def close(self) -> None:
-        """Leave the library to the next engine. This one must not be used any more."""
+        """Pass the library on to the next engine. This one must not be used any more."""
         _free.append(self._library)
 
     @property
@@ -111,12 +133,12 @@ class Engine:
 
     def facts(self, *predicates: tuple[str, ...]) -> list[Fact]:
         """The facts of some predicates, each given with the types of its arguments, sorted."""
-        found = [
+        facts = [
             Fact(name, tuple(self._infos[variable.name].name.strip() for variable in one.arguments))
             for name, *types in predicates
             for one in self._state.facts_with_signature(Signature(name, types))
         ]
-        return sorted(found, key=lambda fact: (fact.name, fact.names))
+        return sorted(facts, key=lambda fact: (fact.name, fact.names))
 
     def view(self) -> str:
         """What the agent could see from where it stands, whatever it did last.
@@ -156,20 +178,20 @@ class Engine:
         """Find out what can be done now."""
         self._actions = {}
         for action in self._state.all_applicable_actions():
-            said = self._said.get(action.id)
-            if said is None:
+            command = self._commands.get(action.id)
+            if command is None:
                 variables = self._variables(action)
-                said = self._tell(action.command_template, variables, action.mapping)
-                said = said.format(**{name: info.name for name, info in self._infos.items()})
+                command = self._derive(action.command_template, variables, action.mapping)
+                command = command.format(**{name: one.name for name, one in self._infos.items()})
                 if action.command_template in self._fixed:
-                    self._said[action.id] = said
+                    self._commands[action.id] = command
             # Of commands that read alike the first one counts, as in TextWorld.
-            self._actions.setdefault(said, action)
+            self._actions.setdefault(command, action)
 
     def _variables(self, action: Any) -> dict[str, Any]:
         return {hole.name: self._infos[filled.name] for hole, filled in action.mapping.items()}
 
-    def _tell(self, text: str, variables: dict[str, Any], mapping: dict[Any, Any]) -> str:
+    def _derive(self, text: str, variables: dict[str, Any], mapping: dict[Any, Any]) -> str:
         context = {
             "state": self._state,
             "facts": (),
@@ -242,3 +264,179 @@ def _asks(symbol: Any) -> set[str] | None:
         query = Rule.parse_conjunctive_query(symbol.given).preconditions if symbol.given else ()
         return {re.sub("^not_", "", predicate.name) for predicate in query}
     return None
+
+
+# The expert.
+
+FAILURES = (HandCodedAgentFailed, HandCodedAgentTimeout, IndexError, KeyError)
+"""What the expert raises when it does not know what to do."""
+
+FACTS = (
+    ("holds", "agent", "object"),
+    ("inreceptacle", "object", "receptacle"),
+    ("wasinreceptacle", "object", "receptacle"),
+    ("isclean", "object"),
+    ("iscool", "object"),
+    ("ishot", "object"),
+)
+"""The facts that the expert reads."""
+
+
+class Expert:
+    """Says what to do next, from what was done and seen so far.
+
+    It draws from a state of its own, so that it neither moves the generator of the process nor
+    depends on it. It can be copied and pickled.
+
+    Args:
+        game: the path of the game file; the task is read from the file beside it.
+        seed: for the choices between things of one kind.
+    """
+
+    def __init__(self, game: Path, seed: int) -> None:
+        if not game.with_name(PARAMETERS_FILE).is_file():
+            raise GameFileError(f"the expert needs a {PARAMETERS_FILE} beside {game}")
+        self._agent = HandCodedTWAgent(max_steps=200)
+        self._agent.reset(str(game))
+        self._random_state = random.Random(seed).getstate()
+
+    def begin(self, observation: str) -> str:
+        """Look at the first observation."""
+        self._agent.observe(observation)
+        return "look"
+
+    def advise(self, engine: Engine, observation: str, command: str) -> str | None:
+        """What to do after a command that led to an observation; None if it does not know."""
+        commands = engine.commands
+        state = {
+            "feedback": observation,
+            "admissible_commands": commands,
+            "facts": engine.facts(*FACTS),
+        }
+        outside = random.getstate()
+        random.setstate(self._random_state)
+        try:
+            advice = self._agent.act(state, 0, engine.won, _as_put(command))
+        except FAILURES:
+            return None
+        finally:
+            self._random_state = random.getstate()
+            random.setstate(outside)
+        return advice if advice in commands else "look"
+
+
+def _as_put(command: str) -> str:
+    """``move X to Y`` as ``put X in/on Y``.
+
+    The expert of 0.4.2 says ``move`` but still waits for ``put`` to note that its hands are empty.
+    """
+    verb, _, rest = command.partition(" ")
+    thing, to, place = rest.partition(" to ")
+    return f"put {thing} in/on {place}" if verb == "move" and to else command
+
+
+# TextWorld parses the same few texts again and again, and copies deeply what is never changed. A
+# reset translates the game from PDDL twice, the second time for a planner that is not used here.
+# Inside ``faster()`` some functions are replaced by others that give equal results:
+#
+# - ``textgen._parse_and_convert`` and ``Rule.parse_conjunctive_query`` cache what they parsed.
+#   Symbols are returned as copies, for TextWorld writes into them. A query is only read.
+# - ``textgen.copy_context`` copies dictionaries, not the names and variables in them, which are
+#   only read.
+# - ``EvalSymbol.derive`` reads expressions of the grammar instead of evaluating them as Python.
+# - ``fast_downward.pddl2sas`` caches the last games, leaves the planner's translation empty, and
+#   restores ``sys.argv``.
+
+PARSED_TEXTS = 4_096
+GAMES_KEPT = 16
+FACTS_KEPT = 50_000
+
+# The replacements belong to the whole process, and the translator borrows sys.stdout and sys.argv.
+_lock = threading.RLock()
+_depth = 0
+
+_parse = textgen._parse_and_convert
+_query = Rule.__dict__["parse_conjunctive_query"]
+_translate = fast_downward.pddl2sas
+_copy_context = textgen.copy_context
+_derive = textgen.EvalSymbol.derive
+
+
+@lru_cache(maxsize=PARSED_TEXTS)
+def _parsed(text: str, rule: str) -> Any:
+    return _parse(text, rule_name=rule)
+
+
+def _parse_once(text: str, *, rule_name: str, **_: Any) -> Any:
+    return deepcopy(_parsed(text, rule_name))
+
+
+@lru_cache(maxsize=PARSED_TEXTS)
+def _query_once(text: str) -> Any:
+    return _query.__get__(None, Rule)(text)
+
+
+def _copy_flat(context: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **context,
+        "variables": dict(context["variables"]),
+        "mapping": dict(context["mapping"]),
+    }
+
+
+def _derive_safely(symbol: Any, context: dict[str, Any] | None = None) -> list[Any]:
+    things = (context or symbol.context)["variables"]
+    return [textgen.TerminalSymbol(evaluate(parse(symbol.expression), things))]
+
+
+@lru_cache(maxsize=GAMES_KEPT)
+def _translated(domain: str, problem: str) -> Any:
+    argv = sys.argv
+    try:
+        return _translate(domain, problem)
+    finally:
+        sys.argv = argv
+
+
+def _translate_once(domain: str, problem: str, *, optimize: bool = False, **_: Any) -> Any:
+    task, text = _translated(domain, problem)
+    return task, "" if optimize else text
+
+
+REPLACED: tuple[tuple[Any, str, Any, Any], ...] = (
+    (textgen, "_parse_and_convert", _parse, _parse_once),
+    (textgen, "copy_context", _copy_context, _copy_flat),
+    (textgen.EvalSymbol, "derive", _derive, _derive_safely),
+    (Rule, "parse_conjunctive_query", _query, staticmethod(_query_once)),
+    (fast_downward, "pddl2sas", _translate, _translate_once),
+)
+"""The owner, the attribute's name, the original, and its replacement inside ``faster()``."""
+
+
+@contextmanager
+def faster() -> Iterator[None]:
+    """TextWorld as it is, but faster. One thread at a time; may be nested."""
+    global _depth  # noqa: PLW0603 (counts what is a state of the whole process)
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            for place, name, _, new in REPLACED:
+                setattr(place, name, new)
+        try:
+            yield
+        finally:
+            _depth -= 1
+            if _depth == 0:
+                for place, name, old, _ in REPLACED:
+                    setattr(place, name, old)
+
+
+def forget() -> None:
+    """Drop the facts of earlier games.
+
+    TextWorld keeps every fact it ever made, half a megabyte for each game. It compares facts by
+    value, so one that is made anew is as good.
+    """
+    with _lock:
+        if len(_memento_cache) > FACTS_KEPT:
+            _memento_cache.clear()

@@ -21,8 +21,7 @@ from ascribe.envs.protocol import (
 )
 
 if TYPE_CHECKING:
-    from ascribe.envs.alfworld.engine import Engine
-    from ascribe.envs.alfworld.expert import Expert
+    from ascribe.envs.alfworld.engine import Engine, Expert
 
 REWARD = 10.0
 """For success, as in GiGPO. A penalty for invalid actions is the recipe's business."""
@@ -31,20 +30,19 @@ TASK = re.compile(r"Your task is to: (.*?)\.?\s*$", re.DOTALL)
 
 
 @dataclass
-class Play:
-    """An episode: the way so far, and what follows from it."""
+class AlfWorldEpisode:
+    """The commands so far, and what follows from them."""
 
     task: int
     generated: bool
     commands: list[str]
-    """What was carried out."""
     admissible: list[str]
     view: str
     expert: "Expert | None" = None
     advice: str | None = None
 
 
-class AlfWorld(TextEnvironment[Play]):
+class AlfWorld(TextEnvironment[AlfWorldEpisode]):
     """ALFWorld in text, on TextWorld's engine. See ``ascribe.envs.alfworld``.
 
     Args:
@@ -91,15 +89,15 @@ class AlfWorld(TextEnvironment[Play]):
             raise ValueError(f"there is no game{of} in {folder}")
         self.tasks = len(self.games)
         self._engine: Engine | None = Engine()
-        self._played: Play | None = None
+        self._played: AlfWorldEpisode | None = None
 
     def close(self) -> None:
-        """Give the engine back. Nothing can be played after that."""
+        """Release the engine. Nothing can be played after that."""
         if self._engine is not None:
             self._engine.close()
         self._engine, self.episode, self._over = None, None, True
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Play]:
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[AlfWorldEpisode]:
         engine, game = self._running(), self.games[task]
         # If this game cannot be loaded, the episode before goes on where it was.
         self._played = None
@@ -108,19 +106,19 @@ class AlfWorld(TextEnvironment[Play]):
             observation = engine.start(rules)
         except GameFileError as error:
             raise GameFileError(f"{game.path}: {error}") from error
-        found = TASK.search(observation)
-        if found is None:
+        wording = TASK.search(observation)
+        if wording is None:
             raise GameFileError(f"{game.path}: the first observation names no task")
-        play = Play(task, rules.generated, [], engine.commands, engine.view())
+        play = AlfWorldEpisode(task, rules.generated, [], engine.commands, engine.view())
         if self.expert:
-            from ascribe.envs.alfworld.expert import Expert
+            from ascribe.envs.alfworld.engine import Expert
 
             play.expert = Expert(game.path, int(generator.integers(2**32)))
             play.advice = play.expert.begin(observation)
         self._played = play
-        return Start(play, observation, task=found[1], family=game.family)
+        return Start(play, observation, task=wording[1], family=game.family)
 
-    def _act(self, episode: Play, action: str) -> Outcome:
+    def _act(self, episode: AlfWorldEpisode, action: str) -> Outcome:
         engine, command = self._running(), action.strip()
         if self._played is not episode:
             self._go_back(episode)
@@ -134,17 +132,17 @@ class AlfWorld(TextEnvironment[Play]):
         won = engine.won
         return Outcome(observation, REWARD * won, terminated=won, won=won, valid=valid)
 
-    def _admissible(self, episode: Play) -> list[str]:
+    def _admissible(self, episode: AlfWorldEpisode) -> list[str]:
         return list(episode.admissible)
 
-    def _state(self, episode: Play, observation: str) -> str:  # noqa: ARG002
-        # What the last command said is left out: "examine" and "look" change nothing but that.
+    def _state(self, episode: AlfWorldEpisode, observation: str) -> str:  # noqa: ARG002
+        # The last observation is left out: "examine" and "look" change nothing but that.
         return episode.view
 
-    def _expert(self, episode: Play) -> str | None:
+    def _expert(self, episode: AlfWorldEpisode) -> str | None:
         return episode.advice
 
-    def _more_info(self, episode: Play) -> Info:
+    def _more_info(self, episode: AlfWorldEpisode) -> Info:
         return {"generated": episode.generated}
 
     def _running(self) -> "Engine":
@@ -152,8 +150,8 @@ class AlfWorld(TextEnvironment[Play]):
             raise RuntimeError("the environment is closed")
         return self._engine
 
-    def _go_back(self, episode: Play) -> None:
-        """Bring the engine to where a restored episode is: play its commands, without the words."""
+    def _go_back(self, episode: AlfWorldEpisode) -> None:
+        """Bring the engine to the point of a restored episode by playing its commands."""
         engine = self._running()
         engine.start(self.games[episode.task].read())
         for command in episode.commands:
@@ -162,7 +160,7 @@ class AlfWorld(TextEnvironment[Play]):
             engine.do(command, tell=False)
         if (engine.commands, engine.view()) != (episode.admissible, episode.view):
             raise NotReproducibleError(
-                f"the way to this moment of task {episode.task} leads elsewhere"
+                f"the commands of this snapshot of task {episode.task} lead elsewhere"
             )
         self._played = episode
 

@@ -11,15 +11,17 @@ Every game can be won: things lie where they can be reached, and the file carrie
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from ascribe.envs.alfworld.games import FAMILIES, GAME_FILE, PARAMETERS_FILE, chosen_families
-from ascribe.envs.alfworld.scenes import Receptacle, Scene, lore, scene
 
 Json = dict[str, object]
 
@@ -38,6 +40,84 @@ CHANGES = {
 START = "loc|start"
 """The middle of the room: a location without receptacles."""
 
+COPIES = {"CounterTop": 2, "StoveBurner": 4, "Shelf": 3, "SideTable": 2, "Drawer": 4, "Cabinet": 4}
+"""How many of a receptacle stand in a room whose file lacks their places; one of others."""
+
+INSIDE = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
+"""Receptacles that are named as a part: ``Sink|+01.10|+00.91|-01.60|SinkBasin``."""
+
+
+# The 120 rooms of ALFRED, as far as the package ``alfworld`` carries them: the kinds of things in
+# each, and the places of most receptacles. Receptacles without a place are given one. Which things
+# were there, how many and where, is in ALFRED's own files, which the package does not have.
+
+
+@dataclass(frozen=True)
+class Receptacle:
+    """Something in or on which things can be put."""
+
+    name: str
+    kind: str
+    location: str
+    """Where one stands to use it. Receptacles can share a location."""
+
+
+@dataclass(frozen=True)
+class FloorPlan:
+    """A room."""
+
+    number: int
+    receptacles: tuple[Receptacle, ...]
+    kinds: tuple[str, ...]
+    """The kinds of things in the room, sorted."""
+
+
+def _constants() -> Any:
+    """ALFWorld's tables of what holds what, and of what can be done with each kind of thing."""
+    from alfworld.gen import constants
+
+    return constants
+
+
+@lru_cache(maxsize=128)
+def floor_plan(number: int) -> FloorPlan:
+    """One of the rooms by its number."""
+    import alfworld
+
+    layouts = Path(alfworld.__file__).parent / "gen" / "layouts"
+    kinds = sorted(json.loads((layouts / f"FloorPlan{number}-objects.json").read_text()))
+    places = json.loads((layouts / f"FloorPlan{number}-openable.json").read_text())
+    placed = [
+        Receptacle(name, name.split("|")[-1 if name.endswith("Basin") else 0], _location(at))
+        for name, at in sorted(places.items())
+    ]
+    receptacles = [one for one in placed if _is_fixed(one.kind)]
+    have = Counter(one.kind for one in receptacles)
+    for row, kind in enumerate(kind for kind in kinds if _is_fixed(kind) and not have[kind]):
+        for copy in range(COPIES.get(kind, 1)):
+            place = f"+{row:02d}.00|+00.90|+{copy:02d}.00"
+            name = f"{INSIDE[kind]}|{place}|{kind}" if kind in INSIDE else f"{kind}|{place}"
+            # No measured location has a height of 90 degrees, so these are shared with none.
+            receptacles.append(Receptacle(name, kind, f"loc|{row}|{copy}|0|90"))
+    return FloorPlan(number, tuple(receptacles), tuple(kinds))
+
+
+def _is_fixed(kind: str) -> bool:
+    """Whether things can be put there, and it cannot be carried itself."""
+    constants = _constants()
+    return (
+        kind in constants.VAL_RECEPTACLE_OBJECTS and kind not in constants.MOVABLE_RECEPTACLES_SET
+    )
+
+
+def _location(at: list[float]) -> str:
+    """ALFRED's name of a location: quarter metres, quarter turns, and the height of the view."""
+    x, z, turn, view = at
+    return f"loc|{round(x * 4)}|{round(z * 4)}|{round(turn / 90)}|{round(view)}"
+
+
+# The games.
+
 
 @dataclass(frozen=True)
 class Thing:
@@ -49,7 +129,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Goal:
+class HouseholdGoal:
     """What is to be done."""
 
     family: str
@@ -60,7 +140,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedGame:
     """A generated game: the folder it belongs in, and its two files."""
 
     folder: str
@@ -109,27 +189,31 @@ def generate_games(
     return target
 
 
-def make_games(count: int, seed: int, families: Sequence[str] = FAMILIES) -> Iterator[Made]:
+def make_games(
+    count: int, seed: int, families: Sequence[str] = FAMILIES
+) -> Iterator[GeneratedGame]:
     """The games one by one. Each has a generator of its own, so none depends on the others."""
     for number in range(count):
         generator = np.random.default_rng([seed, number])
         yield make_game(families[number % len(families)], number, generator)
 
 
-def make_game(family: str, number: int, generator: np.random.Generator) -> Made:
+def make_game(family: str, number: int, generator: np.random.Generator) -> GeneratedGame:
     """A game of a family: draw a room and things until it has a goal of that family."""
-    rooms = lore().rooms[family]
+    constants = _constants()
+    kinds = constants.GOALS_VALID[family]
+    rooms = sorted(number for kind in kinds for number in constants.SCENE_TYPE[kind])
     while True:
-        room = scene(rooms[generator.integers(len(rooms))])
+        room = floor_plan(rooms[generator.integers(len(rooms))])
         things = _scatter(room, family, generator)
         if goals := _goals(family, room, things):
             goal = goals[generator.integers(len(goals))]
             return _written(goal, room, things, number, generator)
 
 
-def _scatter(room: Scene, family: str, generator: np.random.Generator) -> list[Thing]:
+def _scatter(room: FloorPlan, family: str, generator: np.random.Generator) -> list[Thing]:
     """One or two of every kind that can lie somewhere in the room, each in any place for it."""
-    holds = lore().holds
+    holds = _constants().VAL_RECEPTACLE_OBJECTS
     things: list[Thing] = []
 
     def put(kind: str, places: Sequence[Receptacle]) -> None:
@@ -146,31 +230,39 @@ def _scatter(room: Scene, family: str, generator: np.random.Generator) -> list[T
     return things
 
 
-def _goals(family: str, room: Scene, things: Sequence[Thing]) -> list[Goal]:
+def _goals(family: str, room: FloorPlan, things: Sequence[Thing]) -> list[HouseholdGoal]:
     """Every goal of a family that can be reached and is not reached yet."""
-    known = lore()
+    constants = _constants()
+    holds = constants.VAL_RECEPTACLE_OBJECTS
     kinds = sorted({thing.kind for thing in things} - {LAMP})
     if family == "look_at_obj_in_light":
-        lamps = [thing for thing in things if thing.kind == LAMP]
-        return [Goal(family, kind, LAMP) for kind in kinds if lamps and kind not in known.movable]
+        if not any(thing.kind == LAMP for thing in things):
+            return []
+        movable = constants.MOVABLE_RECEPTACLES_SET
+        return [HouseholdGoal(family, kind, LAMP) for kind in kinds if kind not in movable]
     targets = sorted({one.kind for one in room.receptacles})
     need, _, tool = CHANGES.get(family, (None, None, None))
     if need is not None:
-        kinds = [kind for kind in kinds if kind in known.can[need] and tool in targets]
+        able = constants.VAL_ACTION_OBJECTS[need] if tool in targets else ()
+        kinds = [kind for kind in kinds if kind in able]
         ends = [target for target in targets if target != tool]
-        return [Goal(family, k, t) for k in kinds for t in ends if k in known.holds[t]]
+        return [HouseholdGoal(family, k, t) for k in kinds for t in ends if k in holds[t]]
     least = 2 if family == "pick_two_obj_and_place" else 1
     goals = []
     for kind in kinds:
         lying = [thing.at.kind for thing in things if thing.kind == kind]
-        ends = [target for target in targets if kind in known.holds[target] and target not in lying]
-        goals += [Goal(family, kind, target) for target in ends if len(lying) >= least]
+        ends = [target for target in targets if kind in holds[target] and target not in lying]
+        goals += [HouseholdGoal(family, kind, target) for target in ends if len(lying) >= least]
     return goals
 
 
 def _written(
-    goal: Goal, room: Scene, things: Sequence[Thing], number: int, generator: np.random.Generator
-) -> Made:
+    goal: HouseholdGoal,
+    room: FloorPlan,
+    things: Sequence[Thing],
+    number: int,
+    generator: np.random.Generator,
+) -> GeneratedGame:
     from alfworld.gen.goal_library import gdict
     from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
 
@@ -182,7 +274,7 @@ def _written(
     task = template.format(**{key: word.lower() for key, word in words.items()})
     ends = library["pddl"].replace("#", "-").format(**words)
     grammar = Path(ALFRED_TWL2_PATH).read_text(encoding="utf-8")
-    return Made(
+    return GeneratedGame(
         folder=f"{goal.family}-{goal.kind}-None-{goal.target}-{room.number}/generated_{number:05d}",
         game={
             "generator": "ascribe",
@@ -208,40 +300,42 @@ def _written(
     )
 
 
-def _problem(room: Scene, things: Sequence[Thing]) -> str:
+def _problem(room: FloorPlan, things: Sequence[Thing]) -> str:
     """The start in PDDL, up to the goal, which closes the last bracket."""
-    known = lore()
+    constants = _constants()
     kinds = sorted({thing.kind for thing in things})
     targets = sorted({one.kind for one in room.receptacles})
     locations = sorted({one.location for one in room.receptacles} | {START})
     objects = ["agent1 - agent"]
     objects += [f"{kind}Type - otype" for kind in sorted({*kinds, "Knife", "ButterKnife"})]
-    objects += [f"{kind}Type - rtype" for kind in sorted({*targets, *_tools()})]
+    tools = {tool for _, _, tool in CHANGES.values()}
+    objects += [f"{kind}Type - rtype" for kind in sorted({*targets, *tools})]
     objects += [f"{_symbol(one.name)} - receptacle" for one in room.receptacles]
     objects += [f"{_symbol(thing.name)} - object" for thing in things]
     objects += [f"{_symbol(location)} - location" for location in locations]
     facts = [f"atLocation agent1 {_symbol(START)}"]
     for target in targets:
-        facts += [f"canContain {target}Type {k}Type" for k in kinds if k in known.holds[target]]
+        held = constants.VAL_RECEPTACLE_OBJECTS[target]
+        facts += [f"canContain {target}Type {kind}Type" for kind in kinds if kind in held]
     for one in room.receptacles:
         name = _symbol(one.name)
         facts.append(f"receptacleType {name} {one.kind}Type")
         facts.append(f"receptacleAtLocation {name} {_symbol(one.location)}")
-        facts += [f"openable {name}"] * (one.kind in known.openable)
+        facts += [f"openable {name}"] * (one.kind in constants.OPENABLE_CLASS_SET)
     for thing in things:
         name = _symbol(thing.name)
         facts.append(f"objectType {name} {thing.kind}Type")
         facts.append(f"inReceptacle {name} {_symbol(thing.at.name)}")
         facts.append(f"objectAtLocation {name} {_symbol(thing.at.location)}")
         facts += [f"pickupable {name}"] * (thing.kind != LAMP)
-        facts += [f"isReceptacleObject {name}"] * (thing.kind in known.movable)
-        facts += [f"{able.lower()} {name}" for able, of in known.can.items() if thing.kind in of]
+        facts += [f"isReceptacleObject {name}"] * (thing.kind in constants.MOVABLE_RECEPTACLES_SET)
+        facts += [
+            f"{able.lower()} {name}"
+            for able, able_kinds in sorted(constants.VAL_ACTION_OBJECTS.items())
+            if thing.kind in able_kinds
+        ]
     lines = ["(define (problem generated)", "(:domain alfred)", "(:objects", *objects, ")"]
     return "\n".join([*lines, "(:init", *(f"({fact})" for fact in facts), ")"])
-
-
-def _tools() -> list[str]:
-    return [tool for _, _, tool in CHANGES.values()]
 
 
 def _symbol(name: str) -> str:
@@ -251,14 +345,14 @@ def _symbol(name: str) -> str:
     return name
 
 
-def _walkthrough(goal: Goal, room: Scene, things: Sequence[Thing]) -> list[str]:
+def _walkthrough(goal: HouseholdGoal, room: FloorPlan, things: Sequence[Thing]) -> list[str]:
     """One way to win, in the words of the game."""
-    known, called = lore(), _called(room, things)
+    called = _called(room, things)
     way: list[str] = []
 
     def go(one: Receptacle) -> str:
         way.append(f"go to {called[one.name]}")
-        if one.kind in known.openable and f"open {called[one.name]}" not in way:
+        if one.kind in _constants().OPENABLE_CLASS_SET and f"open {called[one.name]}" not in way:
             way.append(f"open {called[one.name]}")
         return called[one.name]
 
@@ -279,11 +373,11 @@ def _walkthrough(goal: Goal, room: Scene, things: Sequence[Thing]) -> list[str]:
     return way
 
 
-def _called(room: Scene, things: Sequence[Thing]) -> Mapping[str, str]:
+def _called(room: FloorPlan, things: Sequence[Thing]) -> Mapping[str, str]:
     """What the game calls everything: ``Potato|+03...`` is ``potato 2``."""
     from alfworld.agents.utils.misc import Demangler
 
     names = [one.name for one in room.receptacles] + [thing.name for thing in things]
     symbols = {name: _symbol(name).lower() for name in names}
-    known = Demangler(game_infos={s: SimpleNamespace(id=s) for s in symbols.values()})
-    return {name: known.demangle_alfred_name(symbol) for name, symbol in symbols.items()}
+    demangler = Demangler(game_infos={s: SimpleNamespace(id=s) for s in symbols.values()})
+    return {name: demangler.demangle_alfred_name(symbol) for name, symbol in symbols.items()}
