@@ -52,7 +52,7 @@ def test_an_episode_is_the_same_on_any_process(cut: int) -> None:
             (
                 plan.trajectory_name(episode.group, episode.member),
                 plan.group_name(episode.group),
-                episode.begin,
+                episode.reset,
                 plan.sample_seed(episode),
             )
             for episode in plan.episodes()
@@ -64,9 +64,9 @@ def test_an_episode_is_the_same_on_any_process(cut: int) -> None:
 def test_members_of_a_group_begin_alike_and_sample_apart() -> None:
     plan = make(episode_specs([task_rows(1, 0, "train", [5])[0]] * 4))
     episodes = plan.episodes()
-    assert len({episode.begin.seed for episode in episodes}) == 1
+    assert len({episode.reset.seed for episode in episodes}) == 1
     assert len({plan.sample_seed(episode) for episode in episodes}) == 4
-    assert episodes[0].begin.options == {"task": 5}
+    assert episodes[0].reset.options == {"task": 5}
 
 
 def test_mixed_seeds_are_the_same_on_every_machine() -> None:

@@ -114,7 +114,7 @@ def assert_sound(played: Rollout) -> None:
     assert sorted([*kept, *dropped]) == sorted({t.group for t in whole.values()})
     for group in dropped.values():
         assert group.left < group.needed
-        assert all(lost.kind and lost.detail for lost in group.because)
+        assert all(lost.kind and lost.detail for lost in group.failed)
     steps = table(played)
     rows = set(zip(steps.trajectory.texts(), steps.step.tolist(), strict=True))
     assert len(rows) == len(steps) == sum(len(whole[t.name].steps) for t in played.trajectories)
@@ -136,7 +136,7 @@ def test_a_group_that_cannot_be_played_is_dropped_and_the_others_stay(tmp_path: 
     assert_sound(played)
     assert played.dropped
     assert played.trajectories
-    cursed = {str(lost.detail) for group in played.dropped for lost in group.because}
+    cursed = {str(lost.detail) for group in played.dropped for lost in group.failed}
     assert any("this task is cursed" in detail for detail in cursed)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -148,7 +149,7 @@ def test_the_rewards_are_the_environments() -> None:
     for trajectory in play(PLAN).trajectories:
         number = int(trajectory.group.split("/")[1])
         env = make(CORRIDOR.name, expert=True)
-        observation, info = env.reset(seed=PLAN.episodes()[4 * number].begin.seed)
+        observation, info = env.reset(seed=PLAN.episodes()[4 * number].reset.seed)
         for step in trajectory.steps:
             assert (step.observation, step.state) == (observation, info["state"])
             if step.action:
@@ -205,20 +206,20 @@ class Faulty:
         self.slots = slots
         self.script, self.calls = dict(script), {"step": 0, "replay": 0}
 
-    def step(self, orders):
-        return self._answer("step", orders, self.inner.step)
+    def step(self, commands):
+        return self._answer("step", commands, self.inner.step)
 
-    def replay(self, orders):
-        return self._answer("replay", orders, self.inner.replay)
+    def replay(self, commands):
+        return self._answer("replay", commands, self.inner.replay)
 
-    def _answer(self, call, orders, work):
+    def _answer(self, call, commands, work):
         kind = self.script.pop((call, self.calls[call]), None)
         self.calls[call] += 1
         if kind is None:
-            return work(orders)
-        victim, *others = orders
-        answers = work({slot: orders[slot] for slot in others}) if others else {}
-        return {victim: Failure(kind, "by script"), **answers}
+            return work(commands)
+        victim, *others = commands
+        results = work({slot: commands[slot] for slot in others}) if others else {}
+        return {victim: Failure(kind, "by script"), **results}
 
 
 @pytest.mark.parametrize("kind", [k for k in FailureKind if k.name in ("CRASHED", "HUNG", "LOST")])
@@ -262,30 +263,50 @@ def test_a_reset_that_fails_is_tried_again() -> None:
     assert play(PLAN, pool).trajectories == play(PLAN).trajectories
 
 
-class Moody(Faulty):
-    """A pool whose environments say something else when they are played again."""
+class Constant(Walker):
+    """Responds with the same action every time."""
 
-    def replay(self, orders):
-        answers = super().replay(orders)
+    def __init__(self, action: str) -> None:
+        super().__init__()
+        self.action = action
+
+    def _answer(self, request: Request) -> Sample:
+        return Sample(self.action)
+
+
+class Moody(Faulty):
+    """A pool whose environments return something else when they are played again."""
+
+    change: ClassVar[dict[str, object]] = {}
+
+    def replay(self, episodes):
+        results = super().replay(episodes)
         return {
-            slot: [
-                replace(told, observation=told.observation + "?") if actions else told
-                for told in answers[slot]
-            ]
-            for slot, (_, actions) in orders.items()
+            slot: [self.changed(result) if actions else result for result in results[slot]]
+            for slot, (_, actions) in episodes.items()
         }
 
+    def changed(self, result: StepResult) -> StepResult:
+        info = {key: self.change.get(key, value) for key, value in result.info.items()}
+        change = {key: value for key, value in self.change.items() if key not in info}
+        return replace(result, info=info, **change)
 
-def test_an_episode_that_cannot_be_played_again_begins_anew() -> None:
+
+@pytest.mark.parametrize(
+    "change", [{"observation": "?"}, {"reward": 0.25}, {"state": "elsewhere"}, {"won": True}]
+)
+def test_an_episode_that_cannot_be_played_again_begins_anew(change: dict[str, object]) -> None:
     plan = replace(PLAN, groups=1, size=4)
-    played = play(plan, Moody({("step", 2): FailureKind.CRASHED}))
+    pool = Moody({("step", 2): FailureKind.CRASHED})
+    pool.change = change
+    played = play(plan, pool)
     assert played.trajectories == play(plan).trajectories
     assert played.retries == 2
 
 
 def test_time_in_the_environment_is_limited() -> None:
     played = play(replace(PLAN, episode_limit=0.0))
-    assert {lost.kind for lost in played.failed} == {EpisodeFailure.TOO_LONG}
+    assert {episode.kind for episode in played.failed} == {EpisodeFailure.TOO_LONG}
     assert len(played.dropped) + len({t.group for t in played.trajectories}) == 6
 
 
@@ -313,13 +334,10 @@ def test_a_first_prompt_that_is_too_long_is_a_failure() -> None:
 
 
 def test_text_that_no_file_can_hold_is_refused() -> None:
-    class Surrogates(Faulty):
-        def replay(self, orders):
-            told = StepResult("\ud800", 0.0, False, False, {"state": "x"}, 0.0)
-            return {slot: [told] for slot in orders}
-
-    played = play(replace(PLAN, groups=1), Surrogates({}))
-    assert {lost.kind for lost in played.failed} == {FailureKind.MALFORMED}
+    spec = EnvironmentSpec("tests.rollout.toys:Toy")
+    with SerialPool(spec, slots=4) as pool:
+        played = play(replace(PLAN, groups=1), pool, policy=Constant("return surrogate"))
+    assert {episode.kind for episode in played.failed} == {FailureKind.MALFORMED}
 
 
 @pytest.mark.parametrize(
@@ -338,6 +356,6 @@ def test_a_failure_policy_that_cannot_be_is_refused(wrong: dict[str, int]) -> No
 
 def test_seeds_of_a_plan_do_not_repeat() -> None:
     plan = Plan(groups=500, size=2, max_turns=1)
-    seeds = [episode.begin for episode in plan.episodes()]
+    seeds = [episode.reset for episode in plan.episodes()]
     assert len({begin.seed for begin in seeds}) == 500
     assert isinstance(seeds[0], Reset)

@@ -119,7 +119,7 @@ class SpecPlan(Plan):
 
     def sample_seed(self, episode: Episode) -> int:
         """The seed of an episode's next sample, whichever process plays it."""
-        return mix_seeds(episode.begin.seed, episode.member, len(episode.steps), 1)
+        return mix_seeds(episode.reset.seed, episode.member, len(episode.steps), 1)
 
     @cached_property
     def _names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""One episode while it runs, and what is kept of each of its steps."""
+"""One episode: its steps while it runs, and what happens if it fails."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from ascribe.rollout.pools.pool import FailureKind, Reset, StepResult
 
 @dataclass(frozen=True)
 class Step:
-    """One decision: what was seen, said and done, and what came of it."""
+    """One decision: what the agent saw, what the model responded, and what came of it."""
 
     state: str
     observation: str
@@ -21,7 +21,7 @@ class Step:
     """What was carried out; empty if nothing was."""
     valid: bool
     problem: str | None
-    """What is wrong with the answer, if something is."""
+    """What is wrong with the response, if something is."""
     reward: float
     terminated: bool
     truncated: bool
@@ -31,8 +31,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Pending:
-    """A decision that the environment has not answered yet."""
+class PendingDecision:
+    """A decision that has not been carried out yet."""
 
     messages: Sequence[Message]
     sample: Sample
@@ -41,25 +41,27 @@ class Pending:
 
 @dataclass
 class Episode:
-    """An episode that runs: its steps so far, and how to get back to where it is."""
+    """A running episode: its steps so far, and what it takes to play them again."""
 
     group: int
     member: int
-    begin: Reset
+    reset: Reset
     steps: list[Step] = field(default_factory=list)
-    answers: list[StepResult] = field(default_factory=list)
-    """What the environment said: to the reset first, then to each action that was carried out."""
+    results: list[StepResult] = field(default_factory=list)
+    """What the environment returned: the reset's result, then one for each action carried out."""
     failures: int = 0
+    losses: int = 0
+    """Failures that were another episode's fault."""
     seconds: float = 0.0
     """Time in the environment."""
-    pending: Pending | None = None
+    pending: PendingDecision | None = None
     attempts: tuple[str, ...] = ()
-    """What the agent is shown to correct; nothing in an episode that answers."""
+    """Responses that the agent is shown to correct."""
 
     @property
-    def now(self) -> StepResult:
-        """The latest answer of the environment."""
-        return self.answers[-1]
+    def latest(self) -> StepResult:
+        """The latest result of the environment."""
+        return self.results[-1]
 
     @property
     def actions(self) -> list[str]:
@@ -74,50 +76,46 @@ class Episode:
     def view(self) -> View:
         """What the agent may look at now."""
         turns = [Turn(step.observation, step.sample.text, step.action) for step in self.steps]
-        info = self.now.info
-        listed = info["admissible_actions"]
-        return View(info["task"], self.now.observation, turns, listed, self.attempts)
+        info = self.latest.info
+        admissible = info["admissible_actions"]
+        return View(info["task"], self.latest.observation, turns, admissible, self.attempts)
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self.steps, self.answers, self.seconds = [], [], 0.0
-        self.pending = None
+    def start_over(self) -> None:
+        """Forget all steps."""
+        self.steps, self.results, self.seconds, self.pending = [], [], 0.0, None
 
-    def carried_out(self, told: StepResult, *, last: bool) -> None:
-        """Keep the step that the environment has answered."""
-        assert self.pending is not None
-        before, decision = self.now, self.pending.decision
-        valid = decision.valid and bool(told.info["valid"])
-        self._keep(before, told, valid=valid, cut=last or decision.end)
-        self.answers.append(told)
-        self.seconds += told.seconds
+    def advance(self, result: StepResult, *, last: bool) -> None:
+        """Record the step whose action gave this result; ``last``: the episode is cut here."""
+        self._record(result, valid=bool(result.info["valid"]), last=last)
+        self.results.append(result)
+        self.seconds += result.seconds
 
-    def passed(self, *, last: bool) -> None:
-        """Keep a step at which nothing was carried out."""
-        assert self.pending is not None
-        before = self.now
-        still = StepResult(before.observation, 0.0, False, False, before.info, 0.0)
-        self._keep(before, still, valid=False, cut=last or self.pending.decision.end)
+    def skip(self, *, last: bool) -> None:
+        """Record a step at which no action was carried out."""
+        unchanged = replace(self.latest, reward=0.0, terminated=False, truncated=False)
+        self._record(unchanged, valid=False, last=last)
 
-    def cut(self) -> None:
-        """End the episode with the step that was last."""
+    def truncate(self) -> None:
+        """End the episode with its last step."""
         self.steps[-1] = replace(self.steps[-1], truncated=True)
 
-    def _keep(self, before: StepResult, after: StepResult, *, valid: bool, cut: bool) -> None:
+    def _record(self, after: StepResult, *, valid: bool, last: bool) -> None:
         assert self.pending is not None
+        before, decision = self.latest, self.pending.decision
+        cut = after.truncated or last or decision.end
         self.steps.append(
             Step(
-                # Attempts are part of what the agent sees, so they are part of the situation.
+                # The agent sees the attempts, so they are part of the state.
                 state="\n\n".join([before.info["state"], *self.attempts]),
                 observation=before.observation,
                 messages=self.pending.messages,
                 sample=self.pending.sample,
-                action=self.pending.decision.action or "",
-                valid=valid,
-                problem=self.pending.decision.problem,
+                action=decision.action or "",
+                valid=decision.valid and valid,
+                problem=decision.problem,
                 reward=after.reward,
                 terminated=after.terminated,
-                truncated=not after.terminated and (after.truncated or cut),
+                truncated=cut and not after.terminated,
                 won=bool(after.info["won"]),
                 agent=before.info.get("agent"),
             )
@@ -129,12 +127,12 @@ class Episode:
 
 
 class EpisodeFailure(StrEnum):
-    """Why an episode fails though its environment answers; for the rest see ``FailureKind``."""
+    """Why an episode fails though its environment works; for the rest see ``FailureKind``."""
 
     NOT_REPRODUCIBLE = "not_reproducible"
-    """Played again, the environment answered differently."""
+    """The same actions gave other results the second time."""
     PROMPT_TOO_LONG = "prompt_too_long"
-    """The very first prompt leaves no room for an answer."""
+    """The very first prompt leaves no room for a response."""
     TOO_LONG = "too_long"
     """It spent more time in its environment than ``Plan.episode_limit``."""
 
@@ -143,17 +141,17 @@ class EpisodeFailure(StrEnum):
 class FailurePolicy:
     """When an episode is tried again, and when a group still counts.
 
-    A failed episode is taken up again in a new environment: its actions are played again, the
-    observations compared with those on record, and the episode goes on from where it was. No step
-    is lost or doubled. If the environment answers differently, the episode begins anew.
+    A failed episode resumes in a new environment: its actions are replayed, the results compared
+    with those on record, and the episode goes on from where it was. No step is lost or doubled. If
+    the results differ, the episode starts over.
     """
 
     retries: int = 2
-    """How often one episode may fail before it is given up. A neighbour's crash does not count."""
+    """How often an episode may fail and be tried again. Crashes caused by others do not count."""
     smallest_group: int | None = None
     """A group with fewer trajectories is dropped, with its reason. None: it needs all of them."""
     stop: bool = False
-    """Raise ``RolloutFailedError`` when an episode is given up, instead of dropping its group."""
+    """Raise ``RolloutFailedError`` when an episode fails for good; do not drop its group."""
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -187,16 +185,16 @@ class DroppedGroup:
     group: str
     left: int
     needed: int
-    because: tuple[FailedEpisode, ...]
+    failed: tuple[FailedEpisode, ...]
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{lost.trajectory} {lost.kind}" for lost in self.because)
+        reasons = ", ".join(f"{episode.trajectory} {episode.kind}" for episode in self.failed)
         return f"{self.group}: {self.left} of {self.needed} trajectories left ({reasons})"
 
 
 class RolloutFailedError(RuntimeError):
-    """An episode was given up, and the policy is to stop."""
+    """An episode failed for good, and the policy is to stop."""
 
-    def __init__(self, lost: FailedEpisode) -> None:
-        super().__init__(f"{lost.trajectory}: {lost.kind}: {lost.detail}")
-        self.lost = lost
+    def __init__(self, failed: FailedEpisode) -> None:
+        super().__init__(f"{failed.trajectory}: {failed.kind}: {failed.detail}")
+        self.failed = failed

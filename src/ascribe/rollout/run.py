@@ -1,14 +1,14 @@
 """``rollout``: groups of episodes, played by one policy in a pool of environments.
 
-All episodes that wait for a decision are put to the policy together; all decisions are carried out
-together; an episode that is over is asked no more, and its place in the pool goes to the next one.
+The policy samples for all episodes that need a decision in one batch, and the pool carries out all
+decisions in one call. When an episode ends, the next one takes its slot.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from ascribe.agents.agent import Agent
 from ascribe.models.policy import Request, Sampling, SamplingPolicy, mix_seeds
@@ -18,15 +18,14 @@ from ascribe.rollout.episode import (
     EpisodeFailure,
     FailedEpisode,
     FailurePolicy,
-    Pending,
+    PendingDecision,
     RolloutFailedError,
     Step,
 )
 from ascribe.rollout.pools.pool import Failure, FailureKind, Pool, Reset, StepResult
-from ascribe.steps.table import encodable
 
-LOST_TOO_OFTEN = 20
-"""An episode that loses its place to its neighbours' crashes so often is given up as well."""
+MOST_LOSSES = 20
+"""An episode that other episodes' crashes interrupt more often than this fails as well."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Plan:
     groups: int
     size: int
     max_turns: int
-    """An episode is truncated after so many decisions, also those that nothing came of."""
+    """An episode is truncated after so many decisions, including those without an action."""
     seed: int = 0
     name: str = "rollout"
     """Groups are called ``name/0``, trajectories ``name/0/0``."""
@@ -48,7 +47,7 @@ class Plan:
     """The task of each group by number; None: the group's seed draws it."""
     sampling: Sampling = field(default_factory=Sampling)
     episode_limit: float | None = None
-    """Seconds in the environment after which an episode is given up."""
+    """Seconds in the environment after which an episode fails."""
 
     def __post_init__(self) -> None:
         for name in ("groups", "size", "max_turns"):
@@ -60,7 +59,7 @@ class Plan:
     def episodes(self) -> list[Episode]:
         """All episodes, group by group."""
         return [
-            Episode(group, member, self._begin(group))
+            Episode(group, member, self._reset(group))
             for group in range(self.groups)
             for member in range(self.size)
         ]
@@ -77,7 +76,7 @@ class Plan:
         """The seed of an episode's next sample: the same in every run of the plan."""
         return mix_seeds(self.seed, episode.group, episode.member, len(episode.steps), 1)
 
-    def _begin(self, group: int) -> Reset:
+    def _reset(self, group: int) -> Reset:
         options = None if self.tasks is None else {"task": self.tasks[group]}
         return Reset(mix_seeds(self.seed, group), options)
 
@@ -92,8 +91,8 @@ class Trajectory:
     family: str
     steps: tuple[Step, ...]
     without: tuple[float | None, ...] | None = None
-    """For each step what the team would have earned without the one who took it; None for a step
-    that was only taken to find that out. No such thing for one agent alone."""
+    """For each step of a team, what it would have earned without the agent that took the step; None
+    for a step that was only taken to find that out."""
     corrects: str | None = None
     """The trajectory that this one was written to correct."""
 
@@ -104,7 +103,7 @@ class Trajectory:
 
     @property
     def reward(self) -> float:
-        """What the episode earned."""
+        """The sum of its rewards."""
         return sum(step.reward for step in self.steps)
 
 
@@ -116,30 +115,27 @@ class Clock:
     environment_seconds: float
     seconds: float
     tokens: int
-    """Tokens that the policy wrote, also in episodes that were given up."""
+    """Tokens that the policy sampled, including those of failed episodes."""
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens written per second of the policy's time; 0 for a policy without tokens."""
+        """Tokens sampled per second of the policy's time; 0 for a policy without tokens."""
         return self.tokens / self.policy_seconds if self.policy_seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """The trajectories of all groups that count, in the order of the plan, and what was lost."""
+    """The trajectories of all groups that count, in the order of the plan, and what failed."""
 
     trajectories: tuple[Trajectory, ...]
     dropped: tuple[DroppedGroup, ...]
     failed: tuple[FailedEpisode, ...]
     clock: Clock
     retries: int
-    """How often an episode was taken up again."""
+    """How often an episode was tried again."""
 
 
 Progress = Callable[[float], None]
-AnyFailure = FailureKind | EpisodeFailure
-Orders = TypeVar("Orders")
-Answers = TypeVar("Answers")
 
 
 def rollout(
@@ -156,13 +152,13 @@ def rollout(
     Args:
         plan: which episodes.
         pool: where the environments are; it is not closed.
-        agent: what is shown to the policy, and how its answers are read.
-        policy: who answers.
+        agent: makes prompts, and parses responses.
+        policy: responds to prompts.
         failures: what to do about episodes that fail.
         progress: called with the share of episodes that are over.
 
     Raises:
-        RolloutFailedError: if an episode is given up and the failure policy says to stop.
+        RolloutFailedError: if an episode fails for good and the failure policy says to stop.
     """
     run = _Run(plan, pool, agent, policy)
     run.failures, run.progress = failures or FailurePolicy(), progress
@@ -179,10 +175,10 @@ class _Run:
         self.plan, self.pool, self.agent, self.policy = plan, pool, agent, policy
         self.waiting = deque(plan.episodes())
         self.running: dict[int, Episode] = {}
+        """By slot."""
         self.done: dict[tuple[int, int], Trajectory] = {}
         self.failed: list[tuple[int, FailedEpisode]] = []
-        self.doomed: set[int] = set()
-        self.losses: dict[tuple[int, int], int] = {}
+        self.dropped: set[int] = set()
         self.retries = 0
         self.tokens = 0
         self.policy_seconds = 0.0
@@ -190,77 +186,64 @@ class _Run:
 
     def play(self) -> Rollout:
         started = time.perf_counter()
+        total = self.plan.groups * self.plan.size
         while self.waiting or self.running:
-            self._begin()
-            self._decide()
-            self._carry_out()
-            self._leave()
-            self.progress(1 - (len(self.waiting) + len(self.running)) / self._total)
+            self._fill_slots()
+            self._sample()
+            self._act()
+            self._finish()
+            self.progress(1 - (len(self.waiting) + len(self.running)) / total)
         seconds = time.perf_counter() - started
         clock = Clock(self.policy_seconds, self.environment_seconds, seconds, self.tokens)
         return self._result(clock)
 
-    @property
-    def _total(self) -> int:
-        return self.plan.groups * self.plan.size
+    def _fill_slots(self) -> None:
+        """Give the free slots to waiting episodes."""
+        free = [slot for slot in range(self.pool.slots) if slot not in self.running]
+        for slot in free[: len(self.waiting)]:
+            self.running[slot] = self.waiting.popleft()
+        self._restore(free)
 
-    def _begin(self) -> None:
-        """Give the free places to waiting episodes."""
-        fresh: list[int] = []
-        for slot in range(self.pool.slots):
-            if slot not in self.running and self.waiting:
-                self.running[slot] = self.waiting.popleft()
-                fresh.append(slot)
-        self._ready(fresh)
-
-    def _ready(self, slots: Iterable[int]) -> None:
-        """Bring these episodes to where their records say they are: a reset, or a replay."""
-        slots = [slot for slot in slots if slot in self.running]
-        while slots:
-            orders = {
-                slot: (self.running[slot].begin, self.running[slot].actions) for slot in slots
+    def _restore(self, slots: list[int]) -> None:
+        """Bring episodes to where their records end, by a reset or a replay."""
+        while slots := [slot for slot in slots if slot in self.running]:
+            episodes = {
+                slot: (self.running[slot].reset, self.running[slot].actions) for slot in slots
             }
-            answers = self._ask(self.pool.replay, orders)
-            # A failure may end its whole group, so every slot is looked up anew.
-            again = [
-                slot
-                for slot in slots
-                if slot in self.running and not self._back(slot, answers[slot])
-            ]
-            slots = [slot for slot in again if slot in self.running]
+            with self._environment_time():
+                results = self.pool.replay(episodes)
+            slots = [slot for slot in slots if not self._restored(slot, results[slot])]
 
-    def _back(self, slot: int, answer: list[StepResult] | Failure) -> bool:
-        """Whether an episode is where its record says."""
-        episode = self.running[slot]
-        if isinstance(answer, Failure):
-            self._failed(slot, answer.kind, answer.detail)
-            return False
-        if broken := _unwritable(answer):
-            self._failed(slot, broken.kind, broken.detail)
-            return False
-        if not episode.answers:
-            episode.answers = list(answer)
+    def _restored(self, slot: int, results: list[StepResult] | Failure) -> bool:
+        """Whether an episode is where its record ends."""
+        if slot not in self.running:  # its group was dropped meanwhile
             return True
-        if [told.observation for told in answer] != [t.observation for t in episode.answers]:
-            detail = f"after the same {len(answer) - 1} actions the environment said otherwise"
-            episode.forget()
-            self._failed(slot, EpisodeFailure.NOT_REPRODUCIBLE, detail)
-            return False
-        return True
+        episode = self.running[slot]
+        if isinstance(results, Failure):
+            self._fail(slot, results.kind, results.detail)
+        elif not episode.results:
+            episode.results = list(results)
+            return True
+        elif list(map(_compared, results)) == list(map(_compared, episode.results)):
+            return True
+        else:
+            episode.start_over()
+            detail = f"the same {len(results) - 1} actions gave other results"
+            self._fail(slot, EpisodeFailure.NOT_REPRODUCIBLE, detail)
+        return False
 
-    def _decide(self) -> None:
+    def _sample(self) -> None:
         """Ask the policy for all episodes that have no decision pending."""
         slots = [slot for slot, episode in self.running.items() if episode.pending is None]
         if not slots:
             return
         views = {slot: self.running[slot].view() for slot in slots}
         chats = {slot: self.agent.messages(views[slot]) for slot in slots}
-        requests = [
-            Request(
-                chats[slot], self.plan.sample_seed(self.running[slot]), self.running[slot].now.info
-            )
-            for slot in slots
-        ]
+        requests = []
+        for slot in slots:
+            episode = self.running[slot]
+            seed = self.plan.sample_seed(episode)
+            requests.append(Request(chats[slot], seed, episode.latest.info))
         began = time.perf_counter()
         samples = self.policy(requests, self.plan.sampling)
         self.policy_seconds += time.perf_counter() - began
@@ -268,53 +251,42 @@ class _Run:
             self.tokens += len(sample.response_ids)
             if slot not in self.running:  # its group was dropped meanwhile
                 continue
-            if sample.finish == "prompt_too_long":
-                self._out_of_context(slot)
-                continue
-            decision = self.agent.decide(sample.text, views[slot])
-            self.running[slot].pending = Pending(chats[slot], sample, decision)
-
-    def _out_of_context(self, slot: int) -> None:
-        """The prompt fills the model's context: the episode ends with the step before."""
-        episode = self.running[slot]
-        if episode.steps:
-            episode.cut()
-            return
-        detail = "the first prompt leaves no room for an answer in the model's context"
-        self._give_up(slot, EpisodeFailure.PROMPT_TOO_LONG, detail)
-
-    def _carry_out(self) -> None:
-        """Carry out all pending decisions; take up again what fails on the way."""
-        for slot in list(self.running):
             episode = self.running[slot]
+            if sample.finish != "prompt_too_long":
+                decision = self.agent.decide(sample.text, views[slot])
+                episode.pending = PendingDecision(chats[slot], sample, decision)
+            elif episode.steps:
+                episode.truncate()
+            else:
+                detail = "the first prompt leaves no room for a response in the model's context"
+                self._give_up(slot, EpisodeFailure.PROMPT_TOO_LONG, detail)
+
+    def _act(self) -> None:
+        """Carry out all pending decisions; episodes that fail on the way are restored."""
+        for episode in self.running.values():
             if episode.pending is not None and not episode.pending.decision.action:
-                episode.passed(last=self._is_last(episode))
-        while pending := [s for s, episode in self.running.items() if episode.pending is not None]:
-            orders = {slot: self._action(self.running[slot]) for slot in pending}
-            answers = self._ask(self.pool.step, orders)
-            lost = []
-            for slot in pending:
+                episode.skip(last=self._is_last(episode))
+        while actions := {
+            slot: episode.pending.decision.action or ""
+            for slot, episode in self.running.items()
+            if episode.pending is not None
+        }:
+            with self._environment_time():
+                results = self.pool.step(actions)
+            failed = []
+            for slot, result in results.items():
                 if slot not in self.running:  # its group was dropped meanwhile
                     continue
-                answer = answers[slot]
-                if isinstance(answer, StepResult):
-                    answer = _unwritable([answer]) or answer
-                if isinstance(answer, Failure):
-                    self._failed(slot, answer.kind, answer.detail)
-                    lost.append(slot)
+                if isinstance(result, Failure):
+                    self._fail(slot, result.kind, result.detail)
+                    failed.append(slot)
                 else:
-                    self._answered(slot, answer)
-            self._ready(lost)
+                    self._advance(slot, result)
+            self._restore(failed)
 
-    def _action(self, episode: Episode) -> str:
-        assert episode.pending is not None
-        action = episode.pending.decision.action
-        assert action
-        return action
-
-    def _answered(self, slot: int, told: StepResult) -> None:
+    def _advance(self, slot: int, result: StepResult) -> None:
         episode = self.running[slot]
-        episode.carried_out(told, last=self._is_last(episode))
+        episode.advance(result, last=self._is_last(episode))
         limit = self.plan.episode_limit
         if limit is not None and episode.seconds > limit and not episode.over:
             detail = f"{episode.seconds:.1f} s in the environment; the limit is {limit:g} s"
@@ -323,49 +295,42 @@ class _Run:
     def _is_last(self, episode: Episode) -> bool:
         return len(episode.steps) + 1 >= self.plan.max_turns
 
-    def _failed(self, slot: int, kind: AnyFailure, detail: str) -> None:
-        """Count a failure against its episode, and give it up if it was the last."""
+    def _fail(self, slot: int, kind: FailureKind | EpisodeFailure, detail: str) -> None:
+        """Count a failure against its episode; after too many it is not tried again."""
         episode = self.running[slot]
         if kind is FailureKind.LOST:
-            key = (episode.group, episode.member)
-            self.losses[key] = self.losses.get(key, 0) + 1
-            too_often = self.losses[key] > LOST_TOO_OFTEN
+            episode.losses += 1
         else:
             episode.failures += 1
-            too_often = episode.failures > self.failures.retries
-        if too_often:
+        if episode.losses > MOST_LOSSES or episode.failures > self.failures.retries:
             self._give_up(slot, kind, detail)
         else:
             self.retries += 1
 
-    def _give_up(self, slot: int, kind: AnyFailure, detail: str) -> None:
+    def _give_up(self, slot: int, kind: FailureKind | EpisodeFailure, detail: str) -> None:
+        """Record an episode as failed, and drop its group if too few members are left."""
         episode = self.running.pop(slot)
-        lost = FailedEpisode(
-            self.plan.group_name(episode.group),
-            self.plan.trajectory_name(episode.group, episode.member),
-            kind,
-            detail,
-            len(episode.steps),
-        )
+        group = episode.group
+        name = self.plan.trajectory_name(group, episode.member)
+        steps = len(episode.steps)
+        failed = FailedEpisode(self.plan.group_name(group), name, kind, detail, steps)
         if self.failures.stop:
-            raise RolloutFailedError(lost)
-        self.failed.append((episode.group, lost))
-        failed = sum(group == episode.group for group, _ in self.failed)
-        if self.plan.size - failed < self.failures.needs(self.plan.size):
-            self._drop(episode.group)
+            raise RolloutFailedError(failed)
+        self.failed.append((group, failed))
+        if self._left(group) < self.failures.needs(self.plan.size):
+            self.dropped.add(group)
+            self.waiting = deque(other for other in self.waiting if other.group != group)
+            self.running = {s: other for s, other in self.running.items() if other.group != group}
 
-    def _drop(self, group: int) -> None:
-        """Stop what is left of a group that can no longer count."""
-        self.doomed.add(group)
-        self.waiting = deque(episode for episode in self.waiting if episode.group != group)
-        for slot in [s for s, episode in self.running.items() if episode.group == group]:
-            del self.running[slot]
+    def _left(self, group: int) -> int:
+        """Members of a group that have not failed."""
+        return self.plan.size - sum(failed == group for failed, _ in self.failed)
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         """Move the episodes that are over out of the pool."""
-        for slot in [s for s, episode in self.running.items() if episode.over]:
+        for slot in [slot for slot, episode in self.running.items() if episode.over]:
             episode = self.running.pop(slot)
-            info = episode.answers[0].info
+            info = episode.results[0].info
             self.done[episode.group, episode.member] = Trajectory(
                 self.plan.group_name(episode.group),
                 self.plan.trajectory_name(episode.group, episode.member),
@@ -375,37 +340,35 @@ class _Run:
                 _without(episode),
             )
 
-    def _ask(self, work: Callable[[Orders], Answers], orders: Orders) -> Answers:
-        """One call of the pool, its time counted."""
+    @contextmanager
+    def _environment_time(self) -> Iterator[None]:
+        """Count the time of a call of the pool."""
         began = time.perf_counter()
-        answers = work(orders)
+        yield
         self.environment_seconds += time.perf_counter() - began
-        return answers
 
     def _result(self, clock: Clock) -> Rollout:
-        kept = [self.done[key] for key in sorted(self.done) if key[0] not in self.doomed]
+        trajectories = [self.done[key] for key in sorted(self.done) if key[0] not in self.dropped]
         dropped = [
             DroppedGroup(
                 self.plan.group_name(group),
-                self.plan.size - sum(g == group for g, _ in self.failed),
+                self._left(group),
                 self.failures.needs(self.plan.size),
-                tuple(lost for g, lost in self.failed if g == group),
+                tuple(failed for number, failed in self.failed if number == group),
             )
-            for group in sorted(self.doomed)
+            for group in sorted(self.dropped)
         ]
-        lost = tuple(lost for _, lost in self.failed)
-        return Rollout(tuple(kept), tuple(dropped), lost, clock, self.retries)
+        failed = tuple(failed for _, failed in self.failed)
+        return Rollout(tuple(trajectories), tuple(dropped), failed, clock, self.retries)
+
+
+def _compared(result: StepResult) -> tuple[object, ...]:
+    """What must be the same when an episode is replayed."""
+    flags = tuple(result.info[key] for key in ("state", "won", "valid"))
+    return (result.observation, result.reward, result.terminated, result.truncated, *flags)
 
 
 def _without(episode: Episode) -> tuple[float | None, ...] | None:
-    """What the environment said at the end of a team's episode, if it said it of every step."""
-    told = episode.now.info.get("without")
-    return tuple(told) if told is not None and len(told) == len(episode.steps) else None
-
-
-def _unwritable(answers: Sequence[StepResult]) -> Failure | None:
-    """Text that no file can hold (half surrogates) is refused at the door."""
-    for told in answers:
-        if not (encodable(told.observation) and encodable(told.info["state"])):
-            return Failure(FailureKind.MALFORMED, "the environment sent text that is not Unicode")
-    return None
+    """A team's rewards without each agent, if the environment told one for every step."""
+    rewards = episode.latest.info.get("without")
+    return tuple(rewards) if rewards is not None and len(rewards) == len(episode.steps) else None
