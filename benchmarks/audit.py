@@ -1,24 +1,20 @@
-"""Every recipe against advantages that are known exactly: ``ascribe audit``, figure by figure.
+"""Score every recipe against exact advantages: the figures of ``ascribe audit``.
 
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
-the difference of two recipes, paired over blocks of tasks. ``--docs`` writes the results into
-docs/audit.md and draws its figure (with matplotlib) instead of running anything.
+the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
+the 95 % interval over blocks. ``--docs`` writes the committed results into docs/audit.md and draws
+its figure (with matplotlib) instead of running anything.
 """
 
-import json
-import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from common import Figures
+from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe.audit import ABLATIONS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, named
 from ascribe.audit.report import AuditTables, figure, json_lines, markdown, page
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "audit.jsonl"
 PAGE = ROOT / "docs" / "audit.md"
 FIGURE = ROOT / "docs" / "figures" / "audit"
 LEADER = "sbc"
@@ -31,7 +27,7 @@ PUBLISHED = (
     "sign",
     "learning_auc",
 )
-"""Metrics that are kept."""
+"""Metrics of the results."""
 
 ABLATED = ("bipace_q_mean", "sbc")
 """What the ablations are shown beside."""
@@ -44,18 +40,19 @@ BLUR = 0.97
 
 
 def main() -> None:
-    """Run the audit and print its figures, or write the page from those that are kept."""
+    """Run the audit and print its figures, or write the page from the committed ones."""
     if "--docs" in sys.argv:
-        lines = kept()
-        write_page()
-        draw(lines)
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        figure(kept(), FIGURE)
         return
 
     with Figures("audit") as figures:
         for line in lines_of(quick=figures.quick):
             if line["metric"] in PUBLISHED:
-                figures.lines.append(json.dumps(line))
-                print(figures.lines[-1], flush=True)
+                values = (line["value"], line["low"], line["high"])
+                figures.emit_interval(
+                    line["case"], line["metric"], values, "1", line["better"], line["goal"]
+                )
 
 
 def lines_of(*, quick: bool) -> list[dict[str, Any]]:
@@ -79,16 +76,18 @@ def marked(what: str, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def kept(what: str = "") -> list[dict[str, Any]]:
-    """The committed figures of the audit, or of one of its additions."""
-    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()[1:]]
-    if not what:
-        return [line for line in lines if ": " not in line["case"]]
-    start = f"{what}: "
-    return [
-        line | {"case": line["case"].removeprefix(start)}
-        for line in lines
-        if line["case"].startswith(start)
-    ]
+    """The committed figures of the audit, or of one of its additions, each with its interval."""
+    start, lines = f"{what}: " if what else "", {}
+    for line in read_lines(RESULTS / "audit.jsonl")[1:]:
+        if not line["case"].startswith(start) or (not what and ": " in line["case"]):
+            continue
+        case, metric = line["case"].removeprefix(start), line["metric"]
+        if metric in PUBLISHED:
+            lines[case, metric] = line | {"case": case}
+        else:
+            name, _, end = metric.rpartition("_")
+            lines[case, name][end] = line["value"]
+    return list(lines.values())
 
 
 def tables() -> dict[str, str]:
@@ -108,23 +107,8 @@ def tables() -> dict[str, str]:
 
 
 def filled(text: str) -> str:
-    """The page with its tables as the committed results say."""
-    for name, table in tables().items():
-        start, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-        place = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
-        text = place.sub(lambda _: f"{start}\n{table}\n{end}", text)  # noqa: B023 (called at once)
-    return text
-
-
-def write_page() -> None:
-    """Fill the page."""
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def draw(lines: list[dict[str, Any]]) -> None:
-    """Draw the figure."""
-    FIGURE.parent.mkdir(exist_ok=True)
-    figure(lines, FIGURE)
+    """The page with the tables of the committed results."""
+    return fill_page(text, tables())
 
 
 if __name__ == "__main__":

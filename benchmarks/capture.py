@@ -28,16 +28,6 @@ from ascribe.models.loading import load_smollm2
 
 PROMPT, RESPONSE = 250, 32
 LAYER = -8
-SMOLLM2_SHAPE = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "tie_word_embeddings": True,
-}
-
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 
 
@@ -68,17 +58,13 @@ def measure(figures: common.Figures, model: Any, rows: int, rounds: int) -> None
     def separate() -> None:
         separate_pass(model, ids[:, :PROMPT], mask[:, :PROMPT])
 
-    times = balanced({"bare": bare, "again": bare, "captured": captured}, rounds)
-    ratios = times["captured"] / times["bare"]
-    low, high = interval(ratios)
-    figures.emit(case, "ratio_to_bare_pass", np.median(ratios), "ratio", "lower", goal=1.02)
-    figures.emit(case, "ratio_low", low, "ratio", "lower")
-    figures.emit(case, "ratio_high", high, "ratio", "lower")
-    null = times["again"] / times["bare"]
-    low, high = interval(null)
-    figures.emit(case, "null_ratio", np.median(null), "ratio", "lower")
-    figures.emit(case, "null_low", low, "ratio", "lower")
-    figures.emit(case, "null_high", high, "ratio", "lower")
+    times = common.balanced({"bare": bare, "again": bare, "captured": captured}, rounds)
+    ratios = common.median_interval(times["captured"] / times["bare"])
+    figures.emit_interval(
+        case, "ratio_to_bare_pass", ratios, "ratio", "lower", goal=1.02, ends="ratio_"
+    )
+    null = common.median_interval(times["again"] / times["bare"])
+    figures.emit_interval(case, "null_ratio", null, "ratio", "lower", ends="null_")
     figures.emit(case, "bare_pass_seconds", float(np.median(times["bare"])), "s", "lower")
 
     within = statistics.median(part.total / (part.total - part.capture) for part in own)
@@ -88,7 +74,7 @@ def measure(figures: common.Figures, model: Any, rows: int, rounds: int) -> None
     figures.emit(case, "capture_microseconds", spent * 1e6, "µs", "lower")
     figures.emit(case, "hook_microseconds", inside * 1e6, "µs", "lower")
 
-    times = balanced({"bare": bare, "separate": separate}, max(rounds // 8, 2))
+    times = common.balanced({"bare": bare, "separate": separate}, max(rounds // 8, 2))
     share = float(np.median(times["separate"] / times["bare"]))
     figures.emit(case, "separate_pass_ratio", share, "ratio", "lower")
 
@@ -105,7 +91,7 @@ def measure(figures: common.Figures, model: Any, rows: int, rounds: int) -> None
 def load(*, quick: bool) -> Any:
     """SmolLM2-135M in bfloat16; where time is short, its shape with random weights."""
     if quick:
-        config = LlamaConfig(**SMOLLM2_SHAPE)
+        config = LlamaConfig(**common.SMOLLM2_SHAPE)
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     return load_smollm2(torch.bfloat16)[0]
 
@@ -168,33 +154,6 @@ def timed(hook: Callable[..., None]) -> Callable[..., None]:
 
 for name in ("_begin", "_run", "_end"):
     setattr(Capture, name, timed(getattr(Capture, name)))
-
-
-def balanced(works: dict[str, Callable[[], None]], rounds: int) -> dict[str, np.ndarray]:
-    """CPU seconds of each work in each round.
-
-    A round runs all works in an order that is drawn anew, and then in the reverse of it, so that a
-    machine that gets slower or faster does so for all of them.
-    """
-    random = np.random.default_rng(0)
-    times = {name: np.zeros(rounds) for name in works}
-    for work in works.values():
-        work()
-    for number in range(rounds):
-        order = random.permutation(list(works)).tolist()
-        for name in [*order, *reversed(order)]:
-            started = time.process_time()
-            works[name]()
-            times[name][number] += (time.process_time() - started) / 2
-    return times
-
-
-def interval(ratios: np.ndarray) -> tuple[float, float]:
-    """A 95 % bootstrap interval of the median over rounds."""
-    random = np.random.default_rng(0)
-    drawn = random.choice(ratios, size=(10_000, ratios.size))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    return float(low), float(high)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""What all benchmarks share: figures as JSON lines, fair timing, and tables of invented steps."""
+"""Shared by all benchmarks: figures as JSON lines, timing, commands, and synthetic data."""
 
 import argparse
 import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,28 +24,49 @@ import pyarrow as pa
 from ascribe import StepTable
 from ascribe.steps.table import Coded
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 PACKAGES = ("ascribe", "numpy", "pyarrow", "rapidfuzz", "torch", "transformers", "trl", "verl")
+"""Versions in the header of the results; a script may set its own."""
+
+Better = Literal["lower", "higher"]
 
 # Figures.
 
 
 class Figures:
-    """Prints each figure as one JSON line; at the end, writes all of them under a header."""
+    """Prints each figure as one JSON line; at the end, writes all of them under a header.
 
-    def __init__(self, bench: str) -> None:
+    Inside the context standard output belongs to figures alone: what other code and its processes
+    print goes to standard error.
+
+    Args:
+        bench: name of the script.
+        extra: further options of the script, each with the arguments of ``add_argument``.
+    """
+
+    def __init__(self, bench: str, **extra: dict[str, Any]) -> None:
         parser = argparse.ArgumentParser(prog=f"benchmarks/{bench}.py")
         parser.add_argument("--quick", action="store_true", help="smaller cases, within 45 s")
         parser.add_argument("--out", type=Path, help="also write the figures to this file")
-        options = parser.parse_args()
+        for name, arguments in extra.items():
+            parser.add_argument(f"--{name}", **arguments)
+        self.options = parser.parse_args()
         _keep_to_one_thread()
-        self.bench, self.out, self.quick = bench, options.out, bool(options.quick)
+        self.bench, self.out, self.quick = bench, self.options.out, bool(self.options.quick)
         self.lines = [json.dumps(_header(bench, quick=self.quick))]
 
     def __enter__(self) -> Self:
+        sys.stdout.flush()
+        self.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
+        sys.stdout.flush()
+        os.dup2(self.stdout.fileno(), 1)
+        self.stdout.close()
         if kind is None and self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self.out.write_text("\n".join(self.lines) + "\n")
@@ -55,18 +77,46 @@ class Figures:
         metric: str,
         value: float,
         unit: str,
-        better: Literal["lower", "higher"],
+        better: Better,
         goal: float | None = None,
     ) -> None:
         """Print one figure. ``goal`` is the worst value that is still good enough."""
         figure = {"bench": self.bench, "case": case, "metric": metric}
         figure |= {"value": float(f"{value:.4g}"), "unit": unit, "goal": goal, "better": better}
-        self.lines.append(json.dumps(figure))
-        print(self.lines[-1], flush=True)
+        self.lines.append(json.dumps(figure, allow_nan=False))
+        print(self.lines[-1], file=self.stdout, flush=True)
+
+    def emit_interval(
+        self,
+        case: str,
+        metric: str,
+        values: Sequence[float],
+        unit: str,
+        better: Better,
+        goal: float | None = None,
+        ends: str | None = None,
+    ) -> None:
+        """Print a value and the bounds of its interval, ``(value, low, high)``.
+
+        The bounds are called ``METRIC_low`` and ``METRIC_high``, or ``ends`` with ``low`` and
+        ``high``.
+        """
+        start = f"{metric}_" if ends is None else ends
+        value, low, high = values
+        self.emit(case, metric, value, unit, better, goal)
+        self.emit(case, f"{start}low", low, unit, better)
+        self.emit(case, f"{start}high", high, unit, better)
+
+    def write_curve(self, lines: Iterable[dict[str, Any]]) -> None:
+        """With ``--out NAME.jsonl``, write these lines to ``NAME/curve.jsonl``."""
+        if self.out is not None:
+            path = self.out.with_suffix("") / "curve.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _keep_to_one_thread() -> None:
-    """So that CPU time is the time of one core. Starts the script anew if need be.
+    """Start the script again with one thread if need be, so that CPU time is that of one core.
 
     Numeric libraries read these variables when they are loaded, which has happened by now.
     """
@@ -77,27 +127,20 @@ def _keep_to_one_thread() -> None:
 
 
 def _header(bench: str, *, quick: bool) -> dict[str, Any]:
-    """When, where and with what the figures were made."""
+    """When, where and with which packages the figures were measured."""
+    installed = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    load = round(os.getloadavg()[0], 1)
     return {
         "bench": bench,
         "quick": quick,
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": {
-            "cpu": _cpu(),
-            "cores": os.cpu_count(),
-            "load": round(os.getloadavg()[0], 1),
-        },
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "load": load},
         "python": platform.python_version(),
-        "packages": _installed(),
+        "packages": installed,
     }
-
-
-def _installed() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _cpu() -> str:
@@ -109,12 +152,56 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def fill_page(text: str, tables: Mapping[str, str]) -> str:
+    """A Markdown page with these tables between its markers ``begin: NAME`` and ``end: NAME``."""
+    for name, table in tables.items():
+        start, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+        before, _, rest = text.partition(start)
+        _, _, after = rest.partition(end)
+        text = f"{before}{start}\n{table}\n{end}{after}"
+    return text
+
+
+# Commands.
+
+COMMAND = (sys.executable, "-c", "from ascribe.cli import main; main()")
+"""The command line of Ascribe, of the same installation as this script."""
+
+
+def settings(changes: Mapping[str, Any]) -> list[str]:
+    """``--set name=value`` for each of them."""
+    pairs = ((name, v if isinstance(v, str) else json.dumps(v)) for name, v in changes.items())
+    return [word for name, value in pairs for word in ("--set", f"{name}={value}")]
+
+
+def ascribe(*words: str, capture: bool = False, **options: Any) -> str:
+    """Run a command of Ascribe, with what it prints on standard error, or captured and returned."""
+    stdout = subprocess.PIPE if capture else sys.stderr
+    done = subprocess.run([*COMMAND, *words], check=True, stdout=stdout, text=True, **options)
+    return done.stdout or ""
+
+
+def train(document: dict[str, Any], engine: str = "trl", **options: Any) -> list[dict[str, Any]]:
+    """``ascribe train`` with this config; the lines of its ``metrics.jsonl``."""
+    folder = Path(document["output"]["folder"])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_suffix(".yaml")
+    path.write_text(json.dumps(document))  # JSON is YAML
+    ascribe("train", "--engine", engine, str(path), **options)
+    return read_lines(folder / "metrics.jsonl")
+
+
 # Time and memory.
 
 
 @dataclass(frozen=True)
 class Work:
-    """Something to measure: ``run`` is measured, on a new input from ``prepare``, which is not."""
+    """Something to measure: ``run``, on a new input from ``prepare``, which is not measured."""
 
     prepare: Callable[[], Any]
     run: Callable[[Any], object]
@@ -153,9 +240,9 @@ def interleaved(
 
 
 def _time(work: Work) -> tuple[float, float]:
-    given = work.prepare()
+    value = work.prepare()
     wall, cpu = time.perf_counter(), time.process_time()
-    work.run(given)
+    work.run(value)
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
@@ -165,16 +252,85 @@ def peak_bytes(work: Work) -> int:
     Counts Python objects and numpy arrays, not what Arrow allocates. Slows the work down, so it is
     never measured together with time.
     """
-    given = work.prepare()
+    value = work.prepare()
     tracemalloc.start()
     try:
-        work.run(given)
+        work.run(value)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-# Steps.
+def balanced(works: dict[str, Callable[[], None]], rounds: int) -> dict[str, npt.NDArray[Any]]:
+    """CPU seconds of each work in each round.
+
+    A round runs all works in a random order, and then in the reverse order, so that a machine that
+    gets slower or faster does so for all of them.
+    """
+    random = np.random.default_rng(0)
+    times = {name: np.zeros(rounds) for name in works}
+    for work in works.values():
+        work()
+    for number in range(rounds):
+        order = random.permutation(list(works)).tolist()
+        for name in [*order, *reversed(order)]:
+            started = time.process_time()
+            works[name]()
+            times[name][number] += (time.process_time() - started) / 2
+    return times
+
+
+def median_interval(values: npt.NDArray[Any]) -> tuple[float, float, float]:
+    """The median, and its 95 % bootstrap interval."""
+    random = np.random.default_rng(0)
+    drawn = random.choice(values, size=(10_000, values.size))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    return float(np.median(values)), float(low), float(high)
+
+
+SMOLLM2_SHAPE = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "tie_word_embeddings": True,
+}
+"""Config of a Llama with the shape of SmolLM2-135M."""
+
+STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""97.5 % quantile of Student's t, by number of values (one more than degrees of freedom)."""
+
+
+def mean_interval(
+    values: Sequence[float], least: float = 0.0, most: float = 1.0
+) -> tuple[float, float, float]:
+    """The mean, and its 95 % interval by Student's t, cut at the least and the most possible."""
+    mean = statistics.mean(values)
+    half = STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    return mean, max(mean - half, least), min(mean + half, most)
+
+
+def mean_range(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean, the smallest and the largest value."""
+    return float(np.mean(values)), float(min(values)), float(max(values))
+
+
+# Data.
+
+
+def expert_turns(path: Path, groups: int) -> list[Any]:
+    """Candidates from episodes of Sokoban's expert, which are written to a file."""
+    from ascribe.pivots import RolloutOptions, extract  # noqa: PLC0415 (two benchmarks need it)
+    from ascribe.rollout import Model, Plan, Setup, arrow, play  # noqa: PLC0415
+    from ascribe.steps.files import write  # noqa: PLC0415
+
+    setup = Setup("sokoban", {}, "plain", "serial")
+    plan = Plan(groups, 1, setup.turns(None), name="sokoban")
+    write(arrow(play(setup, Model("expert"), plan)), path)
+    return list(extract([path], rollouts=RolloutOptions()).candidates)
+
 
 TRAJECTORIES = 8
 PLACES = 40
@@ -203,13 +359,13 @@ def steps(
     order: Literal["engine", "shuffled"] = "engine",
     texts: bool = True,
 ) -> StepTable:
-    """A table of invented steps: ``groups`` tasks of 8 trajectories, of 35 steps in the mean.
+    """A table of synthetic steps: ``groups`` tasks of 8 trajectories, of 35 steps in the mean.
 
-    A task starts in one state. Later steps are at one of its 40 places (some are visited much more
-    than others), or in one of 200 states that all tasks know (5 %), or in a state that nobody sees
-    again: the text of a place with two words changed (27 %). So about a third of the rows are
-    alone in their state. Four in ten trajectories succeed and are paid at their last step; one
-    action in twenty is invalid; a failure of the longest length counts as cut by a limit.
+    A task starts in one state. Later steps are in one of its 40 states (some are visited much more
+    than others), or in one of 200 states that all tasks share (5 %), or in a state that occurs
+    once: the text of one of the 40 with two words changed (27 %). So about a third of the rows are
+    alone in their state. Four in ten trajectories succeed and are rewarded at their last step; one
+    action in twenty is invalid; a failure of maximum length counts as truncated.
 
     Args:
         groups: number of tasks.
@@ -269,8 +425,8 @@ def _states(known: int, changed: npt.NDArray[Any], rng: np.random.Generator) -> 
     for _ in range(2):
         where = rng.integers(0, WORDS_OF_STATE, changed.size)
         copies[np.arange(changed.size), where] = rng.integers(0, vocabulary.size, changed.size)
-    said = vocabulary[np.concatenate([words, copies])]
-    lines = said.view(f"S{6 * WORDS_OF_STATE}")[:, 0].tolist()
+    chosen = vocabulary[np.concatenate([words, copies])]
+    lines = chosen.view(f"S{6 * WORDS_OF_STATE}")[:, 0].tolist()
     texts = np.empty(len(lines), dtype=object)
     texts[:] = [f"{line.decode()}{number:06x}" for number, line in enumerate(lines)]
     return texts

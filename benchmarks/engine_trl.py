@@ -59,7 +59,7 @@ def main() -> None:
         cases = [("width 128, 4 layers", SMALL, 2, 1)]
         if not figures.quick:
             cases = [("width 128, 4 layers", SMALL, 4, 20)]
-            cases += [("SmolLM2-135M", capture.SMOLLM2_SHAPE, 1, 4)]
+            cases += [("SmolLM2-135M", common.SMOLLM2_SHAPE, 1, 4)]
         for name, shape, turns, rounds in cases:
             measure(figures, name, shape, turns, rounds)
 
@@ -75,18 +75,15 @@ def measure(
         "bipace": ours(shape, played, recipe("bipace_q")),
         "trl": theirs(shape, played),
     }
-    times = capture.balanced(works, rounds)
+    times = common.balanced(works, rounds)
     case = f"{name}, {GROUPS * SIZE * turns} x ({PROMPT} + {RESPONSE})"
     extra = np.median(works["bipace"].own) - np.median(works["plain"].own)
     whole = float(np.median(times["bipace"]))
     figures.emit(case, "step_ratio", whole / (whole - extra), "ratio", "lower", goal=1.03)
     figures.emit(case, "extra_milliseconds", extra * 1e3, "ms", "lower")
     figures.emit(case, "iteration_seconds", whole, "s", "lower")
-    ratios = times["bipace"] / times["plain"]
-    low, high = capture.interval(ratios)
-    figures.emit(case, "paired_ratio", float(np.median(ratios)), "ratio", "lower")
-    figures.emit(case, "paired_low", low, "ratio", "lower")
-    figures.emit(case, "paired_high", high, "ratio", "lower")
+    ratios = common.median_interval(times["bipace"] / times["plain"])
+    figures.emit_interval(case, "paired_ratio", ratios, "ratio", "lower", ends="paired_")
     null = float(np.median(times["again"] / times["plain"]))
     figures.emit(case, "null_ratio", null, "ratio", "lower")
     against = float(np.median(times["bipace"] / times["trl"]))

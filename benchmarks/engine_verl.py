@@ -25,22 +25,18 @@ two layers, in which fixed costs are most of the step; it takes some minutes, wh
 start.
 """
 
-import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import capture
 import common
 import numpy as np
+import tiny
+from common import ROOT
 
-ROOT = Path(__file__).parents[1]
 PHASES = ("old_log_prob", "adv", "update_actor")
 GROUPS, SIZE = 2, 4
 
@@ -66,61 +62,40 @@ class Case:
 
 def main() -> None:
     """Measure and print."""
-    options = own_options()
-    with common.Figures("engine_verl") as figures, tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    own = {"model": {"type": Path}, "steps": {"type": int, "default": 2}}
+    with common.Figures("engine_verl", **own) as figures, tempfile.TemporaryDirectory() as name:
+        folder, options = Path(name), figures.options
         case = Case("SmolLM2-135M", "smollm2", layer=-12, turns=2, steps=options.steps)
         if options.model is not None:
             path = options.model.absolute()
             case = replace(case, name=path.name, model=str(path), layer=-1)
         elif figures.quick:
-            model = str(tiny(folder))
+            model = str(tiny.write_textcraft(folder / "tiny"))
             case = replace(case, name="2 layers of width 64", model=model, layer=-1, turns=4)
         measure(figures, case, folder)
-
-
-def own_options() -> argparse.Namespace:
-    """Options of this script alone, taken out of the words that the others are read from."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--steps", type=int, default=2)
-    options, sys.argv[1:] = parser.parse_known_args()
-    return options
-
-
-def tiny(folder: Path) -> Path:
-    """The model that the tests teach two goals."""
-    sys.path.insert(0, str(ROOT))
-    from tests.engines.verl_toys import write_tiny  # noqa: PLC0415 (found by the path above)
-
-    return write_tiny(folder / "tiny")
 
 
 def measure(figures: common.Figures, case: Case, folder: Path) -> None:
     """All figures of one run."""
     probe = folder / "probe.jsonl"
-    train(config(case, folder), probe)
-    lines = [line for line in read(probe) if line["step"] > 1]
+    metrics = train(config(case, folder), probe)
+    lines = [line for line in common.read_lines(probe) if line["step"] > 1]
     steps = [[line for line in lines if line["step"] == n] for n in range(2, case.steps + 2)]
     rows = np.mean([line["rows"] for line in lines])
     name = f"{case.name}, {GROUPS} groups of {SIZE}, {case.turns} turns"
 
     pairs = np.array([pair for step in steps for pair in with_equal_updates(step)])
-    ratios = pairs[:, 0] / pairs[:, 1]
     extra = float(np.median(pairs[:, 0] - pairs[:, 1]))
-    low, high = capture.interval(ratios)
-    figures.emit(name, "step_ratio", float(np.median(ratios)), "ratio", "lower", goal=1.03)
-    figures.emit(name, "ratio_low", low, "ratio", "lower")
-    figures.emit(name, "ratio_high", high, "ratio", "lower")
+    ratios = common.median_interval(pairs[:, 0] / pairs[:, 1])
+    figures.emit_interval(name, "step_ratio", ratios, "ratio", "lower", goal=1.03, ends="ratio_")
     figures.emit(name, "extra_milliseconds", extra * 1e3, "ms", "lower")
     figures.emit(name, "extra_milliseconds_by_row", extra * 1e3 / rows, "ms", "lower")
     figures.emit(name, "step_seconds", float(np.median(pairs[:, 0])), "s", "lower")
     figures.emit(name, "rows", float(rows), "rows", "higher")
     paired = np.array([ours / theirs for step in steps for ours, theirs in beside(step, whole)])
-    low, high = capture.interval(paired)
-    figures.emit(name, "paired_ratio", float(np.median(paired)), "ratio", "lower")
-    figures.emit(name, "paired_low", low, "ratio", "lower")
-    figures.emit(name, "paired_high", high, "ratio", "lower")
+    figures.emit_interval(
+        name, "paired_ratio", common.median_interval(paired), "ratio", "lower", ends="paired_"
+    )
     verls = [[whole(line) for line in step if line["way"] == "verl"] for step in steps]
     null = [second / first for first, second in verls]
     figures.emit(name, "null_ratio", float(np.median(null)), "ratio", "lower")
@@ -129,9 +104,8 @@ def measure(figures: common.Figures, case: Case, folder: Path) -> None:
         for way in ("verl", "ascribe"):
             seconds = np.median([line[phase] for line in lines if line["way"] == way])
             figures.emit(f"{name}: {phase}", f"{way}_seconds", float(seconds), "s", "lower")
-    told = read(folder / "run" / "metrics.jsonl")[1:]
     for phase in ("gen", "update_weights"):
-        seconds = np.median([line[f"timing_s/{phase}"] for line in told])
+        seconds = np.median([line[f"timing_s/{phase}"] for line in metrics[1:]])
         figures.emit(f"{name}: {phase}", "seconds", float(seconds), "s", "lower")
 
 
@@ -155,9 +129,9 @@ def whole(line: Line) -> float:
     return sum(line[phase] for phase in PHASES)
 
 
-def config(case: Case, folder: Path) -> Path:
-    """The run, in a file."""
-    document = {
+def config(case: Case, folder: Path) -> dict[str, Any]:
+    """The config of the run."""
+    return {
         "model": {"path": case.model, "attention": "eager"},
         "environment": {
             "name": "textcraft",
@@ -177,33 +151,19 @@ def config(case: Case, folder: Path) -> Path:
         "update": {"iterations": case.steps + 1, "kl": 0, "rows_per_pass": 8},
         "output": {"folder": str(folder / "run"), "save_every": 0},
     }
-    path = folder / "run.yaml"
-    path.write_text(json.dumps(document))  # which is YAML too
-    return path
 
 
-def train(path: Path, probe: Path) -> None:
+def train(document: dict[str, Any], probe: Path) -> list[Line]:
     """``ascribe train --engine verl``, with the probe in verl's processes."""
+    folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(folders),
         "VERL_USE_EXTERNAL_MODULES": "benchmarks.verl_probe",
         "PROBE": str(probe),
     }
-    for name in common.ONE_THREAD:  # verl is to use the cores as it does
+    for name in common.ONE_THREAD:  # verl chooses its own number of threads
         environment.pop(name, None)
-    words = [str(Path(sys.executable).parent / "ascribe"), "train", "--engine", "verl", str(path)]
-    log = path.with_suffix(".log")
-    with log.open("wb") as said:
-        done = subprocess.run(
-            words, stdout=said, stderr=said, env=environment, cwd=path.parent, check=False
-        )
-    if done.returncode:
-        raise SystemExit(log.read_text(errors="replace")[-6000:])
-
-
-def read(path: Path) -> list[Line]:
-    """The lines of a file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return common.train(document, "verl", env=environment, cwd=probe.parent)
 
 
 if __name__ == "__main__":

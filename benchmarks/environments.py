@@ -16,7 +16,8 @@ of a step in a plain process. It leaves out what Ray's own processes spend.
 
 ``steps_per_second`` counts the time inside ``step`` alone, in one process, with actions drawn from
 those that info offers. ``reset_seconds`` is the mean time of a reset. The first episode does not
-count. AlfWorld plays 6 generated games, Maths asks invented sums; the others have their defaults.
+count. AlfWorld plays 6 generated games, Maths asks sums, Pivots asks turns of Sokoban's expert; the
+others have their defaults.
 """
 
 import json
@@ -37,6 +38,7 @@ import common
 import numpy as np
 
 from ascribe.envs import ENVIRONMENTS, Environment, MissingExtraError, make
+from ascribe.pivots import write_turns
 from ascribe.rollout.pools import (
     EnvironmentSpec,
     Failure,
@@ -231,9 +233,12 @@ def speeds(figures: common.Figures, folder: Path) -> None:
     sums = folder / "sums.jsonl"
     lines = [{"question": f"{n} + {n}?", "answer": f"#### {2 * n}"} for n in range(100)]
     sums.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    turns = folder / "turns.jsonl"
+    write_turns(turns, common.expert_turns(folder / "sokoban.parquet", 4))
     options: dict[str, Info] = {
         "alfworld": {"count": 6, "cache": str(folder)},
         "maths": {"file": str(sums)},
+        "pivots": {"file": str(turns), "verifier": "exact"},
     }
     for name in ENVIRONMENTS:
         try:

@@ -14,8 +14,6 @@ With ``--model`` questions come from ``scripts/make_arithmetic.py``, and one run
 little about one arm against the other.
 """
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -25,22 +23,14 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import torch
-from common import Figures
+import tiny
+from common import ROOT, Figures, mean_range
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    PrinterCallback,
-    TrainerCallback,
-)
+from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from ascribe.agents import Agent, CorrectionPrompt, LastTurns, SendText, TextPrompt, WholeText
 from ascribe.engines.corrections import Corrections
-from ascribe.engines.lessons import Lesson
 from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.trl import AscribeTrainer
 from ascribe.envs import Outcome, Start, TextEnvironment
@@ -49,7 +39,6 @@ from ascribe.models import TransformersPolicy, load_chat
 from ascribe.models.loading import save_model
 from ascribe.rollout import Plan, Sampling, Setup, rollout, success
 
-ROOT = Path(__file__).parents[1]
 LARGEST = 29
 """Of the numbers that are added."""
 SHORT = CorrectionPrompt(body="{task}{attempts}", attempt="[{text}]", fence=(), tokens=())
@@ -164,18 +153,7 @@ def real_world(file: Path, *, quick: bool) -> World:
 def write_start(folder: Path, world: World, *, quick: bool) -> Path:
     """A policy that was taught some sums, and to put right what stands beside them."""
     tokenizer = characters()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config)
+    model = tiny.llama(tokenizer, 0, hidden_size=96, intermediate_size=256)
     random = Random(0)
     lessons = []
     for _ in range(6_000):
@@ -185,8 +163,8 @@ def write_start(folder: Path, world: World, *, quick: bool) -> Path:
             shown = [str(max(0, result + random.randint(-3, 3))) for _ in range(2)]
             shown[random.randrange(2)] = str(result if random.random() < 0.5 else result + 10)
             prompt = SHORT(prompt, shown[0], shown[1:])[0]["content"]
-        ids, answer = tokenizer(prompt)["input_ids"], tokenizer(str(result))["input_ids"]
-        lessons.append(Lesson(tuple(ids), (*answer, tokenizer.eos_token_id)))
+        ids = tuple(tokenizer(prompt)["input_ids"])
+        lessons.append(tiny.lesson(tokenizer, ids, str(result)))
     steps = 150 if quick else 300
     teach(model, lessons, Schedule(steps=steps, batch=64, learning_rate=3e-3, most_tokens=8192))
     return save_model(model, tokenizer, folder)
@@ -198,12 +176,7 @@ def characters() -> Any:
     made = Tokenizer(models.WordLevel({text: i for i, text in enumerate(known)}, unk_token="<pad>"))
     made.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     made.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        eos_token="<end>",
-        pad_token="<pad>",
-        chat_template="{{ messages[-1]['content'] }}",
-    )
+    return tiny.wrapped(made, "{{ messages[-1]['content'] }}")
 
 
 # Runs.
@@ -298,17 +271,18 @@ def tenths(lines: list[dict[str, float]]) -> list[list[dict[str, float]]]:
 
 def main() -> None:
     """Run the arms for all seeds, one after another."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--model", type=Path)
-    options, sys.argv[1:] = parser.parse_known_args()
-    with Figures("learning_ibpo") as figures, tempfile.TemporaryDirectory() as folder:
+    model_option = {"type": Path, "help": "a folder; one run of each arm"}
+    with (
+        Figures("learning_ibpo", model=model_option) as figures,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         place, quick = Path(folder), figures.quick
-        if options.model is None:
+        if figures.options.model is None:
             world = tiny_world(quick=quick)
             model, seeds = write_start(place / "model", world, quick=quick), (0, 1, 2)
         else:
             world = real_world(place / "questions.jsonl", quick=quick)
-            model, seeds = options.model, (0,)
+            model, seeds = figures.options.model, (0,)
         compare(figures, world, model, seeds[:1] if quick else seeds, place)
 
 
@@ -328,9 +302,7 @@ def compare(
         means[arm] = np.array([mean_success(lines) for lines in curves])
         case = f"{arm}, {world.budget:,} tokens, {len(seeds)} seeds"
         for name, values in (("success", ends[arm]), ("mean_success", means[arm])):
-            figures.emit(case, name, values.mean(), "share", "higher")
-            figures.emit(case, f"{name}_low", values.min(), "share", "higher")
-            figures.emit(case, f"{name}_high", values.max(), "share", "higher")
+            figures.emit_interval(case, name, mean_range(values), "share", "higher")
         figures.emit(case, "iterations", np.mean([len(c) for c in curves]), "count", "higher")
         if recipe.needs_corrections:
             mended = curves
@@ -341,19 +313,14 @@ def compare(
         ]
     for name, values in (("success", ends), ("mean_success", means)):
         gap = values["ibpo"] - values["gspo"]
-        figures.emit("ibpo minus gspo", name, gap.mean(), "share", "higher")
-        figures.emit("ibpo minus gspo", f"{name}_low", gap.min(), "share", "higher")
-        figures.emit("ibpo minus gspo", f"{name}_high", gap.max(), "share", "higher")
+        figures.emit_interval("ibpo minus gspo", name, mean_range(gap), "share", "higher")
     for case, few in (("first tenth", slice(0, 1)), ("last tenth", slice(-1, None))):
         shares = [
             np.mean([line["corrections_right"] for line in tenths(lines)[few][0]])
             for lines in mended
         ]
         figures.emit(f"{case} of ibpo", "corrections_right", np.mean(shares), "share", "higher")
-    if figures.out is not None:
-        path = figures.out.with_suffix("") / "curve.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    figures.write_curve(kept)
 
 
 if __name__ == "__main__":

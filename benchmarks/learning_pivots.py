@@ -30,25 +30,20 @@ start, rates and lengths were chosen on a seed that is not among those here.
 import json
 import re
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import arithmetic
 import common
 import numpy as np
+import tiny
 import torch
-from one_file import interval
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ascribe.agents import Writer
 from ascribe.engines.config import Config
-from ascribe.engines.lessons import Lesson
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
 from ascribe.engines.rounds import Rounds, train_in_rounds
@@ -152,8 +147,7 @@ def main() -> None:
                 run = Run(Path(name) / kind / str(seed), seed, size)
                 curves[kind].append(run.all())
                 facts.append(run.facts)
-                if figures.out is not None:
-                    save(figures.out.with_suffix("") / "curve.jsonl", curves)
+                figures.write_curve(points(curves))
             tell(figures, kind, facts, curves[kind])
 
 
@@ -163,7 +157,7 @@ class Run:
     def __init__(self, folder: Path, seed: int, size: Size) -> None:
         folder.mkdir(parents=True)
         self.folder, self.seed, self.size = folder, seed, size
-        self.sums = arithmetic.write_questions(folder / "sums.jsonl")
+        self.sums = tiny.write_questions(folder / "sums.jsonl")
         self.start = self.write_start()
         self.facts: dict[str, float] = {}
         """What the profile found."""
@@ -193,26 +187,18 @@ class Run:
         chat = Chat(tokenizer)
         often = len(told) // len(sums) + 1
         lessons = [
-            lesson(chat, [{"role": "user", "content": asked}], said)
-            for asked, said in told + sums * often
+            tiny.lesson(tokenizer, chat.prompt([{"role": "user", "content": prompt}]), response)
+            for prompt, response in told + sums * often
         ]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            model = LlamaForCausalLM(
-                LlamaConfig(
-                    vocab_size=len(tokenizer),
-                    hidden_size=64,
-                    intermediate_size=128,
-                    num_hidden_layers=2,
-                    num_attention_heads=4,
-                    num_key_value_heads=4,
-                    max_position_embeddings=512,
-                    initializer_range=0.1,  # far from zero, so that attention is far from even
-                    bos_token_id=None,
-                    eos_token_id=tokenizer.eos_token_id,
-                    pad_token_id=tokenizer.pad_token_id,
-                    tie_word_embeddings=True,
-                )
+            model = tiny.llama(
+                tokenizer,
+                self.seed,
+                intermediate_size=128,
+                max_position_embeddings=512,
+                initializer_range=0.1,  # far from zero, so that attention is not uniform
+                bos_token_id=None,
+                tie_word_embeddings=True,
             )
         teach(model, lessons, Schedule(self.size.warm, 32, 6e-3, 1.0, 8192, self.seed))
         return save_model(model, tokenizer, self.folder / "start")
@@ -285,7 +271,9 @@ class Run:
         model, tokenizer = load_causal_lm(self.start)
         chat = Chat(tokenizer)
         lessons = [
-            lesson(chat, one.messages, one.action) for one in turns for _ in range(1 + one.copies)
+            tiny.lesson(tokenizer, chat.prompt(one.messages), one.action)
+            for one in turns
+            for _ in range(1 + one.copies)
         ]
         steps = max(1, round(self.size.epochs * len(lessons) / 32))
         schedule = Schedule(steps, 32, self.size.rate, most_tokens=4096, seed=self.seed)
@@ -296,8 +284,7 @@ class Run:
         """GRPO on pivots."""
         environment = {"name": "pivots", "options": {"file": str(pivots)}}
         config = self.config(method, environment, None)
-        with redirect_stdout(sys.stderr):  # the engine prints what it logs
-            train(config, "trl")
+        train(config, "trl")
         return self.curve(config, lambda _: asked)
 
     def by_rounds(self, turns: list[Candidate], spec: dict[str, Any], asked: int) -> Curve:
@@ -307,8 +294,7 @@ class Run:
         options = {"file": str(file), "verifier": spec}
         config = self.config("rounds", {"name": "pivots", "options": options}, None)
         sample = max(1, asked // K * size.every // size.iterations)
-        with redirect_stdout(sys.stderr):
-            done = train_in_rounds(config, "trl", Rounds(size.every, K, sample=sample, batch=256))
+        done = train_in_rounds(config, "trl", Rounds(size.every, K, sample=sample, batch=256))
         if not done[0].kept:  # a quick run knows nothing, and no turn is mixed
             return []
         told = np.cumsum([one.answers for one in done])
@@ -318,8 +304,7 @@ class Run:
         """GRPO on whole episodes."""
         environment = {"name": "textcraft", "options": OPTIONS}
         config = self.config("episodes", environment, self.size.trained)
-        with redirect_stdout(sys.stderr):
-            train(config, "trl")
+        train(config, "trl")
         return self.curve(config, lambda _: 0)
 
     def config(
@@ -424,12 +409,6 @@ class Clumsy:
         """Nothing to give back."""
 
 
-def lesson(chat: Chat, messages: Sequence[dict[str, str]], said: str) -> Lesson:
-    """A prompt, and the answer with its end."""
-    ids = chat.tokenizer(said, add_special_tokens=False)["input_ids"]
-    return Lesson(chat.prompt(messages), (*ids, chat.tokenizer.eos_token_id))
-
-
 def word_tokenizer(texts: Sequence[str]) -> Any:
     """A token for each word, number and sign of the texts."""
     tags = ["<answer>", "<action>", "</action>"]
@@ -448,14 +427,7 @@ def word_tokenizer(texts: Sequence[str]) -> Any:
     known = ["<pad>", "<end>", "<unknown>", *tags, *sorted(found)]
     words.model = models.WordLevel({w: n for n, w in enumerate(known)}, unk_token="<unknown>")
     words.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=words,
-        eos_token="<end>",
-        pad_token="<pad>",
-        unk_token="<unknown>",
-        chat_template=TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
+    return tiny.wrapped(words, TEMPLATE, unk_token="<unknown>", clean_up_tokenization_spaces=False)
 
 
 # What comes out.
@@ -489,11 +461,10 @@ def emit(
     figures: common.Figures, case: str, name: str, values: list[float], low: float = 0.0
 ) -> None:
     """A mean and its interval; one value has none."""
-    figures.emit(case, name, statistics.mean(values), "share", "higher")
-    if len(values) > 1:
-        mean, half = interval(values)
-        figures.emit(case, f"{name}_low", max(mean - half, low), "share", "higher")
-        figures.emit(case, f"{name}_high", min(mean + half, 1.0), "share", "higher")
+    if len(values) == 1:
+        figures.emit(case, name, values[0], "share", "higher")
+    else:
+        figures.emit_interval(case, name, common.mean_interval(values, low), "share", "higher")
 
 
 def tell_turns(
@@ -506,11 +477,10 @@ def tell_turns(
         return
     for name in counted[0]:
         values = [one[name] for one in counted]
-        unit = "ratio" if name == RATIO else "turns"
-        figures.emit(case, name, statistics.mean(values), unit, "lower")
         if name == RATIO:
-            figures.emit(case, f"{name}_low", min(values), unit, "lower")
-            figures.emit(case, f"{name}_high", max(values), unit, "lower")
+            figures.emit_interval(case, name, common.mean_range(values), "ratio", "lower")
+        else:
+            figures.emit(case, name, statistics.mean(values), "turns", "lower")
 
 
 def turns_to_reach(found: dict[str, Curve], method: str) -> dict[str, float] | None:
@@ -531,17 +501,15 @@ def turns_to_reach(found: dict[str, Curve], method: str) -> dict[str, float] | N
     }
 
 
-def save(path: Path, curves: dict[str, list[dict[str, Curve]]]) -> None:
-    """All curves so far, one line for each point."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
+def points(curves: dict[str, list[dict[str, Curve]]]) -> list[dict[str, Any]]:
+    """One line for each point of all curves so far."""
+    return [
         {"goals": kind, "method": method, "seed": seed, **point}
         for kind, of_kind in curves.items()
         for seed, found in enumerate(of_kind)
         for method, curve in found.items()
         for point in curve
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 if __name__ == "__main__":

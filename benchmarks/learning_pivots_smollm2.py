@@ -17,17 +17,16 @@ little about one way of learning against another.
 folder is not made again.
 """
 
-import argparse
 import json
 import math
 import statistics
-import subprocess
-import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import arithmetic
 import common
+import tiny
 import torch
 from learning import play_all
 
@@ -38,102 +37,105 @@ from ascribe.rollout import Sampling, Setup
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
-ROOT = Path(__file__).parents[1]
-CONFIG = ROOT / "examples" / "train" / "pivots_textcraft.yaml"
+CONFIG = common.ROOT / "examples" / "train" / "pivots_textcraft.yaml"
 OPTIONS = {"split": "train", "depth": [1, 2], "inventory": True}
 VERIFIER = {"effect": {"environment": "textcraft", "options": OPTIONS, "style": "plain"}}
-TRACES, PROFILED, K = 500, 320, 8
-ITERATIONS, TURNS, TOKENS = 12, 6, 24
+K, BATCH, TURNS, TOKENS = 8, 8, 6, 24
 SAMPLING = Sampling(max_tokens=TOKENS)
-COPIED, BATCH = 60, 8
-"""Updates of supervised learning and turns of each; a quarter of an epoch, and about the time that
-training on pivots takes."""
-READ = 100
-"""Solutions of GSM8K."""
-SUM = "What is {} plus {}? ProfileResponse with the number alone."
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    traces: int = 500
+    profiled: int = 320
+    iterations: int = 12
+    copied: int = 60
+    """Updates of supervised learning, which take about as long as training on pivots."""
+    read: int = 100
+    """Solutions of GSM8K."""
+    tried: int | None = None
+    """Tasks of an evaluation; all by default."""
+    sums: int = 9
+
+
+QUICK = Size(traces=4, profiled=2, iterations=1, copied=1, read=2, tried=2, sums=1)
+SUM = "What is {} plus {}? Answer with the number alone."
 
 
 def main() -> None:
     """Make the runs and print what came of them."""
-    options = arguments()
-    with common.Figures("learning_pivots_smollm2") as figures:
+    own: dict[str, Any] = {
+        "warm": {"type": Path, "default": Path("warm")},
+        "run": {"type": Path},
+        "gsm8k": {"type": Path},
+    }
+    with (
+        common.Figures("learning_pivots_smollm2", **own) as figures,
+        tempfile.TemporaryDirectory() as temporary,
+    ):
         torch.set_num_threads(1)
-        folder, warm = options.run.absolute(), options.warm.absolute()
+        options, size = figures.options, QUICK if figures.quick else Size()
+        folder = (options.run or Path(temporary)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        walk(folder, warm)
-        tell_profile(figures, folder)
-        first = losses(None, options.gsm8k)
-        figures.emit("before the warm-up", "perplexity", perplexity(first), "perplexity", "lower")
-        before = losses(warm, options.gsm8k)
+        warm, solutions = options.warm.absolute(), options.gsm8k
+        if figures.quick:
+            warm = tiny.write_textcraft(folder / "warm")
+            solutions = tiny.write_questions(folder / "solutions.jsonl", 1)
+        walk(folder, warm, size)
+        tell_profile(figures, folder, size)
+        if not figures.quick:
+            first = perplexity(losses(None, solutions, size.read))
+            figures.emit("before the warm-up", "perplexity", first, "perplexity", "lower")
+        before = losses(warm, solutions, size.read)
         models = {"start": warm, "pivots": folder / "trained" / "model",
                   "supervised": folder / "supervised"}  # fmt: skip
         for name, model in models.items():
-            tell_success(figures, name, folder, model)
-            after = before if name == "start" else losses(model, options.gsm8k)
+            tell_success(figures, name, folder, model, size)
+            after = before if name == "start" else losses(model, solutions, size.read)
             figures.emit(name, "perplexity", perplexity(after), "perplexity", "lower")
             if name != "start":
                 tell_change(figures, name, before, after)
         turns = sum(line["ascribe/rows"] for line in read_metrics(folder / "trained"))
         figures.emit("pivots", "training_turns", turns, "turns", "lower")
-        figures.emit("pivots", "turns", PROFILED * K + turns, "turns", "lower")
-
-
-def arguments() -> argparse.Namespace:
-    """What the script is told besides ``--out``."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--warm", type=Path, default=Path("warm"))
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--gsm8k", type=Path, required=True)
-    options, sys.argv[1:] = parser.parse_known_args()
-    return options
+        figures.emit("pivots", "turns", size.profiled * K + turns, "turns", "lower")
 
 
 # From traces to two models.
 
 
-def walk(folder: Path, warm: Path) -> None:
+def walk(folder: Path, warm: Path, size: Size) -> None:
     """Every command whose result is not there yet."""
-    textcraft = [word for name, value in OPTIONS.items() for word in setting(name, value)]
-    played = ["--env", "textcraft", "--model", "expert", "--style", "plain", *textcraft]
+    textcraft = ["--env", "textcraft", *common.settings(OPTIONS)]
+    played = [*textcraft, "--model", "expert", "--style", "plain"]
     sampled = ["--max-tokens", str(TOKENS), "--dtype", "bfloat16", "--context", "768"]
     trained = {
         "model.path": str(warm),
         "environment.options.file": str(folder / "pivots.jsonl"),
-        "update.iterations": ITERATIONS,
+        "update.iterations": size.iterations,
         "output.folder": str(folder / "trained"),
     }
     taught = {"file": str(folder / "candidates.jsonl"), "verifier": "exact"}
     steps = {
-        "traces.parquet": ["rollout", *played, "--groups", str(TRACES), "--size", "1",
+        "traces.parquet": ["rollout", *played, "--groups", str(size.traces), "--size", "1",
                            "--out", "traces.parquet"],
         "candidates.jsonl": ["pivots", "extract", "traces.parquet", "--out", "candidates.jsonl"],
         "candidates.answers.jsonl": ["pivots", "profile", "candidates.jsonl", "-k", str(K),
-                                     "--limit", str(PROFILED * K), *sampled,
+                                     "--limit", str(size.profiled * K), *sampled,
                                      "--model", str(warm), "--label", "warm"],
         "pivots.jsonl": ["pivots", "select", "candidates.jsonl", *verified(),
                          "--out", "pivots.jsonl"],
         "trained/model": ["pivots", "train", str(CONFIG),
-                          *(word for change in trained.items() for word in setting(*change))],
+                          *common.settings(trained)],
         "supervised": ["warmup", "--env", "pivots", "--model", str(warm), "--out", "supervised",
-                       *(word for change in taught.items() for word in setting(*change)),
-                       "--episodes", str(COPIED * BATCH), "--steps", str(COPIED),
+                       *common.settings(taught),
+                       "--episodes", str(size.copied * BATCH), "--steps", str(size.copied),
                        "--batch", str(BATCH)],
     }  # fmt: skip
     for result, words in steps.items():
         if not (folder / result).exists():
-            ascribe(folder, *words)
-
-
-def ascribe(folder: Path, *words: str) -> str:
-    """Run a command of Ascribe in a folder. Returns what it printed."""
-    command = [str(Path(sys.executable).parent / "ascribe"), *words]
-    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
-    return done.stdout
-
-
-def setting(name: str, value: Any) -> list[str]:
-    """``--set name=value``."""
-    return ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+            common.ascribe(*words, cwd=folder)
 
 
 def verified() -> list[str]:
@@ -144,24 +146,25 @@ def verified() -> list[str]:
 # What a model can do.
 
 
-def play_goals(model: Path) -> list[tuple[str, Any]]:
+def play_goals(model: Path, size: Size) -> list[tuple[str, Any]]:
     """Success on goals that are held out, by depth."""
     setup = Setup("textcraft", {**OPTIONS, "split": "eval"}, "plain", "processes", 1)
-    return [(f"goals, {one.family}", one) for one in play_all(model, setup, 2, TURNS, SAMPLING)]
+    results = play_all(model, setup, 2, TURNS, SAMPLING, size.tried)
+    return [(f"goals, {one.family}", one) for one in results]
 
 
-def play_sums(folder: Path, model: Path) -> list[tuple[str, Any]]:
+def play_sums(folder: Path, model: Path, size: Size) -> list[tuple[str, Any]]:
     """Success on sums in words."""
-    file = arithmetic.write_questions(folder / "sums.jsonl", 9, SUM)
+    file = tiny.write_questions(folder / "sums.jsonl", size.sums, SUM)
     setup = Setup("maths", {"file": str(file), "judge": "number"}, "plain", "processes", 1)
     return [("sums", play_all(model, setup, 1, 1, SAMPLING)[-1])]
 
 
-def losses(model: Path | None, file: Path) -> list[tuple[float, int]]:
+def losses(model: Path | None, file: Path, most: int) -> list[tuple[float, int]]:
     """Of each solution of GSM8K: -log p of all its tokens, given the question; and how many."""
     network, tokenizer = load_smollm2() if model is None else load_causal_lm(model)
     chat, found = Chat(tokenizer), []
-    for line in file.read_text(encoding="utf-8").splitlines()[:READ]:
+    for line in file.read_text(encoding="utf-8").splitlines()[:most]:
         row = json.loads(line)
         prompt = chat.prompt([{"role": "user", "content": row["question"]}])
         said = tokenizer(row["answer"], add_special_tokens=False)["input_ids"]
@@ -181,11 +184,11 @@ def perplexity(found: list[tuple[float, int]]) -> float:
 # What comes out.
 
 
-def tell_profile(figures: common.Figures, folder: Path) -> None:
+def tell_profile(figures: common.Figures, folder: Path, size: Size) -> None:
     """Where the signal is."""
-    told = json.loads(ascribe(folder, "pivots", "report", "candidates.jsonl", *verified(),
-                              "--json"))  # fmt: skip
-    figures.emit("profile", "traces", TRACES, "traces", "higher")
+    words = ("pivots", "report", "candidates.jsonl", *verified(), "--json")
+    told = json.loads(common.ascribe(*words, capture=True, cwd=folder))
+    figures.emit("profile", "traces", size.traces, "traces", "higher")
     figures.emit("profile", "candidates", told["candidates"], "turns", "higher")
     figures.emit("profile", "profiled", told["profiled"], "turns", "higher")
     figures.emit("profile", "kept", told["kept"], "turns", "higher")
@@ -195,13 +198,11 @@ def tell_profile(figures: common.Figures, folder: Path) -> None:
             figures.emit("profile", metric, told[name][part], "share", "lower")
 
 
-def tell_success(figures: common.Figures, name: str, folder: Path, model: Path) -> None:
+def tell_success(figures: common.Figures, name: str, folder: Path, model: Path, size: Size) -> None:
     """Success with its intervals."""
-    for what, one in play_goals(model) + play_sums(folder, model):
+    for what, one in play_goals(model, size) + play_sums(folder, model, size):
         case = f"{name}: {what}, {one.tasks} tasks"
-        figures.emit(case, "success", one.rate, "share", "higher")
-        figures.emit(case, "success_low", one.low, "share", "higher")
-        figures.emit(case, "success_high", one.high, "share", "higher")
+        figures.emit_interval(case, "success", (one.rate, one.low, one.high), "share", "higher")
 
 
 def tell_change(
@@ -213,8 +214,8 @@ def tell_change(
     """By what factor the perplexity of a solution has changed, pair by pair."""
     logs = [(new - old) / count for (old, count), (new, _) in zip(before, after, strict=True)]
     mean, half = statistics.mean(logs), 1.98 * statistics.stdev(logs) / len(logs) ** 0.5
-    for metric, value in (("", mean), ("_low", mean - half), ("_high", mean + half)):
-        figures.emit(name, f"perplexity_factor{metric}", math.exp(value), "ratio", "lower")
+    values = [math.exp(value) for value in (mean, mean - half, mean + half)]
+    figures.emit_interval(name, "perplexity_factor", values, "ratio", "lower")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Three voters learn sums with TRL: paid by what the team earns, or by what each one adds.
 
-Each voter has an adapter of its own on one tiny policy (``arithmetic.py``), and they learn in
+Each voter has an adapter of its own on one tiny policy (``tiny.py``), and they learn in
 turns. ``shared`` is ``grpo`` on the team's reward, which every voter gets; ``counterfactual`` is
 ``ccpo``. Both begin with the same policy and play the same questions with the same seeds. Figures
 are those of the episodes just played: of the first six iterations and of the
@@ -16,18 +16,15 @@ needs a warm-up (``ascribe warmup --env maths``). One run with one seed says tha
 whether it learns, and nothing about one reward against the other.
 """
 
-import argparse
-import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import arithmetic
 import common
 import numpy as np
 import pyarrow.parquet as pq
+import tiny
 
 from ascribe.envs.maths import final_answer, last_number
 
@@ -42,40 +39,44 @@ Curve = list[dict[str, float]]
 
 def main() -> None:
     """Run all seeds with both rewards."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--model")
-    options, sys.argv[1:] = parser.parse_known_args()
-    with common.Figures("learning_team") as figures, tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    own: dict[str, Any] = {"model": {"help": "a folder; one run with each reward"}}
+    with common.Figures("learning_team", **own) as figures, tempfile.TemporaryDirectory() as name:
+        folder, options = Path(name), figures.options
         seeds: Sequence[int] = SEEDS[:1] if figures.quick or options.model else SEEDS
         iterations = 3 if figures.quick else (15 if options.model else 180)
         curves = {
-            (reward, seed): run(folder, options.model, reward, seed, iterations)
+            (reward, seed): run(folder, options.model, reward, seed, iterations, figures.quick)
             for seed in seeds
             for reward in REWARDS
         }
         who = "tiny policy" if options.model is None else Path(options.model).name
         case = f"{who}, {iterations} iterations, {len(seeds)} seeds"
         tell(figures, case, curves, seeds)
-        if figures.out is not None:
-            write_curves(figures.out.with_suffix("") / "curve.jsonl", curves)
+        figures.write_curve(
+            {"reward": reward, "seed": seed, "iteration": number, **one}
+            for (reward, seed), curve in curves.items()
+            for number, one in enumerate(curve, start=1)
+        )
 
 
-def run(folder: Path, model: str | None, reward: str, seed: int, iterations: int) -> Curve:
+def run(
+    folder: Path, model: str | None, reward: str, seed: int, iterations: int, quick: bool
+) -> Curve:
     """One run; the success of each iteration."""
     if model is None:
-        questions = arithmetic.write_questions(folder / "sums.jsonl")
+        questions = tiny.write_questions(folder / "sums.jsonl")
         path = folder / f"policy_{seed}"
-        start = str(path if path.is_dir() else arithmetic.write_policy(path, seed))
+        steps = 50 if quick else 500
+        start = str(path if path.is_dir() else tiny.write_sums(path, seed, steps=steps))
         team, sizes = {"form": ""}, {"groups": 16, "size": 8, "max_tokens": 2}
         rate, rows, updates = 3e-3, 32, 4
     else:
         words = "What is {} plus {}?"
-        questions = arithmetic.write_questions(folder / "words.jsonl", words=words)
+        questions = tiny.write_questions(folder / "words.jsonl", words=words)
         start, team, sizes = model, {}, {"groups": 4, "size": 6, "max_tokens": 10}
         rate, rows, updates = 2e-4, 8, 1
     out = folder / f"{reward}_{seed}"
-    arithmetic.train(
+    common.train(
         {
             "model": {"path": start, "lora": {"rank": 8, "alpha": 16, "agents": list(VOTERS)}},
             "environment": {
@@ -104,8 +105,7 @@ def run(folder: Path, model: str | None, reward: str, seed: int, iterations: int
 
 def answers(questions: Path) -> dict[str, str]:
     """The answer to each question."""
-    rows = map(json.loads, questions.read_text().splitlines())
-    return {row["question"]: row["answer"] for row in rows}
+    return {row["question"]: row["answer"] for row in common.read_lines(questions)}
 
 
 def counted(file: Path, right: dict[str, str]) -> dict[str, float]:
@@ -140,28 +140,15 @@ def tell(
                 rates = [float(np.mean([one[metric] for one in each[part]])) for each in runs]
                 ends[reward, f"{metric} {when}"] = rates
                 named = f"{case}: {reward}, {when}"
-                figures.emit(named, metric, float(np.mean(rates)), "share", "higher")
-                figures.emit(named, f"{metric}_low", min(rates), "share", "higher")
-                figures.emit(named, f"{metric}_high", max(rates), "share", "higher")
+                values = common.mean_range(rates)
+                figures.emit_interval(named, metric, values, "share", "higher")
         pairs = zip(
             ends["counterfactual", f"{metric} last"], ends["shared", f"{metric} last"], strict=True
         )
         apart = [ours - theirs for ours, theirs in pairs]
         named = f"{case}: counterfactual less shared, last"
-        figures.emit(named, f"{metric}_difference", float(np.mean(apart)), "share", "higher")
-        figures.emit(named, f"{metric}_difference_low", min(apart), "share", "higher")
-        figures.emit(named, f"{metric}_difference_high", max(apart), "share", "higher")
-
-
-def write_curves(path: Path, curves: dict[tuple[str, int], Curve]) -> None:
-    """All of it, one line for each iteration."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        {"reward": reward, "seed": seed, "iteration": number, **one}
-        for (reward, seed), curve in curves.items()
-        for number, one in enumerate(curve, start=1)
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        values = common.mean_range(apart)
+        figures.emit_interval(named, f"{metric}_difference", values, "share", "higher")
 
 
 if __name__ == "__main__":

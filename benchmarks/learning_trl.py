@@ -9,7 +9,8 @@ One run with one seed says whether it learns; it says nothing about one recipe a
     python benchmarks/learning_trl.py --warm warm --run runs/learning
 """
 
-from learning import ROOT, Learning, measure
+from common import ROOT
+from learning import Learning, measure
 
 PHASES = ("rollout", "credit", "logprobs", "update")
 

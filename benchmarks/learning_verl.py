@@ -9,7 +9,8 @@ goals. One run with one seed says whether it learns, and no more.
     python benchmarks/learning_verl.py --warm warm --run runs/learning
 """
 
-from learning import ROOT, Learning, measure
+from common import ROOT
+from learning import Learning, measure
 
 PHASES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "save_checkpoint")
 

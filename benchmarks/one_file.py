@@ -11,24 +11,20 @@ case nothing is learned: it is too short. With ``--out NAME.jsonl`` the learning
 """
 
 import copy
-import json
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import common
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(common.ROOT / "examples"))
 
 import bipace_in_one_file as one_file
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 
 RECIPES = ("grpo", "gigpo")
-STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
-"""97.5 % quantile of Student's t, by number of values (one more than degrees of freedom)."""
 
 Line = dict[str, float]
 
@@ -48,7 +44,7 @@ def main() -> None:
                 policy = copy.deepcopy(start)
                 settings = {"iterations": iterations, "held_out": held_out}
                 curves[recipe].append(run(policy, recipe, seed, settings))
-                save(figures.out, curves)
+                figures.write_curve(line for runs in curves.values() for r in runs for line in r)
         for recipe, runs in curves.items():
             case = f"{recipe}, {len(runs)} seeds, {iterations} iterations of 64 episodes"
             report(figures, case, runs)
@@ -63,33 +59,18 @@ def run(policy: torch.nn.Module, recipe: str, seed: int, settings: dict[str, int
     return lines
 
 
-def save(out: Path | None, curves: dict[str, list[list[Line]]]) -> None:
-    """Write the curves so far."""
-    if out is not None:
-        file = out.with_suffix("") / "curve.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lines = (line for runs in curves.values() for run in runs for line in run)
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
 def report(figures: common.Figures, case: str, runs: list[list[Line]]) -> None:
     """All figures of one recipe."""
     start = [lines[0]["held_out_success"] for lines in runs]
     end = [lines[-1]["held_out_success"] for lines in runs]
     for name, shares in (("start", start), ("end", end)):
-        mean, half = interval(shares)
         goal = 2 * statistics.mean(start) if name == "end" else None
-        figures.emit(case, f"{name}_success", mean, "share", "higher", goal=goal)
-        figures.emit(case, f"{name}_low", max(mean - half, 0.0), "share", "higher")
-        figures.emit(case, f"{name}_high", min(mean + half, 1.0), "share", "higher")
+        values = common.mean_interval(shares)
+        figures.emit_interval(
+            case, f"{name}_success", values, "share", "higher", goal, ends=f"{name}_"
+        )
     seconds = statistics.median(line["cpu_seconds"] for lines in runs for line in lines[:-1])
     figures.emit(case, "iteration_seconds", seconds, "s of CPU", "lower")
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """Mean, and half the width of its 95 % interval."""
-    spread = statistics.stdev(values) / len(values) ** 0.5
-    return statistics.mean(values), STUDENT[len(values)] * spread
 
 
 if __name__ == "__main__":

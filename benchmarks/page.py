@@ -1,12 +1,10 @@
 """Write ``docs/benchmarks.md`` from the committed results: python benchmarks/page.py."""
 
 import ast
-import json
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from common import RESULTS, ROOT, read_lines
+
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 INTRODUCTION = """# Benchmarks
@@ -35,7 +33,7 @@ def page() -> str:
     for file in sorted(RESULTS.glob("*.jsonl")):
         if file.stem == "audit":  # it has a page of its own
             continue
-        header, *figures = map(json.loads, file.read_text().splitlines())
+        header, *figures = read_lines(file)
         parts.append(section(file.stem, header, figures))
     return "\n".join(parts)
 

@@ -29,10 +29,8 @@ from ascribe.pivots import (
     Candidate,
     Origin,
     Reference,
-    RolloutOptions,
     TextServer,
     candidate,
-    extract,
     make_verifier,
     profile,
 )
@@ -41,8 +39,7 @@ from ascribe.pivots.journal import Journal
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.pivots.verifiers.verdict import act, calls_in
-from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play
-from ascribe.steps.files import write
+from ascribe.rollout import Request, Sample, Sampling
 from ascribe.steps.strict_json import canonical
 
 common.PACKAGES = ("ascribe", "numpy", "jsonschema", "rapidfuzz")
@@ -157,12 +154,8 @@ def a_text(number: int) -> tuple[str, str]:
 
 def moves(folder: Path, count: int) -> list[Pair]:
     """Turns of Sokoban's expert, with its own move and another one."""
-    setup = Setup("sokoban", {}, "plain", "serial")
-    plan = Plan(max(4, count // 20), 1, setup.turns(None), name="sokoban")
-    path = folder / "sokoban.parquet"
-    write(arrow(play(setup, Model("expert"), plan)), path)
-    found = extract([path], rollouts=RolloutOptions()).candidates[: count // 2]
-    return [(one, said) for one in found for said in (one.action, "<action>up</action>")]
+    turns = common.expert_turns(folder / "sokoban.parquet", max(4, count // 20))[: count // 2]
+    return [(one, action) for one in turns for action in (one.action, "<action>up</action>")]
 
 
 def judged(folder: Path, texts: Sequence[Pair]) -> dict[str, Any]:

@@ -20,15 +20,13 @@ outcomes.
 `--docs` writes the committed results into docs/estimators/ccpo.md instead of running anything.
 """
 
-import json
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from common import Figures, Work, interleaved
+from common import RESULTS as FOLDER
+from common import ROOT, Figures, Work, fill_page, interleaved, read_lines
 
 from ascribe.estimators.relative import Norm
 from ascribe.estimators.team.counterfactual import counterfactual, within_prompts
@@ -39,8 +37,7 @@ from ascribe.estimators.team.topology import contributions, side_by_side
 from ascribe.estimators.team.voting import Ties, Votes, allocated
 from ascribe.steps.arrays import Bools, Floats, Ints
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "team.jsonl"
+RESULTS = FOLDER / "team.jsonl"
 PAGE = ROOT / "docs" / "estimators" / "ccpo.md"
 
 ROLLOUTS = 4
@@ -183,13 +180,8 @@ HARD = Thinker(0.5, 0.4, 0.1, 0.2)
 # Numbers with intervals.
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A number and what bounds it with 95 % confidence."""
-
-    value: float
-    low: float
-    high: float
+Interval = tuple[float, float, float]
+"""A number, and the bounds of its 95 % interval."""
 
 
 def interval(statistic: Callable[..., float], *columns: Floats) -> Interval:
@@ -198,7 +190,7 @@ def interval(statistic: Callable[..., float], *columns: Floats) -> Interval:
     block = np.arange(len(columns[0])) * BLOCKS // len(columns[0])
     left = [statistic(*(column[block != b] for column in columns)) for b in range(BLOCKS)]
     error = float(np.sqrt((BLOCKS - 1) * np.var(left)))
-    return Interval(whole, whole - 1.96 * error, whole + 1.96 * error)
+    return whole, whole - 1.96 * error, whole + 1.96 * error
 
 
 def mean(values: Floats) -> float:
@@ -243,9 +235,7 @@ def voters_are_ordered(figures: Figures, prompts: int, random: np.random.Generat
     for agent, name in enumerate([*VOTERS, "follower"]):
         case = f"voting, {name}"
         found = interval(mean, added[:, agent])
-        figures.emit(case, "contribution", found.value, "reward", "higher")
-        figures.emit(case, "low", found.low, "reward", "higher")
-        figures.emit(case, "high", found.high, "reward", "higher")
+        figures.emit_interval(case, "contribution", found, "reward", "higher", ends="")
         figures.emit(case, "expected", true_added[agent], "reward", "higher")
         figures.emit(case, "shapley", value[:, agent].mean(), "reward", "higher")
         figures.emit(case, "shapley_expected", true_value[agent], "reward", "higher")
@@ -257,9 +247,7 @@ def thinkers_are_ordered(figures: Figures, prompts: int, random: np.random.Gener
     for name, right in THINKERS.items():
         joint, solo = pairs(prompts, right, random)
         case, found = f"think-solve, {name} thinker", interval(mean, joint - solo)
-        figures.emit(case, "contribution", found.value, "reward", "higher")
-        figures.emit(case, "low", found.low, "reward", "higher")
-        figures.emit(case, "high", found.high, "reward", "higher")
+        figures.emit_interval(case, "contribution", found, "reward", "higher", ends="")
         figures.emit(case, "expected", right - SOLO, "reward", "higher")
         figures.emit(case, "trust", train(joint, solo)[-1], "share", "higher")
 
@@ -318,9 +306,7 @@ def voting_ratios(agent: int) -> tuple[float, float]:
 
 
 def _emit_ratio(figures: Figures, case: str, found: Interval, expected: float) -> None:
-    figures.emit(case, "variance_ratio", found.value, "ratio", "lower")
-    figures.emit(case, "low", found.low, "ratio", "lower")
-    figures.emit(case, "high", found.high, "ratio", "lower")
+    figures.emit_interval(case, "variance_ratio", found, "ratio", "lower", ends="")
     figures.emit(case, "expected", expected, "ratio", "lower")
 
 
@@ -361,9 +347,7 @@ def true_gradient(source: tuple[int, ...], place: int, ties: Ties = "share") -> 
 
 
 def _emit_gradient(figures: Figures, case: str, found: Interval, expected: float) -> None:
-    figures.emit(case, "gradient", found.value, "reward", "higher")
-    figures.emit(case, "low", found.low, "reward", "higher")
-    figures.emit(case, "high", found.high, "reward", "higher")
+    figures.emit_interval(case, "gradient", found, "reward", "higher", ends="")
     figures.emit(case, "expected", expected, "reward", "higher")
 
 
@@ -405,9 +389,7 @@ def _emit_signals(
     figures.emit(case, "grpo", signal(theirs), "1", "higher")
     for form, advantage in forms.items():
         found = interval(signal_ratio, by_prompt(score * advantage), theirs)
-        figures.emit(case, form, found.value, "ratio", "higher")
-        figures.emit(case, f"{form}_low", found.low, "ratio", "higher")
-        figures.emit(case, f"{form}_high", found.high, "ratio", "higher")
+        figures.emit_interval(case, form, found, "ratio", "higher")
 
 
 def time_is_taken(figures: Figures, prompts: int, random: np.random.Generator) -> None:
@@ -437,7 +419,7 @@ Cases = dict[str, dict[str, float]]
 def kept() -> Cases:
     """The committed figures, by case and metric."""
     cases: Cases = {}
-    for line in map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines()[1:]):
+    for line in read_lines(RESULTS)[1:]:
         cases.setdefault(line["case"], {})[line["metric"]] = line["value"]
     return cases
 
@@ -499,12 +481,8 @@ def table(cases: Cases, start: str, columns: dict[str, str]) -> str:
 
 
 def filled(text: str) -> str:
-    """The page with its tables as the committed results say."""
-    for name, said in tables(kept()).items():
-        start, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-        place = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
-        text = place.sub(lambda _: f"{start}\n{said}\n{end}", text)  # noqa: B023 (called at once)
-    return text
+    """The page with the tables of the committed results."""
+    return fill_page(text, tables(kept()))
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import common
 import torch
-from capture import SMOLLM2_SHAPE
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 MULTIPLES = (1, 32, 64)
@@ -51,7 +50,9 @@ def passes_of(multiple: int, passes: int) -> tuple[int, int, float]:
     """Resident bytes in the middle and at the end of these passes, and their CPU seconds."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**SMOLLM2_SHAPE), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(
+        LlamaConfig(**common.SMOLLM2_SHAPE), dtype=torch.float32
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     widths = random.Random(0)
     middle, begun = 0, time.process_time()
