@@ -5,44 +5,28 @@ results, of the tiny policy and of SmolLM2-135M, and writes docs/figures/learnin
 learning_ibpo.png, and .svg of both. Needs the extra figures.
 """
 
-import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+from figures import BLUE, RED, Line, new_figure, read, save
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-COLOURS = {
-    "shared": "#d55e00",
-    "counterfactual": "#0072b2",
-    "gspo": "#d55e00",
-    "ibpo": "#0072b2",
-}
-"""Told apart by readers who do not see all colours."""
-
-Line = dict[str, Any]
+COLOURS = {"shared": RED, "counterfactual": BLUE, "gspo": RED, "ibpo": BLUE}
 
 
 def main() -> None:
     """Draw both."""
-    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
     draw("learning_team", "reward", "iteration", team)
     draw("learning_ibpo", "arm", "sampled tokens", corrections)
 
 
 def draw(name: str, arm: str, across: str, values: Callable[[Line], tuple[float, float]]) -> None:
     """The tiny policy on the left, the real model on the right: thin seeds, thick means."""
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
+    figure = new_figure(8.0, 3.4)
     panels = figure.subplots(1, 2, sharey=True)
     for panel, file, title in zip(
         panels, (name, f"{name}_smollm2"), ("tiny policy", "SmolLM2-135M"), strict=True
     ):
-        text = (RESULTS / file / "curve.jsonl").read_text(encoding="utf-8")
-        lines = list(map(json.loads, text.splitlines()))
+        lines = read(f"{file}/curve.jsonl")
         for kind in dict.fromkeys(line[arm] for line in lines):
             seeds = dict.fromkeys(line["seed"] for line in lines)
             runs = [
@@ -59,10 +43,7 @@ def draw(name: str, arm: str, across: str, values: Callable[[Line], tuple[float,
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("share of episodes won")
     panels[0].legend(frameon=False)
-    for ending in ("png", "svg"):
-        metadata = {"Date": None} if ending == "svg" else {}
-        path = ROOT / "docs" / "figures" / f"{name}.{ending}"
-        figure.savefig(path, dpi=150, metadata=metadata)
+    save(figure, name)
 
 
 def team(line: Line) -> tuple[float, float]:

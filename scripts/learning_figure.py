@@ -8,33 +8,22 @@ benchmarks/learning_ENGINE.py writes, and writes docs/figures/learning_ENGINE.pn
 the extra figures.
 """
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from figures import BLUE, RED, Line, new_figure, read, save
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-COLOURS = {"depth 1": "#0072b2", "depth 2": "#d55e00"}
-"""Told apart by readers who do not see all colours."""
+COLOURS = {"depth 1": BLUE, "depth 2": RED}
 
 
 def main() -> None:
     """Read the results and draw them."""
     name = f"learning_{sys.argv[1]}"
-    text = (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8")
-    _, *figures = map(json.loads, text.splitlines())
-    curve = (RESULTS / name / "curve.jsonl").read_text(encoding="utf-8")
-    draw(name, list(map(json.loads, curve.splitlines())), figures)
+    draw(name, read(f"{name}/curve.jsonl"), read(f"{name}.jsonl")[1:])
 
 
-def draw(name: str, lines: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
+def draw(name: str, lines: list[Line], figures: list[Line]) -> None:
     """Training on the left, held out on the right."""
-    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
+    figure = new_figure(8.0, 3.4)
     training, held_out = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     iterations = [line["iteration"] for line in lines]
     training.plot(iterations, [line["success"] for line in lines], "o-", color="#555555", ms=3)
@@ -66,12 +55,10 @@ def draw(name: str, lines: list[dict[str, Any]], figures: list[dict[str, Any]]) 
     held_out.legend(frameon=False)
     for panel in (training, held_out):
         panel.grid(alpha=0.3)
-    for ending in ("png", "svg"):
-        metadata = {"Date": None} if ending == "svg" else {}
-        figure.savefig(ROOT / "docs" / "figures" / f"{name}.{ending}", dpi=150, metadata=metadata)
+    save(figure, name)
 
 
-def values(figures: list[dict[str, Any]], name: str, family: str) -> dict[str, float]:
+def values(figures: list[Line], name: str, family: str) -> dict[str, float]:
     """The figures of one end and one depth, by metric."""
     case = f"{name}, {family},"
     return {one["metric"]: one["value"] for one in figures if one["case"].startswith(case)}

@@ -4,53 +4,41 @@ Reads benchmarks/results/learning_pivots/curve.jsonl, which benchmarks/learning_
 and writes docs/figures/pivots.png and .svg. Needs the extra figures.
 """
 
-import json
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
+from figures import BLUE, RED, Line, new_figure, read, save
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-ROOT = Path(__file__).parents[1]
-CURVE = ROOT / "benchmarks" / "results" / "learning_pivots" / "curve.jsonl"
 COLOURS = {
-    "pivots": "#0072b2",
+    "pivots": BLUE,
     "rounds": "#56b4e9",
     "progress": "#e69f00",
-    "episodes": "#d55e00",
+    "episodes": RED,
     "supervised": "#555555",
 }
-"""Told apart by readers who do not see all colours."""
 GOALS = {"short": "goals of three commands", "long": "goals of four or five commands"}
 SKILLS = {"trained_goals": "trained goals", "other_goals": "other goals", "sums": "sums"}
 
-Runs = dict[str, dict[int, list[dict[str, Any]]]]
+Runs = dict[str, dict[int, list[Line]]]
 
 
 def main() -> None:
     """Read the curves and draw them."""
     runs: dict[str, Runs] = {kind: defaultdict(lambda: defaultdict(list)) for kind in GOALS}
-    for text in CURVE.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
+    for line in read("learning_pivots/curve.jsonl"):
         runs[line["goals"]][line["method"]][line["seed"]].append(line)
-    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
-    figure = Figure(figsize=(9.6, 7.0), layout="constrained")
+    figure = new_figure(9.6, 7.0)
     panels = figure.subplots(2, 2, sharey="row")
-    for place, (kind, said) in enumerate(GOALS.items()):
+    for place, (kind, title) in enumerate(GOALS.items()):
         upper, lower = panels[:, place]
-        upper.set_title(f"{said}, each line a seed")
+        upper.set_title(f"{title}, each line a seed")
         draw_success(upper, runs[kind])
         draw_change(lower, runs[kind])
     panels[0, 0].set_ylabel("share of trained goals that succeed")
     panels[1, 0].set_ylabel("change from the start, each dot a seed")
     panels[0, 1].legend(frameon=False, loc="upper left", bbox_to_anchor=(0.02, 0.95))
-    for ending in ("png", "svg"):
-        metadata = {"Date": None} if ending == "svg" else {}
-        path = ROOT / "docs" / "figures" / f"pivots.{ending}"
-        figure.savefig(path, dpi=150, metadata=metadata)
+    save(figure, "pivots")
 
 
 def draw_success(panel: Axes, runs: Runs) -> None:

@@ -4,24 +4,18 @@ Simulates a training run in which the thinker starts out harmful and ends up hel
 docs/figures/team.png and .svg, after Figure 4 of CCPO. Needs the extra figures.
 """
 
-from pathlib import Path
-
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+from figures import BLUE, RED, new_figure, save
 
 from ascribe.estimators.team.statistics import Statistics
 from ascribe.estimators.team.think_solve import SOLVER, STREAMS, THINKER, think_solve
 from ascribe.steps.arrays import Floats
 
-ROOT = Path(__file__).parents[1]
 STEPS, PROMPTS, ROLLOUTS = 300, 64, 4
 SOLO = 0.45
 JOINT = (0.25, 0.75)
 """How often the two are right together, at the start and at the end."""
 OUTCOMES = ((1, 1), (1, 0), (0, 1), (0, 0))
-COLOURS = ("#0072b2", "#d55e00")
-"""Told apart by readers who do not see all colours."""
 
 
 def main() -> None:
@@ -44,11 +38,10 @@ def simulate(random: np.random.Generator) -> tuple[Floats, Floats]:
 
 def draw(outcomes: Floats, paid: Floats) -> None:
     """A row for each agent: shared reward on the left, counterfactual on the right."""
-    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
-    figure = Figure(figsize=(9, 6), layout="constrained")
+    figure = new_figure(9, 6)
     panels = figure.subplots(2, 2, sharex=True)
     cases = [(outcomes == case).all(axis=1) for case in OUTCOMES]
-    for agent, name, colour in ((THINKER, "thinker", COLOURS[0]), (SOLVER, "solver", COLOURS[1])):
+    for agent, name, colour in ((THINKER, "thinker", BLUE), (SOLVER, "solver", RED)):
         rewards = {"shared": outcomes[:, 0], "counterfactual": paid[:, agent]}
         for panel, (kind, values) in zip(panels[agent], rewards.items(), strict=True):
             boxes = panel.boxplot(
@@ -62,16 +55,13 @@ def draw(outcomes: Floats, paid: Floats) -> None:
             panel.set_title(f"{name}, {kind} reward")
             panel.grid(axis="y", alpha=0.3)
             panel.set_ylim(-2.2, 2.2)
-    said = {1: "right", 0: "wrong"}
-    labels = [f"team {said[joint]},\nsolo {said[solo]}" for joint, solo in OUTCOMES]
+    words = {1: "right", 0: "wrong"}
+    labels = [f"team {words[joint]},\nsolo {words[solo]}" for joint, solo in OUTCOMES]
     for panel in panels[-1]:
         panel.set_xticks(range(1, len(labels) + 1), labels)
     for panel in panels[:, 0]:
         panel.set_ylabel("reward")
-    for ending in ("png", "svg"):
-        metadata = {"Date": None} if ending == "svg" else {}
-        path = ROOT / "docs" / "figures" / f"team.{ending}"
-        figure.savefig(path, dpi=150, metadata=metadata)
+    save(figure, "team")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+"""Shared by the scripts that draw figures: the curves of benchmarks, colours, and saving."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+BLUE, RED = "#0072b2", "#d55e00"
+"""Colours that colour-blind readers can distinguish."""
+
+Line = dict[str, Any]
+
+
+def read(name: str) -> list[Line]:
+    """The lines of a file in the results of the benchmarks."""
+    text = (RESULTS / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure; the same script draws the same SVG every time."""
+    mpl.rcParams |= {"svg.hashsalt": "ascribe", "font.size": 10}
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, name: str, dpi: int = 150) -> None:
+    """Write ``docs/figures/NAME.png`` and ``.svg``."""
+    folder = ROOT / "docs" / "figures"
+    figure.savefig(folder / f"{name}.png", dpi=dpi)
+    figure.savefig(folder / f"{name}.svg", dpi=dpi, metadata={"Date": None})
