@@ -1,8 +1,9 @@
-"""Benchmarks speak one language, and the page about them is what the results say."""
+"""Every benchmark's quick case prints figures and nothing else; the page shows the results."""
 
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,45 @@ METRICS = {
     "travel": {"bytes_per_row", "agreement", "identical_groups"},
 }
 
+MODULES = {"common", "invented", "learning", "page", "tiny", "verl_probe"}
+"""Files that are not benchmarks."""
+
+TORCH = ("torch", "transformers")
+TRL = (*TORCH, "trl")
+IN_CI: dict[str, tuple[str, ...]] = {
+    "against_loops": (),
+    "clustering": (),
+    "correction": (),
+    "estimators": (),
+    "grouping": TORCH,
+    "pivots": (),
+    "team": (),
+    "travel": (),
+}
+"""Quick cases that take less than 20 s of CPU, and the packages that they need."""
+
+NIGHTLY: dict[str, tuple[str, ...]] = {
+    "alfworld_speed": ("alfworld", "textworld"),
+    "audit": (),
+    "capture": TORCH,
+    "engine_trl": TRL,
+    "environments": (),
+    "learning_ibpo": TRL,
+    "learning_pivots": TRL,
+    "learning_pivots_smollm2": TRL,
+    "learning_team": (*TRL, "peft"),
+    "learning_tiny_verl": ("verl",),
+    "learning_trl": TRL,
+    "learning_verl": ("verl",),
+    "report": ("playwright",),
+    "widths": TORCH,
+}
+
+TESTED_ELSEWHERE = {
+    "engine_verl": "tests/engines/test_verl_benchmark.py",
+    "one_file": "tests/test_one_file.py",
+}
+
 
 def assert_figure(line: str, bench: str) -> dict[str, object]:
     figure = json.loads(line)
@@ -45,31 +85,62 @@ def assert_figure(line: str, bench: str) -> dict[str, object]:
     return figure
 
 
+def quick_runs() -> list[object]:
+    return [
+        *(pytest.param(bench, needs, id=bench) for bench, needs in IN_CI.items()),
+        *(
+            pytest.param(bench, needs, id=bench, marks=pytest.mark.nightly)
+            for bench, needs in NIGHTLY.items()
+        ),
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("bench", METRICS)
-def test_quick_run_prints_figures_and_nothing_else(bench: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("bench", "needs"), quick_runs())
+def test_quick_run_prints_figures_and_nothing_else(
+    bench: str, needs: tuple[str, ...], tmp_path: Path
+) -> None:
+    if missing := [package for package in needs if find_spec(package) is None]:
+        pytest.skip(f"needs {', '.join(missing)}")
     out = tmp_path / "results.jsonl"
     command = [sys.executable, f"benchmarks/{bench}.py", "--quick", "--out", str(out)]
     run = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
     assert run.returncode == 0, run.stderr
     figures = [assert_figure(line, bench) for line in run.stdout.splitlines()]
-    assert {figure["metric"] for figure in figures} == METRICS[bench]
+    assert figures
+    assert {figure["metric"] for figure in figures} == METRICS.get(
+        bench, {figure["metric"] for figure in figures}
+    )
     assert len({(figure["case"], figure["metric"]) for figure in figures}) == len(figures)
     header, *written = out.read_text().splitlines()
     assert written == run.stdout.splitlines()
     assert json.loads(header)["quick"] is True
 
 
+def test_every_benchmark_is_run_by_a_test() -> None:
+    scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
+    assert scripts == {*IN_CI, *NIGHTLY, *TESTED_ELSEWHERE}
+    for bench, path in TESTED_ELSEWHERE.items():
+        assert f"benchmarks/{bench}.py" in (ROOT / path).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("bench", METRICS)
 def test_committed_results_are_of_a_full_run(bench: str) -> None:
     header, *lines = (BENCHMARKS / "results" / f"{bench}.jsonl").read_text().splitlines()
-    said = json.loads(header)
-    assert set(said) == {"bench", "quick", "date", "machine", "python", "packages"}
-    assert said["quick"] is False
+    facts = json.loads(header)
+    assert set(facts) == {"bench", "quick", "date", "machine", "python", "packages"}
+    assert facts["quick"] is False
     figures = [assert_figure(line, bench) for line in lines]
     assert {figure["metric"] for figure in figures} == METRICS[bench]
+
+
+def test_committed_results_have_the_keys_of_figures() -> None:
+    for path in (BENCHMARKS / "results").glob("*.jsonl"):
+        header, *lines = map(json.loads, path.read_text().splitlines())
+        assert all(list(line) == KEYS for line in lines), path.name
+        assert {line["bench"] for line in lines} == {header["bench"]}
 
 
 def test_page_is_what_the_results_say() -> None:
