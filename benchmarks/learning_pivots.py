@@ -73,7 +73,7 @@ common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
 ALWAYS = (
     "Other commands: get [count] [item]; inventory.",
-    "ProfileResponse with one action and nothing else:",
+    "Answer with one action and nothing else:",
     "Give the final answer inside \\boxed{}.",
 )
 """What every prompt says; the tiny policy does not read it."""
