@@ -76,7 +76,7 @@ def test_for_people(candidates: Path, tmp_path: Path) -> None:
         first = run("profile", candidates, "--model", server.url, "-k", 16, "--estimate")
         assert first.exit_code == 0
         assert "32 responses to request: roughly" in first.stderr
-        assert "32 answers asked for" in first.stdout
+        assert "32 responses requested" in first.stdout
     found = run("report", candidates, "--verifier", VERIFIER)
     assert found.exit_code == 0
     for words in ("without signal", "missed by the strict", "turns by mean reward", "demonstrated"):
@@ -132,7 +132,7 @@ def test_the_advice_to_a_journal_of_several_samplings_works_as_it_is_written(
         sampled = [json.loads(one["sampling"])["temperature"] for one in read]
         assert sorted(sampled) == [0.7, 1.0]
         assert {one["model"] for one in read} == {url}
-    assert "holds no answers of 'nobody'" in re.sub(r"\s+", " ", found.stderr)
+    assert "holds no responses of 'nobody'" in re.sub(r"\s+", " ", found.stderr)
     alone = read[0]["sampling"]
     assert as_json(*report, "--label", alone)["sampling"] == alone
 
@@ -141,7 +141,7 @@ def test_a_journal_without_answers_says_what_to_do(candidates: Path) -> None:
     candidates.with_name("c.answers.jsonl").touch()
     found = run("report", candidates, "--verifier", "exact")
     assert found.exit_code == 2
-    assert "holds no answers; run ascribe pivots profile first" in one_line(found.stderr)
+    assert "holds no responses; run ascribe pivots profile first" in one_line(found.stderr)
 
 
 def test_turns_that_the_server_refuses_are_counted_with_its_words(
@@ -158,7 +158,7 @@ def test_turns_that_the_server_refuses_are_counted_with_its_words(
         assert "too long" in done["refusal"]
         other = ["--answers", tmp_path / "b.jsonl"]
         told = run("profile", candidates, "--model", server.url, "-k", 16, *other)
-    assert "16 were refused by the server and will not be asked for again" in told.stdout
+    assert "The server refused 16 requests, which will not be sent again" in told.stdout
     options = ["--verifier", VERIFIER]
     numbers = as_json("report", candidates, *options)
     assert (numbers["candidates"], numbers["copies"], numbers["profiled"]) == (2, 2, 1)
@@ -225,7 +225,7 @@ def test_a_model_that_is_not_there_is_exit_code_one(candidates: Path) -> None:
     found = run("profile", candidates, "--model", "nowhere")
     assert found.exit_code == 1
     assert "there is no policy 'nowhere'" in found.stderr
-    assert "the same command goes on" in found.stderr
+    assert "the same command continues" in found.stderr
 
 
 def test_a_threshold_that_cannot_be_is_a_wrong_call(candidates: Path) -> None:

@@ -1,24 +1,17 @@
 """``ascribe pivots``: from expert traces to the turns that are worth training on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args
+from typing import Annotated, Any, NoReturn, cast, get_args
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.pivots_train import (
-    BatchOption,
-    ThresholdOption,
-    say_estimate,
-    train_command,
-)
 from ascribe.cli.rollout import (
     BackendOption,
     ContextOption,
@@ -28,22 +21,31 @@ from ascribe.cli.rollout import (
     TokensOption,
 )
 from ascribe.cli.screen import JsonFlag
+from ascribe.cli.train import (
+    ConfigArgument,
+    DryFlag,
+    EngineOption,
+    KeySetting,
+    ResumeFlag,
+    by_config,
+    say_where,
+)
+from ascribe.engines.config import ConfigError
+from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse, train_in_rounds
+from ascribe.engines.train import train, verify
 from ascribe.models import ServerError
 from ascribe.pivots import (
+    KINDS,
     LAMBDA_DIFF,
-    Extracted,
+    CostEstimate,
     JournalError,
     PivotReport,
-    Profiled,
-    ProfileResponse,
     ProfileTask,
     ProfilingError,
     RolloutOptions,
     Scored,
-    Selection,
     TraceError,
     TraceProblem,
-    TurnFile,
     extract,
     make_verifier,
     profile_in_worker,
@@ -56,13 +58,12 @@ from ascribe.pivots import (
     select,
     write_turns,
 )
-from ascribe.pivots.candidates import KINDS
+from ascribe.pivots.select import Share
 from ascribe.pivots.traces import Format
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
 from ascribe.pivots.worker import journal_beside
 
-T = TypeVar("T")
 SOURCES_SHOWN = 20
 BAR = 40
 """Characters of the longest bar of a histogram."""
@@ -78,22 +79,26 @@ CandidatesArgument = Annotated[
 ]
 AnswersOption = Annotated[
     Path | None,
-    typer.Option(help="The journal of answers. Default: beside the candidates."),
+    typer.Option(help="The journal of responses. Default: beside the candidates."),
 ]
 VerifierOption = Annotated[
     str,
     typer.Option(help='A verifier by name, or as JSON: {"any": ["tool_call", "shell"]}.'),
 ]
+ThresholdOption = Annotated[
+    float, typer.Option(help="Keep turns with a mean reward below this (λ_diff).")
+]
 KeptOption = Annotated[
-    int | None, typer.Option("-k", help="Use the first K answers. Default: all there are.", min=1)
+    int | None, typer.Option("-k", help="Use the first K responses. Default: all.", min=1)
 ]
 LabelOption = Annotated[
     str | None,
     typer.Option(
-        help="Whose answers, if the journal holds those of several: the model, how it was sampled, "
-        "or both."
+        help="Whose responses, if the journal holds those of several: the model, how it was "
+        "sampled, or both."
     ),
 ]
+BatchOption = Annotated[int, typer.Option(help="Responses that are requested at once.", min=1)]
 
 
 @pivots.command("extract")
@@ -105,49 +110,47 @@ def extract_command(
     out: Annotated[Path, typer.Option(help="Where to write the candidates, as JSON lines.")],
     form: Annotated[
         str | None,
-        typer.Option("--format", help="openai, sharegpt or ascribe. Default: told by the file."),
+        typer.Option("--format", help="openai, sharegpt or ascribe. Default: detected."),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="For rollouts: the --seed they were played with.", min=0)
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="For rollouts: their --seed.", min=0)] = 0,
     first: Annotated[
         int | None, typer.Option(help="For files of ascribe eval: its --first.", min=0)
     ] = None,
     lost: Annotated[
-        bool, typer.Option("--lost", help="For rollouts: take episodes that were not won, too.")
+        bool, typer.Option("--lost", help="For rollouts: include episodes that were not won.")
     ] = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out traces that cannot be read.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a candidate of every assistant turn: the whole history, and what was done.
+    """Make a candidate of every assistant turn: the whole history, and the action.
 
     Ends with exit code 1 if a trace cannot be read, with every reason and what to do about it.
     """
     if form is not None and form not in get_args(Format):
         known = ", ".join(get_args(Format))
         screen.wrong_call(f"no format {screen.safe(form)!r}; there are: {known}")
-    try:
-        rollouts = RolloutOptions(seed, first, lost)
-        found = extract(traces, cast("Format | None", form), rollouts=rollouts, skip_bad=skip_bad)
-        write_turns(out, found.candidates, facts={"traces": found.traces})
-    except TraceError as error:
-        _refuse(error.problems, as_json=as_json)
-    except OSError as error:
-        screen.wrong_call(f"cannot read or write: {screen.safe(error, 300)}")
+    with _errors():
+        try:
+            rollouts = RolloutOptions(seed, first, lost)
+            extracted = extract(
+                traces, cast("Format | None", form), rollouts=rollouts, skip_bad=skip_bad
+            )
+        except TraceError as error:
+            _refuse(error.problems, as_json=as_json)
+        write_turns(out, extracted.candidates, facts={"traces": extracted.traces})
+    count = len(extracted.candidates)
     if as_json:
-        screen.print_json(
-            {
-                "out": str(out),
-                "traces": found.traces,
-                "turns": found.turns,
-                "candidates": len(found.candidates),
-                "problems": [problem.as_dict() for problem in found.problems],
-            }
-        )
+        facts = {"traces": extracted.traces, "turns": extracted.turns, "candidates": count}
+        problems = [problem.as_dict() for problem in extracted.problems]
+        screen.print_json({"out": str(out), **facts, "problems": problems})
         return
-    _print_extracted(found, out)
+    if extracted.problems:
+        screen.out.print(_problem_table(extracted.problems))
+    turns = f"{extracted.turns:,} turns, {extracted.turns - count:,} of them copies"
+    screen.out.print(Text(f"{extracted.traces:,} traces, {turns}: {count:,} candidates."))
+    _say_wrote(out)
 
 
 @pivots.command("profile")
@@ -155,13 +158,13 @@ def profile_command(
     candidates: CandidatesArgument,
     model: Annotated[str, typer.Option(help="A model folder, smollm2, or http://... of a server.")],
     answers: AnswersOption = None,
-    k: Annotated[int, typer.Option("-k", help="Answers to each candidate.", min=1)] = 8,
+    k: Annotated[int, typer.Option("-k", help="Responses to each candidate.", min=1)] = 8,
     batch: BatchOption = 64,
     limit: Annotated[
-        int | None, typer.Option(help="Stop after so many answers; go on another time.", min=1)
+        int | None, typer.Option(help="Stop after so many responses; continue later.", min=1)
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Ask for one batch, tell the cost, and stop.")
+        bool, typer.Option("--estimate", help="Request one batch, print the cost, and stop.")
     ] = False,
     temperature: TemperatureOption = 1.0,
     max_tokens: TokensOption = 512,
@@ -176,13 +179,13 @@ def profile_command(
         str | None, typer.Option(help="For a server: the name of its model, if it has several.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="What to call the model in the journal. Default: its name.")
+        str | None, typer.Option(help="The model's name in the journal. Default: its name.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask the model for K answers to each candidate; go on where a killed run was."""
+    """Sample K responses to each candidate; continue where a killed run ended."""
     journal = answers or journal_beside(candidates)
-    order = ProfileTask(
+    task = ProfileTask(
         str(candidates.absolute()),
         str(journal.absolute()),
         model,
@@ -198,21 +201,30 @@ def profile_command(
         served=served,
         label=label,
     )
-    _or_wrong_call(lambda: (read_turns(candidates), order.reference))
-    try:
-        with _counter("answers") as count:
+    with _errors():
+        read_turns(candidates)
+        with screen.progress("profiling") as bar:
             done = profile_in_worker(
-                order, on_progress=count, on_estimate=say_estimate, on_wait=_wait
+                task,
+                on_progress=lambda done, wanted: bar(done / max(1, wanted)),
+                on_estimate=_print_estimate,
+                on_wait=lambda: screen.err.print(
+                    Text("Another run is writing its last responses; waiting for it.")
+                ),
             )
-    except ProfilingError as error:
-        screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
-        screen.err.print(Text("The answers so far are kept; the same command goes on."))
-        raise typer.Exit(1) from error
     if as_json:
-        facts = {name: getattr(done, name) for name in Profiled.__dataclass_fields__}
-        screen.print_json({"answers": str(journal), "complete": done.complete, **facts})
-    else:
-        _print_profiled(done, journal)
+        screen.print_json({"answers": str(journal), "complete": done.complete, **asdict(done)})
+        return
+    missing = done.wanted - done.before - done.asked
+    counts = f"{done.before:,} already there, {missing:,} missing; {done.seconds:.1f} s"
+    screen.out.print(Text(f"{done.asked:,} responses requested, {counts}."))
+    if done.asked:
+        tokens = f"{done.prompt_tokens:,} prompt tokens, {done.response_tokens:,} response tokens"
+        screen.out.print(Text(f"{tokens}."))
+    if done.refused:
+        refused = f"The server refused {done.refused:,} requests, which will not be sent again"
+        screen.out.print(Text(f"{refused}: {screen.safe(done.refusal, 400)}", style="yellow"))
+    screen.out.print(Text(f"The responses are in {screen.safe(journal)}.", style="green"))
 
 
 @pivots.command("select")
@@ -235,20 +247,30 @@ def select_command(
 
     Ends with exit code 1 if no turn is kept.
     """
-    read = _scored(candidates, answers, verifier, k, label)
-    found = _or_wrong_call(lambda: select(read.scored, threshold))
-    facts = read.facts | {"verifier": read.spec, "threshold": threshold}
-    if found.kept:
-        _write(out, found.kept, facts | {"chosen": "mixed outcomes, mean below the threshold"})
-        if random is not None:
-            drawn = random_set(read.scored, len(found.kept), seed)
-            _write(random, drawn, facts | {"chosen": "at random", "seed": seed})
+    with _errors():
+        spec, scored, facts = _score(candidates, answers, verifier, k, label)
+        selection = select(scored, threshold)
+        facts |= {"verifier": spec, "threshold": threshold}
+        kept = len(selection.kept)
+        if kept:
+            _write(out, selection.kept, facts, chosen="mixed outcomes, mean below the threshold")
+        if kept and random is not None:
+            _write(random, random_set(scored, kept, seed), facts, chosen="at random", seed=seed)
+    left_out = {kind.value: len(ones) for kind, ones in selection.left_out.items()}
     if as_json:
-        left_out = {kind.value: len(ones) for kind, ones in found.left_out.items()}
-        screen.print_json({"out": str(out), "kept": len(found.kept), "left_out": left_out, **facts})
+        screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
     else:
-        _print_selection(found, out)
-    if not found.kept:
+        table = Table()
+        table.add_column("candidates")
+        table.add_column("turns", justify="right")
+        for name, count in {"kept": kept, **left_out}.items():
+            table.add_row(name, f"{count:,}")
+        screen.out.print(table)
+        if kept:
+            _say_wrote(out)
+        else:
+            screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
+    if not kept:
         raise typer.Exit(1)
 
 
@@ -264,102 +286,156 @@ def report_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Show where the signal is, and what a strict reward would miss of it."""
-    read = _scored(candidates, answers, verifier, k, label)
-    found = _or_wrong_call(lambda: report(read.scored, threshold, examples))
+    with _errors():
+        _, scored, facts = _score(candidates, answers, verifier, k, label)
+        metrics = report(scored, threshold, examples)
     if as_json:
-        screen.print_json(read.facts | found.as_dict())
+        screen.print_json(facts | metrics.as_dict())
     else:
-        _print_report(found, read.facts.get("refusal"))
+        _print_report(metrics, facts.get("refusal"))
 
 
-pivots.command("train")(train_command)
+@pivots.command("train")
+def train_command(
+    config: ConfigArgument,
+    engine: EngineOption = "trl",
+    settings: KeySetting = [],  # noqa: B006 (typer copies it)
+    every: Annotated[
+        int | None,
+        typer.Option(help="Profile and select again every so many iterations.", min=1),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="Responses to each candidate.", min=2)] = 8,
+    threshold: ThresholdOption = LAMBDA_DIFF,
+    sample: Annotated[
+        int | None,
+        typer.Option(help="Profile so many candidates, drawn anew each time.", min=1),
+    ] = None,
+    batch: BatchOption = 64,
+    backend: BackendOption = "transformers",
+    dry_run: DryFlag = False,
+    resume: ResumeFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train on pivots by a config; print every value and where it was set.
+
+    With --every the file of the config holds candidates: the model is profiled, its pivots are
+    selected, and it trains on them for so many iterations; then from the beginning. Ends with exit
+    code 1 if there is no pivot at the start.
+    """
+    with by_config(config, engine, settings, as_json=as_json) as loaded:
+        if loaded.environment.name != ENVIRONMENT:
+            raise ConfigError(f"environment.name: must be {ENVIRONMENT} here")
+        rounds = None if every is None else Rounds(every, k, threshold, sample, batch, backend)
+        if rounds is not None:
+            refuse(loaded)
+        if dry_run:
+            verify(loaded, engine)
+            return
+        if rounds is None:
+            train(loaded, engine, resume=resume)
+        else:
+            verify(loaded, engine)
+            callbacks: dict[str, Any] = {"estimated": _print_estimate, "told": _print_round}
+            try:
+                done = train_in_rounds(loaded, engine, rounds, resume=resume, **callbacks)
+            except ProfilingError as error:
+                _fail(error, "The finished rounds are kept; the same command with --resume.")
+            if not done[-1].kept:
+                screen.err.print(Text("No turn is a pivot any more.", style="bold red"))
+            if not done[0].kept:
+                raise typer.Exit(1)
+        say_where(loaded)
 
 
-# What the commands share.
+# Shared by the commands.
 
 
-@dataclass(frozen=True)
-class _Read:
-    spec: Spec
-    scored: list[Scored]
-    facts: dict[str, Any]
-    """Whose answers they are, and the server's words if it refused some."""
-
-
-def _scored(
-    candidates: Path, answers: Path | None, verifier: str, k: int | None, label: str | None
-) -> _Read:
-    """The verifier's spec, the candidates with their rewards, and whose answers they have."""
-    spec = _or_wrong_call(lambda: read_spec(verifier))
-    verify = _or_wrong_call(lambda: make_verifier(spec))
-    turns: TurnFile = _or_wrong_call(lambda: read_turns(candidates))
-    journal = answers or journal_beside(candidates)
-    if not journal.exists():
-        screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
-    given = _or_wrong_call(lambda: list(read_responses(journal)))
-    model, sampling = _source(given, label)
-    mine = [answer for answer in given if (answer.model, answer.sampling) == (model, sampling)]
-    scored = _or_wrong_call(lambda: score(turns.candidates, mine, verify, k))
-    wanted = max((one.wanted for one in scored), default=0)
-    facts = {"model": model, "sampling": sampling, "k": wanted}
-    refusals = (answer.refusal for one in scored for answer in one.responses if answer.refusal)
-    if (refusal := next(refusals, None)) is not None:
-        facts["refusal"] = refusal
-    return _Read(spec, scored, facts)
-
-
-def _source(answers: Sequence[ProfileResponse], label: str | None) -> tuple[str, str]:
-    """The one model and sampling whose answers are meant."""
-    known = sorted({(answer.model, answer.sampling) for answer in answers})
-    meant = [one for one in known if label in (None, *one, " ".join(one))]
-    if not known:
-        screen.wrong_call("the journal holds no answers; run ascribe pivots profile first")
-    if not meant:
-        _offer(known, f"holds no answers of {screen.safe(label)!r}")
-    if len(meant) > 1:
-        _offer(meant, f"holds answers of {len(meant)} models or samplings, and one is needed")
-    return meant[0]
-
-
-def _offer(sources: Sequence[tuple[str, str]], said: str) -> NoReturn:
-    """Say which options there are, and stop."""
-    alike = len({model for model, _ in sources}) < len(sources)
-    for one in sources[:SOURCES_SHOWN]:
-        choice = quote(" ".join(one) if alike else one[0])
-        # Without line breaks of our own, for it is there to be copied.
-        screen.err.print(Text(f"  --label {screen.safe(choice, 1_000)}"), soft_wrap=True)
-    screen.wrong_call(f"the journal {said}: give one of the options above")
-
-
-def _write(path: Path, scored: Sequence[Scored], facts: dict[str, Any]) -> None:
-    chosen = [one.candidate for one in scored]
-    _or_wrong_call(lambda: write_turns(path, chosen, KINDS[1], facts, profiles(scored)))
-
-
-def _or_wrong_call(work: Callable[[], T]) -> T:
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Print what went wrong; exit code 2 for a wrong call, 1 for everything else."""
     try:
-        return work()
-    except (JudgeBudgetError, ServerError, JournalError) as error:
-        screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
-        raise typer.Exit(1) from error
+        yield
+    except (JudgeBudgetError, ServerError, JournalError, ProfilingError) as error:
+        _fail(error, "The responses so far are kept; the same command continues.")
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
 
 
-@contextmanager
-def _counter(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error that counts."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen.err, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, wanted: bar.update(task, completed=done, total=wanted)
+def _fail(error: Exception, advice: str) -> NoReturn:
+    screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
+    screen.err.print(Text(advice))
+    raise typer.Exit(1) from error
 
 
-def _wait() -> None:
-    screen.err.print(Text("Another run is writing its last answers down; waiting for it."))
+def _score(
+    candidates: Path, answers: Path | None, verifier: str, k: int | None, label: str | None
+) -> tuple[Spec, list[Scored], dict[str, Any]]:
+    """The verifier's spec, the candidates with their rewards, and whose responses they have."""
+    spec = read_spec(verifier)
+    verify = make_verifier(spec)
+    turns = read_turns(candidates)
+    journal = answers or journal_beside(candidates)
+    if not journal.exists():
+        screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
+    responses = list(read_responses(journal))
+    source = _source({(one.model, one.sampling) for one in responses}, label)
+    mine = [one for one in responses if (one.model, one.sampling) == source]
+    scored = score(turns.candidates, mine, verify, k)
+    wanted = max((one.wanted for one in scored), default=0)
+    facts: dict[str, Any] = {"model": source[0], "sampling": source[1], "k": wanted}
+    refusals = (one.refusal for turn in scored for one in turn.responses if one.refusal)
+    if (refusal := next(refusals, None)) is not None:
+        facts["refusal"] = refusal
+    return spec, scored, facts
 
 
-def _refuse(problems: Any, *, as_json: bool) -> None:
+def _source(sources: set[tuple[str, str]], label: str | None) -> tuple[str, str]:
+    """The one model and sampling that the label selects."""
+    if not sources:
+        screen.wrong_call("the journal holds no responses; run ascribe pivots profile first")
+    chosen = sorted(one for one in sources if label in (None, *one, " ".join(one)))
+    if not chosen:
+        _offer(sorted(sources), f"holds no responses of {screen.safe(label)!r}")
+    if len(chosen) > 1:
+        _offer(chosen, f"holds responses of {len(chosen)} models or samplings, and one is needed")
+    return chosen[0]
+
+
+def _offer(sources: Sequence[tuple[str, str]], reason: str) -> NoReturn:
+    """List the labels to choose from, and stop."""
+    alike = len({model for model, _ in sources}) < len(sources)
+    for one in sources[:SOURCES_SHOWN]:
+        choice = quote(" ".join(one) if alike else one[0])
+        # Without line breaks, so that it can be copied.
+        screen.err.print(Text(f"  --label {screen.safe(choice, 1_000)}"), soft_wrap=True)
+    screen.wrong_call(f"the journal {reason}: give one of the options above")
+
+
+def _write(path: Path, scored: Sequence[Scored], facts: dict[str, Any], **more: Any) -> None:
+    candidates = [one.candidate for one in scored]
+    write_turns(path, candidates, KINDS[1], facts | more, profiles(scored))
+
+
+# Printing.
+
+
+def _say_wrote(path: Path) -> None:
+    screen.out.print(Text(f"Wrote {screen.safe(path)}.", style="green"))
+
+
+def _print_estimate(estimate: CostEstimate) -> None:
+    if estimate.answers:
+        screen.err.print(Text(f"{estimate}."))
+
+
+def _print_round(done: Round) -> None:
+    left_out = ", ".join(f"{count:,} {kind}" for kind, count in done.left_out.items())
+    kept = f"kept {done.kept:,} of {done.candidates:,} turns ({left_out})"
+    mean = f"Round {done.number}: mean reward {done.mean:.3f}"
+    screen.err.print(Text(f"{mean}, {kept}; {done.iterations:,} iterations."))
+
+
+def _refuse(problems: Sequence[TraceProblem], *, as_json: bool) -> NoReturn:
     if as_json:
         screen.print_json({"refused": True, "problems": [p.as_dict() for p in problems]})
     else:
@@ -370,8 +446,8 @@ def _refuse(problems: Any, *, as_json: bool) -> None:
     raise typer.Exit(1)
 
 
-def _problem_table(problems: list[TraceProblem] | tuple[TraceProblem, ...]) -> Table:
-    """What is wrong: each kind once, with the first lines and what to do."""
+def _problem_table(problems: Sequence[TraceProblem]) -> Table:
+    """Each fault once, with the first lines and what to do."""
     table = Table()
     table.add_column("problem", no_wrap=True)
     for name in ("found", "lines", "what to do"):
@@ -389,80 +465,50 @@ def _problem_table(problems: list[TraceProblem] | tuple[TraceProblem, ...]) -> T
     return table
 
 
-def _print_extracted(found: Extracted, out: Path) -> None:
-    if found.problems:
-        screen.out.print(_problem_table(found.problems))
-    copies = found.turns - len(found.candidates)
-    said = f"{found.traces:,} traces, {found.turns:,} turns, {copies:,} of them copies: "
-    screen.out.print(Text(f"{said}{len(found.candidates):,} candidates."))
-    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
+def _print_report(metrics: PivotReport, refusal: str | None) -> None:
+    left_out = ", ".join(f"{count:,} {kind}" for kind, count in metrics.left_out.items())
+    kept = f"{metrics.kept:,} turns, of mixed outcomes and a mean below {metrics.threshold:g}"
+    rows = {
+        "candidates": f"{metrics.candidates:,}, and {metrics.copies:,} copies of them",
+        "profiled": f"{metrics.profiled:,} turns, {metrics.k} responses each",
+        "without signal": _share(metrics.without_signal),
+        "kept": kept,
+        "left out": left_out,
+        "refused": refusal,
+        "mean reward": f"functional {metrics.functional:.3f}, strict {metrics.strict:.3f}",
+        "missed by the strict": _share(metrics.miss_rate),
+    }
+    _print_rows(rows)
+    _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in metrics.histogram])
+    _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics.kept_at])
+    fifths = [(f"{fifth} of 5", n) for fifth, n, _ in metrics.by_fifth]
+    _print_bars("kept by place in the trace, in fifths", fifths)
+    for one in metrics.examples:
+        texts = {
+            "situation": one.situation[-300:],
+            "demonstrated": one.demonstrated,
+            "accepted": one.accepted,
+            "refused": one.refused,
+            "why": one.why or None,
+        }
+        _print_rows(texts, f"mean {one.mean:.3f}, turn {one.turn}")
 
 
-def _print_profiled(done: Profiled, journal: Path) -> None:
-    said = f"{done.asked:,} answers asked for, {done.before:,} were there already, "
-    said += f"{done.wanted - done.before - done.asked:,} are missing"
-    screen.out.print(Text(f"{said}; {done.seconds:.1f} s."))
-    if done.asked:
-        tokens = f"{done.prompt_tokens:,} tokens of prompts, {done.response_tokens:,} of answers"
-        screen.out.print(Text(f"{tokens}."))
-    if done.refused:
-        said = f"{done.refused:,} were refused by the server and will not be asked for again"
-        screen.out.print(Text(f"{said}: {screen.safe(done.refusal, 400)}", style="yellow"))
-    screen.out.print(Text(f"The answers are in {screen.safe(journal)}.", style="green"))
-
-
-def _print_selection(found: Selection, out: Path) -> None:
-    table = Table()
-    table.add_column("candidates")
-    table.add_column("turns", justify="right")
-    table.add_row("kept", f"{len(found.kept):,}")
-    for kind, ones in found.left_out.items():
-        table.add_row(kind.value, f"{len(ones):,}")
-    screen.out.print(table)
-    if found.kept:
-        screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
-    else:
-        screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
-
-
-def _print_report(found: PivotReport, refusal: str | None) -> None:
-    facts = Table(show_header=False)
-    facts.add_row("candidates", f"{found.candidates:,}, and {found.copies:,} copies of them")
-    facts.add_row("profiled", f"{found.profiled:,} turns, {found.k} answers each")
-    if found.without_signal is not None:
-        facts.add_row("without signal", _share(found.without_signal))
-    kept = f"{found.kept:,} turns, of mixed outcomes and a mean below {found.threshold:g}"
-    facts.add_row("kept", kept)
-    facts.add_row("left out", ", ".join(f"{n:,} {kind}" for kind, n in found.left_out.items()))
-    if refusal is not None:
-        facts.add_row("refused", Text(screen.safe(refusal, 400)))
-    rewards = f"functional {found.functional:.3f}, strict {found.strict:.3f}"
-    facts.add_row("mean reward", rewards)
-    if found.miss_rate is not None:
-        facts.add_row("missed by the strict", _share(found.miss_rate))
-    screen.out.print(facts)
-    _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in found.histogram])
-    _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in found.kept_at])
-    _print_bars(
-        "kept by place in the trace, in fifths",
-        [(f"{fifth} of 5", n) for fifth, n, _ in found.by_fifth],
-    )
-    for one in found.examples:
-        table = Table(show_header=False, title=Text(f"mean {one.mean:.3f}, turn {one.turn}"))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        table.add_row("situation", Text(screen.safe(one.situation[-300:], 300)))
-        table.add_row("demonstrated", Text(screen.safe(one.demonstrated, 300)))
-        for name, text in (("accepted", one.accepted), ("refused", one.refused)):
-            if text is not None:
-                table.add_row(name, Text(screen.safe(text, 300)))
-        if one.why:
-            table.add_row("why", Text(screen.safe(one.why, 200)))
-        screen.out.print(table)
-
-
-def _share(share: Any) -> str:
+def _share(share: Share | None) -> str | None:
+    if share is None:
+        return None
     return f"{share.value:.1%} ({share.low:.0%} to {share.high:.0%}, {share.turns:,} turns)"
+
+
+def _print_rows(rows: dict[str, str | None], title: str | None = None) -> None:
+    """A table of names and texts, without those that are None."""
+    table = Table(show_header=False, title=None if title is None else Text(title))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows.items():
+        if text is not None:
+            table.add_row(name, Text(screen.safe(text, 300)))
+    screen.out.print(table)
 
 
 def _print_bars(title: str, rows: list[tuple[str, int]]) -> None:
