@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ascribe.envs import MissingExtraError, make, maths, maths_judge
 from ascribe.envs.contract import check_environment
-from ascribe.envs.maths import Maths, Problem, final_answer, read_problems
+from ascribe.envs.maths import MathProblem, Maths, final_answer, read_problems
 from ascribe.envs.maths_judge import Judge, judge
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
@@ -84,7 +84,7 @@ def test_the_forms_of_a_problem(file: Path) -> None:
     ]
     families = ["gsm8k", "gsm8k", "Prealgebra", "A", "maths", "maths", "maths"]
     assert [problem.family for problem in problems] == families
-    assert problems[0] == Problem("Tom has 3 bags of 4 apples. How many?", "12", "gsm8k")
+    assert problems[0] == MathProblem("Tom has 3 bags of 4 apples. How many?", "12", "gsm8k")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ascribe.envs import make
 from ascribe.envs.contract import check_environment
 from ascribe.envs.protocol import Snapshot
-from ascribe.envs.sokoban import MOVES, Game, Position, Room, Sokoban, make_room, solve
+from ascribe.envs.sokoban import MOVES, Position, Room, Sokoban, SokobanEpisode, make_room, solve
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 
-def drawn(*rows: str) -> Game:
+def drawn(*rows: str) -> SokobanEpisode:
     """The room that a picture shows."""
     cells = dict(enumerate("".join(rows)))
     on_target = {cell for cell, sign in cells.items() if sign in "O√S"}
@@ -24,7 +24,7 @@ def drawn(*rows: str) -> Game:
     floor = {cell for cell, sign in cells.items() if sign != "#"}
     player = next(cell for cell, sign in cells.items() if sign in "PS")
     room = Room(len(rows), frozenset(floor), frozenset(on_target))
-    return Game(room, (player, frozenset(boxes)))
+    return SokobanEpisode(room, (player, frozenset(boxes)))
 
 
 @cache

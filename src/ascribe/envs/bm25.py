@@ -36,8 +36,8 @@ WORD = re.compile(r"[^\W_]+(?:['’.][^\W_]+)*")
 
 def words(text: str) -> list[str]:
     """The words of a text in lower case, without stop words and without a possessive ``'s``."""
-    found = (match[:LONGEST_WORD] for match in WORD.findall(text.lower()))
-    plain = (word.removesuffix("'s").removesuffix("’s") for word in found)
+    tokens = (token[:LONGEST_WORD] for token in WORD.findall(text.lower()))
+    plain = (token.removesuffix("'s").removesuffix("’s") for token in tokens)
     return [word for word in plain if word not in STOP_WORDS]
 
 
@@ -58,8 +58,8 @@ class BM25:
 
     Args:
         texts: the documents; they are known by their place in the list.
-        k1: how soon more occurrences of a term stop to count.
-        b: how much long documents are held back, from 0 to 1.
+        k1: how soon further occurrences of a term stop counting.
+        b: how much long documents are penalised, from 0 to 1.
 
     Raises:
         MissingExtraError: without snowballstemmer (the extra ``search_qa``).
@@ -69,11 +69,11 @@ class BM25:
         self._vocabulary: dict[str, int] = {}
         term_of_occurrence, lengths = array("q"), array("q")
         for text in texts:
-            found = [stem(word) for word in words(text)]
+            terms = [stem(word) for word in words(text)]
             term_of_occurrence.extend(
-                self._vocabulary.setdefault(term, len(self._vocabulary)) for term in found
+                self._vocabulary.setdefault(term, len(self._vocabulary)) for term in terms
             )
-            lengths.append(len(found))
+            lengths.append(len(terms))
         self._size = len(lengths)
         length = np.array(lengths, dtype=np.int64)
         document_of_occurrence = np.repeat(np.arange(self._size), length)
@@ -101,7 +101,9 @@ class BM25:
         """
         scores = np.zeros(self._size)
         # In one order, so that queries of the same words give the same scores to the last bit.
-        for term, count in sorted(Counter(self._terms(query)).items()):
+        stems = (stem(word) for word in words(query[:LONGEST_QUERY]))
+        terms = Counter(self._vocabulary[one] for one in stems if one in self._vocabulary)
+        for term, count in sorted(terms.items()):
             postings = slice(self._starts[term], self._starts[term + 1])
             scores[self._documents[postings]] += count * self._weights[postings]
         if 0 < limit < self._size:
@@ -111,7 +113,3 @@ class BM25:
             candidates = np.flatnonzero(scores > 0)
         best = candidates[np.argsort(-scores[candidates], kind="stable")]
         return [(int(number), float(scores[number])) for number in islice(best, max(limit, 0))]
-
-    def _terms(self, query: str) -> list[int]:
-        stems = (stem(word) for word in words(query[:LONGEST_QUERY]))
-        return [self._vocabulary[term] for term in stems if term in self._vocabulary]

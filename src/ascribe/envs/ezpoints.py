@@ -42,8 +42,8 @@ TASK = (
 class Deal:
     """An episode: the cards, what they count, and the formula so far."""
 
-    cards: tuple[str, str]
-    numbers: tuple[str, str]
+    cards: tuple[str, ...]
+    numbers: tuple[str, ...]
     formula: list[str] = field(default_factory=list)
 
     def unused(self) -> list[str]:
@@ -141,16 +141,14 @@ def _deal(generator: np.random.Generator) -> tuple[Deal, str]:
     number = min(first, 10)
     by_product = TARGET % number == 0 and bool(generator.random() < 0.5)
     second = TARGET // number if by_product else TARGET - number
-    pair = [(_card(rank, generator), str(min(rank, 10))) for rank in (first, second)]
+    pair = [
+        (f"{RANKS.get(rank, rank)} of {SUITS[generator.integers(len(SUITS))]}", str(min(rank, 10)))
+        for rank in (first, second)
+    ]
     if generator.random() < 0.5:
         pair.reverse()
-    (card, count), (other_card, other_count) = pair
-    deal = Deal((card, other_card), (count, other_count))
-    return deal, "product" if by_product else "sum"
-
-
-def _card(rank: int, generator: np.random.Generator) -> str:
-    return f"{RANKS.get(rank, rank)} of {SUITS[generator.integers(len(SUITS))]}"
+    cards, numbers = zip(*pair, strict=True)
+    return Deal(cards, numbers), "product" if by_product else "sum"
 
 
 def _shown(deal: Deal) -> str:

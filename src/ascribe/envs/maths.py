@@ -21,7 +21,6 @@ another process, see ``ascribe.envs.maths_judge``. GSM8K and MATH (both MIT) are
 Ascribe.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +33,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ascribe.envs.maths_judge import judge
-from ascribe.envs.protocol import MissingExtraError, Outcome, Start, TextEnvironment
+from ascribe.envs.protocol import MissingExtraError, Outcome, Start, TextEnvironment, one_of
+from ascribe.envs.texts import json_lines
 
 LONGEST_ANSWER = 10_000
 
@@ -54,7 +54,7 @@ OBSERVATIONS = {
 
 
 @dataclass(frozen=True)
-class Problem:
+class MathProblem:
     """A question and its answer."""
 
     question: str
@@ -63,14 +63,14 @@ class Problem:
 
 
 @dataclass
-class Asked:
-    """An episode: the problem, and whether it has been answered."""
+class MathEpisode:
+    """The problem, and whether it has been answered."""
 
-    problem: Problem
+    problem: MathProblem
     answered: bool = False
 
 
-class Maths(TextEnvironment[Asked]):
+class Maths(TextEnvironment[MathEpisode]):
     """Maths. See the module for the protocol.
 
     Args:
@@ -96,8 +96,7 @@ class Maths(TextEnvironment[Asked]):
         expert: bool = False,
     ) -> None:
         super().__init__(horizon=1, expert=expert)
-        if judge not in ("math-verify", "number"):
-            raise ValueError(f"judge must be math-verify or number, not {judge!r}")
+        one_of("judge", judge, ("math-verify", "number"))
         if judge == "math-verify" and find_spec("math_verify") is None:
             raise MissingExtraError("math-verify", "maths")
         if seconds <= 0:
@@ -110,11 +109,11 @@ class Maths(TextEnvironment[Asked]):
                     raise ValueError(f"the answer of problem {number} is not a number")
         self.tasks = len(self.problems)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Asked]:  # noqa: ARG002
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[MathEpisode]:  # noqa: ARG002
         problem = self.problems[task]
-        return Start(Asked(problem), problem.question, problem.question, problem.family)
+        return Start(MathEpisode(problem), problem.question, problem.question, problem.family)
 
-    def _act(self, episode: Asked, action: str) -> Outcome:
+    def _act(self, episode: MathEpisode, action: str) -> Outcome:
         episode.answered = True
         verdict = "unreadable"
         if action.strip() and len(action) <= LONGEST_ANSWER:
@@ -131,22 +130,22 @@ class Maths(TextEnvironment[Asked]):
     def _verdict(self, gold: str, answer: str) -> str:
         if self.judge == "math-verify":
             return judge()(_boxed(gold), _legible(answer), self.seconds)
-        found = last_number(final_answer(answer) or answer)
-        if found is None:
+        number = last_number(final_answer(answer) or answer)
+        if number is None:
             return "unreadable"
-        return "right" if found == last_number(gold) else "wrong"
+        return "right" if number == last_number(gold) else "wrong"
 
-    def _admissible(self, episode: Asked) -> None:  # noqa: ARG002
+    def _admissible(self, episode: MathEpisode) -> None:  # noqa: ARG002
         return None
 
-    def _state(self, episode: Asked, observation: str) -> str:
+    def _state(self, episode: MathEpisode, observation: str) -> str:
         return f"{episode.problem.question}\n{observation}" if episode.answered else observation
 
-    def _expert(self, episode: Asked) -> str:
+    def _expert(self, episode: MathEpisode) -> str:
         return _boxed(episode.problem.gold)
 
 
-def read_problems(file: str | Path) -> tuple[Problem, ...]:
+def read_problems(file: str | Path) -> tuple[MathProblem, ...]:
     """The problems of a file; it is read again only if it has changed."""
     path = Path(file).resolve()
     status = path.stat()
@@ -154,51 +153,41 @@ def read_problems(file: str | Path) -> tuple[Problem, ...]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, changed: int, size: int) -> tuple[Problem, ...]:  # noqa: ARG001
+def _read(path: Path, changed: int, size: int) -> tuple[MathProblem, ...]:  # noqa: ARG001
     problems = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                problems.append(_problem(json.loads(line)))
-            except (ValueError, TypeError, RecursionError) as error:
-                raise ValueError(f"line {number} of {path.name}: {error}") from error
+    for where, record in json_lines(path):
+        try:
+            problems.append(_problem(record))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}: {error}") from error
     if not problems:
         raise ValueError(f"{path.name} holds no problems")
     return tuple(problems)
 
 
-def _problem(row: Mapping[str, Any]) -> Problem:
-    if not isinstance(row, dict):
-        raise TypeError("not a JSON object")
-    question = _text(row, "question") or _text(row, "problem")
+def _problem(record: Mapping[str, Any]) -> MathProblem:
+    keys = ("question", "problem", "answer", "solution", "subject", "type")
+    texts = {key: record[key] for key in keys if record.get(key) is not None}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise TypeError(f"{key} is not text")
+        text.encode("utf-8")  # half a surrogate pair is a ValueError
+    question = texts.get("question") or texts.get("problem")
     if question is None:
         raise ValueError("neither question nor problem")
-    answer, solution = _text(row, "answer"), _text(row, "solution")
-    gold = None
+    answer = texts.get("answer")
     if answer is not None:
         gold = final_answer(answer) or answer.strip()
-    elif solution is not None:
-        gold = final_answer(solution)
+    else:
+        gold = final_answer(texts.get("solution", ""))
     if not gold:
         raise ValueError("no answer")
     plain = "gsm8k" if answer is not None and "####" in answer else "maths"
-    return Problem(question, gold, _text(row, "subject") or _text(row, "type") or plain)
-
-
-def _text(row: Mapping[str, Any], key: str) -> str | None:
-    value = row.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is not text")
-    value.encode("utf-8")  # half a surrogate pair is a ValueError
-    return value
+    return MathProblem(question, gold, texts.get("subject") or texts.get("type") or plain)
 
 
 def final_answer(text: str) -> str | None:
-    r"""What stands in the last ``\boxed{...}``, else what follows the last ``####``, else None."""
+    r"""The content of the last ``\boxed{...}``, else what follows the last ``####``, else None."""
     start = text.rfind(r"\boxed{")
     if start >= 0:
         depth = 0
@@ -212,15 +201,15 @@ def final_answer(text: str) -> str | None:
 
 def last_number(text: str) -> Decimal | None:
     """The last number in a text; ``1,200.50`` is one."""
-    found = NUMBER.findall(text)
-    return Decimal(found[-1].replace(",", "")) if found else None
+    numbers = NUMBER.findall(text)
+    return Decimal(numbers[-1].replace(",", "")) if numbers else None
 
 
 def _legible(answer: str) -> str:
-    """The answer as math-verify finds it: formulas boxed, sentences as they are."""
-    found = final_answer(answer)
-    if found is not None:
-        return _boxed(found)
+    """The answer in the form that math-verify reads: formulas boxed, sentences unchanged."""
+    final = final_answer(answer)
+    if final is not None:
+        return _boxed(final)
     return answer if SENTENCE.search(TEXT.sub("", answer)) else _boxed(answer.strip())
 
 

@@ -3,7 +3,7 @@
 Answers are written by models, and a short one can ask for an endless computation (``9**9**9``). No
 handler of a signal interrupts it, and handlers would not work outside the main thread anyway. So
 the judge is a child process that may die: it reads one JSON object a line,
-``{"gold": ..., "answer": ..., "seconds": ...}``, and answers with one of ``VERDICTS``. Its memory
+``{"gold": ..., "answer": ..., "seconds": ...}``, and responds with one of ``VERDICTS``. Its memory
 and the processor time of each answer are limited, and it ends when its parent does. Processor time,
 not the clock: on a busy machine an answer that is right must not become a wrong one.
 
@@ -21,22 +21,22 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
 from threading import Event, Lock, Timer
-from typing import IO, Any
+from typing import Any
 
 VERDICTS = ("right", "wrong", "unreadable")
 READY = "ready"
 
 MEMORY = 4 * 2**30
 PATIENCE = 120.0
-"""Seconds by the clock, after which a child that says nothing is killed: if it sleeps, or cannot
-limit its own processor time."""
+"""Seconds by the clock, after which a silent child is killed: if it sleeps, or cannot limit its own
+processor time."""
 
 WARM_UP = ((r"\boxed{x^2-1}", r"\boxed{(x+1)(x-1)}"), (r"\boxed{(1, 2)}", r"\boxed{(2, 1)}"))
-"""Judged before the first answer, for the first comparisons load half a library."""
+"""Judged before the first answer, since the first comparisons load half a library."""
 
 
 class Judge:
-    """The parent's side: asks a child process, and starts another where one had to be killed."""
+    """The parent's side: asks a child process, and starts another one if that had to be killed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -58,13 +58,10 @@ class Judge:
     def close(self) -> None:
         """End the child process, if there is one."""
         child, self._child = self._child, None
-        if child is None:
-            return
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
+        if child is not None:
+            child.kill()
             with contextlib.suppress(OSError):
-                _open(pipe).close()
+                child.communicate()  # waits, and closes the pipes
 
     def _start(self) -> None:
         # -P: a file in the working folder must not pass for a library.
@@ -80,9 +77,11 @@ class Judge:
             raise RuntimeError("the process that judges answers did not start")
 
     def _exchange(self, line: str, seconds: float) -> str:
-        """Write a line and read one. After too long: no child any more, and an empty answer."""
+        """Write a line and read one; after too long the child is killed, and the line is empty."""
         child, expired = self._child, Event()
         assert child is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
 
         def expire() -> None:
             expired.set()
@@ -92,17 +91,17 @@ class Judge:
         timer.daemon = True
         timer.start()
         try:
-            _open(child.stdin).write(line + "\n")
-            _open(child.stdin).flush()
-            answered = _open(child.stdout).readline().rstrip("\n")
+            child.stdin.write(line + "\n")
+            child.stdin.flush()
+            response = child.stdout.readline().rstrip("\n")
         except OSError:
-            answered = ""
+            response = ""
         finally:
             timer.cancel()
             timer.join()
-        if expired.is_set() or not answered:
+        if expired.is_set() or not response:
             self.close()
-        return answered
+        return response
 
 
 def judge() -> Judge:
@@ -113,37 +112,27 @@ def judge() -> Judge:
 @cache
 def _judge(process: int) -> Judge:
     """By process: a forked worker must neither ask nor end the child of its parent."""
-    found = Judge()
-
-    def close() -> None:
-        if os.getpid() == process:
-            found.close()
-
-    atexit.register(close)
-    return found
-
-
-def _open(pipe: IO[str] | None) -> IO[str]:
-    assert pipe is not None
-    return pipe
+    own = Judge()
+    atexit.register(lambda: own.close() if os.getpid() == process else None)
+    return own
 
 
 def serve() -> None:
     """The child's side: answer requests until there are no more."""
-    answers, sys.stdout = sys.stdout, sys.stderr
+    responses, sys.stdout = sys.stdout, sys.stderr
     verdict = judging()
     for gold, answer in WARM_UP:
         verdict(gold, answer)
     _limit_memory()
     for line in sys.stdin:
-        said = READY
+        response = READY
         if line.strip():
             request = json.loads(line)
             _limit_time(request["seconds"])
-            said = verdict(request["gold"], request["answer"])
+            response = verdict(request["gold"], request["answer"])
             _limit_time(0)
-        answers.write(said + "\n")
-        answers.flush()
+        responses.write(response + "\n")
+        responses.flush()
 
 
 def judging() -> Callable[[str, str], str]:
@@ -156,15 +145,13 @@ def judging() -> Callable[[str, str], str]:
 
     def verdict(gold: str, answer: str) -> str:
         try:
-            found = read(answer)
-            if not found:
+            if not (parsed := read(answer)):
                 return "unreadable"
-            return (
-                "right" if math_verify.verify(read(gold), found, timeout_seconds=None) else "wrong"
-            )
+            right = math_verify.verify(read(gold), parsed, timeout_seconds=None)
         except Exception:
-            # Whatever a library stumbles over in an answer, it is no answer.
+            # An answer over which the library stumbles is none.
             return "unreadable"
+        return "right" if right else "wrong"
 
     return verdict
 

@@ -6,16 +6,16 @@ action, 1 for a box pushed onto a target, -1 for one pushed off, and 10 when all
 which ends the episode. A move that a wall or box stops, and text that is no move, change nothing
 and cost the -0.1.
 
-Rooms are made here: floor is carved by a random walk, boxes are set on targets, and the game is
+Rooms are generated: floor is carved by a random walk, boxes are set on targets, and the game is
 played backwards, pulling. So every room can be solved, and how many moves that takes is known: at
 most half the horizon. Boxes may still be pushed into a corner; there is no way to win from there.
 
-gym-sokoban (MIT) is not used, for it is no longer kept. Neither are its rooms, so results on them
-do not carry over.
+gym-sokoban (MIT) is not used, since it is no longer maintained. Neither are its rooms, so results
+on them do not carry over.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
@@ -79,40 +79,34 @@ class Room:
             yield back, boxes - {ahead} | {player}
 
     def least_pushes(self, boxes: frozenset[int]) -> int:
-        """How far the boxes are from their nearest targets, taken together."""
-        return sum(min(self._apart(box, target) for target in self.targets) for box in boxes)
+        """The distances of all boxes to their nearest targets, added up."""
 
-    def _apart(self, cell: int, other: int) -> int:
-        (row, column), (other_row, other_column) = divmod(cell, self.size), divmod(other, self.size)
-        return abs(row - other_row) + abs(column - other_column)
+        def distance(cell: int, other: int) -> int:
+            (row, column), (row_2, column_2) = divmod(cell, self.size), divmod(other, self.size)
+            return abs(row - row_2) + abs(column - column_2)
+
+        return sum(min(distance(box, target) for target in self.targets) for box in boxes)
 
     def shown(self, position: Position) -> str:
         """The room as text, one line for each row."""
         player, boxes = position
         signs = []
         for cell in range(self.size * self.size):
-            on_target = cell in self.targets
-            if cell not in self.floor:
-                signs.append("#")
-            elif cell == player:
-                signs.append("S" if on_target else "P")
-            elif cell in boxes:
-                signs.append("√" if on_target else "X")
-            else:
-                signs.append("O" if on_target else "_")
+            pair = "PS" if cell == player else "X√" if cell in boxes else "_O"
+            signs.append(pair[cell in self.targets] if cell in self.floor else "#")
         rows = (signs[start : start + self.size] for start in range(0, len(signs), self.size))
-        return "\n".join("".join(row) for row in rows)
+        return "\n".join(map("".join, rows))
 
 
 @dataclass
-class Game:
-    """An episode: the room, and where player and boxes are."""
+class SokobanEpisode:
+    """The room, and where player and boxes are."""
 
     room: Room
     position: Position
 
 
-class Sokoban(TextEnvironment[Game]):
+class Sokoban(TextEnvironment[SokobanEpisode]):
     """Sokoban. See the module for the protocol.
 
     Args:
@@ -138,7 +132,7 @@ class Sokoban(TextEnvironment[Game]):
         self.size = size
         self.boxes = tuple(boxes)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Game]:  # noqa: ARG002
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[SokobanEpisode]:  # noqa: ARG002
         # The room is the task: the same number makes the same room, whatever the seed.
         own = np.random.default_rng(task)
         boxes = int(own.choice(self.boxes))
@@ -146,7 +140,7 @@ class Sokoban(TextEnvironment[Game]):
         family = "1 box" if boxes == 1 else f"{boxes} boxes"
         return Start(game, game.room.shown(game.position), TASK, family)
 
-    def _act(self, episode: Game, action: str) -> Outcome:
+    def _act(self, episode: SokobanEpisode, action: str) -> Outcome:
         room, (_, boxes) = episode.room, episode.position
         step = room.steps.get(action.strip().lower()) if len(action) < 100 else None
         position = None if step is None else room.after(episode.position, step)
@@ -158,19 +152,21 @@ class Sokoban(TextEnvironment[Game]):
         reward = -0.1 + gained + (10 if won else 0)
         return Outcome(room.shown(position), reward, terminated=won, won=won)
 
-    def _admissible(self, episode: Game) -> list[str]:
+    def _admissible(self, episode: SokobanEpisode) -> list[str]:
         steps = episode.room.steps
         return [move for move in MOVES if episode.room.after(episode.position, steps[move])]
 
-    def _state(self, episode: Game, observation: str) -> str:  # noqa: ARG002
+    def _state(self, episode: SokobanEpisode, observation: str) -> str:  # noqa: ARG002
         return episode.room.shown(episode.position)
 
-    def _expert(self, episode: Game) -> str | None:
+    def _expert(self, episode: SokobanEpisode) -> str | None:
         moves = solve(episode.room, episode.position)
         return moves[0] if moves else None
 
 
-def make_room(size: int, boxes: int, longest: int, generator: np.random.Generator) -> Game:
+def make_room(
+    size: int, boxes: int, longest: int, generator: np.random.Generator
+) -> SokobanEpisode:
     """A room with a solution of at most ``longest`` moves, no box on a target at the start.
 
     Floor and targets are drawn until some start takes six moves or more (or ``longest``). Of their
@@ -191,7 +187,7 @@ def make_room(size: int, boxes: int, longest: int, generator: np.random.Generato
         hardest = max(starts.values(), default=0)
         if hardest >= min(SHORTEST, longest):
             hard = [position for position, count in starts.items() if 2 * count >= hardest]
-            return Game(room, hard[generator.integers(len(hard))])
+            return SokobanEpisode(room, hard[generator.integers(len(hard))])
     raise ValueError(f"no room of size {size} with {boxes} boxes takes at most {longest} moves")
 
 
@@ -242,7 +238,11 @@ def solve(room: Room, start: Position) -> tuple[str, ...] | None:
     while waiting and len(moves) < MOST_SEARCHED:
         _, _, position = heappop(waiting)
         if position[1] == room.targets:
-            return _way_to(position, came_from)
+            way = []
+            while position in came_from:
+                position, move = came_from[position]
+                way.append(move)
+            return tuple(reversed(way))
         for move, step in room.steps.items():
             after = room.after(position, step)
             if after is None or moves.get(after, inf) <= moves[position] + 1:
@@ -252,13 +252,3 @@ def solve(room: Room, start: Position) -> tuple[str, ...] | None:
             number += 1
             heappush(waiting, (moves[after] + room.least_pushes(after[1]), number, after))
     return None
-
-
-def _way_to(
-    position: Position, came_from: Mapping[Position, tuple[Position, str]]
-) -> tuple[str, ...]:
-    moves = []
-    while position in came_from:
-        position, move = came_from[position]
-        moves.append(move)
-    return tuple(reversed(moves))

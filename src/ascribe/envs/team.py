@@ -29,7 +29,7 @@ import numpy as np
 
 from ascribe.agents.clean import replace_surrogates
 from ascribe.envs.maths import final_answer, last_number
-from ascribe.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment
+from ascribe.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment, one_of
 
 Topology = Literal["voting", "think_solve"]
 
@@ -39,20 +39,20 @@ ROLES = {
     "yourself.",
     SOLVER: "Solve this problem.",
 }
-"""What the agents of ``think_solve`` are told, before the question."""
+"""The instructions of the agents of ``think_solve``, which come before the question."""
 
 FORM = r"Give the final answer inside \boxed{}."
 LONGEST_HINT = 2_000
 
 
 @dataclass
-class Talk:
-    """An episode: the question, and what has been said so far."""
+class TeamEpisode:
+    """The question, and the responses so far."""
 
     question: str
     seed: int
     task: int
-    said: list[str] = field(default_factory=list)
+    responses: list[str] = field(default_factory=list)
     judged: list["Judged"] = field(default_factory=list)
     expert: str | None = None
 
@@ -68,7 +68,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TeamTurn:
     """One decision of the protocol."""
 
     agent: str
@@ -78,15 +78,15 @@ class Turn:
     """Whether it sees the hints."""
 
 
-class Team(TextEnvironment[Talk]):
+class Team(TextEnvironment[TeamEpisode]):
     """A team. See the module for the protocol.
 
     Args:
         topology: ``voting`` or ``think_solve``.
         agents: how many vote; they are called ``1``, ``2``, and so on.
         counterfactual: whether the solver answers without hints too.
-        roles: what each agent is told before the question, by name; an empty text for nothing.
-        form: what those are told after it who answer.
+        roles: each agent's instruction before the question, by name; an empty text for none.
+        form: the instruction after the question, for those who answer.
         environment: where questions come from: one question, one answer.
         options: of that environment.
         expert: whether info carries ``expert_action``.
@@ -109,8 +109,7 @@ class Team(TextEnvironment[Talk]):
     ) -> None:
         from ascribe.envs import make
 
-        if topology not in get_args(Topology):
-            raise ValueError(f"topology must be one of {', '.join(get_args(Topology))}")
+        one_of("topology", topology, get_args(Topology))
         if agents < 2:
             raise ValueError(f"a team has at least 2 agents, not {agents}")
         self.topology = topology
@@ -132,26 +131,26 @@ class Team(TextEnvironment[Talk]):
         """Close the environment of the questions."""
         self.inner.close()
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Talk]:
+    def _begin(self, task: int, generator: np.random.Generator) -> Start[TeamEpisode]:
         seed = int(generator.integers(2**62))
         question, info = self.inner.reset(seed=seed, options={"task": task})
-        talk = Talk(question, seed, task, expert=info.get("expert_action"))
-        return Start(talk, self._shown(talk), info["task"], info["task_family"])
+        episode = TeamEpisode(question, seed, task, expert=info.get("expert_action"))
+        return Start(episode, self._shown(episode), info["task"], info["task_family"])
 
-    def _act(self, episode: Talk, action: str) -> Outcome:
-        turn = self.turns[len(episode.said)]
+    def _act(self, episode: TeamEpisode, action: str) -> Outcome:
+        turn = self.turns[len(episode.responses)]
         valid = bool(action.strip())
-        episode.said.append(action)
+        episode.responses.append(action)
         if turn.answers:
             judged, valid = self._judge(episode, action)
             episode.judged.append(judged)
-        if len(episode.said) < len(self.turns):
+        if len(episode.responses) < len(self.turns):
             return Outcome(self._shown(episode), valid=valid)
         reward, won = self._result(episode.judged)
-        said = "The team is right." if won else "The team is wrong."
-        return Outcome(said, reward=reward, terminated=True, won=won, valid=valid)
+        verdict = "The team is right." if won else "The team is wrong."
+        return Outcome(verdict, reward=reward, terminated=True, won=won, valid=valid)
 
-    def _judge(self, episode: Talk, answer: str) -> tuple[Judged, bool]:
+    def _judge(self, episode: TeamEpisode, answer: str) -> tuple[Judged, bool]:
         self.inner.reset(seed=episode.seed, options={"task": episode.task})
         _, reward, _, _, info = self.inner.step(answer)
         key = ("right" if info["won"] else f"= {_key(answer)}") if info["valid"] else None
@@ -168,38 +167,38 @@ class Team(TextEnvironment[Talk]):
             return [_vote([*judged[:i], *judged[i + 1 :]])[0] for i in range(len(judged))]
         return [judged[1].reward, 0.0, None] if len(judged) > 1 else None
 
-    def _shown(self, episode: Talk) -> str:
+    def _shown(self, episode: TeamEpisode) -> str:
         """What the agent sees whose turn it is."""
-        turn = self.turns[len(episode.said)]
+        turn = self.turns[len(episode.responses)]
         parts = [self.roles[turn.agent], episode.question]
         if turn.reads:
-            parts.append(f"Hints:\n{replace_surrogates(episode.said[0][:LONGEST_HINT])}")
+            parts.append(f"Hints:\n{replace_surrogates(episode.responses[0][:LONGEST_HINT])}")
         if turn.answers:
             parts.append(self.form)
         return "\n\n".join(filter(None, parts))
 
-    def _more_info(self, episode: Talk) -> Info:
+    def _more_info(self, episode: TeamEpisode) -> Info:
         if self._over:
             return {"agent": None, "without": self._without(episode.judged)}
-        return {"agent": self.turns[len(episode.said)].agent}
+        return {"agent": self.turns[len(episode.responses)].agent}
 
-    def _admissible(self, episode: Talk) -> None:  # noqa: ARG002
+    def _admissible(self, episode: TeamEpisode) -> None:  # noqa: ARG002
         return None
 
-    def _state(self, episode: Talk, observation: str) -> str:
-        if len(episode.said) == len(self.turns):
+    def _state(self, episode: TeamEpisode, observation: str) -> str:
+        if len(episode.responses) == len(self.turns):
             return f"{episode.question}\n{observation}"
-        return f"{self.turns[len(episode.said)].agent}: {observation}"
+        return f"{self.turns[len(episode.responses)].agent}: {observation}"
 
-    def _expert(self, episode: Talk) -> str | None:
+    def _expert(self, episode: TeamEpisode) -> str | None:
         return episode.expert
 
 
-def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[Turn, ...]:
+def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[TeamTurn, ...]:
     if topology == "voting":
-        return tuple(Turn(str(number), answers=True) for number in range(1, agents + 1))
-    alone = (Turn(SOLVER, answers=True),) if counterfactual else ()
-    return (Turn(THINKER, answers=False), Turn(SOLVER, answers=True, reads=True), *alone)
+        return tuple(TeamTurn(str(number), answers=True) for number in range(1, agents + 1))
+    alone = (TeamTurn(SOLVER, answers=True),) if counterfactual else ()
+    return (TeamTurn(THINKER, answers=False), TeamTurn(SOLVER, answers=True, reads=True), *alone)
 
 
 def _vote(judged: Sequence[Judged]) -> tuple[float, bool]:
@@ -214,9 +213,9 @@ def _vote(judged: Sequence[Judged]) -> tuple[float, bool]:
 
 
 def _key(answer: str) -> str:
-    """Equal for answers that say the same."""
-    found = final_answer(answer)
-    if found is None:
+    """Equal for equal answers."""
+    text = final_answer(answer)
+    if text is None:
         number = last_number(answer)
-        found = answer if number is None else f"{number.normalize():f}"
-    return re.sub(r"[\s,$]", "", found).casefold().rstrip(".")
+        text = answer if number is None else f"{number.normalize():f}"
+    return re.sub(r"[\s,$]", "", text).casefold().rstrip(".")
