@@ -1,11 +1,11 @@
-"""``ascribe env``: which environments there are, and whether one keeps the contract."""
+"""``ascribe env``: list the environments, and check one against the contract."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -60,7 +60,9 @@ def check(
     Ends with exit code 0 if the contract is kept, 1 if a finding is an error or worse, 2 if there
     is no such environment, it is not installed, or it does not take the options.
     """
-    options = _options(option or [])
+    options = screen.settings(option or [], "--option takes key=value")
+    if strange := [key for key in options if not key.isidentifier()]:
+        screen.wrong_call(f"--option takes key=value, and {screen.safe(strange[0])!r} is no key")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # so that a module of the user's folder is found
     factory = partial(make, name, **options)
@@ -79,22 +81,13 @@ def check(
 def _try(factory: Callable[[], Environment], name: str) -> None:
     """Make one, to tell a wrong call from a broken environment, which the check reports."""
     try:
-        made = factory()
+        environment = factory()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
     except Exception:
         return
     with suppress(Exception):
-        made.close()
-
-
-def _options(given: list[str]) -> dict[str, Any]:
-    """What ``--option`` said: JSON where it is JSON, else text."""
-    form = "--option takes key=value"
-    for one in given:
-        if not one.partition("=")[0].isidentifier():
-            screen.wrong_call(f"{form}, not {screen.safe(one)!r}")
-    return screen.settings(given, form)
+        environment.close()
 
 
 def _overview(entries: list[Entry]) -> Table:
@@ -109,24 +102,20 @@ def _overview(entries: list[Entry]) -> Table:
     return table
 
 
-def _finding_table(findings: Any) -> Table:
+def _finding_table(findings: Sequence[ContractFinding]) -> Table:
     table = Table(expand=False)
     table.add_column("finding", no_wrap=True)
     for column in ("first found", "times", "what to do"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        table.add_row(*_row(finding))
+        label = f"{finding.fault.label}\n{finding.severity.name.lower()}"
+        table.add_row(
+            Text(label, style=screen.STYLES[finding.severity]),
+            Text(screen.safe(finding.detail, 300)),
+            f"{finding.count:,}",
+            Text(finding.fault.advice),
+        )
     return table
-
-
-def _row(finding: ContractFinding) -> tuple[Text, ...]:
-    style = screen.STYLES[finding.severity]
-    return (
-        Text(f"{finding.fault.label}\n{finding.severity.name.lower()}", style=style),
-        Text(screen.safe(finding.detail, 300)),
-        Text(f"{finding.count:,}"),
-        Text(finding.fault.advice),
-    )
 
 
 def _verdict(name: str, report: ContractReport) -> Text:
