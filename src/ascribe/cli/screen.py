@@ -1,7 +1,6 @@
 """Shared by all commands: common options, the console, safe text, progress, and error exits."""
 
 import json
-import math
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from ascribe.steps.files import Rollouts, read
 from ascribe.steps.problems import Problem, Severity, TableError, printable
+from ascribe.steps.strict_json import without_nan
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 FileArgument = Annotated[
@@ -46,15 +46,7 @@ def safe(text: object, width: int = 80) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output; NaN and infinity, which JSON lacks, are null in it."""
-    print(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False, default=str))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(without_nan(value), indent=2, ensure_ascii=True, allow_nan=False, default=str))
 
 
 def wrong_call(message: str) -> NoReturn:

@@ -8,7 +8,6 @@ functions, to keep ``import ascribe`` light.
 
 import gzip
 import json
-import math
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 
 from ascribe.steps.arrays import Ints
 from ascribe.steps.problems import Problem, ProblemKind, TableError
+from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
 from ascribe.steps.table import (
     KNOWN_COLUMNS,
     MISSING_STEP,
@@ -41,23 +41,16 @@ FORMAT_KEY = b"ascribe.step_table"
 FORMAT_VERSION = b"1"
 
 CREDIT_COLUMNS = ("advantage", "reason")
-"""The columns that ``ascribe credit`` adds, besides those that begin so with an underscore after.
+"""The columns that ``ascribe credit`` adds, with ``advantage_TERM`` and ``reason_TERM``.
 
-A reader of rollouts keeps them apart: crediting a file again replaces them.
+The reader keeps them apart, because crediting a file again replaces them.
 """
 
 TRANSCRIPT_COLUMNS = (
-    "observation",
-    "prompt",
-    "response",
-    "prompt_ids",
-    "response_ids",
-    "logprobs",
-    "finish",
-    "problem",
-    "won",
+    *("observation", "prompt", "response", "prompt_ids", "response_ids", "logprobs"),
+    *("finish", "problem", "won"),
 )
-"""What ``ascribe rollout`` adds: what was seen, said and sampled. No recipe reads these columns."""
+"""The columns that ``ascribe rollout`` adds. No recipe reads them."""
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 
@@ -65,18 +58,18 @@ SEAL_MARK = b"ascribe sealed 1"
 SEAL_SIZE = len(SEAL_MARK) + 16
 """The seal of a Parquet file: the mark, and a digest of all other bytes of the file.
 
-Parquet protects its pages, not the footer that says where they are and how many rows they hold: one
-bit there can lose rows silently. The seal lies between the last page and the footer, where readers
-do not look, so that it ends with the file: a copy written by another tool has none, and needs none.
+Parquet has checksums for its pages, but not for the footer that says where they are and how many
+rows they hold: one wrong bit there can lose rows silently. The seal lies between the last page and
+the footer, where readers do not look. A copy written by another tool has no seal, and needs none.
 """
 
 Progress = Callable[[float], None]
-"""Called now and then with the share that is done."""
+"""Called from time to time with the share of the work that is done."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """A table read from a file, with what the file held besides."""
+    """A table read from a file, with the other columns of the file."""
 
     table: StepTable
     carried: "pa.Table"
@@ -84,7 +77,7 @@ class Rollouts:
     credit: "pa.Table"
     """Columns of an earlier credit; none in a plain file of rollouts."""
     notes: tuple[Problem, ...] = ()
-    """What the reader noticed and could live with."""
+    """Problems that do not matter to the table, such as unknown columns."""
 
 
 def read_table(path: str | Path) -> StepTable:
@@ -124,8 +117,9 @@ def read(
     arrow = _read_parquet(path, progress, columns)
     _refuse_repeated(arrow.column_names)
     others, credit = _other_columns(arrow.column_names)
-    if damaged := _damaged_columns(arrow.select(others + credit)):
-        raise TableError(damaged)
+    damaged = [_damage(repr(name), arrow.column(name)) for name in others + credit]
+    if problems := [problem for problem in damaged if problem is not None]:
+        raise TableError(problems)
     table = table_from_arrow(arrow)
     return Rollouts(table, arrow.select(others), arrow.select(credit), _unknown_note(others))
 
@@ -168,7 +162,7 @@ def table_from_arrow(table: "pa.Table") -> StepTable:
     version = (table.schema.metadata or {}).get(FORMAT_KEY, FORMAT_VERSION)
     if version != FORMAT_VERSION:
         detail = f"the file has format {version!r}; this ascribe reads {FORMAT_VERSION!r}"
-        raise TableError([Problem(ProblemKind.UNKNOWN_FORMAT, detail)])
+        raise _error(ProblemKind.UNKNOWN_FORMAT, detail)
     return read_columns(dict(zip(table.column_names, table.columns, strict=True)), _from_arrow)
 
 
@@ -275,16 +269,11 @@ def _damage(name: str, column: Any) -> Problem | None:
     return None
 
 
-def _damaged_columns(table: "pa.Table") -> list[Problem]:
-    found = (_damage(repr(name), table.column(name)) for name in table.column_names)
-    return [problem for problem in found if problem is not None]
-
-
 def _refuse_repeated(names: list[str]) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         detail = f"column {', '.join(map(repr, repeated))} appears twice"
-        raise TableError([Problem(ProblemKind.DUPLICATE_KEY, detail, count=len(repeated))])
+        raise _error(ProblemKind.DUPLICATE_KEY, detail, count=len(repeated))
 
 
 def _is_text(kind: "pa.DataType") -> bool:
@@ -315,7 +304,7 @@ def _read_parquet(
     with path.open("rb") as opened:
         if _is_broken(opened):
             detail = f"{path.name} is not as it was written: its seal is broken"
-            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
+            raise _error(ProblemKind.UNREADABLE_FILE, detail)
         try:
             return _arrow_from_parquet(opened, progress, columns, rows)
         # pyarrow reports damage by many exception types, some of them plain ones.
@@ -323,7 +312,7 @@ def _read_parquet(
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             detail = f"{path.name} cannot be read as Parquet: {_first_line(error)}"
-            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)]) from error
+            raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
 
 
 def _arrow_from_parquet(
@@ -364,7 +353,7 @@ def _write_parquet(table: "pa.Table", path: Path) -> None:
         pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     except pa.ArrowException as error:
         detail = f"Parquet cannot hold these columns: {_first_line(error)}"
-        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail)]) from error
+        raise _error(ProblemKind.WRONG_TYPE, detail) from error
     whole = memoryview(buffer.getvalue())
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     with path.open("wb") as file:
@@ -383,7 +372,7 @@ def _is_broken(file: IO[bytes]) -> bool:
         return False
     file.seek(start)
     mark, digest = file.read(len(SEAL_MARK)), file.read(SEAL_SIZE - len(SEAL_MARK))
-    # Damage may reach the mark too. Six of its bytes in their places are no accident.
+    # The mark may be damaged too: six of its bytes in their places show that it was there.
     if sum(map(eq, mark, SEAL_MARK)) < 6:
         return False
     tail = file.read()
@@ -407,7 +396,7 @@ def _read_jsonl(path: Path, progress: Progress) -> Rollouts:
     names = list(dict.fromkeys(name for row in rows for name in row))
     if broken := [name for name in names if not encodable(name)]:
         detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
-        raise TableError([Problem(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))])
+        raise _error(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))
     known = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
     table = read_columns({name: [row.get(name) for row in rows] for name in known})
     others, credit = _other_columns(names)
@@ -421,13 +410,13 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode(), object_pairs_hook=_unique_keys)
+            row = json.loads(line.decode(), object_pairs_hook=unique_keys)
             if isinstance(row, dict):
                 rows.append(row)
                 continue
             kind, detail = ProblemKind.BAD_LINE, f"is a JSON {type(row).__name__}, not an object"
-        except _RepeatedKeyError as error:
-            kind, detail = ProblemKind.DUPLICATE_KEY, f"gives the key {error} twice"
+        except DuplicateKeyError as error:
+            kind, detail = ProblemKind.DUPLICATE_KEY, f"is ambiguous: {error}"
         except (ValueError, RecursionError) as error:
             kind, detail = ProblemKind.BAD_LINE, f"is not JSON: {_first_line(error)}"
         broken.setdefault(kind, (f"line {number + 1} {detail}", []))[1].append(number)
@@ -444,18 +433,6 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
     return rows
 
 
-class _RepeatedKeyError(Exception):
-    """A JSON object gives one key twice."""
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedKeyError(repr(next(name for name in names if names.count(name) > 1)))
-    return row
-
-
 def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
     size = max(path.stat().st_size, 1)
     with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
@@ -466,77 +443,53 @@ def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
                 yield number, line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             detail = f"{path.name} cannot be unpacked: {_first_line(error)}"
-            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)]) from error
+            raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
 
 
 def _carry(rows: list[dict[str, Any]], names: list[str]) -> "pa.Table":
-    """The unknown keys of JSON rows as Arrow columns; as JSON text where Arrow would alter them.
-
-    Arrow has one type for a column: objects gain the keys of other rows, and mixed types have none.
-    """
+    """The unknown keys of JSON rows as Arrow columns."""
     import pyarrow as pa
 
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]
         try:
-            columns[name] = _as_given(values)
+            array = _unaltered(values)
+            if array is None:
+                texts = [None if value is None else json.dumps(value) for value in values]
+                array = pa.array(texts, type=pa.string())
         except RecursionError as error:
             detail = f"column {name!r} is nested too deeply"
-            raise TableError([Problem(ProblemKind.BAD_LINE, detail)]) from error
+            raise _error(ProblemKind.BAD_LINE, detail) from error
+        columns[name] = array
     return pa.table(columns)
 
 
-def _as_given(values: list[Any]) -> "pa.Array":
+def _unaltered(values: list[Any]) -> "pa.Array | None":
+    """The values as an Arrow array, or None if Arrow or Parquet cannot hold them as they are.
+
+    Arrow has one type for a column: objects gain the keys of other rows, and mixed types have none.
+    Parquet cannot hold an object without keys.
+    """
     import pyarrow as pa
 
     try:
         array = pa.array(values)
-        # Parquet cannot hold an object without keys.
-        altered = "struct<>" in str(array.type)
-        if not altered and (not pa.types.is_nested(array.type) or array.to_pylist() == values):
-            return array
     except (pa.ArrowException, ValueError, OverflowError):
-        pass
-    texts = [None if value is None else json.dumps(value) for value in values]
-    return pa.array(texts, type=pa.string())
+        return None
+    altered = pa.types.is_nested(array.type) and array.to_pylist() != values
+    return None if altered or "struct<>" in str(array.type) else array
 
 
 def _write_jsonl(table: "pa.Table", path: Path) -> None:
     if strange := [field for field in table.schema if not _fits_json(field.type)]:
         names = ", ".join(f"{field.name!r} is {field.type}" for field in strange)
         detail = f"JSON has no such type ({names}); write .parquet instead"
-        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail, count=len(strange))])
+        raise _error(ProblemKind.WRONG_TYPE, detail, count=len(strange))
     with path.open("wb") as raw, gzip.open(raw, "wb") if path.suffix == ".gz" else raw as file:
-        for batch in _json_ready(table).to_batches(max_chunksize=10_000):
+        for batch in table.to_batches(max_chunksize=10_000):
             for row in batch.to_pylist():
-                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-
-
-def _json_ready(table: "pa.Table") -> "pa.Table":
-    """The table with what JSON cannot say in another form: no NaN, no half precision."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for place, field in enumerate(table.schema):
-        column = table.column(place)
-        if pa.types.is_floating(field.type):
-            column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
-        elif field.name == "fingerprint" and pa.types.is_fixed_size_list(field.type):
-            column = column.cast(pa.list_(pa.float32(), field.type.list_size))
-        elif pa.types.is_nested(field.type):
-            column = pa.array([_finite(value) for value in column.to_pylist()], field.type)
-        table = table.set_column(place, field.name, column)
-    return table
-
-
-def _finite(value: Any) -> Any:
-    """The value with null for every number in it that JSON cannot say."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_finite(entry) for entry in value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+                file.write(json.dumps(without_nan(row), ensure_ascii=False).encode() + b"\n")
 
 
 def _fits_json(kind: "pa.DataType") -> bool:
@@ -568,6 +521,10 @@ def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
 
 def _is_jsonl(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz"))
+
+
+def _error(kind: ProblemKind, detail: str, count: int = 1) -> TableError:
+    return TableError([Problem(kind, detail, count=count)])
 
 
 def _first_line(error: BaseException) -> str:

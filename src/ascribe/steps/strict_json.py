@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from math import isinf
+from math import isfinite, isinf
 from typing import Any
+
+import numpy as np
 
 MAX_DEPTH = 100
 """Levels of nesting that a value may have, so that recursive functions can walk over it."""
@@ -21,7 +23,7 @@ def loads(text: str | bytes) -> Any:
     """
     try:
         value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+            text, object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -37,6 +39,17 @@ def canonical(value: Any) -> str:
     )
 
 
+def without_nan(value: Any) -> Any:
+    """The value with None for every number in it that JSON lacks: NaN and the infinite ones."""
+    if isinstance(value, dict):
+        return {name: without_nan(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(entry) for entry in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if isfinite(value) else None
+    return value
+
+
 def levels(value: Any) -> Iterator[list[Any]]:
     """The value, then its entries, then their entries, and so on, without recursion."""
     level = [value]
@@ -50,10 +63,13 @@ def levels(value: Any) -> Iterator[list[Any]]:
         ]
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these keys, for ``object_pairs_hook``."""
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise DuplicateKeyError("a key is given twice")
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise DuplicateKeyError(f"the key {repeated!r} is given twice")
     return value
 
 
