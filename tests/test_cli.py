@@ -92,7 +92,7 @@ def test_check_says_what_and_where_and_what_to_do(tmp_path: Path):
     said = flat(result.stdout)
     assert "non_finite_reward" in said
     assert "1 rewards are not finite numbers" in said
-    assert "mend the reward function" in said
+    assert "fix the reward function" in said
     assert "2 kinds of problems, the worst a fatal." in said
 
 

@@ -128,7 +128,7 @@ def test_problems_come_worst_first_and_say_what_to_do():
     ]
     assert str(found[0]) == (
         "fatal non_finite_reward: 1 rewards are not finite numbers (rows 20). "
-        "The reward is missing, NaN or infinite; mend the reward function or drop the group."
+        "The reward is missing, NaN or infinite; fix the reward function, or drop the group."
     )
 
 

@@ -159,35 +159,28 @@ def check(table: StepTable, *, group_size: int | None = None) -> CheckReport:
         table: the steps.
         group_size: how many trajectories each group was meant to have, if known.
     """
-    found = _Finder(table, group_size).problems()
-    ordered = sorted(found, key=lambda problem: -problem.severity)
-    return CheckReport(len(table), tuple(ordered))
+    problems = _TableChecker(table, group_size).problems()
+    return CheckReport(len(table), tuple(sorted(problems, key=lambda p: -p.severity)))
 
 
 def whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:
-    """The rows of problems, the rest of their trajectories, and the groups that those appear in."""
+    """The rows of problems, the rest of their trajectories, and the groups that those are in."""
     rows = np.zeros(len(table), dtype=np.bool_)
     for problem in problems:
         rows[problem.rows] = True
-    return _touched(table.group.codes, _touched(table.trajectory.codes, rows))
-
-
-def _touched(codes: Ints, rows: Bools) -> Bools:
-    """Rows that share a code with one of ``rows``; a missing code is shared with none."""
-    hit = np.zeros(codes.max(initial=-1) + 2, dtype=np.bool_)
-    hit[codes[rows]] = True
-    hit[-1] = False
-    return hit[codes] | rows
-
-
-# Finding.
+    for codes in (table.trajectory.codes, table.group.codes):
+        hit = np.zeros(codes.max(initial=-1) + 2, dtype=np.bool_)
+        hit[codes[rows]] = True
+        hit[-1] = False  # rows without a name have nothing in common
+        rows = rows | hit[codes]
+    return rows
 
 
 def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) -> Bools:
     """Per group: trajectories earn the same where their actions were valid, and differ elsewhere.
 
     Labels are contiguous from 0. ``group`` holds the group of each trajectory. They differ
-    elsewhere if the number of invalid actions or what was paid for them differs.
+    elsewhere if the number of invalid actions or the reward for them differs.
     """
     count, groups = group.size, int(group.max(initial=-1)) + 1
     earned = segments.total(np.where(valid, reward, 0.0), trajectory, count)
@@ -199,13 +192,13 @@ def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) ->
 
 
 def first_names(column: Coded, codes: Ints) -> str:
-    """The first of these values of a column, and how many there are besides."""
+    """The first of these values of a column, and how many more there are."""
     shown = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
     return f"{shown} and {codes.size - 3:,} more" if codes.size > 3 else shown
 
 
-class _Finder:
-    """One pass of checks over the rows that are not padding."""
+class _TableChecker:
+    """Checks of the rows that are not padding; ``found`` collects the problems."""
 
     def __init__(self, table: StepTable, group_size: int | None) -> None:
         self.table = table
@@ -218,210 +211,173 @@ class _Finder:
         if self.real.size == 0:
             detail = "no rows" if len(self.table) == 0 else "every row is padding"
             return [Problem(ProblemKind.EMPTY_TABLE, detail, count=0)]
-        self._padding()
-        self._values()
-        self._identity()
+        self._check_padding()
+        self._check_values()
+        self._check_names()
+        self._check_order()
         fatal = [problem for problem in self.found if problem.severity is Severity.FATAL]
-        if fatal:
-            self._sound_groups(fatal)
-        else:
-            self._groups()
+        if not fatal:
+            self._check_groups()
+            return self.found
+        # The groups without a fatal problem may be credited, so they are checked by themselves.
+        sound = np.flatnonzero(~whole_groups(self.table, fatal) & ~self.padding)
+        if sound.size:
+            rest = _TableChecker(self.table.take(sound), self.group_size)
+            rest._check_groups()
+            self.found += [replace(problem, rows=sound[problem.rows]) for problem in rest.found]
         return self.found
 
     def _add(self, kind: ProblemKind, detail: str, rows: Ints, count: int | None = None) -> None:
-        if rows.size:
-            self.found.append(Problem(kind, detail, np.sort(rows), count or int(rows.size)))
-
-    def _add_where(self, kind: ProblemKind, detail: str, mask: Bools) -> None:
-        """``mask`` is over real rows; ``detail`` has ``{n}`` for their number."""
-        rows = self.real[mask]
-        self._add(kind, detail.format(n=f"{rows.size:,}"), rows)
-
-    def _padding(self) -> None:
-        group = self.table.group.codes
-        real_groups = np.zeros(self.table.group.values.size + 1, dtype=np.bool_)
-        real_groups[group[self.real]] = True
-        real_groups[-1] = False
-        inside = self.padding & real_groups[group]
-        rows = np.flatnonzero(inside)
-        self._add(ProblemKind.PADDING_IN_GROUP, f"{rows.size:,} padding rows inside groups", rows)
-
-    def _values(self) -> None:
-        table, real = self.table, self.real
-        reward = table.reward[real]
-        finite = np.isfinite(reward)
-        self._add_where(
-            ProblemKind.NON_FINITE_REWARD, "{n} rewards are not finite numbers", ~finite
-        )
-        large = finite & (np.abs(np.where(finite, reward, 0.0)) > LARGEST_REWARD)
-        self._add_where(ProblemKind.REWARD_TOO_LARGE, "{n} rewards are beyond 1e100", large)
-        for column, missing, empty in (
-            (table.state, ProblemKind.MISSING_STATE, ProblemKind.EMPTY_STATE),
-            (table.action, ProblemKind.MISSING_ACTION, ProblemKind.EMPTY_ACTION),
-        ):
-            name = missing.label.removeprefix("missing_")
-            self._add_where(missing, f"{{n}} rows have no {name}", column.codes[real] < 0)
-            self._add_where(empty, f"{{n}} rows have an empty {name}", _blank(column)[real])
-        if table.agent is not None:
-            self._add_where(
-                ProblemKind.MISSING_AGENT, "{n} rows name no agent", table.agent.codes[real] < 0
-            )
-        if table.terminated is not None and table.truncated is not None:
-            both = (table.terminated & table.truncated)[real]
-            self._add_where(
-                ProblemKind.TERMINATED_AND_TRUNCATED, "{n} rows are terminated and truncated", both
-            )
-
-    def _identity(self) -> None:
-        """Whether rows say which decision they are, each decision once, in order."""
-        table, real = self.table, self.real
-        group, trajectory = table.group.codes[real], table.trajectory.codes[real]
-        step = table.step[real]
-        self._add_where(ProblemKind.MISSING_GROUP, "{n} rows name no group", group < 0)
-        self._add_where(
-            ProblemKind.MISSING_TRAJECTORY, "{n} rows name no trajectory", trajectory < 0
-        )
-        missing = step == MISSING_STEP
-        self._add_where(ProblemKind.MISSING_STEP, "{n} rows have no step number", missing)
-        self._add_where(
-            ProblemKind.NEGATIVE_STEP, "{n} rows have a negative step", ~missing & (step < 0)
-        )
-        self._two_groups(group, trajectory)
-        self._order(trajectory, step)
-
-    def _two_groups(self, group: Ints, trajectory: Ints) -> None:
-        known = (group >= 0) & (trajectory >= 0)
-        owner = np.full(self.table.trajectory.values.size, -1, dtype=np.int64)
-        owner[trajectory[known]] = group[known]
-        strange = np.zeros(owner.size, dtype=np.bool_)
-        strange[trajectory[known][owner[trajectory[known]] != group[known]]] = True
-        names = first_names(self.table.trajectory, np.flatnonzero(strange))
-        rows = self.real[known][strange[trajectory[known]]]
-        self._add(
-            ProblemKind.TRAJECTORY_IN_TWO_GROUPS,
-            f"in two groups: {names}",
-            rows,
-            int(strange.sum()),
-        )
-
-    def _order(self, trajectory: Ints, step: Ints) -> None:
-        known = np.flatnonzero((trajectory >= 0) & (step >= 0))
-        order = known[np.lexsort((known, step[known], trajectory[known]))]
-        if order.size == 0:
+        """Add a problem, if it has rows; without a count, ``detail`` follows their number."""
+        if rows.size == 0:
             return
-        run, number = trajectory[order], step[order]
-        same = np.append(False, run[1:] == run[:-1])
-        again = same & (np.append(-1, number[:-1]) == number)
-        self._repeated(order, again)
-        late = ~same & (number > 0)
-        self._list(ProblemKind.LATE_START, "does not start at step 0", order, late)
-        gap = same & (number > np.append(0, number[:-1]) + 1)
-        self._list(ProblemKind.GAP_IN_STEPS, "has a gap before this step", order, gap)
+        if count is None:
+            count, detail = int(rows.size), f"{rows.size:,} {detail}"
+        self.found.append(Problem(kind, detail, np.sort(rows), count))
 
-        rows = self.real[order]
-        ended = self.table.flag("terminated", default=False)[rows]
-        ended = ended | self.table.flag("truncated", default=False)[rows]
-        last = np.append(run[1:] != run[:-1], True)
-        before: Ints = np.cumsum(ended) - ended
-        starts = np.flatnonzero(~same)
-        lengths = np.diff(np.append(starts, order.size))
-        over = before > np.repeat(before[starts], lengths)
-        self._list(ProblemKind.STEPS_AFTER_END, "goes on after its end", order, over)
-        if ended.any():
-            open_end = last & ~ended & ~over
-            self._list(ProblemKind.UNFINISHED_TRAJECTORY, "has no end", order, open_end)
-        valid = self.table.flag("valid", default=True)[rows]
-        none_valid = np.logical_or.reduceat(valid, starts)
-        mute = np.repeat(~none_valid, lengths)
-        self._list(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", order, mute)
-
-    def _repeated(self, order: Ints, again: Bools) -> None:
-        """Rows with the trajectory and step of the row before them, in ``order``."""
-        rows = self.real[order]
-        copy = again.copy()
-        for name, column in self.table.columns().items():
-            if name not in ("padding", "fingerprint"):
-                values = (column.codes if isinstance(column, Coded) else column)[rows]
-                copy[1:] &= values[1:] == values[:-1]
-        self._list(ProblemKind.DUPLICATE_ROW, "repeats a row exactly", order, copy)
-        self._list(ProblemKind.DUPLICATE_STEP, "has a step twice", order, again & ~copy)
-
-    def _list(self, kind: ProblemKind, said: str, order: Ints, mask: Bools) -> None:
-        """A problem of whole trajectories, found at the places of ``order`` given by ``mask``."""
-        rows = self.real[order[mask]]
+    def _add_trajectories(self, kind: ProblemKind, detail: str, rows: Ints) -> None:
         if rows.size:
             codes = np.unique(self.table.trajectory.codes[rows])
             names = first_names(self.table.trajectory, codes)
-            self._add(kind, f"trajectory {names} {said}", rows, int(codes.size))
+            self._add(kind, f"trajectory {names} {detail}", rows, int(codes.size))
 
-    def _sound_groups(self, fatal: Sequence[Problem]) -> None:
-        """What the groups can teach that no fatal problem touches: a policy may go on with them."""
-        sound = np.flatnonzero(~whole_groups(self.table, fatal) & ~self.padding)
-        if sound.size:
-            rest = _Finder(self.table.take(sound), self.group_size)
-            rest._groups()
-            self.found += [replace(problem, rows=sound[problem.rows]) for problem in rest.found]
+    def _check_padding(self) -> None:
+        group = self.table.group.codes
+        has_real_rows = np.zeros(self.table.group.values.size + 1, dtype=np.bool_)
+        has_real_rows[group[self.real]] = True
+        has_real_rows[-1] = False
+        rows = np.flatnonzero(self.padding & has_real_rows[group])
+        self._add(ProblemKind.PADDING_IN_GROUP, "padding rows inside groups", rows)
 
-    def _groups(self) -> None:
-        """What groups can teach; only for tables whose rows say which decision they are."""
-        table = self.table
-        arranged = arrange(table)
-        group_of, groups = arranged.group_of_trajectory, arranged.group_count
+    def _check_values(self) -> None:
+        table, real = self.table, self.real
+        reward = table.reward[real]
+        finite = np.isfinite(reward)
+        detail = "rewards are not finite numbers"
+        self._add(ProblemKind.NON_FINITE_REWARD, detail, real[~finite])
+        large = finite & (np.abs(np.where(finite, reward, 0.0)) > LARGEST_REWARD)
+        self._add(ProblemKind.REWARD_TOO_LARGE, "rewards are beyond 1e100", real[large])
+        for column, name, missing, empty in (
+            (table.state, "state", ProblemKind.MISSING_STATE, ProblemKind.EMPTY_STATE),
+            (table.action, "action", ProblemKind.MISSING_ACTION, ProblemKind.EMPTY_ACTION),
+        ):
+            codes = column.codes[real]
+            blank = np.array([not text.strip() for text in column.values] + [False], dtype=np.bool_)
+            self._add(missing, f"rows have no {name}", real[codes < 0])
+            self._add(empty, f"rows have an empty {name}", real[blank[codes]])
+        if table.agent is not None:
+            rows = real[table.agent.codes[real] < 0]
+            self._add(ProblemKind.MISSING_AGENT, "rows name no agent", rows)
+        if table.terminated is not None and table.truncated is not None:
+            rows = real[(table.terminated & table.truncated)[real]]
+            detail = "rows are terminated and truncated"
+            self._add(ProblemKind.TERMINATED_AND_TRUNCATED, detail, rows)
+
+    def _check_names(self) -> None:
+        """Every row names its group, trajectory and step; a trajectory is in one group."""
+        table, real = self.table, self.real
+        group, trajectory = table.group.codes[real], table.trajectory.codes[real]
+        step = table.step[real]
+        self._add(ProblemKind.MISSING_GROUP, "rows name no group", real[group < 0])
+        rows = real[trajectory < 0]
+        self._add(ProblemKind.MISSING_TRAJECTORY, "rows name no trajectory", rows)
+        missing = step == MISSING_STEP
+        self._add(ProblemKind.MISSING_STEP, "rows have no step number", real[missing])
+        negative = real[~missing & (step < 0)]
+        self._add(ProblemKind.NEGATIVE_STEP, "rows have a negative step", negative)
+
+        named = (group >= 0) & (trajectory >= 0)
+        real, group, trajectory = real[named], group[named], trajectory[named]
+        owner = np.full(table.trajectory.values.size, -1, dtype=np.int64)
+        owner[trajectory] = group
+        torn = np.zeros(owner.size, dtype=np.bool_)
+        torn[trajectory[owner[trajectory] != group]] = True
+        detail = f"in two groups: {first_names(table.trajectory, np.flatnonzero(torn))}"
+        kind = ProblemKind.TRAJECTORY_IN_TWO_GROUPS
+        self._add(kind, detail, real[torn[trajectory]], int(torn.sum()))
+
+    def _check_order(self) -> None:
+        """The steps of each trajectory are 0, 1, 2, ... and stop at its end."""
+        table, real = self.table, self.real
+        named = real[(table.trajectory.codes[real] >= 0) & (table.step[real] >= 0)]
+        if named.size == 0:
+            return
+        rows = named[np.lexsort((named, table.step[named], table.trajectory.codes[named]))]
+        trajectory, step = table.trajectory.codes[rows], table.step[rows]
+        same = np.append(False, trajectory[1:] == trajectory[:-1])
+        before = np.append(-1, step[:-1])
+        again = same & (step == before)
+        copy = again.copy()
+        for name, column in table.columns().items():
+            if name not in ("padding", "fingerprint"):
+                values = (column.codes if isinstance(column, Coded) else column)[rows]
+                copy[1:] &= values[1:] == values[:-1]
+        add = self._add_trajectories
+        add(ProblemKind.DUPLICATE_ROW, "repeats a row exactly", rows[copy])
+        add(ProblemKind.DUPLICATE_STEP, "has a step twice", rows[again & ~copy])
+        add(ProblemKind.LATE_START, "does not start at step 0", rows[~same & (step > 0)])
+        gap = same & (step > before + 1)
+        add(ProblemKind.GAP_IN_STEPS, "has a gap before this step", rows[gap])
+
+        terminated = table.flag("terminated", default=False)[rows]
+        ended = terminated | table.flag("truncated", default=False)[rows]
+        starts = np.flatnonzero(~same)
+        lengths = np.diff(np.append(starts, rows.size))
+        ends_before: Ints = np.cumsum(ended) - ended
+        over = ends_before > np.repeat(ends_before[starts], lengths)
+        add(ProblemKind.STEPS_AFTER_END, "goes on after its end", rows[over])
+        if ended.any():
+            last = np.append(~same[1:], True)
+            open_end = rows[last & ~ended & ~over]
+            add(ProblemKind.UNFINISHED_TRAJECTORY, "has no end", open_end)
+        some_valid = np.logical_or.reduceat(table.flag("valid", default=True)[rows], starts)
+        invalid = rows[np.repeat(~some_valid, lengths)]
+        add(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", invalid)
+
+    def _check_groups(self) -> None:
+        """How much the groups can teach; for tables that can be arranged."""
+        table, steps = self.table, arrange(self.table)
+        group_of, groups = steps.group_of_trajectory, steps.group_count
         size = np.bincount(group_of, minlength=groups)
-        place_of_name = arranged.rows[arranged.starts]
-        first = segments.first_rows(group_of, groups)
-        codes = table.group.codes[place_of_name[first]]
+        first_steps = steps.rows[steps.starts]
+        first_of_group = first_steps[segments.first_rows(group_of, groups)]
 
-        def add(kind: ProblemKind, said: str, which: Bools) -> None:
+        def add(kind: ProblemKind, detail: str, which: Bools) -> None:
             if which.any():
-                names = first_names(table.group, np.sort(codes[which]))
-                rows = arranged.rows[which[arranged.group]]
-                self._add(kind, f"group {names} {said}", rows, int(which.sum()))
+                names = first_names(table.group, np.sort(table.group.codes[first_of_group[which]]))
+                rows = steps.rows[which[steps.group]]
+                self._add(kind, f"group {names} {detail}", rows, int(which.sum()))
 
-        # As many corrections are written as there are wrong answers: none is declared.
+        # There are as many corrections as wrong answers, so their number is not declared.
         answers = np.ones(groups, dtype=np.bool_)
         if table.corrects is not None:
-            answers = table.corrects.codes[place_of_name[first]] < 0
+            answers = table.corrects.codes[first_of_group] < 0
         add(ProblemKind.GROUP_OF_ONE, "has one trajectory", answers & (size == 1))
         if self.group_size is not None:
             declared = f"not the declared {self.group_size}"
             few, many = answers & (size < self.group_size), answers & (size > self.group_size)
             add(ProblemKind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
             add(ProblemKind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
-        returns = episode_return(arranged.reward, arranged.trajectory, arranged.trajectory_count)
-        penalised = penalty_only(arranged.valid, arranged.reward, arranged.trajectory, group_of)
+        returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+        penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group_of)
         equal = segments.constant(returns, group_of, groups) & (size > 1)
         add(ProblemKind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)
         add(ProblemKind.ONLY_PENALTIES_DIFFER, "differs by penalties alone", penalised & (size > 1))
 
-        start_state = table.state.codes[place_of_name].astype(np.float64)
+        start_state = table.state.codes[first_steps].astype(np.float64)
         alike = segments.constant(start_state, group_of, groups)
         add(ProblemKind.DIFFERENT_STARTS, "starts in different states", ~alike)
-        labels, count = segments.pairs(arranged.group, arranged.state, table.state.values.size)
-        owner = arranged.group[segments.first_rows(labels, count)]
-        states = np.bincount(owner, minlength=groups)
-        with_state = np.bincount(arranged.group[labels >= 0], minlength=groups)
-        crowd = (size > 1) & (with_state > 1)
-        add(
-            ProblemKind.ALL_STATES_DISTINCT,
-            "never visits a state twice",
-            crowd & (states == with_state),
-        )
-        add(ProblemKind.ONE_STATE_ONLY, "has one state in every row", crowd & (states == 1))
-        self._across(labels, count)
+        # One label for each state of each group.
+        labels, count = segments.pairs(steps.group, steps.state, table.state.values.size)
+        example = segments.first_rows(labels, count)
+        states = np.bincount(steps.group[example], minlength=groups)
+        with_state = np.bincount(steps.group[labels >= 0], minlength=groups)
+        several = (size > 1) & (with_state > 1)
+        distinct = several & (states == with_state)
+        add(ProblemKind.ALL_STATES_DISTINCT, "never visits a state twice", distinct)
+        add(ProblemKind.ONE_STATE_ONLY, "has one state in every row", several & (states == 1))
 
-    def _across(self, labels: Ints, count: int) -> None:
-        arranged = arrange(self.table)
-        states = arranged.state[segments.first_rows(labels, count)]
-        shared = np.bincount(states, minlength=self.table.state.values.size + 1) > 1
-        rows = arranged.rows[(arranged.state >= 0) & shared[arranged.state]]
-        names = first_names(self.table.state, np.flatnonzero(shared))
-        self._add(
-            ProblemKind.STATE_ACROSS_TASKS, f"in several groups: {names}", rows, int(shared.sum())
-        )
-
-
-def _blank(column: Coded) -> Bools:
-    """Rows whose text is there and holds nothing but white space."""
-    blank = np.fromiter((not text.strip() for text in column.values), np.bool_, column.values.size)
-    return np.append(blank, False)[column.codes]
+        tasks = np.bincount(steps.state[example], minlength=table.state.values.size + 1)
+        rows = steps.rows[(steps.state >= 0) & (tasks > 1)[steps.state]]
+        detail = f"in several groups: {first_names(table.state, np.flatnonzero(tasks > 1))}"
+        self._add(ProblemKind.STATE_ACROSS_TASKS, detail, rows, int((tasks > 1).sum()))
