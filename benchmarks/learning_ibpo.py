@@ -31,8 +31,8 @@ from trl import GRPOConfig
 
 from ascribe.agents import Agent, CorrectionPrompt, LastTurns, SendText, TextPrompt, WholeText
 from ascribe.engines.corrections import Corrections
-from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.trl import AscribeTrainer
+from ascribe.engines.warmup import Schedule, finetune
 from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.estimators import GRPO, IBPO, Recipe
 from ascribe.models import TransformersPolicy, load_chat
@@ -166,7 +166,7 @@ def write_start(folder: Path, world: World, *, quick: bool) -> Path:
         ids = tuple(tokenizer(prompt)["input_ids"])
         lessons.append(tiny.lesson(tokenizer, ids, str(result)))
     steps = 150 if quick else 300
-    teach(model, lessons, Schedule(steps=steps, batch=64, learning_rate=3e-3, most_tokens=8192))
+    finetune(model, lessons, Schedule(steps=steps, batch=64, learning_rate=3e-3, most_tokens=8192))
     return save_model(model, tokenizer, folder)
 
 

@@ -47,8 +47,8 @@ from ascribe.engines.config import Config
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
 from ascribe.engines.rounds import Rounds, train_in_rounds
-from ascribe.engines.supervised import Schedule, teach
 from ascribe.engines.train import train
+from ascribe.engines.warmup import Schedule, finetune
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe.models.loading import load_causal_lm, save_model
 from ascribe.pivots import (
@@ -200,7 +200,7 @@ class Run:
                 bos_token_id=None,
                 tie_word_embeddings=True,
             )
-        teach(model, lessons, Schedule(self.size.warm, 32, 6e-3, 1.0, 8192, self.seed))
+        finetune(model, lessons, Schedule(self.size.warm, 32, 6e-3, 1.0, 8192, self.seed))
         return save_model(model, tokenizer, self.folder / "start")
 
     def taught(self, setup: Setup, tasks: Sequence[int], stray: float) -> list[tuple[str, str]]:
@@ -277,7 +277,7 @@ class Run:
         ]
         steps = max(1, round(self.size.epochs * len(lessons) / 32))
         schedule = Schedule(steps, 32, self.size.rate, most_tokens=4096, seed=self.seed)
-        teach(model, lessons, schedule)
+        finetune(model, lessons, schedule)
         return save_model(model, tokenizer, self.folder / "supervised")
 
     def by_pivots(self, method: str, pivots: Path, asked: int) -> Curve:

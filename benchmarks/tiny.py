@@ -15,8 +15,7 @@ from common import ROOT
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ascribe.engines.lessons import Lesson
-from ascribe.engines.supervised import Schedule, teach
+from ascribe.engines.warmup import Schedule, TrainingExample, finetune
 from ascribe.models import Chat
 from ascribe.models.loading import save_model
 
@@ -50,10 +49,10 @@ def wrapped(tokenizer: Tokenizer, template: str, **options: Any) -> Any:
     )
 
 
-def lesson(tokenizer: Any, prompt: tuple[int, ...], response: str) -> Lesson:
+def lesson(tokenizer: Any, prompt: tuple[int, ...], response: str) -> TrainingExample:
     """A prompt, and the response with its end token."""
     ids = tokenizer(response, add_special_tokens=False)["input_ids"]
-    return Lesson(prompt, (*ids, tokenizer.eos_token_id))
+    return TrainingExample(prompt, (*ids, tokenizer.eos_token_id))
 
 
 def write_questions(path: Path, largest: int = LARGEST, words: str = "{} + {}") -> Path:
@@ -84,13 +83,14 @@ def write_sums(folder: Path, seed: int, wrong: float = 0.5, steps: int = 500) ->
         prompt = chat.prompt([{"role": "user", "content": f"{one} + {other}"}])
         lessons.append(lesson(tokenizer, prompt, str(result)))
     model = llama(tokenizer, seed, intermediate_size=176, tie_word_embeddings=True)
-    teach(model, lessons, Schedule(steps=steps, batch=BATCH, learning_rate=3e-3, most_tokens=4096))
+    schedule = Schedule(steps=steps, batch=BATCH, learning_rate=3e-3, most_tokens=4096)
+    finetune(model, lessons, schedule)
     return save_model(model, tokenizer, folder)
 
 
 def write_textcraft(folder: Path) -> Path:
     """The policy of the tests, which was taught two goals of TextCraft."""
     sys.path.insert(0, str(ROOT))
-    from tests.engines.verl_toys import write_tiny  # noqa: PLC0415 (found by the path above)
+    from scripts.make_tiny_model import write_tiny  # noqa: PLC0415 (found by the path above)
 
     return write_tiny(folder)

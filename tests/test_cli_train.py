@@ -142,9 +142,9 @@ def test_iterations_may_change_where_the_learning_rate_is_constant(tmp_path: Pat
 def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:
     options = ("--env", CORRIDOR, "--model", "smollm2", "--out", tmp_path / "new")
     for arguments, said in (
-        (("--policy", "oracle"), "there is no teacher 'oracle'"),
-        (("--noise", "1.5"), "noise must lie in [0, 1)"),
-        (("--learning-rate", "0"), "learning_rate must be above 0"),
+        (("--policy", "oracle"), "teacher: must be 'expert' or 'random'"),
+        (("--noise", "1.5"), "noise: must be less than 1"),
+        (("--learning-rate", "0"), "learning_rate: must be greater than 0"),
         (("--style", "loud"), "there is no style 'loud'"),
         (("--pool", "threads"), "no pool 'threads'; there are: serial, processes, ray"),
     ):

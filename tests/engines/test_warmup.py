@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.lessons import Demonstration, Lesson, Straying, lessons
-from ascribe.engines.supervised import Schedule, teach
-from ascribe.engines.warmup import Trial, Warmup, warm_up
+from ascribe.engines.warmup import (
+    Demonstration,
+    NoisyExpert,
+    Schedule,
+    TrainingExample,
+    Trial,
+    Warmup,
+    demonstrate,
+    finetune,
+    warm_up,
+)
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, play
 from tests.models.conftest import load_tokenizer, random_llama
@@ -28,33 +36,33 @@ def requests(number: int) -> list[Request]:
 
 
 def test_noise_changes_what_is_done_and_not_what_is_taught() -> None:
-    policy = Straying(ExpertPolicy(str), RandomPolicy(str), 0.3)
+    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.3)
     done = [sample.text for sample in policy(requests(1000), SAMPLING)]
-    assert [answer for _, answer in policy.taught] == ["right"] * 1000
+    assert [answer for _, answer in policy.recorded] == ["right"] * 1000
     assert set(done) == {"left", "right", "jump"}
     assert 0.25 < sum(action != "right" for action in done) / 1000 < 0.35
-    again = Straying(ExpertPolicy(str), RandomPolicy(str), 0.3)(requests(1000), SAMPLING)
+    again = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.3)(requests(1000), SAMPLING)
     assert [sample.text for sample in again] == done
 
 
 def test_without_noise_the_teacher_does_what_it_teaches() -> None:
-    policy = Straying(ExpertPolicy(str), RandomPolicy(str), 0.0)
+    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.0)
     assert {sample.text for sample in policy(requests(50), SAMPLING)} == {"right"}
 
 
 def test_where_the_teacher_knows_no_way_on_nothing_is_taught() -> None:
-    policy = Straying(ExpertPolicy(str), RandomPolicy(str), 0.0)
+    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.0)
     lost = Request([], 0, {"expert_action": None, "admissible_actions": ["left"]})
     assert policy([lost], SAMPLING) == [Sample("")]
-    assert policy.taught == []
+    assert policy.recorded == []
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"teacher": "oracle"}, "no teacher 'oracle'; there are: expert, random"),
-        ({"episodes": 0}, "episodes must be at least 1"),
-        ({"noise": 1.0}, r"noise must lie in \[0, 1\)"),
+        ({"teacher": "oracle"}, "teacher\n.*'expert' or 'random'"),
+        ({"episodes": 0}, "episodes\n.*greater than or equal to 1"),
+        ({"noise": 1.0}, "noise\n.*less than 1"),
         ({"teacher": "random", "noise": 0.1}, "noise is for the expert"),
     ],
 )
@@ -66,10 +74,10 @@ def test_demonstrations_that_make_no_sense(given: dict[str, Any], said: str) -> 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"steps": 0}, "steps must be at least 1"),
-        ({"batch": 0}, "batch must be at least 1"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"max_grad_norm": float("nan")}, "max_grad_norm must be above 0"),
+        ({"steps": 0}, "steps\n.*greater than or equal to 1"),
+        ({"batch": 0}, "batch\n.*greater than or equal to 1"),
+        ({"learning_rate": 0.0}, "learning_rate\n.*greater than 0"),
+        ({"max_grad_norm": float("nan")}, "max_grad_norm\n.*greater than 0"),
     ],
 )
 def test_schedules_that_make_no_sense(given: dict[str, Any], said: str) -> None:
@@ -106,7 +114,7 @@ def tokenizer() -> Any:
 @pytest.mark.engine
 def test_lessons_are_prompts_as_in_sampling_and_answers_with_their_end(tokenizer: Any) -> None:
     chat = Chat(tokenizer)
-    found = lessons(CORRIDOR, chat, Demonstration(episodes=20, seed=1))
+    found = demonstrate(CORRIDOR, chat, Demonstration(episodes=20, seed=1))
     played = play(CORRIDOR, Model("expert"), Plan(20, 1, 12, seed=1))
     steps = [step for trajectory in played.trajectories for step in trajectory.steps]
     assert sorted(lesson.prompt for lesson in found) == sorted(
@@ -120,43 +128,43 @@ def test_lessons_are_prompts_as_in_sampling_and_answers_with_their_end(tokenizer
 @pytest.mark.engine
 def test_noise_leads_to_more_states(tokenizer: Any) -> None:
     chat = Chat(tokenizer)
-    straight = lessons(CORRIDOR, chat, Demonstration(episodes=40))
-    straying = lessons(CORRIDOR, chat, Demonstration(episodes=40, noise=0.4))
+    straight = demonstrate(CORRIDOR, chat, Demonstration(episodes=40))
+    straying = demonstrate(CORRIDOR, chat, Demonstration(episodes=40, noise=0.4))
     assert len({lesson.prompt for lesson in straying}) > len({lesson.prompt for lesson in straight})
 
 
 @pytest.mark.engine
 def test_lessons_are_the_same_on_every_pool(tokenizer: Any) -> None:
     chat, shown = Chat(tokenizer), Demonstration(episodes=12, noise=0.2, seed=4)
-    assert lessons(CORRIDOR, chat, shown) == lessons(
+    assert demonstrate(CORRIDOR, chat, shown) == demonstrate(
         replace(CORRIDOR, pool="processes"), chat, shown
     )
-    assert lessons(CORRIDOR, chat, shown) != lessons(CORRIDOR, chat, replace(shown, seed=5))
+    assert demonstrate(CORRIDOR, chat, shown) != demonstrate(CORRIDOR, chat, replace(shown, seed=5))
 
 
 @pytest.mark.engine
 def test_random_actions_can_teach_as_well(tokenizer: Any) -> None:
-    found = lessons(CORRIDOR, Chat(tokenizer), Demonstration("random", episodes=5))
+    found = demonstrate(CORRIDOR, Chat(tokenizer), Demonstration("random", episodes=5))
     assert len(found) > 5
 
 
 @pytest.mark.engine
 def test_lessons_that_do_not_fit_are_left_out(tokenizer: Any) -> None:
     shown = Demonstration(episodes=20)
-    whole = lessons(CORRIDOR, Chat(tokenizer), shown)
+    whole = demonstrate(CORRIDOR, Chat(tokenizer), shown)
     sizes = [len(lesson.prompt) + len(lesson.response) for lesson in whole]
     middle = int(np.median(sizes))
-    fitting = lessons(CORRIDOR, Chat(tokenizer, context=middle), shown)
+    fitting = demonstrate(CORRIDOR, Chat(tokenizer, context=middle), shown)
     assert len(fitting) == sum(size <= middle for size in sizes)
-    with pytest.raises(ValueError, match="no episode gave a lesson that fits"):
-        lessons(CORRIDOR, Chat(tokenizer, context=10), shown)
+    with pytest.raises(ValueError, match="no episode gave an example that fits"):
+        demonstrate(CORRIDOR, Chat(tokenizer, context=10), shown)
 
 
 @pytest.mark.engine
 def test_an_action_cannot_become_a_special_token(tokenizer: Any) -> None:
-    from ascribe.engines.lessons import _lesson
+    from ascribe.engines.warmup import _example
 
-    made = _lesson(Chat(tokenizer), [{"role": "user", "content": "?"}], "<|im_end|> and more")
+    made = _example(Chat(tokenizer), [{"role": "user", "content": "?"}], "<|im_end|> and more")
     assert made is not None
     special = set(tokenizer.all_special_ids)
     assert special.isdisjoint(made.response[:-1])
@@ -168,11 +176,14 @@ def tiny(tokenizer: Any) -> Any:
     return random_llama(len(tokenizer))
 
 
-def ragged() -> list[Lesson]:
-    return [Lesson(tuple(range(3, 3 + n)), tuple(range(40, 40 + n % 4 + 1))) for n in range(4, 14)]
+def ragged() -> list[TrainingExample]:
+    return [
+        TrainingExample(tuple(range(3, 3 + n)), tuple(range(40, 40 + n % 4 + 1)))
+        for n in range(4, 14)
+    ]
 
 
-def plain_loss(model: Any, batch: Sequence[Lesson]) -> float:
+def plain_loss(model: Any, batch: Sequence[TrainingExample]) -> float:
     """The mean surprise at a response token, one lesson at a time."""
     import torch
 
@@ -190,7 +201,7 @@ def plain_loss(model: Any, batch: Sequence[Lesson]) -> float:
 def test_the_loss_is_the_mean_surprise_at_response_tokens(tiny: Any) -> None:
     batch = ragged()
     expected = plain_loss(tiny, batch)
-    losses = teach(tiny, batch, Schedule(1, len(batch), most_tokens=40))
+    losses = finetune(tiny, batch, Schedule(1, len(batch), most_tokens=40))
     assert losses == [pytest.approx(expected, rel=1e-5)]
     assert plain_loss(tiny, batch) < expected
 
@@ -202,7 +213,7 @@ def test_how_a_batch_is_split_does_not_change_the_update(tokenizer: Any) -> None
     models = [random_llama(len(tokenizer)) for _ in range(2)]
     for model, most in zip(models, (1, 100_000), strict=True):
         # Without momentum or scaling a difference would show as it is.
-        teach(model, ragged(), Schedule(2, 10, 1e-3, most_tokens=most))
+        finetune(model, ragged(), Schedule(2, 10, 1e-3, most_tokens=most))
     pairs = zip(*(model.parameters() for model in models), strict=True)
     assert all(torch.allclose(one, other, atol=2e-5) for one, other in pairs)
 
@@ -215,7 +226,7 @@ def test_teaching_is_the_same_by_seed_and_leaves_the_model_as_it_was_set(tokeniz
     models = [random_llama(len(tokenizer)) for _ in range(3)]
     attention = models[0].config._attn_implementation
     for model, seed in zip(models, (1, 1, 2), strict=True):
-        teach(model, ragged(), Schedule(4, 3, 1e-2, seed=seed))
+        finetune(model, ragged(), Schedule(4, 3, 1e-2, seed=seed))
         assert not model.training
         assert model.config._attn_implementation == attention
     first, same, other = (next(model.parameters()) for model in models)
@@ -227,7 +238,7 @@ def test_teaching_is_the_same_by_seed_and_leaves_the_model_as_it_was_set(tokeniz
 @pytest.mark.engine
 def test_all_lessons_are_seen_before_one_is_again() -> None:
     pytest.importorskip("torch", reason="needs the extra actor")
-    from ascribe.engines.supervised import _batches
+    from ascribe.engines.warmup import _batches
 
     taught = ragged()
     batches = _batches(taught, Schedule(batch=4))
@@ -258,7 +269,7 @@ def test_a_random_model_learns_to_speak(tokenizer: Any, tmp_path: Path) -> None:
     assert done.after.rate >= done.before.rate
     model, _ = load_causal_lm(tmp_path / "warm")
     assert model.config.hidden_size == 64
-    assert asdict(done)["lessons"] == done.lessons > 60
+    assert asdict(done)["examples"] == done.examples > 60
 
 
 @pytest.mark.engine

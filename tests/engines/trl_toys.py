@@ -1,6 +1,6 @@
 """What the tests of the TRL engine train: a tiny model, in a game where any text is a move."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -116,44 +116,13 @@ def hall(**options: Any) -> Setup:
     return Setup(HALL, options, style="plain", pool="serial")
 
 
-TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
 @cache
 def tokenizer() -> Any:
     """A tokenizer of 320 tokens, for the hall."""
+    from scripts.make_tiny_model import train_tokenizer
+
     return train_tokenizer(
         ["You are in room 0. leave hall task step action think now possible"] * 4, 320
-    )
-
-
-def train_tokenizer(texts: Iterable[str], size: int) -> Any:
-    """Bytes, some pairs of them, and ChatML; the padding is the end of a turn, as SmolLM2's is."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=size,
-            special_tokens=special,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        additional_special_tokens=special,
-        chat_template=TEMPLATE,
     )
 
 

@@ -1,7 +1,4 @@
-"""A tiny model that plays two goals of TextCraft, sometimes well, and runs of verl with it.
-
-``python -m tests.engines.verl_toys FOLDER`` writes the model.
-"""
+"""Runs of verl with a tiny model that plays two goals of TextCraft, sometimes well."""
 
 import json
 import os
@@ -18,51 +15,15 @@ import numpy as np
 import pytest
 
 from ascribe.engines.crediting import History, has_history
-from ascribe.engines.lessons import Lesson, Straying
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
-from ascribe.engines.supervised import Schedule, teach
 from ascribe.estimators.assign import assign
-from ascribe.models import ExpertPolicy, RandomPolicy
-from ascribe.rollout import Plan, Setup, rollout
 from ascribe.steps.files import read
-from tests.engines.trl_toys import train_tokenizer
+from scripts.make_tiny_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
 
 NEEDS_VERL = pytest.mark.skipif(
     find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"
 )
-TASKS = (0, 1)
-OPTIONS = {"split": "train", "depth": 1, "inventory": True}
-
-
-def write_tiny(folder: Path) -> Path:
-    """Write a model of two layers that was taught two goals a little, always the same."""
-    from ascribe.models import Chat
-    from ascribe.models.loading import save_model
-    from tests.models.conftest import random_llama
-
-    shown = _shown()
-    texts = (message["content"] for messages, _ in shown for message in messages)
-    tokenizer = train_tokenizer(texts, 800)  # as many as make prompts short
-    chat = Chat(tokenizer)
-    taught = [
-        Lesson(chat.prompt(messages), (*tokenizer(answer)["input_ids"], tokenizer.eos_token_id))
-        for messages, answer in shown
-    ]
-    model = random_llama(len(tokenizer))
-    teach(model, taught, Schedule(steps=40, batch=16, learning_rate=3e-3, most_tokens=8192))
-    return save_model(model, tokenizer, folder)
-
-
-def _shown() -> list[tuple[Any, str]]:
-    """What an expert says that sometimes does something else."""
-    setup = Setup("textcraft", OPTIONS, "plain", "serial", 1).with_expert()
-    say = setup.agent.parser.render  # type: ignore[attr-defined]
-    policy = Straying(ExpertPolicy(say), RandomPolicy(say), noise=0.1)
-    plan = Plan(60, 1, 4, tasks=TASKS * 30)
-    with setup.open_pool(8) as pool:
-        rollout(plan, pool, setup.agent, policy)
-    return policy.taught
 
 
 def write_config(path: Path, model: Path, **changes: Any) -> Path:
@@ -205,7 +166,3 @@ def given(config: Path, number: int) -> list[dict[str, Any]]:
     text = (config.parent / "spied" / f"begun_{number:05d}.json").read_text()
     found: list[dict[str, Any]] = json.loads(text)
     return found
-
-
-if __name__ == "__main__":
-    write_tiny(Path(sys.argv[1]))

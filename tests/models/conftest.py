@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from scripts.make_tiny_model import random_llama
 from tests.models.bad_server import BadServer
+
+__all__ = ["random_llama"]
 
 
 @pytest.fixture
@@ -31,31 +34,6 @@ def load_tokenizer() -> Any:
     except ImportError as error:
         pytest.skip(str(error))
     return AutoTokenizer.from_pretrained(folder, gguf_file=file, local_files_only=True)
-
-
-def random_llama(vocabulary: int) -> Any:
-    """Two layers of width 64, in single precision, always with the same weights."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=512,
-        # Far from zero, so that attention is far from even.
-        initializer_range=0.2,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=2,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return LlamaForCausalLM(config).eval()
 
 
 @pytest.fixture(scope="session")

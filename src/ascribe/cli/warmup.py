@@ -1,12 +1,13 @@
 """``ascribe warmup``: a short supervised start on what an expert would do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
+from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
@@ -24,10 +25,8 @@ from ascribe.cli.rollout import (
     WorkersOption,
 )
 from ascribe.cli.screen import JsonFlag
-from ascribe.engines.lessons import Demonstration, Teacher
-from ascribe.engines.supervised import Schedule
-from ascribe.engines.warmup import Report, Trial, Warmup, warm_up
-from ascribe.rollout import Sampling, Setup, Success
+from ascribe.engines.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
+from ascribe.rollout import Sampling, Setup
 from ascribe.rollout.setup import PoolName
 
 
@@ -37,13 +36,13 @@ def warmup(
     out: Annotated[Path, typer.Option(help="Folder to write the model to; new or empty.")],
     settings: EnvSetting = [],  # noqa: B006 (typer copies it)
     style: StyleOption = "plain",
-    policy: Annotated[str, typer.Option(help="Who teaches: expert, or random actions.")] = "expert",
+    policy: Annotated[str, typer.Option(help="The teacher: expert, or random.")] = "expert",
     episodes: Annotated[int, typer.Option(help="Episodes that the teacher plays.", min=1)] = 200,
     noise: Annotated[
         float,
         typer.Option(
-            help="Share of decisions at which a random action is carried out; "
-            "the expert's is taught all the same."
+            help="Share of decisions at which a random action replaces the expert's, which "
+            "the model learns all the same."
         ),
     ] = 0.0,
     steps: Annotated[int, typer.Option(help="Updates.", min=1)] = 20,
@@ -70,7 +69,7 @@ def warmup(
     workers: WorkersOption = 2,
     as_json: JsonFlag = False,
 ) -> None:
-    """Teach a model an environment's language: what an expert would say, for a few updates."""
+    """Train a model for a few updates on an expert's responses, so that its actions are valid."""
     if pool not in get_args(PoolName):
         known = ", ".join(get_args(PoolName))
         screen.wrong_call(f"no pool {screen.safe(pool)!r}; there are: {known}")
@@ -84,64 +83,59 @@ def warmup(
                 setup,
                 out,
                 demonstration=Demonstration(
-                    cast("Teacher", policy), episodes, noise, max_turns, seed
+                    teacher=cast("Teacher", policy),
+                    episodes=episodes,
+                    noise=noise,
+                    max_turns=max_turns,
+                    seed=seed,
                 ),
-                schedule=Schedule(steps, batch, learning_rate, seed=seed),
+                schedule=Schedule(steps=steps, batch=batch, learning_rate=learning_rate, seed=seed),
                 trial=tried if trial else None,
                 context=context,
                 device=device,
                 report=report,
             )
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        message = problem["msg"].replace("Input should", "must").removeprefix("Value error, ")
+        screen.wrong_call(screen.safe(f"{where}: {message}" if where else message, 400))
     except (ImportError, OSError, ValueError, TypeError, RuntimeError) as error:
         screen.wrong_call(screen.safe(error, 400))
     if as_json:
-        screen.print_json({"out": str(out), **_numbers(done)})
+        losses = {"first_loss": done.first_loss, "last_loss": done.last_loss}
+        screen.print_json({"out": str(out), **asdict(done), **losses})
     else:
         _print(done, out)
 
 
 @contextmanager
-def _progress() -> Iterator[Report]:
-    """A bar for each thing that is done, one after another."""
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar for each phase, one after another."""
     with ExitStack() as stack:
-        said: str | None = None
+        current: str | None = None
         bar: Any = None
 
-        def report(what: str, share: float) -> None:
-            nonlocal said, bar
-            if what != said:
+        def report(phase: str, share: float) -> None:
+            nonlocal current, bar
+            if phase != current:
                 stack.close()
-                said, bar = what, stack.enter_context(screen.progress(what))
+                current, bar = phase, stack.enter_context(screen.progress(phase))
             bar(share)
 
         yield report
 
 
-def _numbers(done: Warmup) -> dict[str, Any]:
-    return {
-        "lessons": done.lessons,
-        "tokens": done.tokens,
-        "first_loss": done.first_loss,
-        "last_loss": done.last_loss,
-        "losses": list(done.losses),
-        "before": None if done.before is None else asdict(done.before),
-        "after": None if done.after is None else asdict(done.after),
-    }
-
-
 def _print(done: Warmup, out: Path) -> None:
     table = Table(show_header=False)
-    table.add_row("lessons", f"{done.lessons:,} decisions, {done.tokens:,} tokens of answers")
+    table.add_row("examples", f"{done.examples:,} decisions, {done.tokens:,} response tokens")
     table.add_row("loss", f"{done.first_loss:.3f} to {done.last_loss:.3f} nats a token")
     for when, row in (("before", done.before), ("after", done.after)):
         if row is not None:
-            table.add_row(f"success {when}", _said(row))
+            table.add_row(
+                f"success {when}",
+                f"{row.rate:.1%} ({row.low:.0%} to {row.high:.0%}) of {row.tasks:,} tasks; "
+                f"{row.valid:.1%} of decisions valid",
+            )
     screen.out.print(table)
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
-
-
-def _said(row: Success) -> str:
-    return (
-        f"{row.rate:.1%} ({row.low:.0%} to {row.high:.0%}) of {row.tasks:,} tasks; "
-        f"{row.valid:.1%} of decisions valid"
-    )

@@ -1,32 +1,318 @@
-"""``warm_up``: a short supervised start, for models that do not speak an environment's language.
+"""``warm_up``: a short supervised start, so that a model gives valid actions in an environment.
 
 Reinforcement learning improves what a policy does sometimes. A small model that never gives a valid
-action earns nothing in any episode, and there is nothing to compare.
+action earns nothing in any episode, and there is nothing to compare. So an expert plays episodes,
+and the model learns its responses (``demonstrate``, ``finetune``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ascribe.engines.lessons import Demonstration, lessons
-from ascribe.engines.supervised import Schedule, teach
-from ascribe.models import TransformersPolicy
-from ascribe.models.loading import load_causal_lm, load_smollm2, save_model
-from ascribe.rollout import Plan, Sampling, Setup, Success, rollout, success
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
 
-Report = Callable[[str, float], None]
-"""Told what is being done, and which share of it is."""
+from ascribe.agents import Writer
+from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
+from ascribe.models.loading import load_causal_lm, load_smollm2, packages, save_model
+from ascribe.models.tokens import Message, PromptTooLongError
+from ascribe.rollout import (
+    Plan,
+    Request,
+    Sample,
+    Sampling,
+    SamplingPolicy,
+    Setup,
+    Success,
+    rollout,
+    success,
+)
+
+Teacher = Literal["expert", "random"]
+"""The environment's expert, or any admissible action."""
+
+Progress = Callable[[float], None]
+"""Called with the share that is done."""
+
+Tensor = Any
+"""A torch tensor. Torch is imported only where it is used."""
+
+
+@dataclass(frozen=True)
+class TrainingExample:
+    """A prompt and the response to it, in tokens."""
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    """With the token that ends the turn."""
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.response)
+
+
+# Demonstrations.
+
+
+@checked(frozen=True)
+class Demonstration:
+    """The episodes that examples are taken from.
+
+    An expert that never errs shows only the states on its own way, and a model that strays once
+    does not recover. So a share of its actions, the ``noise``, is replaced by random ones, while
+    the examples hold the expert's own.
+
+    Attributes:
+        teacher: ``expert``, or ``random`` to teach the form of responses alone.
+        episodes: how many are played; the seed draws their tasks.
+        noise: share of decisions at which a random action replaces the teacher's.
+        max_turns: decisions after which an episode is cut; None: the environment's limit.
+        seed: of tasks and noise.
+    """
+
+    teacher: Teacher = "expert"
+    episodes: int = Field(default=200, ge=1)
+    noise: float = Field(default=0.0, ge=0, lt=1)
+    max_turns: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.noise and self.teacher == "random":
+            raise ValueError("noise is for the expert: random actions need no others")
+
+
+class NoisyExpert:
+    """A policy that records the expert's responses, and sometimes samples another.
+
+    Args:
+        expert: its responses are recorded.
+        other: samples instead, now and then.
+        noise: how often; the request's seed decides.
+    """
+
+    def __init__(self, expert: SamplingPolicy, other: SamplingPolicy, noise: float) -> None:
+        self.expert, self.other, self.noise = expert, other, noise
+        self.recorded: list[tuple[Sequence[Message], str]] = []
+
+    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
+        """One sample for each request, in the same order."""
+        samples = self.expert(requests, sampling)
+        for number, (request, sample) in enumerate(zip(requests, samples, strict=True)):
+            if sample.text:  # empty where the expert knows no action
+                self.recorded.append((request.messages, sample.text))
+            if np.random.default_rng([request.seed, 1]).random() < self.noise:
+                samples[number] = self.other([request], sampling)[0]
+        return samples
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def demonstrate(
+    setup: Setup,
+    chat: Chat,
+    demonstration: Demonstration,
+    progress: Progress = lambda _: None,
+) -> list[TrainingExample]:
+    """Play the episodes of a demonstration, and return an example for each decision.
+
+    Examples that do not fit the model's context are left out. They are sorted by their tokens, so
+    their order is the same on every pool.
+
+    Raises:
+        ValueError: if the environment has no expert, names no limit, or no example is left.
+    """
+    if demonstration.teacher == "expert":
+        setup = setup.with_expert()
+    turns = setup.turns(demonstration.max_turns)
+    parser = setup.agent.parser
+    render = parser.render if isinstance(parser, Writer) else str
+    random = RandomPolicy(render)
+    teacher = ExpertPolicy(render) if demonstration.teacher == "expert" else random
+    policy = NoisyExpert(teacher, random, demonstration.noise)
+    plan = Plan(demonstration.episodes, 1, turns, demonstration.seed)
+    with setup.open_pool(plan.groups) as pool:
+        rollout(plan, pool, setup.agent, policy, progress=progress)
+    examples = [_example(chat, messages, response) for messages, response in policy.recorded]
+    fitting = [example for example in examples if example is not None]
+    if not fitting:
+        raise ValueError("no episode gave an example that fits the model's context")
+    return sorted(fitting, key=lambda example: (example.prompt, example.response))
+
+
+def _example(chat: Chat, messages: Sequence[Message], text: str) -> TrainingExample | None:
+    """The prompt as in sampling, and the response with the end of the turn; None if too long."""
+    try:
+        prompt = chat.prompt(messages)
+    except PromptTooLongError:
+        return None
+    # An action is the environment's text: it must not become a special token.
+    ids = chat.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    response = (*ids, chat.tokenizer.eos_token_id)
+    fits = chat.room(prompt, len(response)) >= len(response)
+    return TrainingExample(prompt, response) if fits else None
+
+
+# Supervised training.
+
+
+@checked(frozen=True)
+class Schedule:
+    """How long and how fast to train.
+
+    Attributes:
+        steps: updates.
+        batch: examples of an update. All are used, in a new random order, before one is again.
+        learning_rate: the highest; it rises over the first tenth of the steps, then falls to 0,
+            both linearly.
+        max_grad_norm: a longer gradient is cut to this length.
+        most_tokens: tokens, padding included, that go through the model at once; it bounds memory
+            and does not change the update.
+        seed: of the order.
+    """
+
+    steps: int = Field(default=20, ge=1)
+    batch: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=5e-5, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    most_tokens: int = Field(default=1024, ge=1)
+    seed: int = 0
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0: min((t+1)/r, (T-t)/(T-r+1)) of the highest.
+
+        T is the number of steps and r a tenth of it, at least 1.
+        """
+        ramp = max(1, self.steps // 10)
+        share = min((step + 1) / ramp, (self.steps - step) / (self.steps - ramp + 1))
+        return self.learning_rate * share
+
+
+def finetune(
+    model: Any,
+    examples: Sequence[TrainingExample],
+    schedule: Schedule,
+    progress: Progress = lambda _: None,
+) -> list[float]:
+    """Train a model on examples, in place, with AdamW; returns the loss of each step before it.
+
+    The loss of a batch is the mean over its response tokens of -log p(token | all before it).
+
+    Args:
+        model: a causal language model, on the device and in the type it is to be trained in.
+        examples: at least one.
+        schedule: how long and how fast.
+        progress: called with the share of steps that are done.
+    """
+    torch, _ = packages("actor")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=schedule.learning_rate, weight_decay=0.0)
+    losses = []
+    with _training_mode(model, schedule.seed):
+        for step, batch in zip(range(schedule.steps), _batches(examples, schedule), strict=False):
+            for group in optimizer.param_groups:
+                group["lr"] = schedule.rate(step)
+            tokens = sum(len(example.response) for example in batch)
+            losses.append(0.0)
+            for chunk in _chunks(batch, schedule.most_tokens):
+                loss = _loss(model, chunk) / tokens
+                loss.backward()
+                losses[-1] += float(loss.detach())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            progress((step + 1) / schedule.steps)
+    return losses
+
+
+@contextmanager
+def _training_mode(model: Any, seed: int) -> Iterator[None]:
+    """Training mode, seeded; on a CPU with eager attention, which trains twice as fast as sdpa."""
+    torch, _ = packages("actor")
+    devices = [model.device] if model.device.type == "cuda" else []
+    attention = model.config._attn_implementation
+    if model.device.type == "cpu":
+        model.set_attn_implementation("eager")
+    model.train()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        model.eval()
+        model.set_attn_implementation(attention)
+
+
+def _batches(
+    examples: Sequence[TrainingExample], schedule: Schedule
+) -> Iterator[list[TrainingExample]]:
+    """Batches without end."""
+    waiting: list[int] = []
+    for epoch in count():
+        order = np.random.default_rng([schedule.seed, epoch]).permutation(len(examples))
+        waiting += order.tolist()
+        while len(waiting) >= schedule.batch:
+            batch, waiting = waiting[: schedule.batch], waiting[schedule.batch :]
+            yield [examples[number] for number in batch]
+
+
+def _chunks(batch: Sequence[TrainingExample], most_tokens: int) -> Iterator[list[TrainingExample]]:
+    """Examples of similar length together, to save padding; at least one in each chunk."""
+    chunk: list[TrainingExample] = []
+    for example in sorted(batch, key=len):
+        if chunk and (len(chunk) + 1) * len(example) > most_tokens:
+            yield chunk
+            chunk = []
+        chunk.append(example)
+    yield chunk
+
+
+def _loss(model: Any, chunk: Sequence[TrainingExample]) -> Tensor:
+    """Sum over all response tokens of -log p(token | all before it).
+
+    Rows are padded on the left: so responses end together, and only the logits of the last columns
+    are computed.
+    """
+    torch, _ = packages("actor")
+    width = max(map(len, chunk))
+    longest = max(len(example.response) for example in chunk)
+    ids = torch.zeros((len(chunk), width), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    labels = torch.full((len(chunk), longest), -100)
+    for row, example in enumerate(chunk):
+        ids[row, width - len(example) :] = torch.tensor(example.prompt + example.response)
+        mask[row, width - len(example) :] = 1
+        labels[row, longest - len(example.response) :] = torch.tensor(example.response)
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    device = model.device
+    logits = model(
+        input_ids=ids.to(device),
+        attention_mask=mask.to(device),
+        position_ids=positions.to(device),
+        use_cache=False,
+        logits_to_keep=longest + 1,
+    ).logits[:, :-1]
+    return torch.nn.functional.cross_entropy(
+        logits.float().flatten(0, 1),
+        labels.flatten().to(device),
+        ignore_index=-100,
+        reduction="sum",
+    )
+
+
+# The whole.
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How a model is tried before and after.
+    """An evaluation of the model before and after.
 
     Attributes:
         tasks: so many of the first tasks are played, once each; as ``ascribe eval`` does.
         options: of the environment, where they differ: ``{"split": "eval"}``.
-        sampling: how answers are drawn.
+        sampling: how responses are drawn.
         max_turns: decisions after which an episode is cut; None: the environment's limit.
         seed: of the tasks.
     """
@@ -40,33 +326,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Warmup:
-    """What came of a warm-up."""
+    """The result of a warm-up."""
 
-    lessons: int
-    """Decisions that were learned from."""
+    examples: int
     tokens: int
-    """Tokens of their answers."""
+    """Tokens of their responses."""
     losses: tuple[float, ...]
-    """Of each step, before its update: the mean surprise at a token of the answers, in nats."""
+    """Of each step, before its update, in nats per response token."""
     before: Success | None
     after: Success | None
 
     @property
     def first_loss(self) -> float:
         """Mean of the first tenth of the steps."""
-        return self._mean(slice(None, self._tenth))
+        return float(np.mean(self.losses[: self._tenth]))
 
     @property
     def last_loss(self) -> float:
         """Mean of the last tenth of the steps."""
-        return self._mean(slice(-self._tenth, None))
+        return float(np.mean(self.losses[-self._tenth :]))
 
     @property
     def _tenth(self) -> int:
         return max(1, len(self.losses) // 10)
-
-    def _mean(self, part: slice) -> float:
-        return sum(self.losses[part]) / self._tenth
 
 
 def warm_up(
@@ -74,25 +356,25 @@ def warm_up(
     setup: Setup,
     out: str | Path,
     *,
-    demonstration: Demonstration | None = None,
-    schedule: Schedule | None = None,
+    demonstration: Demonstration = Demonstration(),  # noqa: B008 (frozen)
+    schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
     trial: Trial | None = None,
     context: int | None = None,
     device: str = "cpu",
-    report: Report = lambda _what, _share: None,
+    report: Callable[[str, float], None] = lambda _phase, _share: None,
 ) -> Warmup:
-    """Play lessons, train a model on them in single precision, and write it.
+    """Play demonstrations, train a model on them in single precision, and write it.
 
     Args:
         model: a model folder, or ``smollm2``.
         setup: the environment, its options, and the style of prompts.
         out: folder to write, which TRL, vLLM and ``load_causal_lm`` read.
-        demonstration: who teaches, and how many episodes.
-        schedule: how long and how fast to learn.
-        trial: if given, the model is tried before and after.
-        context: leave out lessons with more tokens than this.
+        demonstration: the episodes to learn from.
+        schedule: how long and how fast to train.
+        trial: if given, the model is evaluated before and after.
+        context: leave out examples with more tokens than this.
         device: where to train.
-        report: told about progress.
+        report: called with each phase and the share of it that is done.
 
     Raises:
         ValueError: if the environment cannot teach, or the folder to write is not empty.
@@ -101,26 +383,25 @@ def warm_up(
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} is there already, and not an empty folder")
-    setup.facts, setup.agent  # noqa: B018 (what is wrong with them shows before a model is loaded)
+    setup.facts, setup.agent  # noqa: B018 (their errors show before a model is loaded)
     network, tokenizer = load_smollm2() if model == "smollm2" else load_causal_lm(model)
     network.to(device)
     policy = TransformersPolicy(network, tokenizer, context=context)
-    demonstration = demonstration or Demonstration()
-    shown = lessons(setup, policy.chat, demonstration, _part(report, "lessons"))
-    before = None if trial is None else _try(setup, policy, trial, _part(report, "before"))
-    losses = teach(network, shown, schedule or Schedule(), _part(report, "learning"))
-    after = None if trial is None else _try(setup, policy, trial, _part(report, "after"))
+
+    def progress(phase: str) -> Progress:
+        return lambda share: report(phase, share)
+
+    examples = demonstrate(setup, policy.chat, demonstration, progress("examples"))
+    before = None if trial is None else _evaluate(setup, policy, trial, progress("before"))
+    losses = finetune(network, examples, schedule, progress("training"))
+    after = None if trial is None else _evaluate(setup, policy, trial, progress("after"))
     save_model(network, tokenizer, out)
-    tokens = sum(len(lesson.response) for lesson in shown)
-    return Warmup(len(shown), tokens, tuple(losses), before, after)
+    tokens = sum(len(example.response) for example in examples)
+    return Warmup(len(examples), tokens, tuple(losses), before, after)
 
 
-def _part(report: Report, what: str) -> Callable[[float], None]:
-    return lambda share: report(what, share)
-
-
-def _try(
-    setup: Setup, policy: TransformersPolicy, trial: Trial, progress: Callable[[float], None]
+def _evaluate(
+    setup: Setup, policy: TransformersPolicy, trial: Trial, progress: Progress
 ) -> Success:
     setup = replace(setup, options={**setup.options, **trial.options})
     count = setup.facts[0]
@@ -128,7 +409,7 @@ def _try(
     turns = setup.turns(trial.max_turns)
     plan = Plan(len(tasks), 1, turns, trial.seed, tasks=tasks, sampling=trial.sampling)
     with setup.open_pool(len(tasks)) as pool:
-        found = success(rollout(plan, pool, setup.agent, policy, progress=progress))
-    if not found:
+        rows = success(rollout(plan, pool, setup.agent, policy, progress=progress))
+    if not rows:
         raise ValueError("no episode of the trial was completed")
-    return found[-1]
+    return rows[-1]
