@@ -140,55 +140,23 @@ def first_call(text: str, longest: int = 65_536) -> tuple[str, dict[str, Any]]:
     Raises:
         ToolCallError: if there is no call; of several wrong ones, the first says why.
     """
-    _, parts = split_thoughts(text)
-    tags = tag_bodies(parts, "tool_call")
-    texts = [body.strip() for _, body in tags.bodies]
-    bare = "\n".join(parts).strip()
-    # In whole JSON a tag can only be a part of a string.
-    if bare.startswith(("{", "[")) and (not tags.opened or _is_json(bare, longest)):
-        texts = [bare]
+    bodies, opened = _call_texts(text)
     errors: list[ToolCallError] = []
-    for body in texts:
+    for body in bodies:
         try:
-            return _first(body, longest)
+            if not body:
+                raise ToolCallError("the tool call is empty", "empty_action")
+            if len(body) > longest:
+                raise ToolCallError(f"it has more than {longest:,} characters", "action_too_long")
+            calls = _listed(_json(body, "the tool call is not JSON"))
+            return name_and_arguments(calls[0] if calls else None, strict=False)
         except ToolCallError as error:
             errors.append(error)
     if errors:
         raise errors[0]
-    if tags.opened:
+    if opened:
         raise ToolCallError("a <tool_call> tag is not closed", "action_not_closed")
     raise ToolCallError("there is no tool call", "no_action")
-
-
-def _first(text: str, longest: int) -> tuple[str, dict[str, Any]]:
-    if not text:
-        raise ToolCallError("the tool call is empty", "empty_action")
-    if len(text) > longest:
-        raise ToolCallError(
-            f"the tool call has more than {longest:,} characters", "action_too_long"
-        )
-    value = _json(text, "the tool call is not JSON")
-    if isinstance(value, dict) and "tool_calls" in value:
-        value = value["tool_calls"]
-    if isinstance(value, list) and value:
-        value = value[0]
-    return name_and_arguments(value, strict=False)
-
-
-def _json(text: str, message: str) -> Any:
-    try:
-        return loads(text)
-    except DuplicateKeyError as error:
-        raise ToolCallError(f"{message}: {error}", "duplicate_key") from None
-    except ValueError as error:
-        raise ToolCallError(f"{message}: {error}", "bad_json") from None
-
-
-def _is_json(text: str, longest: int) -> bool:
-    try:
-        return len(text) <= longest and loads(text) is not None
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -211,27 +179,51 @@ def all_calls(text: str) -> tuple[Call, ...] | None:
     Calls stand in ``<tool_call>`` tags, each of them closed, or the whole response is the JSON of
     one call or of a list. Calls inside a closed thought do not count. Unknown keys are refused.
     """
-    _, parts = split_thoughts(text)
-    tags = tag_bodies(parts, "tool_call")
-    if tags.opened > len(tags.bodies):
+    bodies, opened = _call_texts(text)
+    if opened > len(bodies):
         return None
     try:
-        values = [loads(body.strip()) for _, body in tags.bodies]
-        values = values or _bare("\n".join(parts).strip())
+        values = [loads(body) for body in bodies]
+        if bodies and not opened:
+            values = _listed(values[0])
         calls = [name_and_arguments(value) for value in values]
     except ValueError:
-        return None if tags.opened else ()
+        return None if opened else ()
     return tuple(Call(name, canonical(equal_numbers(arguments))) for name, arguments in calls)
 
 
-def _bare(text: str) -> list[Any]:
-    """The calls of a response that is JSON as a whole; other texts and other JSON have none."""
-    if not text.startswith(("{", "[")):
-        return []
-    value = loads(text)
+def _call_texts(text: str) -> tuple[list[str], int]:
+    """The JSON of calls, and the number of opening tags; 0 if the response is JSON as a whole."""
+    _, parts = split_thoughts(text)
+    tags = tag_bodies(parts, "tool_call")
+    bare = "\n".join(parts).strip()
+    # In whole JSON a tag can only be a part of a string.
+    if bare.startswith(("{", "[")) and (not tags.opened or _is_json(bare)):
+        return [bare], 0
+    return [body.strip() for _, body in tags.bodies], tags.opened
+
+
+def _listed(value: Any) -> list[Any]:
+    """The calls of a JSON value: a call, a list of calls, or a list under ``tool_calls``."""
     if isinstance(value, dict):
         value = value.get("tool_calls", [value])
     return value if isinstance(value, list) else []
+
+
+def _json(text: str, message: str) -> Any:
+    try:
+        return loads(text)
+    except DuplicateKeyError as error:
+        raise ToolCallError(f"{message}: {error}", "duplicate_key") from None
+    except ValueError as error:
+        raise ToolCallError(f"{message}: {error}", "bad_json") from None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return loads(text) is not None
+    except ValueError:
+        return False
 
 
 def equal_numbers(value: Any) -> Any:

@@ -7,10 +7,10 @@ its line, a reason and what to do.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import unique
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ascribe.agents.clean import replace_surrogates
 from ascribe.groups.responses import ToolCallError, name_and_arguments
@@ -144,133 +144,37 @@ class TraceFaultError(ValueError):
         self.fault, self.detail, self.line = fault, detail, line
 
 
-# From someone's format to plain messages.
+# Chats: OpenAI's and ShareGPT's.
 
 
-@dataclass
-class Conversation:
-    """A chat that is built message by message, and its demonstrated turns."""
+class _Message(NamedTuple):
+    """A message of a trace in any format."""
 
-    tools: tuple[str, ...] = ()
-    messages: list[Message] = field(default_factory=list)
-    turns: list[tuple[int, str]] = field(default_factory=list)
-    """The place of each demonstrated turn among the messages, and its text."""
-    skipped: list[tuple[TraceFault, str]] = field(default_factory=list)
-    _after_tool: bool = False
-
-    def __post_init__(self) -> None:
-        if self.tools:
-            self.messages.append({"role": "system", "content": describe_tools(self.tools)})
-
-    def system(self, text: str) -> None:
-        """Add an instruction; the first goes before the description of the tools."""
-        if self.tools and len(self.messages) == 1:
-            description = self.messages[0]["content"]
-            self.messages[0] = {"role": "system", "content": f"{safe(text)}\n\n{description}"}
-        else:
-            self._add("system", safe(text))
-
-    def user(self, text: str) -> None:
-        """Add a user message."""
-        self._add("user", safe(text))
-
-    def tool(self, text: str) -> None:
-        """Add the output of a tool; outputs in a row make one message."""
-        if self._after_tool:
-            before = self.messages.pop()["content"]
-            self._add("user", f"{before}\n{tool_output(text)}")
-        else:
-            self._add("user", tool_output(text))
-        self._after_tool = True
-
-    def assistant(self, text: str, calls: Sequence[Any] = (), *, demonstrated: bool = True) -> None:
-        """Add a turn of the assistant.
-
-        Args:
-            text: its text.
-            calls: its tool calls, in the form of OpenAI or ShareGPT.
-            demonstrated: whether the turn is to be learned from.
-
-        Raises:
-            TraceFaultError: if a call is none.
-        """
-        try:
-            written = [write_call(*name_and_arguments(call)) for call in calls]
-        except ToolCallError as error:
-            raise TraceFaultError(TraceFault.BAD_TOOL_CALL, str(error)) from error
-        action = "\n".join([*([replace_surrogates(text)] if text.strip() else []), *written])
-        if demonstrated:
-            number = sum(message["role"] == "assistant" for message in self.messages)
-            if not action:
-                self.skipped.append((TraceFault.EMPTY_TURN, f"turn {number} holds nothing"))
-            elif all(message["role"] == "system" for message in self.messages):
-                self.skipped.append((TraceFault.NO_HISTORY, f"turn {number} opens the trace"))
-            else:
-                self.turns.append((len(self.messages), action))
-        self._add("assistant", safe(action))
-
-    def candidates(self, file: str, trace: str) -> Iterator[Candidate]:
-        """A candidate for each demonstrated turn."""
-        roles = [message["role"] for message in self.messages]
-        for place, action in self.turns:
-            origin = Origin(file, trace, roles[:place].count("assistant"), roles.count("assistant"))
-            yield candidate(self.messages[:place], action, origin, self.tools)
-
-    def _add(self, role: str, text: str) -> None:
-        self.messages.append({"role": role, "content": text})
-        self._after_tool = False
+    role: str
+    """system, user, tool or assistant."""
+    text: str
+    """A turn of the assistant holds its calls."""
+    demonstrated: bool = True
+    """Whether a turn of the assistant is to be learned from."""
 
 
-def _functions(value: Any) -> tuple[str, ...]:
-    """The tools of a trace, each as canonical JSON with its name; also from JSON text of a list."""
-    if isinstance(value, str):
-        try:
-            value = loads(value) if value.strip() else None
-        except ValueError as error:
-            raise TraceFaultError(TraceFault.BAD_TOOLS, f"they are not JSON: {error}") from error
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise TraceFaultError(TraceFault.BAD_TOOLS, "they are not a list")
-    return tuple(_function(tool) for tool in value)
+def _openai(value: dict[str, Any]) -> _Message:
+    """A message of OpenAI's chat format, with tool calls in it.
 
-
-def _function(tool: Any) -> str:
-    if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
-        tool = tool["function"]
-    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise TraceFaultError(TraceFault.BAD_TOOLS, "one has no name")
-    if not isinstance(tool.get("parameters", {}), dict):
-        raise TraceFaultError(TraceFault.BAD_TOOLS, "the parameters of one are not a schema")
-    return replace_surrogates(canonical(tool))
-
-
-def _openai(row: dict[str, Any]) -> Conversation:
-    """OpenAI's chat format: ``messages`` with tool calls in them.
-
-    ``tools`` (or the older ``functions``) may describe the tools. A message of the assistant with
-    ``weight`` 0 is part of the history and not demonstrated, as in OpenAI's fine-tuning files.
+    A message of the assistant with ``weight`` 0 is part of the history and not demonstrated, as in
+    OpenAI's fine-tuning files.
     """
-    conversation = Conversation(_functions(row.get("tools", row.get("functions"))))
-    add = {
-        "system": conversation.system,
-        "developer": conversation.system,
-        "user": conversation.user,
-        "tool": conversation.tool,
-        "function": conversation.tool,
-    }
-
-    def message(value: dict[str, Any]) -> None:
-        role, text = value.get("role"), _text(value.get("content"))
-        if role == "assistant":
-            conversation.assistant(text, _calls(value), demonstrated=value.get("weight") != 0)
-        elif isinstance(role, str) and role in add:
-            add[role](text)
-        else:
-            raise TraceFaultError(TraceFault.UNKNOWN_ROLE, f"the role {str(role)[:40]!r}")
-
-    _each(row, "messages", "message", message)
-    return conversation
+    role, text = value.get("role"), _text(value.get("content"))
+    if role == "assistant":
+        calls, old = value.get("tool_calls"), value.get("function_call")
+        if calls is None:
+            calls = [] if old is None else [old]
+        if not isinstance(calls, list):
+            raise TraceFaultError(TraceFault.BAD_TOOL_CALL, "tool_calls is no list")
+        return _Message(role, _turn(text, calls), value.get("weight") != 0)
+    if not isinstance(role, str) or role not in OPENAI_ROLES:
+        raise TraceFaultError(TraceFault.UNKNOWN_ROLE, f"the role {str(role)[:40]!r}")
+    return _Message(OPENAI_ROLES[role], text)
 
 
 def _text(content: Any) -> str:
@@ -287,15 +191,43 @@ def _text(content: Any) -> str:
     raise TraceFaultError(TraceFault.BAD_CONTENT, f"a content is {type(content).__name__}")
 
 
-def _calls(message: dict[str, Any]) -> list[Any]:
-    calls, old = message.get("tool_calls"), message.get("function_call")
-    if calls is None:
-        return [] if old is None else [old]
-    if not isinstance(calls, list):
-        raise TraceFaultError(TraceFault.BAD_TOOL_CALL, "tool_calls is no list")
-    return calls
+def _sharegpt(value: dict[str, Any]) -> _Message:
+    """A turn of ShareGPT: ``from`` and ``value``.
+
+    ``function_call`` turns hold the JSON of a call, or of a list of calls; ``observation`` turns
+    hold the output of a tool.
+    """
+    speaker, text = value.get("from"), value.get("value")
+    role = ROLES.get(speaker) if isinstance(speaker, str) else None
+    if role is None:
+        raise TraceFaultError(TraceFault.UNKNOWN_ROLE, f"from {str(speaker)[:40]!r}")
+    if not isinstance(text, str):
+        raise TraceFaultError(TraceFault.BAD_CONTENT, f"a value is {type(text).__name__}")
+    if speaker != "function_call":
+        return _Message(role, _turn(text) if role == "assistant" else text)
+    try:
+        calls = loads(text)
+    except ValueError as error:
+        raise TraceFaultError(TraceFault.BAD_TOOL_CALL, f"it is not JSON: {error}") from error
+    return _Message(role, _turn("", calls if isinstance(calls, list) else [calls]))
 
 
+def _turn(text: str, calls: Sequence[Any] = ()) -> str:
+    """The text of a turn with its calls."""
+    try:
+        written = [write_call(*name_and_arguments(call)) for call in calls]
+    except ToolCallError as error:
+        raise TraceFaultError(TraceFault.BAD_TOOL_CALL, str(error)) from error
+    return "\n".join([*([replace_surrogates(text)] if text.strip() else []), *written])
+
+
+OPENAI_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "tool": "tool",
+    "function": "tool",
+}
 ROLES = {
     "system": "system",
     "human": "user",
@@ -303,64 +235,97 @@ ROLES = {
     "gpt": "assistant",
     "chatgpt": "assistant",
     "assistant": "assistant",
-    "function_call": "call",
+    "function_call": "assistant",
     "observation": "tool",
     "tool": "tool",
     "function_response": "tool",
 }
 """The speakers of ShareGPT files, by the names that are in use."""
 
+READERS: dict[str, tuple[str, str, Callable[[dict[str, Any]], _Message]]] = {
+    "openai": ("messages", "message", _openai),
+    "sharegpt": ("conversations", "turn", _sharegpt),
+}
+"""The key of a line with the messages, what they are called, and how one is read."""
 
-def _sharegpt(row: dict[str, Any]) -> Conversation:
-    """ShareGPT: ``conversations`` of ``from`` and ``value``.
-
-    ``function_call`` turns hold the JSON of a call, or of a list of calls; ``observation`` turns
-    hold the output of a tool. ``system`` and ``tools`` may stand beside the conversation.
-    """
-    conversation = Conversation(_functions(row.get("tools")))
-    if isinstance(row.get("system"), str) and row["system"].strip():
-        conversation.system(row["system"])
-
-    def turn(value: dict[str, Any]) -> None:
-        speaker, text = value.get("from"), value.get("value")
-        role = ROLES.get(speaker) if isinstance(speaker, str) else None
-        if role is None:
-            raise TraceFaultError(TraceFault.UNKNOWN_ROLE, f"from {str(speaker)[:40]!r}")
-        if not isinstance(text, str):
-            raise TraceFaultError(TraceFault.BAD_CONTENT, f"a value is {type(text).__name__}")
-        if role != "call":
-            getattr(conversation, role)(text)
-            return
-        try:
-            calls = loads(text)
-        except ValueError as error:
-            detail = f"it is not JSON: {error}"
-            raise TraceFaultError(TraceFault.BAD_TOOL_CALL, detail) from error
-        conversation.assistant("", calls if isinstance(calls, list) else [calls])
-
-    _each(row, "conversations", "turn", turn)
-    return conversation
+Faults = list[tuple[TraceFault, str]]
 
 
-def _each(row: dict[str, Any], key: str, name: str, add: Callable[[dict[str, Any]], None]) -> None:
-    """Add every message of a list; faults say which one they are in."""
-    messages = row.get(key)
-    if not isinstance(messages, list) or not messages:
+def _chat(row: dict[str, Any], form: str, file: str, trace: str) -> tuple[list[Candidate], Faults]:
+    """The candidates of one trace, and why turns were skipped."""
+    tools = _functions(row.get("tools", row.get("functions") if form == "openai" else None))
+    messages: list[Message] = []
+    turns: list[tuple[int, int, str]] = []
+    skipped: Faults = []
+    number, previous = 0, ""
+    for one in _messages(row, form):
+        if one.role == "assistant":
+            if one.demonstrated and not one.text:
+                skipped.append((TraceFault.EMPTY_TURN, f"turn {number} holds nothing"))
+            elif one.demonstrated and all(message["role"] == "system" for message in messages):
+                skipped.append((TraceFault.NO_HISTORY, f"turn {number} opens the trace"))
+            elif one.demonstrated:
+                turns.append((number, len(messages), one.text))
+            number += 1
+        if one.role == "tool" and previous == "tool":
+            messages[-1]["content"] += f"\n{tool_output(one.text)}"
+        elif one.role == "tool":
+            messages.append({"role": "user", "content": tool_output(one.text)})
+        else:
+            messages.append({"role": one.role, "content": safe(one.text)})
+        previous = one.role
+    added = 0
+    if tools and messages[0]["role"] == "system":
+        messages[0]["content"] += f"\n\n{describe_tools(tools)}"
+    elif tools:
+        messages.insert(0, {"role": "system", "content": describe_tools(tools)})
+        added = 1
+    return [
+        candidate(messages[: place + added], action, Origin(file, trace, turn, number), tools)
+        for turn, place, action in turns
+    ], skipped
+
+
+def _messages(row: dict[str, Any], form: str) -> Iterator[_Message]:
+    """The messages of a trace; faults say which one they are in."""
+    key, name, read_message = READERS[form]
+    values = row.get(key)
+    if not isinstance(values, list) or not values:
         raise TraceFaultError(TraceFault.NO_MESSAGES, f"{key} is no list, or an empty one")
-    for number, message in enumerate(messages):
+    if form == "sharegpt" and isinstance(row.get("system"), str) and row["system"].strip():
+        yield _Message("system", row["system"])
+    for number, value in enumerate(values):
         try:
-            if not isinstance(message, dict):
-                raise TraceFaultError(TraceFault.BAD_MESSAGE, f"it is {type(message).__name__}")
-            add(message)
+            if not isinstance(value, dict):
+                raise TraceFaultError(TraceFault.BAD_MESSAGE, f"it is {type(value).__name__}")
+            message = read_message(value)
         except TraceFaultError as error:
             raise TraceFaultError(error.fault, f"{name} {number}: {error.detail}") from error
+        yield message
 
 
-READERS: dict[str, tuple[str, Callable[[dict[str, Any]], Conversation]]] = {
-    "openai": ("messages", _openai),
-    "sharegpt": ("conversations", _sharegpt),
-}
-"""The key that a line of each format has, and how the line becomes a conversation."""
+def _functions(value: Any) -> tuple[str, ...]:
+    """The tools of a trace, each as canonical JSON with its name; also from JSON text of a list."""
+    if isinstance(value, str):
+        try:
+            value = loads(value) if value.strip() else None
+        except ValueError as error:
+            raise TraceFaultError(TraceFault.BAD_TOOLS, f"they are not JSON: {error}") from error
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise TraceFaultError(TraceFault.BAD_TOOLS, "they are not a list")
+    functions = []
+    for tool in value:
+        wrapped = isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+        function = tool["function"] if wrapped else tool
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise TraceFaultError(TraceFault.BAD_TOOLS, "one has no name")
+        if not function["name"] or not isinstance(function.get("parameters", {}), dict):
+            detail = "one has an empty name, or parameters that are not a schema"
+            raise TraceFaultError(TraceFault.BAD_TOOLS, detail)
+        functions.append(replace_surrogates(canonical(function)))
+    return tuple(functions)
 
 
 # Tables of rollouts.
@@ -451,7 +416,7 @@ def _episode(
             left_out[TraceFault.INVALID_TURN] += 1
         else:
             try:
-                messages = _messages(row["prompt"])
+                messages = _prompt_messages(row["prompt"])
             except ValueError as error:
                 raise TraceFaultError(TraceFault.BAD_PROMPT, str(error), row["line"]) from error
             origin, scene = Origin(file, trace, turn, len(rows)), _scene(row, actions, options)
@@ -471,7 +436,7 @@ def _scene(row: dict[str, Any], actions: list[str], options: RolloutOptions) -> 
     return ReplayPoint(mix_seeds(options.seed, int(number)), task, tuple(actions), row["state"])
 
 
-def _messages(prompt: Any) -> list[Message]:
+def _prompt_messages(prompt: Any) -> list[Message]:
     if not isinstance(prompt, str):
         raise ValueError("there is no prompt")
     messages = loads(prompt)
@@ -542,7 +507,7 @@ def _file(path: Path, form: Format | None, rollouts: RolloutOptions) -> Turns:
         detected = form or _detect(path)
         if detected == "ascribe":
             return _rollouts(path, rollouts)
-        return _lines(path, READERS[detected][1])
+        return _lines(path, detected)
     except TraceFaultError as error:
         file = replace_surrogates(path.name)
         return [], 0, [TraceProblem(error.fault, error.detail, file, error.line)]
@@ -560,7 +525,7 @@ def _detect(path: Path) -> str:
                 continue
             if row.keys() >= {"group", "trajectory", "step"}:
                 return "ascribe"
-            for name, (key, _) in READERS.items():
+            for name, (key, _, _) in READERS.items():
                 if key in row:
                     return name
             keys = ", ".join(sorted(row)[:8])
@@ -571,7 +536,7 @@ def _detect(path: Path) -> str:
     raise TraceFaultError(TraceFault.NO_TRACES, "no line holds a JSON object")
 
 
-def _lines(path: Path, reader: Callable[[dict[str, Any]], Conversation]) -> Turns:
+def _lines(path: Path, form: str) -> Turns:
     file = replace_surrogates(path.name)
     candidates: list[Candidate] = []
     problems: list[TraceProblem] = []
@@ -579,20 +544,16 @@ def _lines(path: Path, reader: Callable[[dict[str, Any]], Conversation]) -> Turn
     try:
         for number, line in numbered_lines(path):
             traces += 1
-            faults: list[tuple[TraceFault, str]]
             try:
                 row = parse_object(line)
-                conversation = reader(row)
+                turns, faults = _chat(row, form, file, _name(row, number))
             except LineError as error:
-                faults = [(TraceFault.BAD_LINE, str(error))]
+                turns, faults = [], [(TraceFault.BAD_LINE, str(error))]
             except TraceFaultError as error:
-                faults = [(error.fault, error.detail)]
-            else:
-                faults = conversation.skipped
-                turns = list(conversation.candidates(file, _name(row, number)))
-                if not turns and not faults:
-                    faults = [(TraceFault.NO_ASSISTANT_TURN, "there is no assistant turn")]
-                candidates += turns
+                turns, faults = [], [(error.fault, error.detail)]
+            if not turns and not faults:
+                faults = [(TraceFault.NO_ASSISTANT_TURN, "there is no assistant turn")]
+            candidates += turns
             problems += [TraceProblem(fault, detail, file, number) for fault, detail in faults]
     except LineError as error:
         problems.append(TraceProblem(TraceFault.UNREADABLE_FILE, str(error), file))
