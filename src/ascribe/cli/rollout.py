@@ -1,9 +1,10 @@
 """``ascribe rollout`` and ``ascribe eval``: play episodes, and count how many are won."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.table import Table
@@ -27,8 +28,6 @@ from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
 from ascribe.steps.files import SUFFIXES
 
-T = TypeVar("T")
-
 EnvOption = Annotated[
     str,
     typer.Option("--env", help="An environment (ascribe env list), or package.module:factory."),
@@ -46,7 +45,7 @@ DtypeOption = Annotated[
     str | None, typer.Option(help="Type to compute in, such as bfloat16. Default: the backend's.")
 ]
 ContextOption = Annotated[
-    int | None, typer.Option(help="Tokens that prompt and answer may have together.", min=2)
+    int | None, typer.Option(help="Tokens that prompt and response may have together.", min=2)
 ]
 TokenizerOption = Annotated[
     str | None, typer.Option(help="For a server: the folder with its model's tokenizer.")
@@ -60,7 +59,7 @@ StyleOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same tasks.", min=0)]
 TemperatureOption = Annotated[float, typer.Option(help="0 takes the likeliest token.", min=0.0)]
-TokensOption = Annotated[int, typer.Option(help="Tokens that an answer may have.", min=1)]
+TokensOption = Annotated[int, typer.Option(help="Tokens that a response may have.", min=1)]
 TurnsOption = Annotated[
     int | None,
     typer.Option(help="Decisions of an episode. Default: the environment's limit.", min=1),
@@ -73,7 +72,9 @@ LimitOption = Annotated[float, typer.Option(help="Seconds that one step may take
 EpisodeOption = Annotated[
     float | None, typer.Option(help="Seconds that an episode may spend in its environment.")
 ]
-RetriesOption = Annotated[int, typer.Option(help="How often a failed episode is taken up.", min=0)]
+RetriesOption = Annotated[
+    int, typer.Option(help="How often a failed episode is tried again.", min=0)
+]
 
 
 def rollout(
@@ -107,26 +108,24 @@ def rollout(
     as_json: JsonFlag = False,
 ) -> None:
     """Play groups of episodes and write them to a file that check and credit read."""
-    if not out.name.endswith(SUFFIXES):
-        screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
-    _one_of("states", states, ("environment", "observation"))
-    policy = _model(model, backend, dtype, context, tokenizer)
-    setup = _setup(env, settings, style, pool, workers, step_limit)
-    plan = _plan(
-        setup,
-        env,
-        groups=groups,
-        size=size,
-        seed=seed,
-        max_turns=max_turns,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        episode_limit=episode_limit,
-    )
-    played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group))
-    if played.trajectories:
-        _save(played, out, cast("States", states))
-    _tell(played, out, as_json=as_json)
+    _check_ending(out)
+    if states not in get_args(States):
+        names = ", ".join(get_args(States))
+        screen.wrong_call(f"no states {screen.safe(states)!r}; there are: {names}")
+    with _wrong_calls():
+        setup = _setup(env, settings, style, pool, workers, step_limit)
+        plan = Plan(
+            groups,
+            size,
+            setup.turns(max_turns),
+            seed,
+            name=env,
+            sampling=Sampling(temperature, max_tokens=max_tokens),
+            episode_limit=episode_limit,
+        )
+        policy = Model(model, backend, dtype, context, tokenizer)
+        played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group))
+    _report(played, out, cast("States", states), as_json=as_json)
 
 
 def evaluate(
@@ -154,99 +153,77 @@ def evaluate(
     as_json: JsonFlag = False,
 ) -> None:
     """Print how many tasks are solved, by family, with a 95 % interval."""
-    if out is not None and not out.name.endswith(SUFFIXES):
+    if out is not None:
+        _check_ending(out)
+    with _wrong_calls():
+        setup = _setup(env, settings, style, pool, workers, step_limit)
+        count = setup.facts[0]
+        last = first + tasks if count is None else min(first + tasks, count)
+        if last <= first:
+            raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
+        plan = Plan(
+            last - first,
+            repeats,
+            setup.turns(max_turns),
+            seed,
+            name=env,
+            tasks=range(first, last),
+            sampling=Sampling(temperature, max_tokens=max_tokens),
+            episode_limit=episode_limit,
+        )
+        policy = Model(model, backend, dtype, context, tokenizer)
+        played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group=1))
+    _report(played, out, "environment", as_json=as_json)
+
+
+@contextmanager
+def _wrong_calls() -> Iterator[None]:
+    """Report what is missing or wrongly specified as a wrong call."""
+    try:
+        yield
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+
+
+def _check_ending(out: Path) -> None:
+    if not out.name.endswith(SUFFIXES):
         screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
-    policy = _model(model, backend, dtype, context, tokenizer)
-    setup = _setup(env, settings, style, pool, workers, step_limit)
-    count = setup.facts[0]
-    numbers = (
-        range(first, first + tasks) if count is None else range(first, min(first + tasks, count))
-    )
-    if not numbers:
-        screen.wrong_call(f"there is no task {first}; there are {count}, counted from 0")
-    plan = _plan(
-        setup,
-        env,
-        groups=len(numbers),
-        size=repeats,
-        tasks=list(numbers),
-        seed=seed,
-        max_turns=max_turns,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        episode_limit=episode_limit,
-    )
-    played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group=1))
-    if out is not None and played.trajectories:
-        _save(played, out)
-    _tell(played, out, as_json=as_json)
-
-
-def _model(
-    name: str, backend: str, dtype: str | None, context: int | None, tokenizer: str | None
-) -> Model:
-    _one_of("backend", backend, ("transformers", "vllm"))
-    return Model(name, backend, dtype, context, tokenizer)
 
 
 def _setup(
     env: str, settings: list[str], style: str, pool: str, workers: int, step_limit: float
 ) -> Setup:
-    _one_of("pool", pool, ("processes", "ray", "serial"))
     options = screen.settings(settings)
     setup = Setup(env, options, style, cast("PoolName", pool), workers, step_limit)
-    _or_wrong_call(lambda: (setup.facts, setup.agent))
+    setup.facts, setup.agent  # noqa: B018 (what is wrong with them shows before anything is played)
     return setup
-
-
-def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        screen.wrong_call(f"no {what} {screen.safe(given)!r}; there are: {', '.join(known)}")
-
-
-def _plan(setup: Setup, name: str, **options: Any) -> Plan:
-    turns = options.pop("max_turns") or setup.facts[1]
-    if turns is None:
-        screen.wrong_call("the environment names no limit of its own: give --max-turns")
-    sampling = Sampling(options.pop("temperature"), max_tokens=options.pop("max_tokens"))
-    return Plan(max_turns=turns, name=name, sampling=sampling, **options)
 
 
 def _play(setup: Setup, model: Model, plan: Plan, failures: FailurePolicy) -> Rollout:
     what = f"{plan.groups * plan.size} episodes"
-    with screen.progress(what) as report, screen.stdout_to_stderr():
-        return _or_wrong_call(lambda: play(setup, model, plan, failures=failures, progress=report))
+    with screen.progress(what) as progress, screen.stdout_to_stderr():
+        return play(setup, model, plan, failures=failures, progress=progress)
 
 
-def _or_wrong_call(work: Callable[[], T]) -> T:
-    """The result, or what is not there or was given wrongly, as a wrong call."""
-    try:
-        return work()
-    except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
-
-
-def _save(played: Rollout, out: Path, states: States = "environment") -> None:
-    try:
-        save(played, out, states)
-    except OSError as error:
-        screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
-
-
-def _tell(played: Rollout, out: Path | None, *, as_json: bool) -> None:
-    """Print success by family, what was lost, and the speed; stop if nothing was completed."""
+def _report(played: Rollout, out: Path | None, states: States, *, as_json: bool) -> None:
+    """Write the episodes, and print success, failures and speed; exit 1 if none was completed."""
     written = out if played.trajectories else None
+    if written is not None:
+        try:
+            save(played, written, states)
+        except OSError as error:
+            screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
     rows = success(played)
     if as_json:
+        clock = asdict(played.clock) | {"tokens_per_second": played.clock.tokens_per_second}
         screen.print_json(
             {
                 "out": None if written is None else str(written),
                 "success": [asdict(row) for row in rows],
-                "failed": [asdict(lost) for lost in played.failed],
+                "failed": [asdict(episode) for episode in played.failed],
                 "dropped": [group.group for group in played.dropped],
                 "retries": played.retries,
-                "clock": asdict(played.clock)
-                | {"tokens_per_second": played.clock.tokens_per_second},
+                "clock": clock,
             }
         )
     else:
@@ -260,7 +237,7 @@ def _print(played: Rollout, rows: list[Success], written: Path | None) -> None:
     for group in played.dropped:
         screen.out.print(Text(f"Dropped {screen.safe(group, 300)}", style="red"))
     if played.retries:
-        screen.out.print(Text(f"Took up {played.retries:,} episodes again.", style="yellow"))
+        screen.out.print(Text(f"Tried {played.retries:,} episodes again.", style="yellow"))
     table = Table()
     table.add_column("family")
     for name in ("tasks", "episodes", "success", "95 %", "reward", "turns", "valid"):
@@ -280,9 +257,9 @@ def _print(played: Rollout, rows: list[Success], written: Path | None) -> None:
         )
     screen.out.print(table)
     clock = played.clock
-    said = f"{clock.seconds:.1f} s: policy {clock.policy_seconds:.1f} s"
+    times = f"{clock.seconds:.1f} s: policy {clock.policy_seconds:.1f} s"
     if clock.tokens:
-        said += f" ({clock.tokens:,} tokens, {clock.tokens_per_second:,.0f} a second)"
-    screen.err.print(Text(f"{said}, environments {clock.environment_seconds:.1f} s.", style="dim"))
+        times += f" ({clock.tokens:,} tokens, {clock.tokens_per_second:,.0f} a second)"
+    screen.err.print(Text(f"{times}, environments {clock.environment_seconds:.1f} s.", style="dim"))
     if written is not None:
         screen.out.print(Text(f"Wrote {screen.safe(written)}.", style="green"))

@@ -23,7 +23,13 @@ BACKENDS: dict[str, Callable[..., SamplingPolicy]] = {
     "transformers": TransformersPolicy.load,
     "vllm": VllmPolicy,
 }
-"""Who can run a model folder."""
+"""What can run a model folder."""
+
+
+def check_backend(name: str) -> None:
+    """Raise a ValueError unless there is such a backend."""
+    if name not in BACKENDS:
+        raise ValueError(f"there is no backend {name!r}; there are: {', '.join(BACKENDS)}")
 
 
 def make_policy(
@@ -39,7 +45,7 @@ def make_policy(
 
     Args:
         model: ``random``, ``expert``, ``smollm2``, a model folder, or the address of a server.
-        backend: who runs a model folder: ``transformers`` or ``vllm``.
+        backend: what runs a model folder: ``transformers`` or ``vllm``.
         dtype: type to compute in, such as ``bfloat16``; by default float32 with transformers, and
             vLLM's choice with vLLM.
         context: at most so many tokens for prompt and response, where the model takes more.
@@ -50,8 +56,7 @@ def make_policy(
         ValueError: if there is no such policy, or it lacks what it needs.
         ImportError: if it needs a package that is not installed.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"there is no backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    check_backend(backend)
     if model in SCRIPTED:
         return SCRIPTED[str(model)](say)
     if str(model).startswith(("http://", "https://")):
@@ -108,6 +113,7 @@ __all__ = [
     "ServerPolicy",
     "TransformersPolicy",
     "VllmPolicy",
+    "check_backend",
     "load_chat",
     "make_policy",
     "tagged",

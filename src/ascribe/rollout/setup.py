@@ -1,14 +1,14 @@
-"""``Setup`` and ``Model``: what is played and by whom, in plain values that a config can hold."""
+"""``Setup`` and ``Model``: the environment and the policy, in plain values that a config can hold."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ascribe.agents import Agent, Writer, agent_for
 from ascribe.envs import make
-from ascribe.models import make_policy
+from ascribe.models import check_backend, make_policy
 from ascribe.models.policy import SamplingPolicy
 from ascribe.rollout.episode import FailurePolicy
 from ascribe.rollout.pools import EnvironmentSpec, Pool, make_pool
@@ -26,7 +26,7 @@ class Setup:
     environment: str
     """A key of ``ascribe.envs.ENVIRONMENTS``, or ``package.module:factory``."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the environment takes when it is made."""
+    """Keyword arguments of the environment."""
     style: str = "paper"
     """Of the prompts: ``paper`` or ``plain``."""
     pool: PoolName = "processes"
@@ -34,28 +34,33 @@ class Setup:
     step_limit: float = 60.0
     """Seconds that one step may take."""
     reset_limit: float = 300.0
-    """Seconds that the begin of an episode may take."""
+    """Seconds that a reset may take."""
+
+    def __post_init__(self) -> None:
+        if self.pool not in get_args(PoolName):
+            pools = ", ".join(get_args(PoolName))
+            raise ValueError(f"there is no pool {self.pool!r}; there are: {pools}")
 
     @cached_property
     def agent(self) -> Agent:
-        """What the policy is shown, and how its answers are read."""
+        """Makes prompts, and parses responses."""
         return agent_for(self.environment, self.style)
 
     @cached_property
     def facts(self) -> tuple[int | None, int | None]:
-        """The number of tasks and the limit of steps, from one environment made for the purpose."""
+        """The number of tasks and the step limit of the environment, which is made to ask it."""
         with closing(make(self.environment, **self.options)) as environment:
             return environment.tasks, getattr(environment, "horizon", None)
 
     def turns(self, wanted: int | None) -> int:
-        """After how many decisions an episode is cut: as wanted, else the environment's own limit.
+        """After how many decisions an episode is cut: as wanted, or the environment's own limit.
 
         Raises:
-            ValueError: if neither says.
+            ValueError: if neither is known.
         """
         limit = self.facts[1] if wanted is None else wanted
         if limit is None:
-            raise ValueError(f"{self.environment} names no limit of its own: give max_turns")
+            raise ValueError(f"{self.environment} has no step limit of its own: give max_turns")
         return limit
 
     def with_expert(self) -> "Setup":
@@ -75,21 +80,24 @@ class Setup:
 
 @dataclass(frozen=True)
 class Model:
-    """Who answers."""
+    """Which policy responds."""
 
     name: str
     """A model folder, ``smollm2``, the address of a server, ``random`` or ``expert``."""
     backend: str = "transformers"
-    """Who runs a model folder: ``transformers`` or ``vllm``."""
+    """What runs a model folder: ``transformers`` or ``vllm``."""
     dtype: str | None = None
     """Type to compute in; None: the backend's choice."""
     context: int | None = None
-    """Tokens that prompt and answer may have together; None: what the model can."""
+    """Tokens that prompt and response may have together; None: the model's own limit."""
     tokenizer: str | None = None
     """The folder of the tokenizer, for a server."""
 
+    def __post_init__(self) -> None:
+        check_backend(self.backend)
+
     def open(self, agent: Agent) -> SamplingPolicy:
-        """The policy; close it after use. Scripted ones speak as the agent's parser reads."""
+        """The policy; close it after use. Scripted ones write what the agent's parser reads."""
         parser = agent.parser
         return make_policy(
             self.name,
