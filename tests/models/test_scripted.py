@@ -58,7 +58,7 @@ def test_the_expert() -> None:
 
 @pytest.mark.parametrize("kind", [RandomPolicy, ExpertPolicy])
 def test_how_an_action_is_put(kind: Any) -> None:
-    policy = kind(say=lambda action: f"Action: {action}")
+    policy = kind(write=lambda action: f"Action: {action}")
     info = {"admissible_actions": ["look"], "expert_action": "look"}
     assert policy([Request([], 0, info)], ANY) == [Sample("Action: look")]
     policy.close()
@@ -66,7 +66,7 @@ def test_how_an_action_is_put(kind: Any) -> None:
 
 def test_scripted_policies_by_name() -> None:
     assert isinstance(make_policy("random"), RandomPolicy)
-    policy = make_policy("expert", say=str.upper)
+    policy = make_policy("expert", write=str.upper)
     assert answers(policy, {"expert_action": "look"}, range(1)) == ["LOOK"]
 
 

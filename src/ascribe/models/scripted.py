@@ -8,8 +8,8 @@ import numpy as np
 
 from ascribe.models.policy import Request, Sample, Sampling
 
-Say = Callable[[str], str]
-"""From an action to the answer that an agent's parser reads."""
+WriteAction = Callable[[str], str]
+"""From an action to a response that the agent's parser reads."""
 
 
 def tagged(action: str) -> str:
@@ -18,18 +18,18 @@ def tagged(action: str) -> str:
 
 
 class ScriptedPolicy(ABC):
-    """Answers by a rule.
+    """Responds by a rule.
 
     Args:
-        say: how an action is put.
+        write: puts an action into a response.
     """
 
-    def __init__(self, say: Say = tagged) -> None:
-        self.say = say
+    def __init__(self, write: WriteAction = tagged) -> None:
+        self.write = write
 
     @abstractmethod
-    def _answer(self, request: Request) -> str:
-        """What to say; ``ValueError`` if the environment does not tell what the rule needs."""
+    def _respond(self, request: Request) -> str:
+        """The response; ``ValueError`` if the environment does not provide what the rule needs."""
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:  # noqa: ARG002
         """One sample for each request, in the same order.
@@ -37,10 +37,10 @@ class ScriptedPolicy(ABC):
         Raises:
             ValueError: if the environment names no action, or has no expert.
         """
-        return [Sample(self._answer(request)) for request in requests]
+        return [Sample(self._respond(request)) for request in requests]
 
     def close(self) -> None:  # noqa: B027 (there is nothing to close)
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 class RandomPolicy(ScriptedPolicy):
@@ -49,22 +49,22 @@ class RandomPolicy(ScriptedPolicy):
     All are equally likely. The choice follows from the request's seed alone.
     """
 
-    def _answer(self, request: Request) -> str:
+    def _respond(self, request: Request) -> str:
         actions = _named_actions(request.info)
-        return self.say(actions[int(np.random.default_rng(request.seed).integers(len(actions)))])
+        return self.write(actions[int(np.random.default_rng(request.seed).integers(len(actions)))])
 
 
 class ExpertPolicy(ScriptedPolicy):
     """The action of ``info["expert_action"]``, from environments made with ``expert=True``.
 
-    Where the expert knows no way on, the answer is empty: it holds no action.
+    Where the expert has no action, the response is empty.
     """
 
-    def _answer(self, request: Request) -> str:
+    def _respond(self, request: Request) -> str:
         if "expert_action" not in request.info:
             raise ValueError("the environment has no expert: make it with expert=True")
         action = request.info["expert_action"]
-        return "" if action is None else self.say(action)
+        return "" if action is None else self.write(action)
 
 
 def _named_actions(info: Mapping[str, Any]) -> Sequence[str]:

@@ -1,9 +1,9 @@
 """``Chat``: from messages to prompt ids, once, and from response ids to text.
 
-What a tokenizer's chat template writes is code: ``<|im_end|>`` ends a turn. What stands in a
-message is data, and hostile: a web page or a game may hold the very text ``<|im_end|>``. Tokenised
-as one string, that text would become the token, and the environment could end its own turn and
-speak as the system. Here special ids come from the template alone.
+Special tokens such as ``<|im_end|>`` structure a chat, but a web page or a game may hold the very
+same text. If the chat were tokenised as one string, that text would become the token, and the
+environment could end its own turn and speak as the system. Here special tokens come from the chat
+template alone.
 """
 
 import json
@@ -18,7 +18,7 @@ Message = dict[str, str]
 """One message of a chat: ``{"role": "user", "content": "..."}``."""
 
 MARK, MARK_END = "\ue000", "\ue001"
-"""Characters for private use: they frame what stands for a special text while the template runs."""
+"""Private-use characters around the placeholder of a special text while the template runs."""
 
 
 class PromptTooLongError(ValueError):
@@ -75,9 +75,9 @@ class Chat:
         return most if self.context is None else min(most, self.context - len(prompt))
 
     def text(self, response: Sequence[int]) -> str:
-        """A response in words, without the token that ends the turn.
+        """A response decoded, without the token that ends the turn.
 
-        Other special tokens that the model wrote stay visible as text.
+        Other special tokens that the model sampled stay visible as text.
         """
         if response and response[-1] in self.ends:
             response = response[:-1]
@@ -100,27 +100,25 @@ class Chat:
     def _hostile(self, messages: Sequence[Message]) -> list[int]:
         """Run the template with marks in place of special texts, and put the texts back after.
 
-        What the rendered chat then holds of special texts is the template's own. A special token
-        parts the text for the tokenizer too, so what lies between is tokenised by itself.
+        Special texts that the rendered chat still holds are the template's own. The tokenizer
+        splits text at special tokens too, so the pieces between are tokenised one by one.
         """
         mark = MARK
         while any(mark in message["content"] for message in messages):
             mark += MARK
-        found: list[str] = []
+        hidden: list[str] = []
 
         def hide(match: re.Match[str]) -> str:
-            found.append(match[0])
-            return f"{mark}{len(found) - 1}{MARK_END}"
+            hidden.append(match[0])
+            return f"{mark}{len(hidden) - 1}{MARK_END}"
 
-        hidden = [
-            {**message, "content": self._pattern.sub(hide, message["content"])}
-            for message in messages
-        ]
-        rendered = self._rendered(hidden)
+        rendered = self._rendered(
+            [{**m, "content": self._pattern.sub(hide, m["content"])} for m in messages]
+        )
         marked = re.compile(f"{mark}([0-9]+){MARK_END}")
 
         def restored(piece: str) -> str:
-            return marked.sub(lambda match: found[int(match[1])], piece)
+            return marked.sub(lambda match: hidden[int(match[1])], piece)
 
         ids: list[int] = []
         start, left = 0, False
@@ -141,8 +139,8 @@ class Chat:
         return text
 
     def _ids(self, text: str, **options: Any) -> list[int]:
-        found: list[int] = self.tokenizer(text, add_special_tokens=False, **options)["input_ids"]
-        return found
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, **options)["input_ids"]
+        return ids
 
 
 def load_chat(folder: str | Path, context: int | None = None, **options: Any) -> Chat:
@@ -183,5 +181,5 @@ def smaller(first: int | None, second: int | None) -> int | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    return found
+    fields: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return fields

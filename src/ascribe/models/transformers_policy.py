@@ -1,12 +1,12 @@
 """``TransformersPolicy``: a model of ``transformers`` in this process, on the device it lies on.
 
 Every request has random numbers of its own, drawn from its seed, whatever else is in the batch. So
-the same request gives the same sample, up to rounding: another batch can mean another order of
-sums. In float32 that changes next to nothing. In bfloat16, which has three digits, many samples
-part from each other after some tokens.
+the same request gives the same sample, up to rounding, which may differ between batches. In float32
+that changes next to nothing. In bfloat16, which has three digits, many samples diverge after some
+tokens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ Tensor = Any
 
 
 class TransformersPolicy(ModelPolicy):
-    """Draws token by token with a cache of keys and values; rows that end leave the batch.
+    """Samples token by token with a cache of keys and values; finished rows leave the batch.
 
     The part of the prompts that a whole batch shares is read once, and so are equal prompts. For
     models whose blocks all use attention; a model with a recurrent state cannot be padded.
@@ -28,7 +28,7 @@ class TransformersPolicy(ModelPolicy):
     Args:
         model: a causal language model, which may be one that is being trained.
         tokenizer: its tokenizer, with a chat template.
-        batch_size: at most so many responses are written at once.
+        batch_size: at most so many responses are sampled at once.
         context: at most so many tokens for prompt and response, where the model takes more.
         chat_options: further ones of ``Chat``.
     """
@@ -61,9 +61,9 @@ class TransformersPolicy(ModelPolicy):
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         torch, _ = packages("actor")
-        # Prompts that begin alike come together, so that there is more to share.
+        # Prompts that begin alike share a batch, so that more of them is read once.
         order = sorted(range(len(prompts)), key=lambda number: prompts[number].ids)
-        drawn: dict[int, Completion] = {}
+        completions: dict[int, Completion] = {}
         training = self.model.training
         self.model.eval()
         try:
@@ -71,52 +71,63 @@ class TransformersPolicy(ModelPolicy):
                 for start in range(0, len(order), self.batch_size):
                     numbers = order[start : start + self.batch_size]
                     batch = [prompts[number] for number in numbers]
-                    drawn.update(zip(numbers, self._batch(batch, sampling), strict=True))
+                    completions.update(zip(numbers, self._batch(batch, sampling), strict=True))
         finally:
             self.model.train(training)
-        return [drawn[number] for number in range(len(prompts))]
+        return [completions[number] for number in range(len(prompts))]
 
     def _batch(self, prompts: list[TokenPrompt], sampling: Sampling) -> list[Completion]:
-        """Write all responses of a batch."""
+        """Sample all responses of a batch."""
         torch, _ = packages("actor")
-        ends_with = _StopTexts(self.chat, sampling.stop)
-        reader = _Reader(self.model)
-        logits = reader.read([prompt.ids for prompt in prompts])
-        noise = _Noise((prompt.seed for prompt in prompts), self.model.device)
+        model = _CachedModel(self.model)
+        logits = model.read([prompt.ids for prompt in prompts])
+        device = self.model.device
+        generators = [torch.Generator(device).manual_seed(prompt.seed) for prompt in prompts]
         ids: list[list[int]] = [[] for _ in prompts]
         logprobs: list[list[float]] = [[] for _ in prompts]
         ended = [False] * len(prompts)
         rows = list(range(len(prompts)))
         while rows:
-            known = torch.log_softmax(logits.float(), dim=-1)
+            distribution = torch.log_softmax(logits.float(), dim=-1)
             if sampling.temperature == 0:
-                tokens = known.argmax(dim=-1)
+                tokens = distribution.argmax(dim=-1)
             else:
-                tokens = draw(known, noise(rows, known), sampling)
-            chosen = known.gather(1, tokens[:, None])[:, 0]
+                noise = _exponential([generators[row] for row in rows], distribution)
+                tokens = draw(distribution, noise, sampling)
+            chosen = distribution.gather(1, tokens[:, None])[:, 0]
             for row, token, logprob in zip(rows, tokens.tolist(), chosen.tolist(), strict=True):
                 ids[row].append(token)
                 logprobs[row].append(logprob)
-                ended[row] = token in self.chat.ends or ends_with(ids[row])
-            going = [
+                ended[row] = token in self.chat.ends or self._stops(ids[row], sampling.stop)
+            unfinished = [
                 place
                 for place, row in enumerate(rows)
                 if not ended[row] and len(ids[row]) < prompts[row].limit
             ]
-            if 0 < len(going) < len(rows):
-                reader.keep(going)
-            rows, tokens = [rows[place] for place in going], tokens[going]
-            logits = reader.step(tokens) if rows else None
+            if 0 < len(unfinished) < len(rows):
+                model.keep(unfinished)
+            rows, tokens = [rows[place] for place in unfinished], tokens[unfinished]
+            logits = model.step(tokens) if rows else None
         return [
             Completion(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))
         ]
 
+    def _stops(self, ids: list[int], stop: tuple[str, ...]) -> bool:
+        """Whether the last token completes a stop text."""
+        if not stop:
+            return False
+        # A token may be a single byte. One more on the left, because some tokenizers drop the space
+        # before the first word.
+        length = 1 + max(len(text.encode()) for text in stop)
+        tail = self.chat.text(ids[-length:])
+        return any(text in tail for text in stop)
 
-class _Reader:
-    """A model, and what it has read: keys and values, with the padding on the left of each row.
+
+class _CachedModel:
+    """A model with its cache of keys and values; rows are padded on the left.
 
     Columns are the same for all rows: first what all prompts share, then padding, then the rest of
-    each prompt, then the response. Positions count what is not padding.
+    each prompt, then the response. Positions do not count padding.
     """
 
     def __init__(self, model: Any) -> None:
@@ -127,29 +138,32 @@ class _Reader:
         self.lengths: Tensor = None
 
     def read(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
-        """Read the prompts; returns the logits of what comes next, one row each."""
+        """Read the prompts; returns the logits of the next token, one row each."""
         torch, device = self.torch, self.model.device
         distinct = sorted(set(prompts))
-        # Every row keeps a token to itself: its logits are wanted.
-        shared = min(_shared(distinct), min(map(len, distinct)) - 1)
+        # They are sorted, so all begin with what the first and the last begin with. Every row keeps
+        # at least one token of its own, whose logits are wanted.
+        pairs = takewhile(
+            lambda pair: pair[0] == pair[1], zip(distinct[0], distinct[-1], strict=False)
+        )
+        shared = min(len(list(pairs)), min(map(len, distinct)) - 1)
         if shared:
             self._forward(torch.tensor([distinct[0][:shared]], device=device))
             self.cache.batch_repeat_interleave(len(distinct))
         rests = [prompt[shared:] for prompt in distinct]
         width = max(map(len, rests))
         padded = [[0] * (width - len(rest)) + list(rest) for rest in rests]
-        blank = [[0] * (width - len(rest)) + [1] * len(rest) for rest in rests]
-        own = torch.tensor(blank, device=device)
-        self.mask = torch.cat([own.new_ones(len(distinct), shared), own], dim=1)
+        own = torch.tensor([[0] * (width - len(rest)) + [1] * len(rest) for rest in rests])
+        self.mask = torch.cat([own.new_ones(len(distinct), shared), own], dim=1).to(device)
         self.lengths = self.mask.sum(dim=1)
         positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, shared:]
         logits = self._forward(
             torch.tensor(padded, device=device), attention_mask=self.mask, position_ids=positions
         )
-        place = {prompt: number for number, prompt in enumerate(distinct)}
-        if len(distinct) == len(prompts) and distinct == list(prompts):
+        if distinct == list(prompts):
             return logits
-        copies = [place[prompt] for prompt in prompts]
+        number = {prompt: number for number, prompt in enumerate(distinct)}
+        copies = [number[prompt] for prompt in prompts]
         self.keep(copies)
         return logits[copies]
 
@@ -161,50 +175,25 @@ class _Reader:
         return self._forward(tokens[:, None], attention_mask=self.mask, position_ids=positions)
 
     def keep(self, rows: list[int]) -> None:
-        """Go on with these rows, which may be repeated."""
+        """Keep these rows, which may be repeated."""
         index = self.torch.tensor(rows, device=self.mask.device)
         self.cache.batch_select_indices(index)
         self.mask, self.lengths = self.mask[index], self.lengths[index]
 
     def _forward(self, ids: Tensor, **options: Any) -> Tensor:
-        answer = self.model(
+        output = self.model(
             input_ids=ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1, **options
         )
-        return answer.logits[:, -1]
+        return output.logits[:, -1]
 
 
-class _StopTexts:
-    """Whether a response now ends in a token that completes a stop text."""
-
-    def __init__(self, chat: Chat, stop: Iterable[str]) -> None:
-        self.chat, self.stop = chat, tuple(stop)
-        # A token may be a single byte. One more on the left, for some tokenizers swallow the blank
-        # before the first word.
-        self.tail = 1 + max((len(text.encode()) for text in self.stop), default=0)
-
-    def __call__(self, ids: list[int]) -> bool:
-        if not self.stop:
-            return False
-        tail = self.chat.text(ids[-self.tail :])
-        return any(text in tail for text in self.stop)
-
-
-class _Noise:
-    """Numbers from the exponential distribution, for each row from its own seed.
-
-    A row takes as many at each step as there are tokens, whatever becomes of the other rows.
-    """
-
-    def __init__(self, seeds: Iterable[int], device: Any) -> None:
-        torch, _ = packages("actor")
-        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-
-    def __call__(self, rows: Sequence[int], like: Tensor) -> Tensor:
-        torch, _ = packages("actor")
-        uniform = torch.empty_like(like)
-        for place, row in enumerate(rows):
-            uniform[place].uniform_(generator=self.generators[row])
-        return -uniform.log()
+def _exponential(generators: Sequence[Any], like: Tensor) -> Tensor:
+    """Exponential random numbers, each row from its own generator, whatever the other rows are."""
+    torch, _ = packages("actor")
+    uniform = torch.empty_like(like)
+    for row, generator in enumerate(generators):
+        uniform[row].uniform_(generator=generator)
+    return -uniform.log()
 
 
 def draw(logprobs: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
@@ -229,9 +218,3 @@ def draw(logprobs: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
             1, order, ranked.masked_fill(before >= sampling.top_p, 0.0)
         )
     return (share / noise).argmax(dim=-1)
-
-
-def _shared(prompts: Sequence[tuple[int, ...]]) -> int:
-    """How many tokens all prompts begin with."""
-    columns = zip(*prompts, strict=False)
-    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

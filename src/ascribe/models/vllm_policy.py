@@ -55,7 +55,7 @@ class VllmPolicy(ModelPolicy):
             dtype=dtype,
             load_format="safetensors",
             trust_remote_code=False,
-            # The folder's own habits (top_k, penalties) would change what is sampled.
+            # The folder's defaults (top_k, penalties) would change what is sampled.
             generation_config="vllm",
             logprobs_mode="raw_logprobs",
             **options,
@@ -64,12 +64,12 @@ class VllmPolicy(ModelPolicy):
         self.chat.context = smaller(self.chat.context, longest)
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
-        answers = self._engine.generate(
+        outputs = self._engine.generate(
             [{"prompt_token_ids": list(prompt.ids)} for prompt in prompts],
             [self._parameters(prompt, sampling) for prompt in prompts],
             use_tqdm=False,
         )
-        return [self._drawn(answer.outputs[0]) for answer in answers]
+        return [_completion(output.outputs[0]) for output in outputs]
 
     def _parameters(self, prompt: TokenPrompt, sampling: Sampling) -> Any:
         return self._vllm.SamplingParams(
@@ -79,23 +79,24 @@ class VllmPolicy(ModelPolicy):
             seed=prompt.seed,
             stop=list(sampling.stop),
             stop_token_ids=sorted(self.chat.ends),
-            # Only the log-probability of the token that was drawn.
+            # Only the log-probability of the sampled token.
             logprobs=0,
             skip_special_tokens=False,
             spaces_between_special_tokens=False,
         )
 
-    def _drawn(self, output: Any) -> Completion:
-        ids = tuple(output.token_ids)
-        found = zip(ids, output.logprobs, strict=True)
-        logprobs = tuple(float(step[token].logprob) for token, step in found)
-        return Completion(ids, logprobs, ended=output.finish_reason == "stop")
-
     def close(self) -> None:
-        """Stop the engine and give back its memory."""
+        """Stop the engine and release its memory."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.llm_engine.engine_core.shutdown()
+
+
+def _completion(output: Any) -> Completion:
+    ids = tuple(output.token_ids)
+    steps = zip(ids, output.logprobs, strict=True)
+    logprobs = tuple(float(step[token].logprob) for token, step in steps)
+    return Completion(ids, logprobs, ended=output.finish_reason == "stop")
 
 
 def _vllm() -> Any:
@@ -114,12 +115,12 @@ def _cpu_options() -> dict[str, Any]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_CACHE_GIB)
     # Binding threads to cores is for machines that do nothing else.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    # One process for all: two more would only wait for each other on the same cores.
+    # One process: more would only compete for the same cores.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     return {
-        # Compiling takes minutes and gains little there.
+        # Compiling takes minutes and gains little on a CPU.
         "enforce_eager": True,
         "distributed_executor_backend": "uni",
-        # vLLM cannot take back the draw of a seeded request whose prompt was read in part.
+        # vLLM cannot undo the draw of a seeded request whose prompt was processed in part.
         "enable_chunked_prefill": False,
     }

@@ -1,4 +1,4 @@
-"""``Setup`` and ``Model``: the environment and the policy, in plain values that a config can hold."""
+"""``Setup`` and ``Model``: environment and policy, in plain values that a config can hold."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -105,7 +105,7 @@ class Model:
             dtype=self.dtype,
             context=self.context,
             tokenizer=self.tokenizer,
-            say=parser.render if isinstance(parser, Writer) else str,
+            write=parser.render if isinstance(parser, Writer) else str,
         )
 
 
