@@ -22,28 +22,19 @@ from itertools import product
 import common
 import numpy as np
 from common import Figures, Work, interleaved
+from divergence import Divergence, Which, divergence, divergence_credit
 
 from ascribe import StepTable
 from ascribe.audit import QUICK, WORLDS, audit, named, rollouts
 from ascribe.audit.run import interval
 from ascribe.estimators import DrGRPO
-from ascribe.estimators.correction import (
-    Consistency,
-    Correction,
-    Shaped,
-    Shaping,
-    advantages,
-    draw_tuples,
-    moments,
-    shape,
-)
 from ascribe.estimators.credit import Credit, Reason, Term
-from ascribe.estimators.divergence import Divergence, Which, divergence, divergence_credit
-from ascribe.estimators.relative import Norm
+from ascribe.estimators.ibpo import NORM, Tuples, consistency, draw_tuples, weight_limit
+from ascribe.estimators.relative import Norm, relative
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
-from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import episode_return
 
@@ -54,6 +45,19 @@ CHOSEN = 0.6
 RADIUS = 0.10
 SUCCESS = 0.5
 """A trajectory of the audit's worlds is right if its return is above this."""
+
+
+def bonuses(right: Bools, tuples: Tuples, signal: Floats, weight: float) -> Floats:
+    """λ β s of each trajectory, 0 for those that are right or have nothing to be compared with."""
+    bonus = np.zeros(right.size)
+    bonus[tuples.target] = weight * BETA * np.where(tuples.complete, signal, 0.0)
+    return bonus
+
+
+def advantages(reward: Floats, group: Ints, count: int) -> tuple[Floats, Codes8]:
+    """Rewards compared inside their tasks (Eq. 18), and reasons."""
+    return relative(reward, group, count, NORM, Reason.GROUP_OF_ONE)
+
 
 METRICS = ("cosine", "gradient_cosine", "gradient_direction", "gradient_variance")
 
@@ -81,7 +85,7 @@ class Sample:
     group: Ints
     tasks: int
     reward: Floats
-    shaped: Shaped
+    bonus: Floats
     """At λ = 1."""
 
     @staticmethod
@@ -95,14 +99,12 @@ class Sample:
         tuples = draw_tuples(right, group, tasks, random)
         chance = random.random((len(tuples), 1)) if recovered is None else recovered
         outcomes = (random.random((len(tuples), number)) < chance).astype(np.float64)
-        signal = Correction(outcomes)(tuples)
-        reward = right.astype(np.float64)
-        made = shape(reward, right, group, tuples, signal, shaping=Shaping(1.0, BETA))
-        return Sample(group, tasks, reward, made)
+        bonus = bonuses(right, tuples, outcomes.mean(axis=1), 1.0)
+        return Sample(group, tasks, right.astype(np.float64), bonus)
 
     def rewards(self, weight: float) -> Floats:
         """Shaped rewards at λ = ``weight``."""
-        return self.reward + weight * self.shaped.bonus
+        return self.reward + weight * self.bonus
 
     def ratio(self, weight: float) -> float:
         """Variance of centred rewards with shaping over that without."""
@@ -156,7 +158,7 @@ def corrections(figures: Figures, seeds: int, tasks: int) -> None:
     for solved, number in product((0.1, 0.3), (1, 2, 8)):
         case = f"corrections/G=8 p={solved:g}/{number}"
         samples = [Sample.draw(seed, tasks, 8, solved, None, number) for seed in range(seeds)]
-        limits = [moments(s.reward, s.shaped.bonus, s.group, s.tasks).limit for s in samples]
+        limits = [weight_limit(s.reward, s.bonus, s.group, s.tasks) for s in samples]
         figures.emit(case, "limit", interval(np.array(limits)).value, "λ", "higher")
         emit_ratio(figures, case, np.array([s.ratio(CHOSEN) for s in samples]), falls=None)
 
@@ -233,10 +235,9 @@ class Consistent:
         task, tasks = steps.group_of_trajectory, steps.group_count
         reward = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         tuples = draw_tuples(right, task, tasks, np.random.default_rng(0), size=8)
-        signal = Consistency(groups.labels, groups.count, steps.trajectory)(tuples)
-        shaping = Shaping(self.weight, BETA)
-        made = shape(reward, right, task, tuples, signal, shaping=shaping)
-        value, reason = advantages(made.reward, task, tasks)
+        signal, _ = consistency(tuples, groups.labels, groups.count, steps.trajectory)
+        shaped = reward + bonuses(right, tuples, signal, self.weight)
+        value, reason = advantages(shaped, task, tasks)
         term = Term(
             steps.back(value[steps.trajectory], len(table), 0.0),
             steps.back(reason[steps.trajectory], len(table), Reason.PADDING),
@@ -320,12 +321,12 @@ def speed(figures: Figures, rows: int) -> None:
         random = np.random.default_rng(0)
         tuples = draw_tuples(right, task, tasks, random)
         outcomes = random.integers(0, 2, (len(tuples), 8)).astype(np.float64)
-        made = shape(reward, right, task, tuples, Correction(outcomes)(tuples))
-        return advantages(made.reward, task, tasks)
+        shaped = reward + bonuses(right, tuples, outcomes.mean(axis=1), CHOSEN)
+        return advantages(shaped, task, tasks)
 
     def consistent(_: object) -> object:
         tuples = draw_tuples(right, task, tasks, np.random.default_rng(0))
-        return Consistency(groups.labels, groups.count, steps.trajectory)(tuples)
+        return consistency(tuples, groups.labels, groups.count, steps.trajectory)
 
     def diverge(_: object) -> object:
         found = divergence(

@@ -25,16 +25,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from coalitions import Ties, Votes, contributions, outcome_bonus, shapley, side_by_side
 from common import RESULTS as FOLDER
 from common import ROOT, Figures, Work, fill_page, interleaved, read_lines
 
+from ascribe.estimators.ccpo import (
+    STREAMS,
+    Statistics,
+    allocated,
+    counterfactual,
+    think_solve,
+    within_prompts,
+)
 from ascribe.estimators.relative import Norm
-from ascribe.estimators.team.counterfactual import counterfactual, within_prompts
-from ascribe.estimators.team.shapley import shapley
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.think_solve import STREAMS, outcome_bonus, think_solve
-from ascribe.estimators.team.topology import contributions, side_by_side
-from ascribe.estimators.team.voting import Ties, Votes, allocated
 from ascribe.steps.arrays import Bools, Floats, Ints
 
 RESULTS = FOLDER / "team.jsonl"
@@ -259,7 +262,7 @@ def train(joint: Floats, solo: Floats) -> list[float]:
         step = slice(start, start + BATCH * ROLLOUTS)
         prompt = prompt_of(joint[step].size)
         credit, history = think_solve(joint[step], solo[step], prompt, BATCH, history=history)
-        trusted.append(credit.numbers["trust"])
+        trusted.append(credit.metrics["trust"])
     return trusted
 
 

@@ -7,8 +7,7 @@ docs/figures/team.png and .svg, after Figure 4 of CCPO. Needs the extra figures.
 import numpy as np
 from figures import BLUE, RED, new_figure, save
 
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.think_solve import SOLVER, STREAMS, THINKER, think_solve
+from ascribe.estimators.ccpo import SOLVER, STREAMS, THINKER, Statistics, think_solve
 from ascribe.steps.arrays import Floats
 
 STEPS, PROMPTS, ROLLOUTS = 300, 64, 4

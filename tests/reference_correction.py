@@ -4,49 +4,28 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-OUT, RIGHT, COMPARED, NO_REFERENCE, UNJUDGED = -1, 0, 1, 2, 3
 
-
-def pool(i: int, right: Sequence[bool], group: Sequence[int], itself: bool) -> list[int]:
+def pool(i: int, right: Sequence[bool], group: Sequence[int]) -> list[int]:
     """Whom a wrong trajectory may be compared with."""
     mates = [j for j in range(len(right)) if group[j] == group[i]]
     good = [j for j in mates if right[j]]
-    return good or [j for j in mates if itself or j != i]
+    return good or [j for j in mates if j != i]
 
 
 def targets(right: Sequence[bool], group: Sequence[int]) -> list[int]:
     return [i for i in range(len(right)) if not right[i] and group[i] >= 0]
 
 
-def correction(references: Sequence[int], outcomes: Sequence[float]) -> tuple[float, int]:
-    if references[0] < 0:
-        return 0.0, NO_REFERENCE
-    judged = [outcome for outcome in outcomes if not math.isnan(outcome)]
-    return (sum(judged) / len(judged), COMPARED) if judged else (0.0, UNJUDGED)
-
-
 def consistency(
     target: int, references: Sequence[int], rows: Sequence[tuple[int, int]]
-) -> tuple[float, int]:
+) -> tuple[float, str]:
     """Rows are pairs of trajectory and state."""
     if references[0] < 0:
-        return 0.0, NO_REFERENCE
+        return 0.0, "no reference"
     own = {state for t, state in rows if t == target and state >= 0}
     others = [{state for t, state in rows if t == j and state >= 0} for j in references]
     shares = [len(own & other) / len(own) for other in others if own and other]
-    return (sum(shares) / len(shares), COMPARED) if shares else (0.0, UNJUDGED)
-
-
-def ranking(target: int, references: Sequence[int], scores: Sequence[float]) -> tuple[float, int]:
-    if references[0] < 0:
-        return 0.0, NO_REFERENCE
-    own = scores[target]
-    wins = []
-    for j in references:
-        if math.isnan(own) or math.isnan(scores[j]):
-            continue
-        wins.append(1.0 if scores[j] < own else 0.5 if scores[j] == own else 0.0)
-    return (sum(wins) / len(wins), COMPARED) if wins else (0.0, UNJUDGED)
+    return (sum(shares) / len(shares), "compared") if shares else (0.0, "unjudged")
 
 
 def algorithm_1(
@@ -90,13 +69,6 @@ def overtakes(
         )
         for i in range(len(right))
     ]
-
-
-def sequence_ratio(new: Sequence[float], old: Sequence[float]) -> float:
-    """Eq. 17 as it is written: the ratio of products, to the power of one over the length."""
-    if not new:
-        return 1.0
-    return (math.prod(map(math.exp, new)) / math.prod(map(math.exp, old))) ** (1 / len(new))
 
 
 def departure(

@@ -225,8 +225,8 @@ def test_steps_that_cannot_be_credited_take_their_corrections_along() -> None:
 def test_where_every_correction_is_lost_answers_keep_their_rewards() -> None:
     (whole,), _ = played()
     found = credited([without_corrections(whole)])
-    assert found.credit.numbers["unjudged"] > 0
-    assert found.credit.numbers["bonus_mean"] == 0
+    assert found.credit.metrics["unjudged"] > 0
+    assert found.credit.metrics["bonus_mean"] == 0
     assert found.signal.any()
 
 

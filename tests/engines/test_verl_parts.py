@@ -396,7 +396,7 @@ def assert_credited(config: Path, arrived: Unpacked, rows: list[Any]) -> None:
     found = trainer._credited(SimpleNamespace(tags=tags), arrived)
     assert (found.groups, found.dropped) == (1, {})
     assert found.counts.all()
-    assert found.credit.numbers["corrections"] == len(rows) - 4
+    assert found.credit.metrics["corrections"] == len(rows) - 4
     assert found.rollout.clock.tokens == sum(tag["response_len"] for tag in tags)
 
 

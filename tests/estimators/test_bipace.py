@@ -42,7 +42,7 @@ def test_row_order_never_matters(name: str, table: StepTable, seed: int, radius:
     moved = recipe(name, radius=radius)(table.take(order), fingerprints=vectors[order])
     assert np.array_equal(moved.advantage, credit.advantage[order])
     assert np.array_equal(moved.terms["step"].labels, credit.terms["step"].labels[order])
-    assert moved.numbers == credit.numbers
+    assert moved.metrics == credit.metrics
 
 
 @pytest.mark.parametrize("form", ["q", "diff"])
@@ -94,7 +94,7 @@ def test_collapse_falls_back_to_exact_states_by_name() -> None:
     table = rollout(["hall", "hall", "yard", "yard"])
     vectors = np.ones((4, 3))
     fallen = recipe("bigpo")(table, fingerprints=vectors)
-    assert fallen.numbers["collapsed_groups"] == 1
+    assert fallen.metrics["collapsed_groups"] == 1
     assert fallen.terms["step"].labels.tolist() == [0, 0, 1, 1]
     kept = recipe("bigpo", on_collapse="keep")(table, fingerprints=vectors)
     assert kept.terms["step"].labels.tolist() == [0, 0, 0, 0]
@@ -120,7 +120,7 @@ def test_what_is_missing_is_said() -> None:
 def test_radius_can_be_searched_or_passed_in() -> None:
     table = rollout(["hall"] * 6 + ["hall."] * 6)
     searched = recipe("bigpo", fingerprint="ngram", radius_rule="search")(table)
-    assert 0.02 <= searched.numbers["radius"] <= 0.40
+    assert 0.02 <= searched.metrics["radius"] <= 0.40
     passed = recipe("bigpo", fingerprint="ngram")(table, radius=0.3)
-    assert passed.numbers["radius"] == 0.3
+    assert passed.metrics["radius"] == 0.3
     assert recipe("bipace_q", preset="qwen2.5-1.5b").radius == 0.05

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, recipe
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.think_solve import STREAMS, think_solve
-from ascribe.estimators.team.voting import allocated
+from ascribe.estimators.ccpo import STREAMS, Statistics, allocated, think_solve
 from ascribe.steps.files import read_table, write_table
 
 Rows = list[dict[str, Any]]
@@ -118,14 +116,12 @@ def test_think_solve_and_allocated_are_the_functions() -> None:
     credit = recipe("ccpo", form="think_solve", minimum=1)(table)
     joint, solo = (np.array([pair[number] for pair in pairs]) for number in (1, 2))
     prompt = np.array([0, 0, 0, 1, 1])
-    shaping = recipe("ccpo", minimum=1).shaping  # type: ignore[attr-defined]
-    want, _ = think_solve(
-        joint, solo, prompt, 2, history=Statistics.start(STREAMS), shaping=shaping
-    )
+    shaping = recipe("ccpo", minimum=1)
+    want, _ = think_solve(joint, solo, prompt, 2, history=Statistics.start(STREAMS), by=shaping)
     got = credit.advantage.reshape(-1, 3)
     np.testing.assert_allclose(got[:, :2], want.advantage, atol=1e-12)
     assert not got[:, 2].any()
-    assert credit.numbers["trust"] == pytest.approx(want.numbers["trust"])
+    assert credit.metrics["trust"] == pytest.approx(want.metrics["trust"])
 
     shared = recipe("ccpo", form="allocated")(table)
     by_hand = allocated(joint, np.stack([joint - solo, joint], axis=1), prompt, 2)
@@ -171,7 +167,7 @@ def test_columns_histories_and_penalties_that_do_not_fit() -> None:
         recipe("ccpo", form="think_solve")(
             StepTable.from_dicts(team("a", "0", 1.0, {"a": 0.0, "b": 0.0, "c": 0.0}))
         )
-    with pytest.raises(ValueError, match="two numbers in without"):
+    with pytest.raises(ValueError, match="two values in without"):
         recipe("ccpo")(StepTable.from_dicts([*rows, {**rows[0], "step": 2, "without": 0.5}]))
     with pytest.raises(ValueError, match="invalid_penalty"):
         recipe("ccpo", invalid_penalty=0.1)

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascribe.estimators.credit import Reason
-from ascribe.estimators.divergence import (
+from ascribe.estimators.relative import Norm
+from ascribe.groups.exact import exact
+from benchmarks.divergence import (
     Departure,
     Divergence,
     Which,
     divergence,
     divergence_credit,
 )
-from ascribe.estimators.relative import Norm
-from ascribe.groups.exact import exact
 from tests import reference_correction as reference
 
 pytestmark = pytest.mark.unit

@@ -114,12 +114,12 @@ def test_row_order_and_padding_count_for_nothing(
     shuffled = made(StepTable.from_dicts(rows[i] for i in order))
     np.testing.assert_array_equal(shuffled.advantage, found.advantage[order])
     np.testing.assert_array_equal(shuffled.reason, found.reason[order])
-    assert shuffled.numbers == found.numbers
+    assert shuffled.metrics == found.metrics
     real = np.array([not one["padding"] for one in rows])
     alone = made(StepTable.from_dicts(one for one in rows if not one["padding"]))
     np.testing.assert_array_equal(alone.advantage, found.advantage[real])
     np.testing.assert_array_equal(alone.reason, found.reason[real])
-    assert alone.numbers == found.numbers
+    assert alone.metrics == found.metrics
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_a_task_that_nobody_solved_wakes_up() -> None:
 
 def test_a_wrong_answer_that_nobody_corrected_keeps_its_reward() -> None:
     rows = [*TASK, *MENDED]
-    told = dict(recipe("ibpo")(StepTable.from_dicts(rows)).numbers)
+    told = dict(recipe("ibpo")(StepTable.from_dicts(rows)).metrics)
     assert told.pop("weight_limit") > 0.6, "at this λ the variance still falls"
     assert told == {
         "bonus_mean": pytest.approx(0.45 / 4),
@@ -192,13 +192,13 @@ def test_a_wrong_answer_that_nobody_corrected_keeps_its_reward() -> None:
 
 def test_a_bonus_that_passes_a_right_answer_is_counted() -> None:
     rows = [row("g/0", 1.0), row("g/1", 0.8), row("g/c/1/2", 1.0, "g/1")]
-    assert recipe("ibpo")(StepTable.from_dicts(rows)).numbers["overtakes"] == 1.0
+    assert recipe("ibpo")(StepTable.from_dicts(rows)).metrics["overtakes"] == 1.0
 
 
 def test_right_is_what_was_paid_without_penalties() -> None:
     rows = [row("g/0", 1.0), row("g/1", 0.0), row("g/c/0/2", 1.0, "g/0")]
     rows = [one | {"valid": number > 0} for number, one in enumerate(rows)]
-    told = recipe("ibpo", invalid_penalty=0.5)(StepTable.from_dicts(rows)).numbers
+    told = recipe("ibpo", invalid_penalty=0.5)(StepTable.from_dicts(rows)).metrics
     assert told["bonus_mean"] == 0.0, "the right answer gets no bonus, whatever it was fined"
 
 
@@ -206,7 +206,7 @@ def test_rounding_does_not_make_a_right_answer_wrong() -> None:
     steps = [row("g/0", 0.1, step=t) for t in range(10)]
     assert sum(one["reward"] for one in steps) < 1.0
     rows = [*steps, row("g/1", 0.0), row("g/c/0/2", 1.0, "g/0")]
-    assert recipe("ibpo")(StepTable.from_dicts(rows)).numbers["bonus_mean"] == 0.0
+    assert recipe("ibpo")(StepTable.from_dicts(rows)).metrics["bonus_mean"] == 0.0
 
 
 def test_a_correction_without_its_answer_has_no_target() -> None:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ascribe.estimators.bipace import Branch, pace, row_mix
 from ascribe.estimators.credit import Reason
-from ascribe.estimators.peers import Branch, pace, row_mix
 from ascribe.estimators.relative import Norm
 from tests import reference_bipace as reference
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable, diagnose, recipe
-from ascribe.estimators.scale import equalised
+from ascribe.estimators.relative import equalised
 from ascribe.steps.check import arrange
 from tests import reference
 from tests.strategies import STATES, TEXTS, padding_rows, recipes, step_tables
@@ -109,11 +109,11 @@ def test_only_a_factor_lies_between_the_two_scales(name, data, seed) -> None:
         [],
     )
     factor = reference.factor_to_equal(as_one, episode_of(paper, table, before))
-    assert after.numbers == before.numbers | {
+    assert after.metrics == before.metrics | {
         "scale_factor": pytest.approx(factor, rel=1e-9),
     }
     for term in before.terms:
-        times = after.numbers["scale_factor"] if term in changed else 1.0
+        times = after.metrics["scale_factor"] if term in changed else 1.0
         np.testing.assert_array_equal(after.terms[term].values, times * before.terms[term].values)
         np.testing.assert_array_equal(after.terms[term].reason, before.terms[term].reason)
         np.testing.assert_array_equal(after.terms[term].labels, before.terms[term].labels)
@@ -151,7 +151,7 @@ def test_row_order_carries_no_meaning(name, data, seed) -> None:
     credit, shuffled = estimator(table, **inputs), estimator(table.take(order), **moved)
     np.testing.assert_array_equal(shuffled.advantage, credit.advantage[order])
     np.testing.assert_array_equal(shuffled.reason, credit.reason[order])
-    assert shuffled.numbers == credit.numbers
+    assert shuffled.metrics == credit.metrics
 
 
 @each_recipe
@@ -170,7 +170,7 @@ def test_padding_counts_for_nothing(name, data, seed) -> None:
     alone = estimator(table, **inputs)
     np.testing.assert_array_equal(credit.advantage[len(fillers) :], alone.advantage)
     np.testing.assert_array_equal(credit.advantage[: len(fillers)], 0.0)
-    assert credit.numbers == alone.numbers
+    assert credit.metrics == alone.metrics
 
 
 @each_recipe
@@ -189,7 +189,7 @@ def test_rewards_of_another_size_give_the_same_credit(name, data, seed) -> None:
     # Without an episode signal there is no size to take: the step term keeps its own unit.
     episode = episode_of(estimator, table, credit)
     assume(reference.size_of(episode.values, episode.reasons) > 1e-6)
-    assume(1e-4 < credit.numbers["scale_factor"] < 1e4)
+    assume(1e-4 < credit.metrics["scale_factor"] < 1e4)
     np.testing.assert_allclose(larger.advantage, credit.advantage, rtol=1e-5, atol=1e-5)
 
 
@@ -217,7 +217,7 @@ def test_a_worked_example() -> None:
     estimator = recipe("bipace_q", on_collapse="keep", std_epsilon=0.0, weight=2.0, scale="equal")
     credit = estimator(table, fingerprints=np.ones((4, 2)))
     half = np.sqrt(3) / 2
-    assert credit.numbers["scale_factor"] == pytest.approx(half / 5)
+    assert credit.metrics["scale_factor"] == pytest.approx(half / 5)
     assert credit.terms["step"].values == pytest.approx([half, half, -half, -half])
     assert credit.advantage == pytest.approx([3 * half, 3 * half, -3 * half, -3 * half])
     rms = diagnose(table, credit).term_rms
@@ -230,13 +230,13 @@ def test_rows_without_a_step_signal_do_not_make_the_others_larger() -> None:
     table = rollout([10.0, 0.0, 10.0, 0.0], states, ["take"] * 4)
     credit = recipe("gigpo", normalise="mean", scale="equal")(table)
     assert credit.terms["step"].values == pytest.approx([5.0, -5.0, 0.0, 0.0])
-    assert credit.numbers["scale_factor"] == 1.0
+    assert credit.metrics["scale_factor"] == 1.0
 
 
 def test_without_a_step_signal_nothing_changes() -> None:
     table = rollout([10.0, 0.0], ["hall", "attic"], ["take", "look"])
     credit = recipe("gigpo", scale="equal")(table)
-    assert credit.numbers == {"scale_factor": 1.0}
+    assert credit.metrics == {"scale_factor": 1.0}
     np.testing.assert_array_equal(credit.advantage, recipe("gigpo")(table).advantage)
 
 
@@ -250,7 +250,7 @@ def test_without_an_episode_signal_the_step_term_stays_as_it_is() -> None:
     ]
     table = StepTable.from_dicts(rows)
     credit = recipe("gigpo", normalise="mean", scale="equal")(table)
-    assert credit.numbers == {"scale_factor": 1.0}
+    assert credit.metrics == {"scale_factor": 1.0}
     assert credit.terms["step"].values[0] == pytest.approx(10 * (0.95 - 0.95**2) / 2)
 
 
@@ -264,7 +264,7 @@ def test_rounding_is_not_blown_up() -> None:
     )
     assert credit.terms["step"].credited.all()
     assert np.abs(credit.terms["step"].values).max() < 1e-15
-    assert credit.numbers["scale_factor"] == 1.0
+    assert credit.metrics["scale_factor"] == 1.0
 
 
 def test_the_factor_is_one_for_terms_of_one_size() -> None:

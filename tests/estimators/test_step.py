@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ascribe.estimators.credit import Reason
+from ascribe.estimators.gigpo import step_relative
 from ascribe.estimators.relative import Norm
-from ascribe.estimators.step import step_relative
 from tests import reference
 
 pytestmark = pytest.mark.unit

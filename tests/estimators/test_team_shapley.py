@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascribe.estimators.team.shapley import EXACT, exact, sampled, shapley
-from ascribe.estimators.team.topology import Recorded, contributions, side_by_side
-from ascribe.estimators.team.voting import Votes
+from benchmarks.coalitions import (
+    EXACT,
+    Recorded,
+    Votes,
+    contributions,
+    exact,
+    sampled,
+    shapley,
+    side_by_side,
+)
 from tests import reference_team as reference
 
 pytestmark = pytest.mark.unit

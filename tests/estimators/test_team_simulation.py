@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ascribe.estimators.team.shapley import shapley
-from ascribe.estimators.team.topology import contributions, speaks_again
+from benchmarks.coalitions import contributions, shapley, speaks_again
 from tests import reference_team as reference
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascribe.estimators.team.shaping import FIRST_RELEASE, PAPER, Shaping, trust
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.think_solve import STREAMS, think_solve
+from ascribe.estimators.ccpo import CCPO, PAPER, STREAMS, Statistics, think_solve, trust
 from tests import reference_team as reference
 
 pytestmark = pytest.mark.unit
@@ -53,7 +51,9 @@ def test_a_checkpoint_holds_it_exactly(sizes, seed):
     assert Statistics.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-@pytest.mark.parametrize("shaping", [PAPER, FIRST_RELEASE], ids=["paper", "first release"])
+@pytest.mark.parametrize(
+    "shaping", [PAPER, CCPO.preset("first-release")], ids=["paper", "first release"]
+)
 @pytest.mark.parametrize("stop", [0, 1, 5, 19])
 def test_a_resumed_run_goes_on_as_if_nothing_had_been(shaping, stop):
     random = np.random.default_rng(stop)
@@ -63,7 +63,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_been(shaping, stop):
     def run(steps, history):
         advantages = []
         for joint, solo in rewards[steps]:
-            credit, history = think_solve(joint, solo, prompt, 8, history=history, shaping=shaping)
+            credit, history = think_solve(joint, solo, prompt, 8, history=history, by=shaping)
             advantages.append(credit.advantage)
         return advantages, history
 
@@ -106,7 +106,7 @@ def test_a_broken_checkpoint_is_refused(saved):
 @settings(max_examples=200)
 @given(st.floats(-3, 3), st.floats(0, 4), st.floats(0, 3))
 def test_trust_is_the_sigmoid(mean, variance, eta):
-    shaping = Shaping(eta=eta)
+    shaping = CCPO(eta=eta)
     gate = trust(Statistics(("x",), (mean,), (variance,), 9), "x", shaping)
     assert 0.0 <= gate <= 1.0
     wanted = reference.sigmoid(eta * mean / (variance**0.5 + shaping.epsilon))
@@ -127,4 +127,4 @@ def test_trust_is_the_sigmoid(mean, variance, eta):
 )
 def test_parameters_without_sense_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Shaping(**wrong)
+        CCPO(**wrong)

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ascribe.estimators.team.shapley import shapley
-from ascribe.estimators.team.topology import contributions
-from ascribe.estimators.team.voting import Votes
+from benchmarks.coalitions import Votes, contributions, shapley
 
 pytestmark = pytest.mark.unit
 

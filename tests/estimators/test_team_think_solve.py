@@ -7,28 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascribe.estimators.credit import Reason
-from ascribe.estimators.team.counterfactual import within_prompts
-from ascribe.estimators.team.shaping import FIRST_RELEASE, PAPER, Shaping
-from ascribe.estimators.team.shapley import shapley
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.think_solve import (
-    MEAN,
+from ascribe.estimators.ccpo import (
+    CCPO,
+    PAPER,
     SOLVER,
     STREAMS,
     THINKER,
-    outcome_bonus,
-    pair,
+    Statistics,
     think_solve,
+    within_prompts,
 )
-from ascribe.estimators.team.topology import contributions
+from ascribe.estimators.credit import Reason
+from benchmarks.coalitions import MEAN, contributions, outcome_bonus, pair, shapley
 from tests import reference_team as reference
 
 pytestmark = pytest.mark.unit
 
 ROLLOUTS, SEEDS = st.integers(0, 16), st.integers(0, 2**32 - 1)
 SHAPINGS = st.builds(
-    Shaping,
+    CCPO,
     alpha=st.sampled_from((0.5, 1.0, 2.0)),
     eta=st.sampled_from((0.0, 1.0, 3.0)),
     decay=st.sampled_from((0.0, 0.5, 0.99)),
@@ -52,7 +49,7 @@ def test_equals_the_equations_batch_after_batch(sizes, shaping, seed):
     random = np.random.default_rng(seed)
     for size in sizes:
         joint, solo, prompt = rollouts_of(size, random)
-        credit, history = think_solve(joint, solo, prompt, 4, history=history, shaping=shaping)
+        credit, history = think_solve(joint, solo, prompt, 4, history=history, by=shaping)
         thinker, solver = wanted(joint.tolist(), solo.tolist(), prompt.tolist())
         # A solver's scores reach 1 / ε where a stream has not varied yet.
         np.testing.assert_allclose(credit.advantage[:, THINKER], thinker, rtol=1e-6, atol=1e-6)
@@ -69,14 +66,14 @@ def test_by_hand():
         np.zeros(4, int),
         1,
         history=Statistics.start(STREAMS),
-        shaping=Shaping(minimum=4),
+        by=CCPO(minimum=4),
     )
     mean, std = 0.25, math.sqrt(3 / 16)  # Δ is 0, 1, 0, 0
     assert after == Statistics(STREAMS, (0.25, 0.5, 0.25), (3 / 16, 1 / 4, 3 / 16), 4)
     rewards = np.tanh((np.array([0.0, 1.0, 0.0, 0.0]) - mean) / (std + 1e-6))
     assert credit.reward[:, THINKER] == pytest.approx(rewards)
     gate = 1 / (1 + math.exp(-mean / (std + 1e-6)))
-    assert credit.numbers == {"trust": pytest.approx(gate)}
+    assert credit.metrics == {"trust": pytest.approx(gate)}
     solver = gate * (joint - 0.5) / 0.500001 + (1 - gate) * (solo - 0.25) / (std + 1e-6)
     assert credit.reward[:, SOLVER] == pytest.approx(solver)
     assert credit.advantage[:, THINKER] == pytest.approx([-0.5, 1.5, -0.5, -0.5], abs=1e-5)
@@ -87,16 +84,14 @@ def test_rewards_are_compared_as_they_are_until_enough_was_seen():
     prompt, history = np.zeros(2, int), Statistics.start(STREAMS)
     seen = []
     for _ in range(4):
-        credit, history = think_solve(
-            joint, solo, prompt, 1, history=history, shaping=Shaping(minimum=5)
-        )
-        seen.append("trust" in credit.numbers)
+        credit, history = think_solve(joint, solo, prompt, 1, history=history, by=CCPO(minimum=5))
+        seen.append("trust" in credit.metrics)
         if not seen[-1]:
             np.testing.assert_array_equal(credit.reward, np.stack([joint - solo, joint], axis=1))
     assert seen == [False, False, True, True]  # 2, 4, 6 samples, with the batch itself
-    before = Shaping(minimum=5, statistics="before")
-    credit, _ = think_solve(joint, solo, prompt, 1, history=history, shaping=before)
-    assert "trust" in credit.numbers
+    before = CCPO(minimum=5, statistics="before")
+    credit, _ = think_solve(joint, solo, prompt, 1, history=history, by=before)
+    assert "trust" in credit.metrics
 
 
 def test_nothing_to_compare_is_no_credit():
@@ -120,12 +115,16 @@ def test_first_release_uses_what_it_knew_before_the_batch():
     """Its statistics stem from earlier batches; a stream that has not varied is divided by one."""
     prompt, history = np.zeros(12, int), Statistics.start(STREAMS)
     joint, solo = np.ones(12), np.zeros(12)
-    first, history = think_solve(joint, solo, prompt, 1, history=history, shaping=FIRST_RELEASE)
-    assert not first.numbers
+    first, history = think_solve(
+        joint, solo, prompt, 1, history=history, by=CCPO.preset("first-release")
+    )
+    assert not first.metrics
     joint = np.repeat([1.0, 0.0], 6)
-    second, _ = think_solve(joint, solo, prompt, 1, history=history, shaping=FIRST_RELEASE)
+    second, _ = think_solve(
+        joint, solo, prompt, 1, history=history, by=CCPO.preset("first-release")
+    )
     assert second.reward[:, THINKER] == pytest.approx(np.tanh((joint - 1.0) / 1.000001))
-    assert second.numbers["trust"] == pytest.approx(1 / (1 + math.exp(-1 / 1.000001)))
+    assert second.metrics["trust"] == pytest.approx(1 / (1 + math.exp(-1 / 1.000001)))
 
 
 @settings(max_examples=300)

@@ -5,20 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ascribe.estimators.ccpo import CCPO, Statistics, allocated, counterfactual
 from ascribe.estimators.credit import Reason
 from ascribe.estimators.relative import Norm
-from ascribe.estimators.team.counterfactual import counterfactual
-from ascribe.estimators.team.shaping import Shaping
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.topology import (
+from benchmarks.coalitions import (
     Recorded,
+    Votes,
     contributions,
     in_line,
     rewards_without,
     side_by_side,
     speaks_again,
 )
-from ascribe.estimators.team.voting import Votes, allocated
 from tests import reference_team as reference
 
 pytestmark = pytest.mark.unit
@@ -136,13 +134,13 @@ def test_a_line_of_three_from_what_was_played():
 @settings(max_examples=300)
 @given(st.integers(1, 4), st.lists(st.integers(0, 12), max_size=3), st.sampled_from((0, 8)), SEEDS)
 def test_the_first_way_equals_the_equations(agents, sizes, minimum, seed):
-    random, shaping = np.random.default_rng(seed), Shaping(minimum=minimum)
+    random, shaping = np.random.default_rng(seed), CCPO(minimum=minimum)
     history = Statistics.start([f"agent {agent}" for agent in range(agents)])
     streams = [reference.Stream(shaping) for _ in range(agents)]
     for rollouts in sizes:
         delta = random.choice([-1.0, -0.5, 0.0, 0.5, 1.0], (rollouts, agents))
         prompt = random.integers(0, 4, rollouts)
-        credit, history = counterfactual(delta, prompt, 4, history=history, shaping=shaping)
+        credit, history = counterfactual(delta, prompt, 4, history=history, by=shaping)
         for agent, stream in enumerate(streams):
             column = delta[:, agent].tolist()
             scores, *_ = stream.scores(column)
@@ -187,9 +185,9 @@ def test_one_batch_does_not_see_another_prompt():
 
 def test_a_rollout_that_takes_no_part_changes_nothing():
     delta, prompt = np.array([[1.0], [0.0], [-1.0]]), np.array([0, 0, -1])
-    start, shaping = Statistics.start(["agent"]), Shaping(minimum=0)
-    credit, after = counterfactual(delta, prompt, 1, history=start, shaping=shaping)
-    alone, same = counterfactual(delta[:2], prompt[:2], 1, history=start, shaping=shaping)
+    start, shaping = Statistics.start(["agent"]), CCPO(minimum=0)
+    credit, after = counterfactual(delta, prompt, 1, history=start, by=shaping)
+    alone, same = counterfactual(delta[:2], prompt[:2], 1, history=start, by=shaping)
     assert after == same
     np.testing.assert_array_equal(credit.advantage[:2], alone.advantage)
     assert credit.reason[2] == Reason.GROUP_OF_ONE

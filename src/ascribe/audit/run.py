@@ -83,8 +83,9 @@ class AblatedSBC(SBC):
         if name != "without":
             super()._validate(name, hint)
 
-    def _ladder(self) -> Ladder:
-        return replace(super()._ladder(), **ABLATIONS[self.without])  # type: ignore[arg-type]
+    def ladder(self) -> Ladder:
+        """The κ of every level, without the part that is left out."""
+        return replace(super().ladder(), **ABLATIONS[self.without])  # type: ignore[arg-type]
 
 
 def named(name: str) -> Scored:

@@ -13,7 +13,7 @@ import numpy as np
 from ascribe.agents import Agent, CorrectingPrompt, CorrectionPrompt, replace_surrogates
 from ascribe.engines.episodes import EpisodeSpec, Player
 from ascribe.estimators import IBPO, Recipe
-from ascribe.estimators.correction import draw_tuples
+from ascribe.estimators.ibpo import draw_tuples
 from ascribe.rollout import Clock, Rollout, SamplingPolicy
 
 DRAWS = 3

@@ -72,7 +72,7 @@ def iteration_metrics(iteration: Iteration) -> dict[str, float]:
         metrics |= {f"rms/{name}": value for name, value in diagnosis.term_rms.items()}
         if diagnosis.states is not None:
             metrics["singleton_share"] = diagnosis.states.singleton_share_of_rows
-        metrics |= {f"credit/{name}": value for name, value in iteration.credit.numbers.items()}
+        metrics |= {f"credit/{name}": value for name, value in iteration.credit.metrics.items()}
     return episode_metrics(iteration.counted) | _prefixed(metrics)
 
 

@@ -1,53 +1,87 @@
-"""The named estimators: a step table in, a credit out.
+"""The named estimators: a step table in, a credit out. One file for each method.
 
 Defaults are the paper's form; presets are what public code computes; the ``repr`` of a recipe is
-enough to reproduce a run.
+enough to reproduce a run. Other packages add recipes by the entry point group ``ascribe.recipes``
+(see ``docs/estimators/own.md``). A recipe's module is imported when the recipe is first used.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
 
-from ascribe.estimators.base import Recipe
-from ascribe.estimators.bipace import BiGPO, BiPACEDiff, BiPACEQ
-from ascribe.estimators.ccpo import CCPO
-from ascribe.estimators.episode import GRPO, RLOO, DrGRPO, ReinforcePP
-from ascribe.estimators.gigpo import GiGPO
-from ascribe.estimators.hgpo import HGPO
-from ascribe.estimators.ibpo import IBPO
-from ascribe.estimators.sbc import SBC
+if TYPE_CHECKING:
+    from ascribe.estimators.base import Recipe as Recipe
+    from ascribe.estimators.bipace import BiGPO as BiGPO
+    from ascribe.estimators.bipace import BiPACEDiff as BiPACEDiff
+    from ascribe.estimators.bipace import BiPACEQ as BiPACEQ
+    from ascribe.estimators.ccpo import CCPO as CCPO
+    from ascribe.estimators.dr_grpo import DrGRPO as DrGRPO
+    from ascribe.estimators.gigpo import GiGPO as GiGPO
+    from ascribe.estimators.grpo import GRPO as GRPO
+    from ascribe.estimators.hgpo import HGPO as HGPO
+    from ascribe.estimators.ibpo import IBPO as IBPO
+    from ascribe.estimators.reinforce_pp import ReinforcePP as ReinforcePP
+    from ascribe.estimators.rloo import RLOO as RLOO
+    from ascribe.estimators.sbc import SBC as SBC
 
-__all__ = [
-    "CCPO",
-    "GRPO",
-    "HGPO",
-    "IBPO",
-    "RECIPES",
-    "RLOO",
-    "SBC",
-    "BiGPO",
-    "BiPACEDiff",
-    "BiPACEQ",
-    "DrGRPO",
-    "GiGPO",
-    "Recipe",
-    "ReinforcePP",
-    "recipe",
-]
+PLUGINS = "ascribe.recipes"
+"""The entry point group of recipes in other packages."""
 
-RECIPES: dict[str, type[Recipe]] = {
-    kind.name: kind
-    for kind in (
-        *(GRPO, RLOO, DrGRPO, ReinforcePP, GiGPO, HGPO),
-        *(BiGPO, BiPACEDiff, BiPACEQ, SBC, CCPO, IBPO),
-    )
+OWN = {
+    "grpo": ("grpo", "GRPO"),
+    "rloo": ("rloo", "RLOO"),
+    "dr_grpo": ("dr_grpo", "DrGRPO"),
+    "reinforce_pp": ("reinforce_pp", "ReinforcePP"),
+    "gigpo": ("gigpo", "GiGPO"),
+    "hgpo": ("hgpo", "HGPO"),
+    "bigpo": ("bipace", "BiGPO"),
+    "bipace_diff": ("bipace", "BiPACEDiff"),
+    "bipace_q": ("bipace", "BiPACEQ"),
+    "sbc": ("sbc", "SBC"),
+    "ccpo": ("ccpo", "CCPO"),
+    "ibpo": ("ibpo", "IBPO"),
 }
+"""Module and class of each recipe of this package."""
+
+_CLASSES = {kind: module for module, kind in OWN.values()} | {"Recipe": "base"}
+
+
+class RecipePluginError(ValueError):
+    """A recipe of another package that cannot be used; the message names the entry point."""
+
+
+class _Recipes(Mapping[str, "type[Recipe]"]):
+    """Every recipe by name: those of this package, then those of others, by name."""
+
+    def __getitem__(self, name: str) -> "type[Recipe]":
+        if name in OWN:
+            module, kind = OWN[name]
+            own: type[Recipe] = getattr(import_module(f"ascribe.estimators.{module}"), kind)
+            return own
+        return _loaded(_plugins()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        yield from OWN
+        yield from sorted(_plugins())
+
+    def __len__(self) -> int:
+        return len(OWN) + len(_plugins())
+
+    def __contains__(self, name: object) -> bool:
+        return name in OWN or name in _plugins()
+
+
+RECIPES: Mapping[str, "type[Recipe]"] = _Recipes()
 """Every recipe by name."""
 
 
-def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> Recipe:
+def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> "Recipe":
     """The recipe of that name, as a preset if one is named, with parameters changed.
 
     Raises:
+        RecipePluginError: if the recipe is another package's and cannot be loaded.
         ValueError: for an unknown name, preset, parameter or choice, listing the known ones.
     """
     if name not in RECIPES:
@@ -58,3 +92,34 @@ def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> Recipe
         if parameter not in known:
             raise ValueError(f"{name} has no parameter {parameter!r}; it has: {', '.join(known)}")
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    """The entry points of other packages; one with the name of a recipe of ours is ignored."""
+    return {point.name: point for point in entry_points(group=PLUGINS) if point.name not in OWN}
+
+
+def _loaded(point: EntryPoint) -> "type[Recipe]":
+    from ascribe.estimators.base import Recipe
+
+    package = f" of {point.dist.name}" if point.dist is not None else ""
+    where = f"the entry point {point.name} = {point.value}{package}"
+    try:
+        kind = point.load()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise RecipePluginError(
+            f"{where} cannot be loaded ({problem}); repair or uninstall that package"
+        ) from error
+    if not isinstance(kind, type) or not issubclass(kind, Recipe):
+        raise RecipePluginError(f"{where} is no subclass of ascribe.Recipe; it is {kind!r}")
+    if getattr(kind, "name", None) != point.name:
+        called = getattr(kind, "name", None)
+        raise RecipePluginError(f"{where} has the name {called!r}; give both the same name")
+    return kind
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLASSES:
+        return getattr(import_module(f"ascribe.estimators.{_CLASSES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What every recipe is, and the parameters that all of them share."""
+"""The base of all recipes, and the parameters and arithmetic that they share."""
 
 import math
 import sys
@@ -18,20 +18,21 @@ from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, rewa
 from ascribe.steps.table import StepTable
 
 Truncation = Literal["end", "exclude"]
-"""What a trajectory counts that a limit has cut.
+"""What to do with a trajectory that a limit has cut.
 
 ``end``: its last step is its end and nothing follows, as in the papers. ``exclude``: it enters no
 statistic and gets no credit, since what would have followed is unknown.
 """
 
-
 EPISODE = Sentence("{peers} trajectories returned {baseline} in the mean; this one returned {own}")
-EPISODE_OTHERS = Sentence("this one returned {own}; the {peers} other trajectories {baseline}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A named estimator: a frozen dataclass of plain parameters, called on a table.
+
+    A subclass sets ``name`` and ``paper`` and writes ``compute``. The other methods are parts that
+    recipes are made of; their arrays are in canonical order (see ``steps.check.arrange``).
 
     Attributes:
         invalid_penalty: taken off the reward of an invalid action (GiGPO: 0.1 in ALFWorld and
@@ -75,7 +76,7 @@ class Recipe:
 
     @property
     def needs_corrections(self) -> bool:
-        """Whether wrong answers must be corrected for it, and the corrections be in the table."""
+        """Whether the table must hold corrections of wrong answers."""
         return False
 
     def __call__(self, table: StepTable, **inputs: Any) -> Credit:
@@ -86,16 +87,17 @@ class Recipe:
             **inputs: what the recipe needs besides, by the names in ``inputs``.
 
         Raises:
-            TableError: if the table leaves no right answer; ``ascribe.check`` says why.
+            TableError: if the rows of the table cannot be put in order; ``ascribe.check`` says why.
             TypeError: for an input that the recipe does not take.
         """
-        for given in inputs:
-            if given not in self.inputs:
+        for name in inputs:
+            if name not in self.inputs:
                 takes = ", ".join(self.inputs) or "none"
-                raise TypeError(f"{self.name} takes no input {given!r}; it takes: {takes}")
-        return self._credit(table, inputs)
+                raise TypeError(f"{self.name} takes no input {name!r}; it takes: {takes}")
+        return self.compute(table, inputs)
 
-    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``; ``inputs`` holds names of ``self.inputs`` alone."""
         raise NotImplementedError
 
     @classmethod
@@ -108,94 +110,74 @@ class Recipe:
 
     def _validate(self, name: str, hint: Any) -> None:
         value = getattr(self, name)
-        said = f"{self.name}: {name} is {value!r}"
+        wrong = f"{self.name}: {name} is {value!r}"
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
-                raise ValueError(f"{said}, but must be one of {', '.join(get_args(hint))}")
+                raise ValueError(f"{wrong}, but must be one of {', '.join(get_args(hint))}")
             return
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = {bool: isinstance(value, bool), int: number and isinstance(value, int)}
         if not fits.get(hint, number and abs(value) <= sys.float_info.max):
-            raise ValueError(f"{said}, but must be a finite {hint.__name__}")
+            raise ValueError(f"{wrong}, but must be a finite {hint.__name__}")
         low, high = self.ranges.get(name, (-math.inf, math.inf))
         if not low <= value <= high:
-            raise ValueError(f"{said}, but must lie between {low} and {high}")
+            raise ValueError(f"{wrong}, but must lie between {low} and {high}")
 
-    def step_returns(self, table: StepTable) -> Floats:
-        """Discounted return from each row on, as the recipe compares it, in canonical order."""
-        steps, gamma = arrange(table), float(getattr(self, "gamma", 1.0))
-        to_go = reward_to_go(self._rewards(steps), steps.trajectory, gamma)
-        return to_go - self._late_penalties(steps)
-
-    def action_keys(self, table: StepTable) -> ActionKeys:
-        """The action of each row in canonical order, told apart as the recipe does, else by tag."""
-        key = KEY_FUNCTIONS[getattr(self, "action_key", "tag")]
-        return action_keys(table.action.take(arrange(table).rows), key)
-
-    # Parts that recipes are made of. All arrays are in canonical order.
-
-    def _rewards(self, steps: Arranged) -> Floats:
-        """Rewards with the penalty in them, if it comes before discounting."""
+    def rewards(self, steps: Arranged) -> Floats:
+        """Rewards, less the penalty if it comes before discounting."""
         if self.invalid_penalty and self.penalty_timing == "before":
             return steps.reward - penalties(steps.valid, self.invalid_penalty)
         return steps.reward
 
-    def _late_penalties(self, steps: Arranged) -> Floats:
+    def late_penalties(self, steps: Arranged) -> Floats:
         """What is taken off after discounting."""
         late = self.penalty_timing == "after"
         return penalties(steps.valid, self.invalid_penalty if late else 0.0)
 
-    def _episode_returns(self, steps: Arranged) -> Floats:
-        """Return of each trajectory."""
-        return episode_return(self._rewards(steps), steps.trajectory, steps.trajectory_count)
+    def step_returns(self, table: StepTable) -> Floats:
+        """Discounted return from each row on, as the recipe compares it."""
+        steps, gamma = arrange(table), float(getattr(self, "gamma", 1.0))
+        to_go = reward_to_go(self.rewards(steps), steps.trajectory, gamma)
+        return to_go - self.late_penalties(steps)
 
-    def _out(self, steps: Arranged) -> Bools:
+    def episode_returns(self, steps: Arranged) -> Floats:
+        """Return of each trajectory."""
+        return episode_return(self.rewards(steps), steps.trajectory, steps.trajectory_count)
+
+    def action_keys(self, table: StepTable) -> ActionKeys:
+        """The action of each row, told apart as the recipe does, else by tag."""
+        key = KEY_FUNCTIONS[getattr(self, "action_key", "tag")]
+        return action_keys(table.action.take(arrange(table).rows), key)
+
+    def excluded(self, steps: Arranged) -> Bools:
         """Rows that the recipe leaves out although they are in the table."""
         if self.truncation == "exclude":
             return steps.truncated
         return np.zeros(steps.rows.size, dtype=np.bool_)
 
-    def _trajectory_groups(self, steps: Arranged) -> Ints:
+    def trajectory_groups(self, steps: Arranged) -> Ints:
         """Group of each trajectory; -1 for those left out."""
-        return np.where(self._out(steps)[steps.starts], -1, steps.group_of_trajectory)
+        return np.where(self.excluded(steps)[steps.starts], -1, steps.group_of_trajectory)
 
-    def _against_group(self, steps: Arranged, norm: Norm) -> tuple[Floats, Codes8]:
-        """Return of each trajectory against its task group, each counted once; and the reasons."""
-        return relative(
-            self._episode_returns(steps),
-            self._trajectory_groups(steps),
-            steps.group_count,
-            norm,
-            Reason.GROUP_OF_ONE,
-        )
+    def episode_term(self, table: StepTable, norm: Norm, sentence: Sentence = EPISODE) -> Term:
+        """Return of each trajectory, counted once, against its task group; the same for its steps.
 
-    def _explain_episode(
-        self, table: StepTable, sentence: Sentence = EPISODE, *, leave_one_out: bool = False
-    ) -> Explanation:
-        """The return of each row's trajectory beside its task group."""
+        Args:
+            table: the steps.
+            norm: what a return is compared with.
+            sentence: how the comparison reads.
+        """
         steps = arrange(table)
-        return explained(
-            self._episode_returns(steps),
-            self._trajectory_groups(steps),
-            steps.group_count,
-            sentence,
-            leave_one_out=leave_one_out,
-            members=steps.trajectory,
+        members = (self.episode_returns(steps), self.trajectory_groups(steps), steps.group_count)
+        values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
+        others = norm.by == "leave_one_out"
+        explain = partial(
+            explained, *members, sentence, leave_one_out=others, members=steps.trajectory
         )
-
-    def _broadcast(
-        self,
-        table: StepTable,
-        values: Floats,
-        reason: Codes8,
-        explain: Callable[[], Explanation] | None = None,
-    ) -> Term:
-        """A term that gives every step the value and the reason of its trajectory."""
-        steps = arrange(table)
         of = steps.trajectory
-        return self._term(table, values[of], reason[of], steps.group, explain=explain)
+        return self.term(table, values[of], reason[of], steps.group, explain=explain)
 
-    def _term(
+    def term(
         self,
         table: StepTable,
         values: Floats,
@@ -205,9 +187,18 @@ class Recipe:
         weight: float = 1.0,
         explain: Callable[[], Explanation] | None = None,
     ) -> Term:
-        """A term in the table's row order; rows that were left out say so."""
+        """A term in the table's row order; rows that are excluded get the reason ``TRUNCATED``.
+
+        Args:
+            table: the steps.
+            values: value of each row, 0 where its reason is not ``CREDITED``.
+            reason: ``Reason`` of each row.
+            labels: group that each row was compared in; -1 for none.
+            weight: the factor of the term.
+            explain: computes the explanation of the term, in canonical order too.
+        """
         steps = arrange(table)
-        out = self._out(steps)
+        out = self.excluded(steps)
         if out.any():
             values = np.where(out, 0.0, values)
             reason = np.where(out, np.int8(Reason.TRUNCATED), reason)
@@ -241,5 +232,6 @@ class Standardising(Recipe):
     std_epsilon: float = 1e-6
     std_floor: float = 0.0
 
-    def _norm(self, by: Literal["std", "mean"]) -> Norm:
+    def norm(self, by: Literal["std", "mean"]) -> Norm:
+        """The comparison with these parameters."""
         return Norm(by, self.std, self.std_epsilon, self.std_floor)

@@ -1,46 +1,213 @@
-"""BiPACE: state clusters from fingerprints (BiGPO), and credit from same-action peers (PACE)."""
+"""BiPACE: state clusters from fingerprints (BiGPO), and credit from same-action peers (PACE).
+
+    bigpo:        A = A^E + ω A^S as GiGPO, inside clusters of states   (Eq. 3, Algorithm 1)
+    bipace_diff:  A^S = R_i - mean over C≠ of R                         (Eq. 4)
+    bipace_q:     A^S = mean over C⁼ of R - mean over C of R            (Eq. 5-7)
+
+C is the cluster of states that row i is in, C⁼ its members that took the same action (i included),
+C≠ the others, and R the discounted return from a row on. Paper: BiPACE, arXiv 2606.25556.
+"""
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from enum import IntEnum
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from ascribe.estimators.credit import Explanation
-from ascribe.estimators.peers import Form, StepNormalise, pace, pace_explained, row_mix
-from ascribe.estimators.two_level import TwoLevel
-from ascribe.fingerprints import FloatMatrix, normalised, present
-from ascribe.fingerprints.identity import identity
-from ascribe.fingerprints.ngram import ngram
+from ascribe.estimators.clusters import Clustering
+from ascribe.estimators.credit import Explanation, Reason, Sentence, Term
+from ascribe.estimators.gigpo import TwoLevel
+from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.groups import Groups
-from ascribe.groups.cluster import cluster, collapsed
-from ascribe.groups.exact import exact
-from ascribe.groups.radius import Target, search
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.arrays import Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
-SEARCH_GROUPS = 16
-"""How many task groups, evenly spaced, a search for the radius looks at."""
+Form = Literal["q", "diff"]
+"""``q``: mean of the same-action peers minus mean of the cluster (Eq. 5-7). ``diff``: the row's own
+return minus the mean of the peers that did something else (Eq. 4)."""
+
+StepNormalise = Literal["raw", "std"]
+"""``raw``: in units of the return, as the equations are written. ``std``: divided by the standard
+deviation of the cluster, so that the step term has the scale of a standardised episode term."""
+
+
+class Branch(IntEnum):
+    """Which way a row got its step credit (the row mix of BiPACE, Appendix L)."""
+
+    NONE = -1
+    """The row takes no part."""
+    PACE = 0
+    """By its action's peers."""
+    LEAVE_ONE_OUT = 1
+    """Against the mean of the others, for want of peers."""
+    SINGLETON = 2
+    """Alone in its cluster: no step credit."""
+
+
+class PeerCredit(NamedTuple):
+    """Advantage of each row, its ``Reason``, and the ``Branch`` by which it came about."""
+
+    values: Floats
+    reason: Codes8
+    branch: Codes8
+
+
+def pace(
+    returns: Floats,
+    clusters: Ints,
+    count: int,
+    keys: Ints,
+    key_count: int,
+    *,
+    form: Form,
+    norm: Norm | None = None,
+) -> PeerCredit:
+    r"""Advantage of each row from the peers in its state cluster.
+
+    With C the cluster of row i, C⁼ its members with the same action key (i included) and C≠ the
+    others:
+
+    - ``q``: ``A = mean_{C⁼} R - mean_C R``, for |C⁼| ≥ 2 (BiPACE, Eq. 5-7);
+    - ``diff``: ``A = R_i - mean_{C≠} R``, for |C≠| ≥ 1 (BiPACE, Eq. 4);
+    - otherwise leave-one-out: ``A = R_i - mean_{C∖i} R``; and no credit if the row is alone.
+
+    Args:
+        returns: discounted return of each row.
+        clusters: state cluster of each row; -1 takes no part.
+        count: number of clusters.
+        keys: action key of each row; -1 has no same-action peers.
+        key_count: number of action keys.
+        form: which of the two estimators.
+        norm: divide by the cluster's standard deviation as this says; by default do not.
+
+    Returns:
+        The credit. A cluster in which every return is the same gives none (``ZERO_VARIANCE``),
+        nor, for ``q``, one in which every member did the same (``SAME_ACTION``).
+    """
+    size = segments.size(clusters, count)
+    together, reason = relative(returns, clusters, count, Norm("leave_one_out"))
+    kind, kinds = segments.pairs(clusters, keys, key_count)
+    same_size = segments.size(kind, kinds)
+    in_cluster = segments.pick(size.astype(np.float64), clusters)
+    alike = np.where(kind >= 0, segments.pick(same_size.astype(np.float64), kind), 1.0)
+    state_value = segments.pick(segments.mean(returns, clusters, count), clusters)
+
+    if form == "q":
+        by_peers = alike >= 2
+        values = segments.pick(segments.mean(returns, kind, kinds), kind) - state_value
+        silent = by_peers & (alike == in_cluster)
+    else:
+        others = in_cluster - alike
+        by_peers = others >= 1
+        same_total = np.where(
+            kind >= 0, segments.pick(segments.total(returns, kind, kinds), kind), returns
+        )
+        values = returns - (in_cluster * state_value - same_total) / np.maximum(others, 1.0)
+        silent = np.zeros(returns.size, dtype=np.bool_)
+
+    values = np.where(by_peers, values, together)
+    if norm is not None:
+        ddof = 1 if norm.std == "sample" else 0
+        spread = np.sqrt(segments.variance(returns, clusters, count, ddof=ddof))
+        scale = segments.pick(np.maximum(spread, norm.floor) + norm.epsilon, clusters)
+        values = np.divide(values, scale, out=np.zeros(values.size), where=scale > 0)
+
+    alone = in_cluster == 1
+    branch = np.where(by_peers, Branch.PACE, Branch.LEAVE_ONE_OUT).astype(np.int8)
+    branch[alone] = Branch.SINGLETON
+    branch[clusters < 0] = Branch.NONE
+    reason[(reason == Reason.CREDITED) & silent] = Reason.SAME_ACTION
+    return PeerCredit(np.where(reason == Reason.CREDITED, values, 0.0), reason, branch)
+
+
+OTHERS = Sentence(
+    "this step returned {own}; the {peers} others in this state returned {baseline} in the mean"
+)
+SAME = Sentence(
+    "{peers} peers in this state; the {alike} that did the same returned {own}; "
+    "all {peers} returned {baseline}"
+)
+DIFFERENT = Sentence(
+    "this step returned {own}; the {peers} peers in this state that did something else "
+    "returned {baseline}"
+)
+
+
+def _explained(
+    returns: Floats, clusters: Ints, count: int, keys: Ints, key_count: int, *, form: Form
+) -> Explanation:
+    """The explanation of ``pace``, whose arguments these are."""
+    whole = explained(returns, clusters, count, SAME)
+    others = explained(returns, clusters, count, OTHERS, leave_one_out=True)
+    kind, kinds = segments.pairs(clusters, keys, key_count)
+    alike = np.where(kind >= 0, np.append(segments.size(kind, kinds), 0)[kind], 1)
+    if form == "q":
+        by_peers = alike >= 2
+        own = np.where(by_peers, segments.pick(segments.mean(returns, kind, kinds), kind), returns)
+        baseline, peers, sentence = whole.baseline, whole.peers, SAME
+    else:
+        own, peers, sentence = returns, whole.peers - alike, DIFFERENT
+        by_peers = peers >= 1
+        total = segments.pick(segments.total(returns, kind, kinds), kind)
+        same = np.where(kind >= 0, total, returns)
+        baseline = (whole.peers * whole.baseline - same) / np.maximum(peers, 1)
+    return Explanation(
+        own=own,
+        baseline=np.where(by_peers, baseline, others.baseline),
+        peers=np.where(by_peers, peers, others.peers),
+        sentences=(OTHERS, sentence),
+        way=by_peers.astype(np.int8),
+        alike=alike,
+    )
+
+
+@dataclass(frozen=True)
+class RowMix:
+    """How rows got their step credit (BiPACE, Appendix L).
+
+    Attributes:
+        pace: share of rows credited by their action's peers.
+        leave_one_out: share of rows that fell back to the mean of the others.
+        singleton: share of rows that are alone in their cluster.
+        contrasting_clusters: share of clusters of two or more that hold two or more action keys.
+        keys_per_cluster: mean number of action keys in clusters of two or more.
+    """
+
+    pace: float
+    leave_one_out: float
+    singleton: float
+    contrasting_clusters: float
+    keys_per_cluster: float
+
+
+def row_mix(branch: Codes8, clusters: Ints, count: int, keys: Ints, key_count: int) -> RowMix:
+    """The row mix of the branches that ``pace`` returned, for the same other arguments."""
+    counted = np.bincount(branch[branch >= 0], minlength=3)
+    rows = max(int(counted.sum()), 1)
+    kind, kinds = segments.pairs(clusters, keys, key_count)
+    first = segments.first_rows(kind, kinds)
+    keys_in = segments.size(clusters[first], count)
+    # A row without a key did something that no other row is known to have done.
+    keys_in = keys_in + segments.size(np.where(keys < 0, clusters, -1), count)
+    several = segments.size(clusters, count) > 1
+    return RowMix(
+        pace=float(counted[Branch.PACE]) / rows,
+        leave_one_out=float(counted[Branch.LEAVE_ONE_OUT]) / rows,
+        singleton=float(counted[Branch.SINGLETON]) / rows,
+        contrasting_clusters=float((keys_in[several] > 1).mean()) if several.any() else 0.0,
+        keys_per_cluster=float(keys_in[several].mean()) if several.any() else 0.0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiGPO(TwoLevel):
+class BiGPO(Clustering, TwoLevel):
     """Bisimulation-guided grouping: GiGPO inside clusters of state fingerprints.
 
     ``A = A^E + ω A^S`` as GiGPO, with states grouped by greedy cosine clustering of their
     fingerprints (BiPACE, Eq. 3 and Algorithm 1) instead of by their exact text.
-
-    Attributes:
-        fingerprint: ``given`` by the caller or in the table (hidden states of the policy, as in
-            the paper); or computed from the state: ``ngram``, ``identity``.
-        radius: largest cosine distance of a state to its cluster's centroid (paper: 0.10 for
-            Qwen2.5-7B, 0.05 for Qwen2.5-1.5B, 0.25 for n-grams). Calibrate it once per model.
-        radius_rule: ``fixed``, or ``search`` for the radius of median cluster size 4 to 8 in this
-            table (Appendix F). To let it follow training, keep an ``OnlineRadius`` and pass its
-            radius as the input ``radius``.
-        on_collapse: what to do with a task whose states fall into one cluster (failure mode F1):
-            group it by ``exact`` text, or ``keep`` the one cluster.
     """
 
     name: ClassVar[str] = "bigpo"
@@ -50,60 +217,6 @@ class BiGPO(TwoLevel):
         "qwen2.5-1.5b": {"radius": 0.05},
         "ngram": {"fingerprint": "ngram", "radius": 0.25},
     }
-    inputs: ClassVar[tuple[str, ...]] = ("fingerprints", "radius")
-
-    fingerprint: Literal["given", "ngram", "identity"] = "given"
-    radius: float = 0.10
-    radius_rule: Literal["fixed", "search"] = "fixed"
-    on_collapse: Literal["exact", "keep"] = "exact"
-
-    def state_groups(
-        self, table: StepTable, inputs: dict[str, Any]
-    ) -> tuple[Groups, dict[str, float]]:
-        """State group of each row in canonical order, and metrics about how they were made."""
-        steps = arrange(table)
-        vectors = self._fingerprints(table, inputs.get("fingerprints"))
-        taking_part = present(vectors) & ~self._out(steps)
-        radius = float(inputs.get("radius", self.radius))
-        if self.radius_rule == "search" and "radius" not in inputs:
-            radius = self._searched(vectors, steps.group, taking_part)
-        groups = cluster(vectors, steps.group, radius, taking_part)
-        fell = collapsed(groups.labels, groups.count, steps.group)
-        texts = exact(steps.group, steps.state, table.state.values.size)
-        owner = steps.group[segments.first_rows(texts.labels, texts.count)]
-        fell &= segments.size(owner, steps.group_count) > 1
-        numbers = {"radius": radius, "collapsed_groups": float(fell.sum())}
-        if self.on_collapse == "exact" and fell.any():
-            apart = np.where(texts.labels < 0, -1, texts.labels + groups.count)
-            labels = np.where(fell[steps.group], apart, groups.labels)
-            labels, count = segments.by_appearance(labels, groups.count + texts.count)
-            groups = Groups(labels, count, groups.made_by)
-        return groups, numbers
-
-    def _fingerprints(self, table: StepTable, given: FloatMatrix | None) -> FloatMatrix:
-        """Unit fingerprints of the rows in canonical order; zeros where a row has none."""
-        steps = arrange(table)
-        if self.fingerprint == "identity":
-            return identity(steps.group, steps.state, table.state.values.size)
-        if self.fingerprint == "ngram":
-            by_state = ngram(table.state.values)
-            nothing = np.zeros((1, by_state.shape[1]), by_state.dtype)
-            return np.vstack([by_state, nothing])[steps.state]
-        vectors = table.fingerprint if given is None else given
-        if vectors is None:
-            raise ValueError(
-                f"{self.name} needs a fingerprint of each row's state: pass fingerprints=ARRAY, "
-                "write a fingerprint column, or choose fingerprint='ngram'"
-            )
-        if vectors.shape[0] != len(table):
-            raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
-        return normalised(vectors[steps.rows])
-
-    def _searched(self, vectors: FloatMatrix, task: Ints, part: Bools) -> float:
-        tasks = np.unique(task[part])
-        chosen = tasks[np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)]
-        picked = (vectors[(task == number) & part] for number in chosen)
-        return search([unit @ unit.T for unit in picked], Target()).radius
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,21 +244,17 @@ class _BiPACE(BiGPO):
                 "here; leave it at 'each'"
             )
 
-    def _step_values(
-        self, table: StepTable, returns: Floats, groups: Groups, numbers: dict[str, float]
-    ) -> tuple[Floats, Codes8]:
-        keys = self.action_keys(table)
-        norm = self._norm("std") if self.step_normalise == "std" else None
-        given = (groups.labels, groups.count, keys.labels, keys.count)
-        found = pace(returns, *given, form=self.form, norm=norm)
-        numbers |= {"parse_rate": keys.parse_rate}
-        numbers |= asdict(row_mix(found.branch, *given))
-        return found.values, found.reason
-
-    def _explain_step(self, table: StepTable, returns: Floats, groups: Groups) -> Explanation:
-        keys = self.action_keys(table)
-        given = (groups.labels, groups.count, keys.labels, keys.count)
-        return pace_explained(returns, *given, form=self.form)
+    def step_term(self, table: StepTable, groups: Groups) -> tuple[Term, dict[str, float]]:
+        """The step term from same-action peers, and how rows got it."""
+        returns, keys = self.step_returns(table), self.action_keys(table)
+        labels = np.where(self.excluded(arrange(table)), -1, groups.labels)
+        norm = self.norm("std") if self.step_normalise == "std" else None
+        members = (labels, groups.count, keys.labels, keys.count)
+        values, reason, branch = pace(returns, *members, form=self.form, norm=norm)
+        reason[groups.labels < 0] = Reason.MISSING_STATE
+        explain = partial(_explained, returns, *members, form=self.form)
+        term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
+        return term, {"parse_rate": keys.parse_rate} | asdict(row_mix(branch, *members))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,17 @@
-"""CCPO: credit for the agents of a team, from what it would have earned without each."""
+"""CCPO: credit for the agents of a team, from what it would have earned without each.
+
+    Δ_i = R - R_without_i                                    contribution of agent i         (Eq. 1)
+    r_i = tanh(α (Δ_i - μ_i) / (σ_i + ε))                    bounded, by running statistics  (Eq. 4)
+    A_i = (r_i - mean r_i) / (std r_i + ε)                   over the rollouts of a prompt   (Eq. 5)
+    μ ← λ μ + (1 - λ) mean Δ,   σ² ← λ σ² + (1 - λ) var Δ    for each batch                (Eq. 2-3)
+
+R is the return of the team. Arrays have one row for each rollout and one column for each agent;
+``prompt`` labels the prompt of a row. Paper: CCPO, arXiv 2603.21563.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -9,22 +19,129 @@ import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import explained
-from ascribe.estimators.team import TeamCredit
-from ascribe.estimators.team.counterfactual import counterfactual
-from ascribe.estimators.team.shaping import Shaping
-from ascribe.estimators.team.statistics import Statistics
-from ascribe.estimators.team.think_solve import STREAMS, think_solve
-from ascribe.estimators.team.voting import allocated
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.estimators.relative import Norm, explained, relative
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.table import StepTable
+
+THINKER, SOLVER = 0, 1
+"""Columns of a credit of ``think_solve``."""
+
+STREAMS = ("contribution", "joint", "solo")
+"""What the running statistics of ``think_solve`` are of."""
 
 ADDED = Sentence(
     "this agent added {own:+} to what the team earned; in the {peers} trajectories of the task it "
     "added {baseline:+} in the mean",
     "the recipe bounds and scales what an agent added",
 )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    r"""Exponential moving averages of the mean and the variance of some streams of numbers.
+
+    ``μ_t = λ μ_{t-1} + (1 - λ) mean_t`` and ``σ²_t = λ σ²_{t-1} + (1 - λ) var_t`` (CCPO, Eq. 2-3),
+    with the mean and the variance (over n) of the batch. The first batch is taken as it is.
+
+    Nothing else is remembered: a run that saves ``to_dict()`` with its checkpoint, and goes on from
+    ``from_dict()``, computes what the run would have computed that was not stopped, bit for bit.
+
+    Attributes:
+        streams: what is averaged, one name each: agents, or kinds of reward.
+        mean: μ of each stream.
+        variance: σ² of each stream.
+        samples: numbers seen so far, per stream.
+    """
+
+    streams: tuple[str, ...]
+    mean: tuple[float, ...]
+    variance: tuple[float, ...]
+    samples: int
+
+    def __post_init__(self) -> None:
+        if not len(self.streams) == len(self.mean) == len(self.variance):
+            raise ValueError("statistics need one mean and one variance per stream")
+        if not all(map(math.isfinite, (*self.mean, *self.variance))):
+            raise ValueError("statistics must be finite")
+        if self.samples < 0 or min(self.variance, default=0.0) < 0:
+            raise ValueError("statistics have negative variances or counts")
+
+    @staticmethod
+    def start(streams: Sequence[str]) -> "Statistics":
+        """Before the first batch."""
+        nothing = (0.0,) * len(streams)
+        return Statistics(tuple(streams), nothing, nothing, 0)
+
+    def updated(self, batch: Floats, decay: float) -> "Statistics":
+        """The statistics after one more batch.
+
+        Args:
+            batch: the numbers, (rows, streams). Without rows nothing changes.
+            decay: λ, how much of the old statistics stays.
+
+        Raises:
+            ValueError: if the batch has other streams, or numbers that are not finite, which would
+                stay in the averages for ever.
+        """
+        if batch.ndim != 2 or batch.shape[1] != len(self.streams):
+            raise ValueError(f"a batch of shape {batch.shape} for {len(self.streams)} streams")
+        if not np.isfinite(batch).all():
+            raise ValueError("a batch with numbers that are not finite")
+        rows = len(batch)
+        if rows == 0:
+            return self
+        old = decay if self.samples else 0.0
+        mean = old * np.array(self.mean) + (1.0 - old) * batch.mean(axis=0)
+        variance = old * np.array(self.variance) + (1.0 - old) * batch.var(axis=0)
+        return Statistics(
+            self.streams, tuple(mean.tolist()), tuple(variance.tolist()), self.samples + rows
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for a checkpoint; JSON keeps them exactly."""
+        return {
+            "streams": list(self.streams),
+            "mean": list(self.mean),
+            "variance": list(self.variance),
+            "samples": self.samples,
+        }
+
+    @staticmethod
+    def from_dict(saved: Mapping[str, Any]) -> "Statistics":
+        """The statistics that ``to_dict`` gave.
+
+        Raises:
+            ValueError: if something is missing or is no such thing.
+        """
+        try:
+            return Statistics(
+                tuple(map(str, saved["streams"])),
+                tuple(map(float, saved["mean"])),
+                tuple(map(float, saved["variance"])),
+                int(saved["samples"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"these are no saved statistics: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class TeamCredit:
+    """The advantage of every agent in every rollout, (rollouts, agents).
+
+    ``reward`` is what was compared inside a prompt. ``advantage`` is 0 wherever ``reason`` (a
+    ``Reason``) is not ``CREDITED``.
+    """
+
+    advantage: Floats
+    reason: Codes8
+    reward: Floats
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def credited(self) -> Bools:
+        """Where an agent's reward differs between the rollouts of the prompt."""
+        return np.equal(self.reason, Reason.CREDITED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,39 +205,44 @@ class CCPO(Recipe):
                 "ccpo: an invalid_penalty would be taken off the team's return and not off what it "
                 "earns without an agent; leave it at 0, or pay it in the environment"
             )
-        _ = self.shaping  # which refuses what cannot be
+        for name in ("alpha", "epsilon"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"ccpo: {name} is 0, but must be above 0")
+        if self.decay == 1:
+            raise ValueError("ccpo: decay is 1, but must be below 1: nothing would be learned")
 
     @property
-    def shaping(self) -> Shaping:
-        """The parameters as the functions of ``ascribe.estimators.team`` take them."""
-        names = ("alpha", "eta", "decay", "minimum", "epsilon", "statistics", "flat")
-        return Shaping(**{name: getattr(self, name) for name in names})
+    def norm(self) -> Norm:
+        """How rewards are compared inside a prompt (Eq. 5)."""
+        return Norm("std", "sample", self.epsilon)
 
-    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
         steps = arrange(table)
         agent, names, without = _team(table, steps)
-        joint = self._episode_returns(steps)
-        prompt, count = self._trajectory_groups(steps), steps.group_count
+        joint = self.episode_returns(steps)
+        prompt, count = self.trajectory_groups(steps), steps.group_count
         contribution = joint[:, None] - without
-        found, history = self._shaped(
+        team, history = self._advantages(
             joint, contribution, (prompt, count), names, inputs.get("history")
         )
         measured = agent < 0
-        values = np.where(measured, 0.0, found.advantage[steps.trajectory, agent])
-        reason = found.reason[steps.trajectory, agent]
+        values = np.where(measured, 0.0, team.advantage[steps.trajectory, agent])
+        reason = team.reason[steps.trajectory, agent]
         reason = np.where(measured, np.int8(Reason.COUNTERFACTUAL), reason)
         labels = np.where(measured, -1, steps.group * len(names) + agent)
         member = np.where(measured, contribution.size, steps.trajectory * len(names) + agent)
         explain = partial(_explained, contribution, prompt, count, member)
-        numbers = {f"contribution/{one}": value for one, value in _means(contribution, names)}
+        means = contribution.mean(axis=0).tolist()
+        metrics = {f"contribution/{one}": mean for one, mean in zip(names, means, strict=True)}
         return Credit.of(
-            {"team": self._term(table, values, reason, labels, explain=explain)},
+            {"team": self.term(table, values, reason, labels, explain=explain)},
             repr(self),
-            numbers | found.numbers,
+            metrics | team.metrics,
             history,
         )
 
-    def _shaped(
+    def _advantages(
         self,
         joint: Floats,
         contribution: Floats,
@@ -128,9 +250,9 @@ class CCPO(Recipe):
         names: list[str],
         before: dict[str, Any] | None,
     ) -> tuple[TeamCredit, dict[str, Any] | None]:
-        """The credit of every agent in every trajectory, and the statistics to hand on."""
+        """The credit of every agent in every trajectory, and the statistics for the next batch."""
         if self.form == "allocated":
-            return allocated(joint, contribution, *prompts, self.shaping.norm), None
+            return allocated(joint, contribution, *prompts, self.norm), None
         pair = self.form == "think_solve"
         if pair and len(names) != 2:
             raise ValueError(f"think_solve is for two agents, not {', '.join(names)}")
@@ -140,18 +262,166 @@ class CCPO(Recipe):
             raise ValueError(f"the history is of {history.streams}, but the team is {streams}")
         if pair:
             solo = joint - contribution[:, 0]
-            credit, after = think_solve(
-                joint, solo, *prompts, history=history, shaping=self.shaping
-            )
+            credit, after = think_solve(joint, solo, *prompts, history=history, by=self)
         else:
-            credit, after = counterfactual(
-                contribution, *prompts, history=history, shaping=self.shaping
-            )
+            credit, after = counterfactual(contribution, *prompts, history=history, by=self)
         return credit, after.to_dict()
 
 
+PAPER = CCPO()
+"""The paper's parameters (Appendix C)."""
+
+
+def within_prompts(rewards: Floats, prompt: Ints, count: int, norm: Norm) -> TeamCredit:
+    """Each agent's rewards against its own in the other rollouts of the prompt (Eq. 5).
+
+    A prompt with one rollout, or in which an agent always got the same, gives that agent no credit.
+
+    Args:
+        rewards: reward of each agent, (rollouts, agents).
+        prompt: prompt of each rollout; -1 takes no part.
+        count: number of prompts.
+        norm: what a reward is compared with.
+    """
+    labels = _by_agent(prompt, rewards.shape[1])
+    advantage, reason = relative(
+        rewards.ravel(), labels.ravel(), count * rewards.shape[1], norm, Reason.GROUP_OF_ONE
+    )
+    return TeamCredit(advantage.reshape(rewards.shape), reason.reshape(rewards.shape), rewards)
+
+
+def counterfactual(
+    contribution: Floats, prompt: Ints, count: int, *, history: Statistics, by: CCPO = PAPER
+) -> tuple[TeamCredit, Statistics]:
+    """Advantages of all agents from what each contributed (Eq. 2-5).
+
+    While the statistics have seen too little, ``r_i = Δ_i``.
+
+    Args:
+        contribution: Δ, (rollouts, agents).
+        prompt: prompt of each rollout; -1 takes no part, not in the statistics either.
+        count: number of prompts.
+        history: statistics of the batches before, one stream per agent.
+        by: the parameters.
+
+    Returns:
+        The credit, and the statistics for the next batch.
+    """
+    used, after = _statistics_for(contribution[prompt >= 0], history, by)
+    rewards = contribution if used is None else bounded(contribution, used, by)
+    return within_prompts(rewards, prompt, count, by.norm), after
+
+
+def think_solve(
+    joint: Floats, solo: Floats, prompt: Ints, count: int, *, history: Statistics, by: CCPO = PAPER
+) -> tuple[TeamCredit, Statistics]:
+    r"""Advantages of a thinker and a solver, from the team's rewards and the solver's own (B.2).
+
+    - thinker: ``r_1 = tanh(α z_Δ)`` with ``Δ = R_joint - R_solo``;
+    - solver: ``r_2 = g z_joint + (1 - g) z_solo`` with ``g = sigmoid(η μ_Δ / (σ_Δ + ε))``: it
+      answers for the team as far as thoughts have helped so far, and for itself otherwise;
+    - ``z = (x - μ) / (σ + ε)`` with the running statistics of each stream, and then
+      ``A = (r - mean r) / (std r + ε)`` inside a prompt, for each of the two.
+
+    While the statistics have seen too little, ``r_1 = Δ`` and ``r_2 = R_joint``.
+
+    Args:
+        joint: reward of each rollout.
+        solo: reward of the solver for an answer without a thought, sampled beside each rollout.
+        prompt: prompt of each rollout; -1 takes no part.
+        count: number of prompts.
+        history: statistics of the batches before, with the streams ``STREAMS``.
+        by: the parameters.
+
+    Returns:
+        The credit, with the columns ``THINKER`` and ``SOLVER`` and, once the statistics are used,
+        the metric ``trust``; and the statistics for the next batch.
+    """
+    if history.streams != STREAMS:
+        raise ValueError(f"statistics of {history.streams}, but think-solve has {STREAMS}")
+    streams = np.stack([joint - solo, joint, solo], axis=1)
+    used, after = _statistics_for(streams[prompt >= 0], history, by)
+    if used is None:
+        return within_prompts(streams[:, :2], prompt, count, by.norm), after
+    z = _standardised(streams, used, by)
+    gate = trust(used, "contribution", by)
+    thinker = bounded(streams, used, by)[:, 0]
+    solver = gate * z[:, 1] + (1.0 - gate) * z[:, 2]
+    credit = within_prompts(np.stack([thinker, solver], axis=1), prompt, count, by.norm)
+    return TeamCredit(credit.advantage, credit.reason, credit.reward, {"trust": gate}), after
+
+
+def allocated(
+    reward: Floats, contribution: Floats, prompt: Ints, count: int, norm: Norm = PAPER.norm
+) -> TeamCredit:
+    r"""The team's advantage, shared out by contributions (B.3, second way).
+
+    ``A_i = w_i A_joint`` with ``w_i = max(0, Δ_i) / (Σ_k max(0, Δ_k) + ε)`` and
+    ``A_joint = (R - mean R) / (std R + ε)`` inside a prompt.
+
+    Where the team earns 0 or 1, no advantage is ever negative: if it fails, no agent has
+    contributed, so nobody is blamed.
+
+    Args:
+        reward: reward of the team, (rollouts,).
+        contribution: Δ, (rollouts, agents).
+        prompt: prompt of each rollout; -1 takes no part.
+        count: number of prompts.
+        norm: how the team's rewards are compared; its epsilon is ε.
+    """
+    team = within_prompts(reward[:, None], prompt, count, norm)
+    helped = np.maximum(contribution, 0.0)
+    weights = helped / (helped.sum(axis=1, keepdims=True) + norm.epsilon)
+    reason = np.broadcast_to(team.reason, contribution.shape).copy()
+    shared = np.broadcast_to(team.reward, contribution.shape).copy()
+    return TeamCredit(weights * team.advantage, reason, shared)
+
+
+def bounded(values: Floats, used: Statistics, by: CCPO) -> Floats:
+    """``r = tanh(α z)`` of each column (Eq. 4): no outlier counts more than 1."""
+    return np.tanh(by.alpha * _standardised(values, used, by))
+
+
+def trust(used: Statistics, stream: str, by: CCPO) -> float:
+    """``g = 1 / (1 + exp(-η μ / (σ + ε)))`` of a stream of contributions, between 0 and 1.
+
+    One half if they were worth nothing in the mean, more if they helped, less if they did harm.
+    """
+    column = used.streams.index(stream)
+    helpful = used.mean[column] / float(_deviation(used, by)[column])
+    return 0.5 + 0.5 * math.tanh(0.5 * by.eta * helpful)  # as above, and cannot overflow
+
+
+def _standardised(values: Floats, used: Statistics, by: CCPO) -> Floats:
+    """``z = (x - μ) / (σ + ε)`` of each column, with the μ and σ of its stream."""
+    scores: Floats = (values - np.array(used.mean)) / _deviation(used, by)
+    return scores
+
+
+def _deviation(used: Statistics, by: CCPO) -> Floats:
+    variance = np.array(used.variance)
+    if by.flat == "one":
+        variance = np.where(variance > by.epsilon, variance, 1.0)
+    deviation: Floats = np.sqrt(variance)
+    return deviation + by.epsilon
+
+
+def _statistics_for(
+    batch: Floats, history: Statistics, by: CCPO = PAPER
+) -> tuple[Statistics | None, Statistics]:
+    """The statistics to use for a batch, None while there are too few; and those after it."""
+    after = history.updated(batch, by.decay)
+    used = after if by.statistics == "after" else history
+    return (used if used.samples >= max(by.minimum, 1) else None), after
+
+
+def _by_agent(prompt: Ints, agents: int) -> Ints:
+    """One label for each prompt and agent, (rollouts, agents)."""
+    return np.where(prompt[:, None] < 0, -1, prompt[:, None] * agents + np.arange(agents))
+
+
 def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
-    """Number of each decision's agent, -1 if it was only measured; names; R_without.
+    """Number of each decision's agent, -1 if it only measures; names; R_without.
 
     Agents are in the order in which they first decide, then of their names.
     """
@@ -163,43 +433,39 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
             f"ccpo needs the column {lacking}: who decided, and what the team would have earned "
             "without them; environments of teams write both (docs/environments/team.md)"
         )
-    said = table.without[steps.rows]
+    without_agent = table.without[steps.rows]
     code = table.agent.codes[steps.rows]
-    taught = ~np.isnan(said)
-    if (code[taught] < 0).any():
-        raise ValueError("ccpo: a decision has a number in without, but no agent")
+    credited = ~np.isnan(without_agent)
+    if (code[credited] < 0).any():
+        raise ValueError("ccpo: a decision has a value in without, but no agent")
     first = np.full(table.agent.values.size, np.iinfo(np.int64).max)
-    np.minimum.at(first, code[taught], steps.step[taught])
+    np.minimum.at(first, code[credited], steps.step[credited])
     present = np.flatnonzero(first < np.iinfo(np.int64).max)
     ordered = present[np.lexsort((table.agent.values[present].astype(str), first[present]))]
     number = np.full(first.size + 1, -1)
     number[ordered] = np.arange(ordered.size)
-    agent = np.where(taught, number[code], -1)
+    agent = np.where(credited, number[code], -1)
     names = [str(table.agent.values[one]) for one in ordered]
 
     without = np.full((steps.trajectory_count, len(names)), np.nan)
-    without[steps.trajectory[taught], agent[taught]] = said[taught]
-    if (without[steps.trajectory[taught], agent[taught]] != said[taught]).any():
-        raise ValueError("ccpo: an agent has two numbers in without in one trajectory")
+    without[steps.trajectory[credited], agent[credited]] = without_agent[credited]
+    if (without[steps.trajectory[credited], agent[credited]] != without_agent[credited]).any():
+        raise ValueError("ccpo: an agent has two values in without in one trajectory")
     if np.isnan(without).any() or not names:
         missing = ~np.isfinite(without).all(axis=1) if names else np.ones(len(without), np.bool_)
         row = steps.rows[steps.starts[np.flatnonzero(missing)[0]]]
         name = table.trajectory.values[table.trajectory.codes[row]]
         raise ValueError(
             f"ccpo: {int(missing.sum())} trajectories lack an agent or what the team earns without "
-            f"it, {name!r} among them; an episode that max_turns has cut has no such numbers"
+            f"it, {name!r} among them; an episode that max_turns has cut has no such values"
         )
     return agent, names, without
-
-
-def _means(contribution: Floats, names: list[str]) -> list[tuple[str, float]]:
-    return list(zip(names, contribution.mean(axis=0).tolist(), strict=True))
 
 
 def _explained(contribution: Floats, prompt: Ints, count: int, member: Ints) -> Explanation:
     """What each agent added, beside what it added in the other trajectories of its task."""
     agents = contribution.shape[1]
-    labels = np.where(prompt[:, None] < 0, -1, prompt[:, None] * agents + np.arange(agents))
+    labels = _by_agent(prompt, agents)
     # Rows that were only measured belong to one member more, that takes no part.
     values, labels = np.append(contribution, 0.0), np.append(labels, -1)
     return explained(values, labels, count * agents, ADDED, members=member)

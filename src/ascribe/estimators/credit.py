@@ -156,17 +156,17 @@ class Credit:
     reason: Codes8
     terms: dict[str, Term] = field(default_factory=dict)
     recipe: str = ""
-    numbers: dict[str, float] = field(default_factory=dict)
-    """What the recipe found on the way, by name: the radius it used, its row mix."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Figures about the computation, by name: the radius that was used, the row mix."""
     history: dict[str, Any] | None = None
-    """What the recipe wants to be given with the next batch (running statistics), in plain values
-    for a checkpoint; None for a recipe that remembers nothing."""
+    """State to pass in with the next batch (running statistics), in plain values for a checkpoint;
+    None for a recipe without any."""
 
     @staticmethod
     def of(
         terms: dict[str, Term],
         recipe: str,
-        numbers: dict[str, float] | None = None,
+        metrics: dict[str, float] | None = None,
         history: dict[str, Any] | None = None,
     ) -> "Credit":
         """The sum of terms. The reason of a row is its last term's, unless a term credits it."""
@@ -175,7 +175,7 @@ class Credit:
         for term in terms.values():
             reason[term.credited] = Reason.CREDITED
         whole = np.asarray(advantage, np.float64)
-        return Credit(whole, reason, terms, recipe, numbers or {}, history)
+        return Credit(whole, reason, terms, recipe, metrics or {}, history)
 
     def __len__(self) -> int:
         return int(self.advantage.size)

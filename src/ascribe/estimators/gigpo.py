@@ -1,16 +1,207 @@
-"""GiGPO: credit for the episode, and for the step among visits to the same state."""
+"""GiGPO: credit for the episode, and for the step among visits to the same state.
 
-from dataclasses import dataclass
+    A = A^E + ω A^S                                                  (Eq. 8)
+    A^E(τ_i) = (R(τ_i) - mean_j R(τ_j)) / F_norm                     (Eq. 3)
+    A^S(a_t) = (R_t - mean over the state group of R) / F_norm       (Eq. 7)
+    R_t = Σ_{k≥t} γ^{k-t} r_k                                        (Eq. 5)
+
+R(τ) is the return of a trajectory, and j runs over its task group. A state group holds the rows of
+a task that are in the same state. F_norm is the standard deviation plus ``std_epsilon``, or 1.
+Paper: GiGPO, arXiv 2505.10978.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.two_level import TwoLevel
+from ascribe.estimators.base import EPISODE, Standardising
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
+from ascribe.estimators.relative import Norm, TermScale, equalised, explained, relative
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
+from ascribe.steps import segments
+from ascribe.steps.arrays import Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
+
+Revisits = Literal["each", "first", "average"]
+"""How a trajectory counts that comes back to a state.
+
+``each`` visit is a member of the state's group (Eq. 6). With ``first``, later visits take no part.
+With ``average``, a trajectory is one member with the mean return of its visits, and they share its
+advantage. The last two keep a trajectory from being compared with itself, where only the time to
+go differs.
+"""
+
+BY_STEPS = Sentence(
+    "{peers} steps of this task, each by its whole trajectory, returned {baseline} in the mean; "
+    "this one returned {own}"
+)
+RAW = Sentence("alone in its task: its return counts as it is")
+STEP = Sentence(
+    "{peers} peers in this state returned {baseline} in the mean; this step returned {own}"
+)
+VISITS = Sentence(
+    "{peers} trajectories came to this state and returned {baseline} in the mean; "
+    "this one returned {own}"
+)
+
+
+def step_relative(
+    returns: Floats,
+    labels: Ints,
+    count: int,
+    norm: Norm,
+    *,
+    trajectory: Ints,
+    trajectory_count: int,
+    revisits: Revisits = "each",
+) -> tuple[Floats, Codes8]:
+    r"""Step relative advantage (Eq. 7), inside groups of equal states.
+
+    ``A^S = (R_t - mean over the group) / F_norm``, F_norm as in ``relative``.
+
+    Args:
+        returns: discounted return of each row.
+        labels: state group of each row; -1 takes no part.
+        count: number of state groups.
+        norm: what a return is compared with.
+        trajectory: label of each row's trajectory, rows in canonical order.
+        trajectory_count: number of trajectories.
+        revisits: how a trajectory counts that comes back to a state.
+
+    Returns:
+        The advantages and, for each, its ``Reason``.
+    """
+    if revisits == "each":
+        return relative(returns, labels, count, norm)
+    visit, visits = segments.pairs(labels, trajectory, trajectory_count)
+    first = segments.first_rows(visit, visits)
+    if revisits == "first":
+        later = labels >= 0
+        later[first] = False
+        advantage, reason = relative(returns, np.where(later, -1, labels), count, norm)
+        reason[later] = Reason.REVISIT
+        return advantage, reason
+    averaged = segments.mean(returns, visit, visits)
+    shared, why = relative(averaged, labels[first], count, norm)
+    reason = np.append(why, np.int8(Reason.SINGLETON))[visit]
+    return segments.pick(shared, visit), reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoLevel(Standardising):
+    """``A = A^E + ω A^S`` (Eq. 8), for any way to group states: ``gigpo`` and its descendants.
+
+    Attributes:
+        gamma: discount γ of the return of a step (paper: 0.95).
+        weight: ω, weight of the step term (paper: 1).
+        scale: the step term as in the ``paper``, or rescaled so that its root mean square over the
+            rows of the batch that it credits is ``equal`` to that of the episode term over the
+            rows that that one credits; ω comes on top.
+        normalise: ``std`` (F_norm = std) or ``mean`` (F_norm = 1), the paper's two forms.
+        baseline_unit: the episode baseline counts each ``trajectory`` once (paper) or each
+            ``step``, so that long trajectories weigh more.
+        group_of_one: a task with one trajectory gives ``no_credit``, or its ``raw`` return.
+        revisits: how a trajectory counts that comes back to a state (paper: ``each`` visit).
+    """
+
+    gamma: float = 0.95
+    weight: float = 1.0
+    scale: TermScale = "paper"
+    normalise: Literal["std", "mean"] = "std"
+    baseline_unit: Literal["trajectory", "step"] = "trajectory"
+    group_of_one: Literal["no_credit", "raw"] = "no_credit"
+    revisits: Revisits = "each"
+
+    def state_groups(
+        self, table: StepTable, inputs: dict[str, Any]
+    ) -> tuple[Groups, dict[str, float]]:
+        """State group of each row in canonical order, and metrics about the groups."""
+        raise NotImplementedError
+
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
+        groups, metrics = self.state_groups(table, inputs)
+        step, more = self.step_term(table, groups)
+        terms, metrics = {"episode": self._episode(table), "step": step}, metrics | more
+        if self.scale == "equal":
+            terms, metrics["scale_factor"] = equalised(
+                terms, ["step"], terms["episode"], arrange(table).rows
+            )
+        return Credit.of(terms, repr(self), metrics)
+
+    def _episode(self, table: StepTable) -> Term:
+        steps, norm = arrange(table), self.norm(self.normalise)
+        if self.baseline_unit == "trajectory" and self.group_of_one == "no_credit":
+            return self.episode_term(table, norm)
+        returns, of = self.episode_returns(steps), steps.trajectory
+        scores = returns[of] - self.late_penalties(steps)
+        if self.baseline_unit == "trajectory":
+            members = (returns, self.trajectory_groups(steps), steps.group_count)
+            values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
+            values, reason = values[of], reason[of]
+            explain = partial(explained, *members, EPISODE, members=of)
+        else:
+            members = (scores, np.where(self.excluded(steps), -1, steps.group), steps.group_count)
+            values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
+            explain = partial(explained, *members, BY_STEPS)
+        if self.group_of_one == "raw":
+            raw = reason == Reason.GROUP_OF_ONE
+            values = np.where(raw, scores, values)
+            reason = np.where(raw, np.int8(Reason.CREDITED), reason)
+            explain = partial(_with_raw, explain, raw, scores)
+        return self.term(table, values, reason, steps.group, explain=explain)
+
+    def step_term(self, table: StepTable, groups: Groups) -> tuple[Term, dict[str, float]]:
+        """The step term inside the state groups, and metrics about it."""
+        steps, returns = arrange(table), self.step_returns(table)
+        labels = np.where(self.excluded(steps), -1, groups.labels)
+        values, reason = step_relative(
+            returns,
+            labels,
+            groups.count,
+            self.norm(self.normalise),
+            trajectory=steps.trajectory,
+            trajectory_count=steps.trajectory_count,
+            revisits=self.revisits,
+        )
+        reason[groups.labels < 0] = Reason.MISSING_STATE
+        explain = partial(
+            _explain_step, returns, labels, groups.count, steps.trajectory, self.revisits
+        )
+        term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
+        return term, {}
+
+
+def _with_raw(explain: "partial[Explanation]", raw: np.ndarray, scores: Floats) -> Explanation:
+    """An explanation in which the ``raw`` rows are their own ``scores``, compared with nothing."""
+    out = explain()
+    return replace(
+        out,
+        own=np.where(raw, scores, out.own),
+        baseline=np.where(raw, 0.0, out.baseline),
+        sentences=(*out.sentences, RAW),
+        way=raw.astype(np.int8),
+    )
+
+
+def _explain_step(
+    returns: Floats, labels: Ints, count: int, trajectory: Ints, revisits: Revisits
+) -> Explanation:
+    """The explanation of ``step_relative``."""
+    if revisits == "each":
+        return explained(returns, labels, count, STEP)
+    visit, visits = segments.pairs(labels, trajectory, int(trajectory[-1]) + 1)
+    first = segments.first_rows(visit, visits)
+    values = returns[first] if revisits == "first" else segments.mean(returns, visit, visits)
+    # Rows without a state are members of nothing: one more, that takes no part.
+    return explained(
+        np.append(values, 0.0), np.append(labels[first], -1), count, VISITS, members=visit
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +240,13 @@ class GiGPO(TwoLevel):
     scope: Literal["group", "batch"] = "group"
 
     def state_groups(
-        self,
-        table: StepTable,
-        inputs: dict[str, Any],
+        self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
-        """State group of each row in canonical order, and metrics about how they were made."""
+        """State group of each row in canonical order; there are no metrics about them."""
         steps = arrange(table)
         task = np.zeros_like(steps.group) if self.scope == "batch" else steps.group
         if self.grouping == "similar":
             # A trajectory that is left out must not be the link between two states.
-            state = np.where(self._out(steps), -1, steps.state)
+            state = np.where(self.excluded(steps), -1, steps.state)
             return similar(task, state, table.state.values, self.similarity), {}
         return exact(task, steps.state, table.state.values.size), {}

@@ -1,4 +1,11 @@
-"""HGPO: step credit in nested groups of rows that share a longer and longer history."""
+"""HGPO: step credit in nested groups of rows that share a longer and longer history.
+
+    A = Σ_k w_k A_k,    A_k = (R_t - mean over context k) / (std + std_epsilon),    w_k ∝ (k + 1)^α
+
+Context k = 1 ... ``history_length`` + 1 holds the rows of a task that share their last k states.
+The sum is over the contexts in which the row has peers, and their weights add up to 1. R_t is the
+discounted return from the row on. Paper: HGPO, arXiv 2602.22817.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,8 +15,7 @@ import numpy as np
 
 from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Std, explained, relative
-from ascribe.estimators.scale import TermScale, equalised
+from ascribe.estimators.relative import Std, TermScale, equalised, explained, relative
 from ascribe.groups.history import history
 from ascribe.steps.arrays import Codes8, Floats, Ints
 from ascribe.steps.check import arrange
@@ -21,6 +27,27 @@ SHARED = Sentence(
     CONTEXTS,
 )
 ALONE = Sentence("no other step is in this state; this one returned {own}", CONTEXTS)
+
+
+def averaged(
+    contexts: list[tuple[Floats, Codes8]], weights: list[float], *, drop_zeros: bool
+) -> tuple[Floats, Codes8]:
+    """Weighted mean over the contexts in which a row has peers, and its reason.
+
+    Args:
+        contexts: advantages and reasons in each context, coarse to fine.
+        weights: weight of each context.
+        drop_zeros: leave out contexts whose advantage is zero (to 1e-9) as well.
+    """
+    top, bottom = np.zeros(contexts[0][0].size), np.zeros(contexts[0][0].size)
+    reason = np.full(top.size, Reason.SINGLETON, dtype=np.int8)
+    for (values, why), weight in zip(contexts, weights, strict=True):
+        peers = why != Reason.SINGLETON
+        counts = np.abs(values) > 1e-9 if drop_zeros else peers
+        top += np.where(counts, weight * values, 0.0)
+        bottom += np.where(counts, weight, 0.0)
+        reason = np.where(peers & (reason != Reason.CREDITED), why, reason)
+    return np.divide(top, bottom, out=np.zeros(top.size), where=bottom > 0), reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,45 +87,31 @@ class HGPO(Standardising):
     std: Std = "population"
     scale: TermScale = "paper"
 
-    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        steps = arrange(table)
-        late, out, norm = self._late_penalties(steps), self._out(steps), self._norm(self.normalise)
-        returns = self.step_returns(table)
-        states = table.state.values.size
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
+        steps, norm, returns = arrange(table), self.norm(self.normalise), self.step_returns(table)
+        out, states = self.excluded(steps), table.state.values.size
         levels = history(steps.group, steps.trajectory, steps.state, states, self.history_length)
-        parts = [
+        contexts = [
             relative(returns, np.where(out, -1, level.labels), level.count, norm)
             for level in levels
         ]
         weights = [(k + 1.0) ** self.alpha for k in range(1, len(levels) + 1)]
         if self.episode:
-            scores = self._episode_returns(steps)[steps.trajectory] - late
+            scores = self.episode_returns(steps)[steps.trajectory] - self.late_penalties(steps)
             group = np.where(out, -1, steps.group)
-            parts.insert(0, relative(scores, group, steps.group_count, norm))
+            contexts.insert(0, relative(scores, group, steps.group_count, norm))
             weights.insert(0, 1.0)
-        values, reason = self._average(parts, weights)
+        values, reason = averaged(contexts, weights, drop_zeros=self.drop_zeros)
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
-        explain = partial(_explained, returns, np.where(out, -1, levels[0].labels), levels[0].count)
-        terms = {"step": self._term(table, values, reason, levels[0].labels, explain=explain)}
-        numbers = {}
+        labels = levels[0].labels
+        explain = partial(_explained, returns, np.where(out, -1, labels), levels[0].count)
+        terms = {"step": self.term(table, values, reason, labels, explain=explain)}
+        metrics = {}
         if self.scale == "equal":
-            episode = self._broadcast(table, *self._against_group(steps, norm))
-            terms, numbers["scale_factor"] = equalised(terms, ["step"], episode, steps.rows)
-        return Credit.of(terms, repr(self), numbers)
-
-    def _average(
-        self, parts: list[tuple[Floats, Codes8]], weights: list[float]
-    ) -> tuple[Floats, Codes8]:
-        """Weighted mean over the contexts in which a row has peers."""
-        top, bottom = np.zeros(parts[0][0].size), np.zeros(parts[0][0].size)
-        reason = np.full(top.size, Reason.SINGLETON, dtype=np.int8)
-        for (values, why), weight in zip(parts, weights, strict=True):
-            peers = why != Reason.SINGLETON
-            counts = np.abs(values) > 1e-9 if self.drop_zeros else peers
-            top += np.where(counts, weight * values, 0.0)
-            bottom += np.where(counts, weight, 0.0)
-            reason = np.where(peers & (reason != Reason.CREDITED), why, reason)
-        return np.divide(top, bottom, out=np.zeros(top.size), where=bottom > 0), reason
+            episode = self.episode_term(table, norm)
+            terms, metrics["scale_factor"] = equalised(terms, ["step"], episode, steps.rows)
+        return Credit.of(terms, repr(self), metrics)
 
 
 def _explained(returns: Floats, labels: Ints, count: int) -> Explanation:

@@ -1,4 +1,12 @@
-"""IBPO: wrong answers are worth more if they can be put right, and putting right is learned too."""
+"""IBPO: a wrong answer is worth more if it can be corrected, and corrections are learned too.
+
+    r'_i = r_i + λ β s_i  if answer i is wrong, else r_i                       (Eq. 7, 14)
+    A_i = (r'_i - μ') / (σ' + 1e-8)  among the answers of the task             (Eq. 8, 18)
+
+s_i is the share of the corrections of answer i that are right (or, with ``compare="consistency"``,
+the share of its states in which the right answers of its task were). A correction has the advantage
+of its own return among other corrections (Eq. 24). Paper: IBPO, counterfactual reasoning paths.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,20 +16,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.base import EPISODE, Recipe
-from ascribe.estimators.correction import (
-    Compared,
-    Consistency,
-    Correction,
-    Shaping,
-    Signal,
-    Tuples,
-    advantages,
-    every_tuple,
-    moments,
-    shape,
-)
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import explained
+from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
@@ -29,9 +25,11 @@ from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
-ANSWER, NOWHERE = -1, -2
+ANSWER, NO_TARGET = -1, -2
 """What stands for the corrected trajectory where there is none, and where it takes no part."""
 
+NORM = Norm("std", "population", 1e-8)
+"""Population standard deviation, 1e-8 added (Algorithm 1, lines 29 and 31)."""
 
 SHAPED = Sentence(
     "{peers} trajectories returned {baseline} in the mean, where a wrong answer counts for more "
@@ -41,7 +39,7 @@ SHAPED = Sentence(
 
 @dataclass(frozen=True, kw_only=True)
 class IBPO(Recipe):
-    """Implicit behaviour policy optimization: wrong answers shaped by whether they can be mended.
+    """Implicit behaviour policy optimization: a bonus for wrong answers that can be corrected.
 
     ``r' = r + λ β s`` for a wrong answer, with s the share of its corrections that are right, and
     ``A = (r' - μ') / (σ' + 1e-8)`` among the answers of the task (Eq. 18). A correction is a
@@ -73,16 +71,17 @@ class IBPO(Recipe):
 
     @property
     def needs_corrections(self) -> bool:
-        """Whether wrong answers must be corrected for it, and the corrections be in the table."""
+        """Whether the table must hold corrections of wrong answers."""
         return self.compare == "correction"
 
     def is_right(self, paid: Floats) -> Bools:
         """Whether episodes are right that were paid so much; rounding does not make them wrong."""
         return np.asarray(paid >= self.right - segments.ROUNDING * abs(self.right))
 
-    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
         steps = arrange(table)
-        task = self._trajectory_groups(steps)
+        task = self.trajectory_groups(steps)
         paid = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         right = self.is_right(paid)
         target = _targets(table, steps, task)
@@ -95,49 +94,211 @@ class IBPO(Recipe):
             )
 
         group = np.where(answer, task, -1)
-        tuples, signal = self._compared(table, group, right, np.where(corrects, target, -1))
-        returns = self._episode_returns(steps)
-        shaping = Shaping(self.weight, self.beta)
-        shaped = shape(returns, right, group, tuples, signal, shaping=shaping)
+        wrong = answer & ~right
+        if self.compare == "consistency":
+            states = exact(steps.group, steps.state, table.state.values.size)
+            tuples = every_tuple(right, group, steps.group_count)
+            signal, unjudged = consistency(tuples, states.labels, states.count, steps.trajectory)
+        else:
+            signal, judged = share_corrected(right, np.where(corrects, target, -1))
+            signal, unjudged = signal[wrong], ~judged[wrong]
+        returns = self.episode_returns(steps)
+        bonus = np.zeros(returns.size)
+        bonus[wrong] = self.weight * self.beta * signal
+        shaped = returns + bonus
 
         # Answers are compared in their tasks; corrections in groups of their own, numbered on.
         beside = target if self.baseline == "prompt" else steps.group_of_trajectory[target]
         labels = np.where(corrects, steps.group_count + beside, group)
         labels, count = segments.by_appearance(labels, steps.group_count + task.size)
-        values, reason = advantages(shaped.reward, labels, count)
-        reason[target == NOWHERE] = Reason.NO_TARGET
+        values, reason = relative(shaped, labels, count, NORM, Reason.GROUP_OF_ONE)
+        reason[target == NO_TARGET] = Reason.NO_TARGET
         of = steps.trajectory
-        explain = partial(_explained, shaped.reward, labels, count, corrects, of)
-        term = self._term(table, values[of], reason[of], labels[of], explain=explain)
-        numbers = {
-            "bonus_mean": _mean(shaped.bonus[answer]),
-            "overtakes": float(shaped.overtakes.sum()),
-            "unjudged": float((shaped.why == Compared.UNJUDGED).sum()),
+        explain = partial(_explained, shaped, labels, count, corrects, of)
+        term = self.term(table, values[of], reason[of], labels[of], explain=explain)
+        metrics = {
+            "bonus_mean": _mean(bonus[answer]),
+            "overtakes": float(overtakes(returns, bonus, right, group).sum()),
+            "unjudged": float(unjudged.sum()),
             "corrections": float(corrects.sum()),
             "corrections_right": _mean(right[corrects].astype(np.float64)),
         }
         if self.weight:
-            bonus = shaped.bonus / self.weight
-            numbers["weight_limit"] = moments(returns, bonus, group, steps.group_count).limit
-        return Credit.of({"episode": term}, repr(self), numbers)
+            limit = weight_limit(returns, bonus / self.weight, group, steps.group_count)
+            metrics["weight_limit"] = limit
+        return Credit.of({"episode": term}, repr(self), metrics)
 
-    def _compared(
-        self, table: StepTable, group: Ints, right: Bools, target: Ints
-    ) -> tuple[Tuples, Signal]:
-        """The tuple of each wrong answer, and what the comparison says of it."""
-        steps = arrange(table)
-        if self.compare == "consistency":
-            tuples = every_tuple(right, group, steps.group_count)
-            states = exact(steps.group, steps.state, table.state.values.size)
-            return tuples, Consistency(states.labels, states.count, steps.trajectory)(tuples)
-        wrong = np.flatnonzero(~right & (group >= 0))
-        # What was shown beside the target is known to its corrections alone, and not needed.
-        tuples = Tuples(wrong, wrong[:, None], np.zeros(wrong.size, dtype=np.bool_))
-        return tuples, Correction(_outcomes(wrong, right, target))(tuples)
+
+@dataclass(frozen=True, eq=False)
+class Tuples:
+    """Each wrong trajectory that takes part beside others of its task (Eq. 4)."""
+
+    target: Ints
+    """The wrong trajectories, rising."""
+    references: Ints
+    """The trajectories beside each, (tuples, K - 1); -1 for none."""
+
+    def __len__(self) -> int:
+        return int(self.target.size)
+
+    @property
+    def complete(self) -> Bools:
+        """Tuples that have references."""
+        return self.references[:, 0] >= 0
+
+
+def draw_tuples(
+    right: Bools, group: Ints, count: int, random: np.random.Generator, *, size: int = 2
+) -> Tuples:
+    """Draw references for every wrong trajectory (Section 3.2 and Appendix C.1).
+
+    From the right trajectories of its task, uniformly; if there is none, from the other wrong ones.
+    The draws for one tuple are distinct as far as the candidates reach, and then repeat in order.
+
+    Args:
+        right: whether each trajectory is right.
+        group: task of each trajectory; -1 takes no part.
+        count: number of tasks.
+        random: where randomness comes from.
+        size: K, trajectories of a tuple, the wrong one included (paper: 2).
+
+    Raises:
+        ValueError: if ``size`` is less than 2.
+    """
+    if size < 2:
+        raise ValueError(f"a tuple has at least 2 trajectories, not {size}")
+    pool, members, sizes = _pools(right, group, count)
+    first = np.cumsum(sizes) - sizes
+    rank = np.zeros(right.size, dtype=np.int64)
+    rank[members] = np.arange(members.size) - first[pool[members]]
+
+    target = np.flatnonzero(~right & (group >= 0))
+    itself = sizes[group[target]] == 0  # it is among its own candidates
+    source = np.where(itself, pool[target], group[target])
+    candidates = sizes[source] - itself
+    # A rank that no draw can reach stands for "nothing is excluded".
+    skip = np.where(itself, rank[target], sizes[source])
+    place = first[source][:, None] + _distinct(candidates, skip, size - 1, random)
+    some = candidates[:, None] > 0
+    return Tuples(target, np.where(some, members[np.where(some, place, 0)], -1))
+
+
+def every_tuple(right: Bools, group: Ints, count: int) -> Tuples:
+    """Every wrong trajectory beside all right ones of its task; without any, all other wrong ones.
+
+    Args:
+        right: whether each trajectory is right.
+        group: task of each trajectory; -1 takes no part.
+        count: number of tasks.
+    """
+    pool, members, sizes = _pools(right, group, count)
+    first = np.cumsum(sizes) - sizes
+    target = np.flatnonzero(~right & (group >= 0))
+    source = np.where(sizes[group[target]] > 0, group[target], pool[target])
+    place = np.arange(max(1, int(sizes[source].max(initial=1))))
+    there = place < sizes[source][:, None]
+    references = members[np.where(there, first[source][:, None] + place, 0)]
+    there &= references != target[:, None]
+    # Those that are there come first, in order.
+    order = np.argsort(~there, axis=1, kind="stable")
+    return Tuples(target, np.take_along_axis(np.where(there, references, -1), order, axis=1))
+
+
+def share_corrected(right: Bools, target: Ints) -> tuple[Floats, Bools]:
+    r"""``s = mean over corrections ŷ of 1[r(x, ŷ) = 1]`` (Appendix C) of each trajectory.
+
+    With one correction it is the paper's indicator; with several, an estimate of the same
+    probability with less noise.
+
+    Args:
+        right: whether each trajectory is right.
+        target: the trajectory that each one corrects; -1 for none.
+
+    Returns:
+        s, and whether the trajectory has a correction at all.
+    """
+    number = segments.size(target, right.size)
+    total = segments.total(right.astype(np.float64), target, right.size)
+    return total / np.maximum(number, 1), number > 0
+
+
+def consistency(
+    tuples: Tuples, states: Ints, state_count: int, trajectory: Ints
+) -> tuple[Floats, Bools]:
+    r"""``s = mean over references j of |S_i ∩ S_j| / |S_i|``, with S the distinct states of one.
+
+    Args:
+        tuples: the wrong trajectories and their references.
+        states: state of each row (``groups.exact``, ``groups.cluster``); -1 is not known.
+        state_count: number of states.
+        trajectory: trajectory of each row.
+
+    Returns:
+        s of each tuple, and whether it has references but no state to compare.
+    """
+    known = states >= 0
+    visits = np.unique(trajectory[known] * state_count + states[known])
+    owner, state = visits // state_count, visits % state_count
+    most = max(int(tuples.target.max(initial=0)), int(tuples.references.max(initial=0)))
+    size = np.bincount(owner, minlength=most + 1)
+    first = np.cumsum(size) - size
+
+    # One line for each tuple and each distinct state of its target.
+    count = len(tuples)
+    lengths = size[tuples.target]
+    line = np.repeat(np.arange(count), lengths)
+    at = np.arange(line.size) - (np.cumsum(lengths) - lengths)[line]
+    wanted = state[first[tuples.target][line] + at]
+    total, seen = np.zeros(count), np.zeros(count)
+    for reference in tuples.references.T:
+        has_states = (reference >= 0) & (size[reference] > 0)
+        shared = np.isin(reference[line] * state_count + wanted, visits)
+        shares = segments.mean(shared.astype(np.float64), line, count)
+        total += np.where(has_states, shares, 0.0)
+        seen += has_states
+    compared = (lengths > 0) & (seen > 0)
+    values = np.where(compared, total / np.maximum(seen, 1), 0.0)
+    return values, ~compared & tuples.complete
+
+
+def overtakes(reward: Floats, bonus: Floats, right: Bools, group: Ints) -> Bools:
+    """Wrong trajectories whose bonus takes them to a right one of their task, or past it.
+
+    Then λ β is too large for these rewards, and the order of right and wrong is lost.
+    """
+    lowest = np.full(int(group.max(initial=-1)) + 2, math.inf)  # the last: rows that take no part
+    np.minimum.at(lowest, np.where(right, group, -1), np.where(right, reward, math.inf))
+    lowest[-1] = math.inf
+    return (bonus > 0) & (reward + bonus >= lowest[group])
+
+
+def weight_limit(reward: Floats, bonus: Floats, group: Ints, count: int) -> float:
+    r"""The λ below which shaping lowers the variance of rewards inside tasks (Theorem A.2).
+
+    ``Var(r + λ Δ) = Var(r) + 2 λ Cov(r, Δ) + λ² Var(Δ)``, so the variance falls exactly for
+    ``0 < λ < -2 Cov(r, Δ) / Var(Δ)``, and most at half of that. Moments are pooled over tasks.
+    Advantages centred inside a task of G trajectories have (G - 1) / G of all three, which cancels;
+    the paper leaves the factor out of the covariance alone, and its range is G / (G - 1) times too
+    long. 0 if the variance never falls, as where the bonus does not vary.
+
+    Args:
+        reward: terminal reward r of each trajectory.
+        bonus: Δ of each trajectory at λ = 1: β s where it is wrong, 0 where it is right.
+        group: task of each trajectory; -1 takes no part.
+        count: number of tasks.
+    """
+    if segments.constant(bonus, group, count).all():
+        return 0.0  # what is left is rounding, and the limit divides by it
+    part = group >= 0
+    one = (reward - segments.pick(segments.mean(reward, group, count), group))[part]
+    two = (bonus - segments.pick(segments.mean(bonus, group, count), group))[part]
+    freedom = max(int(np.maximum(segments.size(group, count) - 1, 0).sum()), 1)
+    variance, covariance = float(two @ two) / freedom, float(one @ two) / freedom
+    return max(-2.0 * covariance / variance, 0.0) if variance > 0 else 0.0
 
 
 def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
-    """The trajectory that each trajectory corrects, ``ANSWER``, or ``NOWHERE``.
+    """The trajectory that each trajectory corrects, ``ANSWER``, or ``NO_TARGET``.
 
     Raises:
         ValueError: if a trajectory corrects two, or one that is a correction itself.
@@ -150,32 +311,44 @@ def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
         raise ValueError(
             "ibpo: the rows of a trajectory name two that it corrects, or one and none"
         )
-    label = np.full(table.trajectory.values.size + 1, NOWHERE)
+    label = np.full(table.trajectory.values.size + 1, NO_TARGET)
     label[table.trajectory.codes[steps.rows[steps.starts]]] = np.arange(task.size)
     number = {name: place for place, name in enumerate(table.trajectory.values)}
     known = [label[number.get(name, -1)] for name in table.corrects.values]
-    found = np.array([*known, ANSWER], dtype=np.int64)[named]
-    chained = np.flatnonzero((found >= 0) & (named[found] >= 0))
+    target = np.array([*known, ANSWER], dtype=np.int64)[named]
+    chained = np.flatnonzero((target >= 0) & (named[target] >= 0))
     if chained.size:
         name = table.corrects.values[named[chained[0]]]
         raise ValueError(f"ibpo: {name!r} is corrected, but is a correction itself")
-    found[(found >= 0) & (task[found] < 0)] = NOWHERE
-    return found
+    target[(target >= 0) & (task[target] < 0)] = NO_TARGET
+    return target
 
 
-def _outcomes(wrong: Ints, right: Bools, target: Ints) -> Floats:
-    """For each wrong answer its corrections: 1 right, 0 wrong, NaN for none."""
-    place = np.full(right.size, -1)
-    place[wrong] = np.arange(wrong.size)
-    corrections = np.flatnonzero(target >= 0)
-    corrections = corrections[place[target[corrections]] >= 0]
-    corrections = corrections[np.argsort(target[corrections], kind="stable")]
-    owner = place[target[corrections]]
-    size = segments.size(owner, wrong.size)
-    number = np.arange(owner.size) - (np.cumsum(size) - size)[owner]
-    outcomes = np.full((wrong.size, int(size.max(initial=1))), np.nan)
-    outcomes[owner, number] = right[corrections]
-    return outcomes
+def _pools(right: Bools, group: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """One pool of right and one of wrong trajectories for each task.
+
+    Returns the pool of each trajectory, the members pool by pool in order, and the pools' sizes.
+    """
+    pool = np.where(group < 0, -1, np.where(right, group, group + count))
+    members = np.argsort(pool, kind="stable")[np.count_nonzero(pool < 0) :]
+    return pool, members, segments.size(pool, 2 * count)
+
+
+def _distinct(candidates: Ints, skip: Ints, draws: int, random: np.random.Generator) -> Ints:
+    """Ranks drawn for each row without repetition, leaving out ``skip``; then again from the first.
+
+    A draw among those that are left is moved up past every rank that is taken, in rising order.
+    """
+    out = np.zeros((candidates.size, draws), dtype=np.int64)
+    taken = skip[:, None]
+    for k in range(min(draws, int(candidates.max(initial=0)))):
+        rank = random.integers(0, np.maximum(candidates - k, 1))
+        for other in taken.T:
+            rank += rank >= other
+        out[:, k] = rank
+        taken = np.sort(np.column_stack([taken, rank]), axis=1)
+    again = np.arange(draws) % np.maximum(candidates, 1)[:, None]
+    return np.take_along_axis(out, again, axis=1)
 
 
 def _mean(values: Floats) -> float:

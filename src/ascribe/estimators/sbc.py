@@ -6,11 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.base import Recipe
-from ascribe.estimators.bipace import BiGPO
+from ascribe.estimators.clusters import Clustering
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Norm, explained
-from ascribe.estimators.scale import TermScale, equalised
+from ascribe.estimators.relative import Norm, TermScale, equalised, explained
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
@@ -59,7 +57,7 @@ ALONE = Sentence("no other step is in this state; this one returned {own}", WEIG
 
 
 @dataclass(frozen=True, kw_only=True)
-class SBC(Recipe):
+class SBC(Clustering):
     r"""Shrunken back-off credit: trust a group's mean as far as the group is large.
 
     With ``S_k[x] = Σ over the row's group k of x / (n_k + κ_k)``, c the state, e the rows of the
@@ -77,10 +75,6 @@ class SBC(Recipe):
         gamma: discount γ of a return.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
             texts are equal (``exact``).
-        fingerprint: where fingerprints come from, as for ``bigpo``.
-        radius: largest cosine distance inside a cluster, as for ``bigpo``.
-        radius_rule: ``fixed`` or ``search``, as for ``bigpo``.
-        on_collapse: what to do with a task whose states fall into one cluster, as for ``bigpo``.
         action_key: when two actions are the same, as for ``bipace_q``.
         scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
             rescaled by one factor, so that the root mean square of the advantage over the rows of
@@ -93,25 +87,21 @@ class SBC(Recipe):
         "exact": {"states": "exact"},
         "ngram": {"fingerprint": "ngram", "radius": 0.25},
     }
-    inputs: ClassVar[tuple[str, ...]] = ("fingerprints", "radius")
 
     gamma: float = 0.95
     states: Literal["cluster", "exact"] = "cluster"
-    fingerprint: Literal["given", "ngram", "identity"] = "given"
-    radius: float = 0.10
-    radius_rule: Literal["fixed", "search"] = "fixed"
-    on_collapse: Literal["exact", "keep"] = "exact"
     action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
     scale: TermScale = "paper"
 
-    def _credit(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
         steps = arrange(table)
-        groups, numbers = self.state_groups(table, inputs)
+        groups, metrics = self.state_groups(table, inputs)
         keys = self.action_keys(table)
-        numbers["parse_rate"] = keys.parse_rate
-        out = self._out(steps)
+        metrics["parse_rate"] = keys.parse_rate
+        out = self.excluded(steps)
         rows = Rows(
-            reward=self._rewards(steps),
+            reward=self.rewards(steps),
             task=np.where(out, -1, steps.group),
             task_count=steps.group_count,
             follows=_follows(steps.trajectory),
@@ -123,22 +113,22 @@ class SBC(Recipe):
             action_count=keys.count,
         )
         returns = reward_to_go(rows.reward, steps.trajectory, self.gamma)
-        peers, own = back_off(rows, returns, self.gamma, self._ladder())
+        peers, own = back_off(rows, returns, self.gamma, self.ladder())
         # A penalty that comes late is known exactly: it needs no peers, only the task's mean.
-        late = self._late_penalties(steps)
+        late = self.late_penalties(steps)
         own -= late - _mean(late, rows.task, rows.task_count)
         reason = _reason(steps, rows, returns - late)
         silent = reason != Reason.CREDITED
         peers[silent], own[silent] = 0.0, 0.0
         terms = {
-            "own": self._term(
+            "own": self.term(
                 table,
                 own,
                 reason,
                 steps.group,
                 explain=partial(explained, returns - late, rows.task, rows.task_count, TASK),
             ),
-            "step": self._term(
+            "step": self.term(
                 table,
                 peers,
                 reason.copy(),
@@ -147,28 +137,22 @@ class SBC(Recipe):
             ),
         }
         if self.scale == "equal":
-            episode = self._broadcast(table, *self._against_group(steps, Norm("std")))
-            terms, numbers["scale_factor"] = equalised(terms, list(terms), episode, steps.rows)
-        return Credit.of(terms, repr(self), numbers)
+            episode = self.episode_term(table, Norm("std"))
+            terms, metrics["scale_factor"] = equalised(terms, list(terms), episode, steps.rows)
+        return Credit.of(terms, repr(self), metrics)
 
-    def _ladder(self) -> Ladder:
+    def ladder(self) -> Ladder:
         """The κ of every level; the audit changes them to see what each is worth."""
         return LADDER
 
     def state_groups(
         self, table: StepTable, inputs: dict[str, Any]
     ) -> tuple[Groups, dict[str, float]]:
-        """State group of each row in canonical order, and metrics about how they were made."""
+        """State group of each row in canonical order, and metrics about the groups."""
         steps = arrange(table)
-        if self.states == "exact":
-            return exact(steps.group, steps.state, table.state.values.size), {}
-        bigpo = BiGPO(
-            fingerprint=self.fingerprint,
-            radius=self.radius,
-            radius_rule=self.radius_rule,
-            on_collapse=self.on_collapse,
-        )
-        return bigpo.state_groups(table, inputs)
+        if self.states == "cluster":  # excluded rows help to find the clusters, and no more
+            return self.clusters(table, inputs, np.zeros(steps.rows.size, dtype=np.bool_))
+        return exact(steps.group, steps.state, table.state.values.size), {}
 
 
 @dataclass(frozen=True, eq=False)

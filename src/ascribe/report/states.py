@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.estimators import BiGPO, Recipe
-from ascribe.estimators.peers import RowMix, pace, row_mix
+from ascribe.estimators.bipace import RowMix, pace, row_mix
 from ascribe.groups import Groups
 from ascribe.groups.actions import ActionKeys
 from ascribe.groups.exact import exact

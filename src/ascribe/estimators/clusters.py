@@ -1,0 +1,105 @@
+"""State groups from fingerprints: what ``bigpo``, ``bipace_*`` and ``sbc`` share.
+
+States whose fingerprints lie close together count as one: greedy cosine clustering inside each task
+(BiPACE, Eq. 3 and Algorithm 1, arXiv 2606.25556).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ascribe.estimators.base import Recipe
+from ascribe.fingerprints import FloatMatrix, normalised, present
+from ascribe.fingerprints.identity import identity
+from ascribe.fingerprints.ngram import ngram
+from ascribe.groups import Groups
+from ascribe.groups.cluster import cluster, collapsed
+from ascribe.groups.exact import exact
+from ascribe.groups.radius import Target, search
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.check import arrange
+from ascribe.steps.table import StepTable
+
+SEARCH_GROUPS = 16
+"""How many task groups, evenly spaced, a search for the radius looks at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clustering(Recipe):
+    """A recipe that groups states by their fingerprints.
+
+    Attributes:
+        fingerprint: ``given`` by the caller or in the table (hidden states of the policy, as in
+            the paper); or computed from the state: ``ngram``, ``identity``.
+        radius: largest cosine distance of a state to its cluster's centroid (paper: 0.10 for
+            Qwen2.5-7B, 0.05 for Qwen2.5-1.5B, 0.25 for n-grams). Calibrate it once per model.
+        radius_rule: ``fixed``, or ``search`` for the radius of median cluster size 4 to 8 in this
+            table (Appendix F). To let it follow training, keep an ``OnlineRadius`` and pass its
+            radius as the input ``radius``.
+        on_collapse: what to do with a task whose states fall into one cluster (failure mode F1):
+            group it by ``exact`` text, or ``keep`` the one cluster.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("fingerprints", "radius")
+
+    fingerprint: Literal["given", "ngram", "identity"] = "given"
+    radius: float = 0.10
+    radius_rule: Literal["fixed", "search"] = "fixed"
+    on_collapse: Literal["exact", "keep"] = "exact"
+
+    def state_groups(
+        self, table: StepTable, inputs: dict[str, Any]
+    ) -> tuple[Groups, dict[str, float]]:
+        """Cluster of each row in canonical order; the radius and the number of collapsed tasks."""
+        return self.clusters(table, inputs, self.excluded(arrange(table)))
+
+    def clusters(
+        self, table: StepTable, inputs: dict[str, Any], excluded: Bools
+    ) -> tuple[Groups, dict[str, float]]:
+        """As ``state_groups``, for other rows that take no part in the clustering."""
+        steps = arrange(table)
+        vectors = self._fingerprints(table, inputs.get("fingerprints"))
+        taking_part = present(vectors) & ~excluded
+        radius = float(inputs.get("radius", self.radius))
+        if self.radius_rule == "search" and "radius" not in inputs:
+            radius = _searched(vectors, steps.group, taking_part)
+        groups = cluster(vectors, steps.group, radius, taking_part)
+        fell = collapsed(groups.labels, groups.count, steps.group)
+        texts = exact(steps.group, steps.state, table.state.values.size)
+        owner = steps.group[segments.first_rows(texts.labels, texts.count)]
+        fell &= segments.size(owner, steps.group_count) > 1
+        metrics = {"radius": radius, "collapsed_groups": float(fell.sum())}
+        if self.on_collapse == "exact" and fell.any():
+            apart = np.where(texts.labels < 0, -1, texts.labels + groups.count)
+            labels = np.where(fell[steps.group], apart, groups.labels)
+            labels, count = segments.by_appearance(labels, groups.count + texts.count)
+            groups = Groups(labels, count, groups.made_by)
+        return groups, metrics
+
+    def _fingerprints(self, table: StepTable, vectors: FloatMatrix | None) -> FloatMatrix:
+        """Unit fingerprints of the rows in canonical order; zeros where a row has none."""
+        steps = arrange(table)
+        if self.fingerprint == "identity":
+            return identity(steps.group, steps.state, table.state.values.size)
+        if self.fingerprint == "ngram":
+            by_state = ngram(table.state.values)
+            nothing = np.zeros((1, by_state.shape[1]), by_state.dtype)
+            return np.vstack([by_state, nothing])[steps.state]
+        vectors = table.fingerprint if vectors is None else vectors
+        if vectors is None:
+            raise ValueError(
+                f"{self.name} needs a fingerprint of each row's state: pass fingerprints=ARRAY, "
+                "write a fingerprint column, or choose fingerprint='ngram'"
+            )
+        if vectors.shape[0] != len(table):
+            raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
+        return normalised(vectors[steps.rows])
+
+
+def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:
+    tasks = np.unique(task[taking_part])
+    chosen = tasks[np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)]
+    picked = (vectors[(task == number) & taking_part] for number in chosen)
+    return search([unit @ unit.T for unit in picked], Target()).radius

@@ -1,0 +1,31 @@
+"""GRPO: returns standardised inside the task group.
+
+    A(τ_i) = (R(τ_i) - mean_j R(τ_j)) / (std_j R(τ_j) + std_epsilon)
+
+R is the return of a trajectory, and j runs over the trajectories of the task group. Every step of a
+trajectory gets the same advantage. Paper: DeepSeekMath, arXiv 2402.03300.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ascribe.estimators.base import Standardising
+from ascribe.estimators.credit import Credit
+from ascribe.steps.table import StepTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRPO(Standardising):
+    """Group relative policy optimization: returns standardised inside the task group.
+
+    ``A(τ_i) = (R(τ_i) - mean_j R(τ_j)) / (std_j R(τ_j) + std_epsilon)``, the same for every step.
+    Mean and standard deviation are over trajectories, each counted once.
+    """
+
+    name: ClassVar[str] = "grpo"
+    paper: ClassVar[str] = "DeepSeekMath, arXiv 2402.03300"
+    credits_steps: ClassVar[bool] = False
+
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
+        return Credit.of({"episode": self.episode_term(table, self.norm("std"))}, repr(self))
