@@ -79,7 +79,7 @@ def test_texts_are_cut_to_fit(tmp_path: Path, text: str) -> None:
     found = browsed(tmp_path, rows)
     assert len(embedded(found["texts"]).encode()) <= TEXT_BYTES
     assert found["cut"] in CUTS[1:]
-    assert found["texts"][0].endswith(" characters more)")
+    assert found["texts"][0].endswith(" more characters)")
 
 
 def test_the_page_can_hold_it(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_plain_text_stays_as_it_is() -> None:
 
 
 def test_a_cut_text_says_so() -> None:
-    assert shortened("abcdef", 3) == "abc… (3 characters more)"
+    assert shortened("abcdef", 3) == "abc… (3 more characters)"
     assert shortened("abc", 3) == "abc"
     assert one_line("a\nb") == "a\\nb"
     assert len(one_line("x" * 500)) == 120

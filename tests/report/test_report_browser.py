@@ -201,7 +201,7 @@ def test_the_end_of_a_lane_is_read_in_full(chromium: Any, tmp_path: Path, reward
     picture([write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("grpo")).write(page)
     tab, _ = opened(chromium, page, 390)
     ends = tab.locator(".end").all()
-    assert [end.inner_text().split(", ")[1] for end in ends] == ["cut", *3 * ["not done"]]
+    assert [end.inner_text().split(", ")[1] for end in ends] == ["cut", *3 * ["failure"]]
     assert all(end.evaluate("e => e.scrollWidth <= e.clientWidth") for end in ends)
     # No name of a lane runs into the next one.
     boxes = [name.bounding_box() for name in tab.locator(".lane-name").all()]
@@ -214,7 +214,7 @@ def test_the_dots_have_their_numbers(chromium: Any, report: Path) -> None:
     figure.locator("summary").click()
     assert figure.locator("thead").inner_text().split() == ["first", "second"]
     assert figure.locator("tbody tr").count() == 200
-    assert "40 rows more" in figure.inner_text()
+    assert "40 more rows" in figure.inner_text()
 
 
 def test_everything_can_be_reached_by_keyboard(chromium: Any, report: Path) -> None:

@@ -192,7 +192,7 @@ def with_invalid_actions() -> list[Row]:
 )
 def test_a_group_of_equal_returns_is_told_once(by: GiGPO, equal: int, fined: int) -> None:
     found = facts(with_invalid_actions(), by)
-    told = {each["problem"]: each["count"] for each in found.tables["problems"]}
+    told = {each["kind"]: each["count"] for each in found.tables["problems"]}
     assert told.get("equal_returns", 0) == equal
     assert told.get("only_penalties_differ", 0) == fined
     assert found.groups_with(*EQUAL) == equal
@@ -205,7 +205,7 @@ def test_a_group_of_equal_returns_is_told_once(by: GiGPO, equal: int, fined: int
 def test_problems_of_groups_name_them() -> None:
     rows = [row | {"reward": 0.0} if row["group"] != "task 5" else row for row in sound()]
     (problem,) = (
-        each for each in facts(rows).tables["problems"] if each["problem"] == "equal_returns"
+        each for each in facts(rows).tables["problems"] if each["kind"] == "equal_returns"
     )
     assert problem["detail"] == "group 'task 0', 'task 1', 'task 2' and 2 more has equal returns"
-    assert (problem["count"], problem["rows"]) == (5, 100)
+    assert (problem["count"], problem["row_count"]) == (5, 100)

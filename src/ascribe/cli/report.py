@@ -9,7 +9,7 @@ from rich.text import Text
 from ascribe.cli import screen
 from ascribe.cli.credit import PresetOption, RecipeOption, SetOption, make_recipe
 from ascribe.cli.screen import GroupSizeOption, JsonFlag
-from ascribe.report import Picture, RefusedFileError, picture
+from ascribe.report import RefusedFileError, picture
 from ascribe.report.verdict import Level
 
 STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Level.GOOD: "green"}
@@ -67,27 +67,23 @@ def report(
     except (ImportError, ValueError) as error:  # something that the recipe or the page needs
         screen.wrong_call(screen.safe(error, 400))
     if as_json:
-        screen.print_json({"out": str(out), "bytes": size, **_told(made)})
-    else:
-        _print(made, out, size)
-
-
-def _told(made: Picture) -> dict[str, object]:
-    return {
-        "headline": made.verdict.headline,
-        "advice": made.verdict.advice,
-        "verdict": made.verdict.rows(),
-        "diagnosis": made.facts.diagnosis.as_dict(),
-        "comparisons": [each.sentence() for each in made.comparisons],
-    }
-
-
-def _print(made: Picture, out: Path, size: int) -> None:
+        verdict = made.verdict
+        screen.print_json(
+            {
+                "out": str(out),
+                "bytes": size,
+                "headline": verdict.headline,
+                "advice": verdict.advice,
+                "verdict": verdict.rows(),
+                "diagnosis": made.facts.diagnosis.as_dict(),
+                "comparisons": [each.sentence() for each in made.comparisons],
+            }
+        )
+        return
     screen.out.print(Text(made.verdict.headline, style="bold"))
     for finding in made.verdict.findings:
         line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
         screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
     for comparison in made.comparisons:
         screen.out.print(Text(screen.safe(comparison.sentence(), 400)))
-    megabytes = size / 1e6
-    screen.out.print(Text(f"Wrote {screen.safe(out)} ({megabytes:.1f} MB).", style="green"))
+    screen.out.print(Text(f"Wrote {screen.safe(out)} ({size / 1e6:.1f} MB).", style="green"))

@@ -161,8 +161,6 @@ def _joined_texts(
 
 def _joined_credits(parts: Sequence[Credit]) -> Credit:
     """One credit of all rows; labels of different batches differ."""
-    if len(parts) == 1:
-        return parts[0]
     terms = {}
     for name, first in parts[0].terms.items():
         of_parts = [part.terms[name] for part in parts]
@@ -207,8 +205,6 @@ def _joined_explanations(terms: Sequence[Term]) -> Explanation:
 
 def _joined_reports(parts: Sequence[CheckReport]) -> CheckReport:
     """The problems of all batches, each kind once, with the detail of the first batch."""
-    if len(parts) == 1:
-        return parts[0]
     by_kind: dict[ProblemKind, list[Problem]] = {}
     start = 0
     for part in parts:

@@ -156,7 +156,10 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         "row_mix": [{"states": view.name, **asdict(view.mix)} for view in views],
         "lengths": _lengths(episodes),
         "outcomes": _outcomes(episodes, names, task_outcome),
-        "problems": [_problem(problem) for problem in report.problems],
+        "problems": [
+            {key: value for key, value in problem.as_dict().items() if key != "rows"}
+            for problem in report.problems
+        ],
     }
     return Facts(
         files=tuple(files),
@@ -329,17 +332,6 @@ def _as_compared(credited: Credited, task_outcome: Ints) -> CheckReport:
             problems.append(Problem(kind, detail, rows, int(codes.size)))
     problems.sort(key=lambda problem: -problem.severity)
     return CheckReport(credited.report.rows, tuple(problems))
-
-
-def _problem(problem: Problem) -> dict[str, Any]:
-    return {
-        "problem": problem.kind.label,
-        "severity": problem.severity.name.lower(),
-        "count": problem.count,
-        "rows": int(problem.rows.size),
-        "detail": problem.detail,
-        "advice": problem.kind.advice,
-    }
 
 
 def _lengths(episodes: _Episodes) -> Rows:

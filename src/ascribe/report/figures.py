@@ -41,15 +41,14 @@ def theme(*, dark: bool) -> Spec:
     """Colours of text and background."""
     ink, line = ("#e6e9ef", "#3c4452") if dark else ("#1c2330", "#d5dae3")
     text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12}
+    lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), line)
     return {
         "background": None,
         "font": "system-ui, sans-serif",
         "view": {"stroke": None},
         "axis": {
             **text,
-            "gridColor": line,
-            "domainColor": line,
-            "tickColor": line,
+            **lines,
             "titleFontSize": 12,
             "titleFontWeight": "normal",
             "titlePadding": 10,
@@ -81,20 +80,18 @@ def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
 
 
 def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
-    families = [{**row, "family": one_line(row["family"], 60)} for row in tables["families"]]
-    success = [
-        {name: row[name] for name in ("family", "success", "low", "high", "tasks")}
-        for row in families
-    ]
-    chart = _bars(success, "family", _share("success", "success"), BLUE)
+    families, groups = (
+        [{**row, "family": one_line(row["family"], 60)} for row in tables[name]]
+        for name in ("families", "outcomes")
+    )
+    success = _bars(families, "family", _share("success", "success"), BLUE)
     interval = {
         "mark": {"type": "rule", "strokeWidth": 2},
         "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
     }
-    bars = {"mark": chart.pop("mark"), "encoding": {"x": chart["encoding"].pop("x")}}
+    bars = {"mark": success.pop("mark"), "encoding": {"x": success["encoding"].pop("x")}}
+    success["layer"] = [bars, interval]
     note = "" if facts.success_by_column else " Without a column won, a return above 0 counts."
-    returns = [{"family": row["family"], "return": row["mean_return"]} for row in families]
-    groups = [{**row, "family": one_line(row["family"], 60)} for row in tables["outcomes"]]
     colors = dict(zip(OUTCOMES, (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
     present = [each for each in colors if any(row["outcome"] == each for row in groups)]
     parts = _color("outcome", present, [colors[each] for each in present])
@@ -105,14 +102,14 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
             "Share of successful episodes, averaged over tasks; the line is the 95 % confidence "
             f"interval.{note}",
             "families",
-            chart | {"layer": [bars, interval]},
+            success,
         ),
         Figure(
             "return_by_family",
             "Return by family",
             "Mean return (sum of rewards) of an episode.",
             "families",
-            _bars(returns, "family", _value("return", "mean return of an episode"), GREEN),
+            _bars(families, "family", _value("mean_return", "mean return of an episode"), GREEN),
         ),
         Figure(
             "outcomes",
@@ -207,6 +204,7 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
         for row in tables["row_mix"]
         for name, label in labels.items()
     ]
+    ways = _color("states", names, (BLUE, RED))
     parts = _color("what", list(labels.values()), (BLUE, GREEN, RED))
     share = _share("share", "share of steps")
     figures = [
@@ -216,14 +214,7 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
             "Steps that remain after each condition for a useful comparison. Usable pairs: "
             f"{exact:,} with exact states, {clustered:,} {names[1]}.{note}",
             "funnel",
-            _bars(
-                tables["funnel"],
-                "name",
-                share,
-                _color("states", names, (BLUE, RED)),
-                row_height=36,
-                stacked=False,
-            ),
+            _bars(tables["funnel"], "name", share, ways, row_height=36, stacked=False),
         ),
         Figure(
             "row_mix",
@@ -234,10 +225,7 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
         ),
     ]
     if tables["state_sizes"]:
-        sizes = _columns(
-            tables["state_sizes"], "steps_in_group", "steps in the state group", height=200
-        )
-        sizes["mark"]["color"] = BLUE
+        sizes = _columns(tables["state_sizes"], "steps_in_group", "steps in the state group", 200)
         sizes["encoding"]["y"] = _value("groups", "state groups")
         title = "How many steps share a state"
         caption = "State groups by size. A group of one step gives no step-level signal."
@@ -248,7 +236,7 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
 def _lengths(rows: Rows) -> Figure:
     names = ("trajectories", "steps", "gradient")
     shares = [{"length": row["length"], "of": of, "share": row[of]} for row in rows for of in names]
-    chart = _columns(shares, "length", "steps in the trajectory", height=220)
+    chart = _columns(shares, "length", "steps in the trajectory", 220)
     chart["encoding"] |= {
         "xOffset": {"field": "of", "sort": list(names)},
         "y": _value("share", "share", {"format": "%"}),
@@ -266,13 +254,11 @@ def _lengths(rows: Rows) -> Figure:
 
 def _signs(comparison: Comparison) -> Figure:
     name = f"signs_{comparison.kind}"
-    columns = ("first", "second", "share")
-    rows = [{key: row[key] for key in columns} for row in comparison.tables()[name]]
     share = {"field": "share", "type": "quantitative"}
     opacity = {**share, "scale": {"domain": [0, 1], "range": [0.04, 0.6]}, "legend": None}
     text = {"type": "text", "fontSize": 14}
     chart = _chart(
-        rows,
+        comparison.tables()[name],
         height=150,
         encoding={
             "x": {
@@ -350,10 +336,10 @@ def _bars(
     return _chart(rows, height=height, mark=mark, encoding=encoding)
 
 
-def _columns(rows: Rows, x: str, title: str, *, height: int) -> Spec:
+def _columns(rows: Rows, x: str, title: str, height: int) -> Spec:
     """Vertical bars for each value of ``x``, in the order of the rows."""
     across = {"field": x, "type": "ordinal", "sort": None, "title": title, "axis": FLAT}
-    return _chart(rows, height=height, mark=_mark("bar"), encoding={"x": across})
+    return _chart(rows, height=height, mark=_mark("bar", color=BLUE), encoding={"x": across})
 
 
 def _mark(kind: str, **parts: Any) -> Spec:

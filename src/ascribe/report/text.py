@@ -1,30 +1,30 @@
-"""Text that others wrote, made harmless: nothing hidden, nothing endless, nothing that acts."""
+"""Untrusted text made safe to show: nothing hidden, nothing endless, nothing that runs."""
 
 import json
 from typing import Any
 
 from ascribe.steps.problems import printable
 
-_ACTING = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
-"""Signs that could end a script or begin one, as JSON writes them by number."""
+_ACTING = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+"""Characters that could end a script or begin one, as escaped in JSON."""
 
 
 class _Shown(dict[int, str]):
-    """How each sign is shown, found out when it is first met."""
+    """How each character is shown, computed when it is first met."""
 
-    def __missing__(self, sign: int) -> str:
-        self[sign] = chr(sign) if chr(sign) in "\n\t" else printable(chr(sign))
-        return self[sign]
+    def __missing__(self, code: int) -> str:
+        self[code] = chr(code) if chr(code) in "\n\t" else printable(chr(code))
+        return self[code]
 
 
 _SHOWN = _Shown()
 
 
 def visible(text: str) -> str:
-    """The text with whatever does not print shown by its number; line ends and tabs stay.
+    """The text with unprintable characters escaped; line ends and tabs stay.
 
-    A sign that turns the direction of writing, or that has no width, would make the page say
-    something else than the file does.
+    A character without width, or one that reverses the direction of writing, would make the page
+    show something other than the file says.
     """
     return text.replace("\r\n", "\n").translate(_SHOWN)
 
@@ -33,7 +33,7 @@ def shortened(text: str, most: int) -> str:
     """The visible text of the first ``most`` characters, and how many more there are."""
     if len(text) <= most:
         return visible(text)
-    return f"{visible(text[:most])}… ({len(text) - most:,} characters more)"
+    return f"{visible(text[:most])}… ({len(text) - most:,} more characters)"
 
 
 def one_line(text: object, most: int = 120) -> str:
@@ -43,7 +43,7 @@ def one_line(text: object, most: int = 120) -> str:
 
 
 def embedded(value: Any) -> str:
-    """The value as JSON that may stand inside an HTML script element: it ends none, begins none.
+    """The value as JSON that is safe inside an HTML script element.
 
     Raises:
         ValueError: for NaN and infinity, which JSON lacks.

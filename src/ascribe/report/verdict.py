@@ -12,6 +12,7 @@ from typing import Any
 from ascribe.estimators.credit import Reason
 from ascribe.report.facts import EQUAL, ONE, PENALTIES, Facts
 from ascribe.report.states import CLUSTERED
+from ascribe.report.text import one_line
 from ascribe.steps.problems import ProblemKind, Severity
 
 
@@ -279,7 +280,9 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "allow more turns.",
         )
     elif never:
-        names = [f"“{_short(each['family'])}” ({each['tasks']:,} tasks)" for each in never[:5]]
+        names = [
+            f"“{one_line(each['family'], 40)}” ({each['tasks']:,} tasks)" for each in never[:5]
+        ]
         more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
         yield Finding(
             "family_never_succeeds",
@@ -418,10 +421,6 @@ def _accepts(facts: Facts, **change: Any) -> bool:
 
 def _listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 40 else name[:39] + "…"
 
 
 def _sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-// Text comes from rollouts and is hostile: it is only ever put on the page as text.
+// Text from rollouts is untrusted: it is only ever put on the page as text.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
@@ -54,7 +54,7 @@ function cell(name, value, isShare) {
   return el("td", { class: "number" }, isShare ? percent(value) : number(value));
 }
 
-// A table of rows that all have the same names; `name` says what it is, for those who listen.
+// A table of rows that all have the same names; `name` describes it to screen readers.
 function table(rows, name) {
   if (!rows.length) return el("p", {}, "None.");
   const names = Object.keys(rows[0]);
@@ -67,7 +67,7 @@ function table(rows, name) {
   const body = rows.slice(0, MOST_ROWS).map((row) =>
     el("tr", {}, names.map((key, place) => cell(key, row[key], shares[place]))));
   const more = rows.length > MOST_ROWS
-    ? el("p", {}, `${whole(rows.length - MOST_ROWS)} rows more; --tables writes all of them.`) : null;
+    ? el("p", {}, `${whole(rows.length - MOST_ROWS)} more rows; --tables writes all of them.`) : null;
   return el("div", {},
     el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Table: ${name.replaceAll("_", " ")}` },
       el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body))),

@@ -4,16 +4,16 @@ const NAME = 150, WIDE = 46, HIGH = 30, GAP_X = 14, GAP_Y = 22;
 const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
 const WHY = {
   singleton: "no other step is in this state",
-  group_of_one: "its task has one trajectory",
-  zero_variance: "all that it is compared with returned the same",
+  group_of_one: "its task has only one trajectory",
+  zero_variance: "everything it is compared with earned the same",
   missing_state: "it has no state",
-  revisit: "a later visit to the state does not count",
-  truncated: "its trajectory was cut by a limit, and those do not count",
+  revisit: "only the first visit to a state counts",
+  truncated: "its trajectory was cut by a limit and does not count",
   padding: "it is padding",
   dropped: "its group was dropped",
-  same_action: "every peer in this state did the same",
-  counterfactual: "it was taken to measure others",
-  no_target: "what it corrects does not take part",
+  same_action: "every peer in this state took the same action",
+  counterfactual: "it was taken only to measure the other agents",
+  no_target: "the answer that it corrects is not in the batch",
 };
 
 const trail = data.browser;
@@ -35,15 +35,15 @@ function brief(advantage, reason) {
 }
 
 function ending(run) {
-  const end = run.won ? "done" : run.won === false && !run.cut ? "not done" : null;
-  return [`returned ${number(run.return)}`, end, run.cut ? "cut" : null].filter(Boolean).join(", ");
+  const end = run.won ? "success" : run.won === false && !run.cut ? "failure" : null;
+  return [`return ${number(run.return)}`, end, run.cut ? "cut" : null].filter(Boolean).join(", ");
 }
 
 function option(group, place) {
   const runs = group.trajectories;
   const won = runs.filter((run) => run.won).length;
-  const said = runs.some((run) => run.won !== null) ? `${won} of ${runs.length} done` : `${runs.length} trajectories`;
-  const parts = [group.name, group.family, said, trail.batches > 1 && !group.name.startsWith(group.batch) ? group.batch : null];
+  const outcome = runs.some((run) => run.won !== null) ? `${won} of ${runs.length} succeeded` : `${runs.length} trajectories`;
+  const parts = [group.name, group.family, outcome, trail.batches > 1 && !group.name.startsWith(group.batch) ? group.batch : null];
   return el("option", { value: place }, parts.filter(Boolean).join(" · "));
 }
 
@@ -164,17 +164,17 @@ function walk(event) {
 // How one term came about: its sentence, filled with what the recipe compared.
 function sentence(name, term, at) {
   const value = term.value[at], reason = trail.reasons[term.reason[at]];
-  if (reason !== "credited") return `no credit, because ${WHY[reason] || reason}`;
+  if (reason !== "credited") return `no credit: ${WHY[reason] || reason}`;
   const { text: words, beyond } = trail.sentences[name][term.way[at]];
-  const said = words.replace(/\{(own|baseline|peers|alike)(:\+)?\}/g, (_, field, sign) => {
+  const filled = words.replace(/\{(own|baseline|peers|alike)(:\+)?\}/g, (_, field, sign) => {
     const figure = term[field][at];
     if (field === "peers" || field === "alike") return whole(figure);
     return sign ? signed(figure) : number(figure);
   });
-  if (beyond) return `${said}; ${beyond}; so ${signed(value)}`;
+  if (beyond) return `${filled}; ${beyond}; so ${signed(value)}`;
   const difference = term.difference[at], spread = value ? difference / value : 1;
-  if (Math.abs(spread - 1) < 0.005) return `${said}; so ${signed(value)}`;
-  return `${said}; so ${signed(difference)}, and divided by ${number(spread)}: ${signed(value)}`;
+  if (Math.abs(spread - 1) < 0.005) return `${filled}; so ${signed(value)}`;
+  return `${filled}; so ${signed(difference)}, divided by ${number(spread)}: ${signed(value)}`;
 }
 
 function total(group, at) {
@@ -195,7 +195,7 @@ function detail(at) {
   const { group, lanes, laneOf } = shown, cells = group.cells, run = lanes[laneOf[at]];
   const sums = Object.entries(group.terms).map(([name, term]) =>
     el("p", { class: "sum" }, el("strong", {}, `${name}: `), sentence(name, term, at), "."));
-  const facts = `Reward ${number(cells.reward[at])}; return from here on ${number(cells.return[at])}` +
+  const facts = `Reward ${number(cells.reward[at])}; return from this step on ${number(cells.return[at])}` +
     (cells.valid[at] ? "." : "; the environment did not understand the action.");
   const named = (name, word) => (cells[name] && cells[name][at] >= 0
     ? [word, el("span", { class: "name" }, trail.texts[cells[name][at]])] : []);
@@ -226,7 +226,7 @@ function peersOf(at) {
     const action = cells.action[other] < 0 ? "–" : trail.texts[cells.action[other]].slice(0, 120);
     return el("tr", {},
       el("td", { class: "name" }, run.name), el("td", {}, go), el("td", { class: "name" }, action),
-      el("td", { class: "nowrap" }, cells.state[other] === cells.state[at] ? "same" : "other words"),
+      el("td", { class: "nowrap" }, cells.state[other] === cells.state[at] ? "same" : "similar"),
       el("td", { class: "number" }, number(cells.return[other])),
       el("td", { class: "number" }, brief(cells.advantage[other], cells.reason[other])));
   });
@@ -242,11 +242,11 @@ function peersOf(at) {
 function startBrowser() {
   const notes = [];
   if (trail.steps < trail.of_steps) {
-    notes.push(`A sample of ${whole(trail.steps)} of ${whole(trail.of_steps)} steps, in ${whole(trail.groups.length)} ` +
-      `of ${whole(trail.of_groups)} groups, evenly spaced. All other numbers on this page are about all steps.`);
+    notes.push(`Shown are ${whole(trail.steps)} of ${whole(trail.of_steps)} steps, in ${whole(trail.groups.length)} ` +
+      `of ${whole(trail.of_groups)} groups, evenly spaced. All other numbers on this page cover all steps.`);
   }
-  if (trail.texts.some((one) => one.endsWith(" characters more)"))) {
-    notes.push(`Texts are cut to ${whole(trail.cut)} characters.`);
+  if (trail.texts.some((one) => one.endsWith(" more characters)"))) {
+    notes.push(`Long texts are cut to ${whole(trail.cut)} characters.`);
   }
   put("browser-note", notes.join(" "));
   put("pick", trail.groups.map(option));

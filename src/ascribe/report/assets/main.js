@@ -27,7 +27,7 @@ function figureOf(name) {
   drawn.push([holder, figure]);
   return el("figure", {},
     el("h3", {}, figure.title), el("figcaption", {}, figure.caption), holder,
-    el("details", {}, el("summary", {}, "The numbers"), table(data.tables[figure.table], figure.table)));
+    el("details", {}, el("summary", {}, "Numbers"), table(data.tables[figure.table], figure.table)));
 }
 
 function drawAll() {
@@ -54,8 +54,8 @@ function problems() {
   const levels = { fatal: "bad", error: "bad", warning: "warning" };
   const rows = data.tables.problems.map((one) =>
     el("li", { class: levels[one.severity] || "note" },
-      el("p", {}, el("span", { class: "level" }, one.problem),
-        `${one.severity}; ${whole(one.count)} found, in ${whole(one.rows)} rows: ${one.detail}.`),
+      el("p", {}, el("span", { class: "level" }, one.kind),
+        `${one.severity}, ${whole(one.count)} found in ${whole(one.row_count)} rows: ${one.detail}.`),
       el("p", { class: "try" }, `${one.advice[0].toUpperCase()}${one.advice.slice(1)}.`)));
   put("problem-list", rows.length
     ? el("ul", { class: "findings" }, rows) : el("p", {}, "The check found no problems."));
@@ -71,7 +71,7 @@ function comparisons() {
   put("comparisons", data.comparisons.map((one) => el("div", {},
     el("h3", {}, titles[one.kind]), el("p", {}, one.sentence),
     el("div", { class: "figures" }, figureOf(`signs_${one.kind}`), figureOf(`scatter_${one.kind}`)),
-    el("details", {}, el("summary", {}, "The largest changes of sign"),
+    el("details", {}, el("summary", {}, "Largest changes of sign"),
       table(data.tables[`changed_${one.kind}`], `changed_${one.kind}`)))));
 }
 
@@ -80,7 +80,7 @@ function source() {
   put("source",
     el("p", {}, el("span", { class: "name" }, files.join(", ")), ", credited by ", el("strong", {}, data.recipe)),
     el("details", {}, el("summary", {}, "All parameters"), el("code", {}, data.parameters)));
-  put("made", `Made by Ascribe ${data.version}. This file holds everything it shows and fetches nothing.`);
+  put("made", `Made by Ascribe ${data.version}. This file contains everything it shows and fetches nothing.`);
 }
 
 function themeButton() {
