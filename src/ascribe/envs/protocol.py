@@ -305,7 +305,7 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class ReplayPoint:
+class ReplaySnapshot:
     """A point of an episode as the actions that lead to it."""
 
     seed: int
@@ -324,14 +324,14 @@ class Replayed:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.tasks = environment.tasks
-        self._point: ReplayPoint | None = None
+        self._point: ReplaySnapshot | None = None
 
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
         """Begin an episode; without a seed it could not be replayed, so one is needed."""
         if seed is None:
             raise ValueError("an episode to be replayed needs a seed")
         observation, info = self.environment.reset(seed=seed, options=options)
-        self._point = ReplayPoint(seed, options, (), observation)
+        self._point = ReplaySnapshot(seed, options, (), observation)
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
@@ -339,16 +339,16 @@ class Replayed:
         result = self.environment.step(action)
         if (point := self._point) is not None:
             actions = (*point.actions, action)
-            self._point = ReplayPoint(point.seed, point.options, actions, result[0])
+            self._point = ReplaySnapshot(point.seed, point.options, actions, result[0])
         return result
 
-    def snapshot(self) -> ReplayPoint:
+    def snapshot(self) -> ReplaySnapshot:
         """The actions that lead to the present point."""
         if self._point is None:
             raise RuntimeError("there is no episode yet: call reset() first")
         return self._point
 
-    def restore(self, snapshot: ReplayPoint) -> tuple[str, Info]:
+    def restore(self, snapshot: ReplaySnapshot) -> tuple[str, Info]:
         """Replay the actions of a snapshot."""
         observation, info = self.reset(seed=snapshot.seed, options=snapshot.options)
         for action in snapshot.actions:

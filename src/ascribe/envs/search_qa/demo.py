@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ascribe.envs.search_qa.data import Document, Question
 
@@ -22,121 +23,111 @@ COUNTRIES, CITIES_OF_EACH, COMPANIES = 12, 4, 40
 
 @dataclass(frozen=True)
 class Demo:
-    """The world as a search agent meets it."""
+    """The documents and the questions."""
 
     documents: list[Document]
     questions: list[Question]
 
 
-@lru_cache(maxsize=1)
-def demo(seed: int = 0) -> Demo:
-    """The world of a seed."""
-    return _World(random.Random(seed)).demo()
-
-
-@dataclass(frozen=True)
-class _City:
+class _City(NamedTuple):
     name: str
     country: str
     river: str
     people: int
 
 
-@dataclass(frozen=True)
-class _Company:
+class _Company(NamedTuple):
+    founder: str
     name: str
     trade: str
     year: int
     seat: _City
-    founder: str
     birthplace: _City
 
 
-class _World:
-    def __init__(self, draws: random.Random) -> None:
-        self.draws = draws
-        self.taken: set[str] = set()
-        self.countries = [self.name(COUNTRY_ENDS) for _ in range(COUNTRIES)]
-        self.cities = [
-            _City(
-                self.name(CITY_ENDS), country, self.name(RIVER_ENDS), draws.randint(20, 900) * 100
-            )
-            for country in self.countries
-            for _ in range(CITIES_OF_EACH)
-        ]
-        self.capitals = {city.country: city for city in self.cities[::CITIES_OF_EACH]}
-        self.companies = [self.company() for _ in range(COMPANIES)]
+@lru_cache(maxsize=1)
+def demo(seed: int = 0) -> Demo:
+    """The world of a seed."""
+    draws = random.Random(seed)
+    taken: set[str] = set()
 
-    def name(self, ends: str) -> str:
+    def name(ends: str) -> str:
         """A name that nothing else bears."""
         while True:
-            parts = (self.draws.choice(group.split()) for group in (STARTS, MIDDLES, ends))
-            name = "".join(parts)
-            if name not in self.taken:
-                self.taken.add(name)
-                return name
+            parts = (draws.choice(group.split()) for group in (STARTS, MIDDLES, ends))
+            drawn = "".join(parts)
+            if drawn not in taken:
+                taken.add(drawn)
+                return drawn
 
-    def company(self) -> _Company:
-        founder = f"{self.draws.choice(FIRST_NAMES.split())} {self.name(NAME_ENDS)}"
-        return _Company(
-            name=f"{self.name(NAME_ENDS)} Works",
-            trade=self.draws.choice(TRADES.split()),
-            year=self.draws.randint(1801, 1990),
-            seat=self.draws.choice(self.cities),
-            founder=founder,
-            birthplace=self.draws.choice(self.cities),
+    countries = [name(COUNTRY_ENDS) for _ in range(COUNTRIES)]
+    cities = [
+        _City(name(CITY_ENDS), country, name(RIVER_ENDS), draws.randint(20, 900) * 100)
+        for country in countries
+        for _ in range(CITIES_OF_EACH)
+    ]
+    companies = [
+        _Company(
+            founder=f"{draws.choice(FIRST_NAMES.split())} {name(NAME_ENDS)}",
+            name=f"{name(NAME_ENDS)} Works",
+            trade=draws.choice(TRADES.split()),
+            year=draws.randint(1801, 1990),
+            seat=draws.choice(cities),
+            birthplace=draws.choice(cities),
         )
-
-    def demo(self) -> Demo:
-        documents = [
-            {"id": str(number), "contents": f'"{title}"\n{text}'}
-            for number, (title, text) in enumerate(self.pages())
-        ]
-        questions = [*self.one_hop(), *self.two_hops()]
-        self.draws.shuffle(questions)
-        return Demo(documents, questions)
-
-    def pages(self) -> Iterator[tuple[str, str]]:
-        for country, capital in self.capitals.items():
-            yield country, f"{country} is a country. The capital of {country} is {capital.name}."
-        for city in self.cities:
-            yield (
-                city.name,
-                f"{city.name} is a city in {city.country}. The river {city.river} flows through "
-                f"{city.name}. It has {city.people} inhabitants.",
-            )
-        for company in self.companies:
-            yield (
-                company.name,
-                f"{company.name} is a company that makes {company.trade}. It was founded in "
-                f"{company.year} by {company.founder}. Its seat is in {company.seat.name}.",
-            )
-            yield (
-                company.founder,
-                f"{company.founder} was a maker of {company.trade}, born in "
-                f"{company.birthplace.name}.",
-            )
-
-    def one_hop(self) -> Iterator[Question]:
-        for country, capital in self.capitals.items():
-            yield _question(f"What is the capital of {country}?", capital.name, country)
-        for city in self.cities:
-            yield _question(f"Which river flows through {city.name}?", city.river, city.name)
-        for company in self.companies:
-            yield _question(f"Who founded {company.name}?", company.founder, company.name)
-
-    def two_hops(self) -> Iterator[Question]:
-        for country, capital in self.capitals.items():
-            wording = f"Which river flows through the capital of {country}?"
-            yield _question(wording, capital.river, country, capital.name)
-        for company in self.companies:
-            born, seat = company.birthplace, company.seat
-            wording = f"In which city was the founder of {company.name} born?"
-            yield _question(wording, born.name, company.name, company.founder)
-            wording = f"In which country is the seat of {company.name}?"
-            yield _question(wording, seat.country, company.name, seat.name)
+        for _ in range(COMPANIES)
+    ]
+    capitals = cities[::CITIES_OF_EACH]
+    documents = [
+        {"id": str(number), "contents": f'"{title}"\n{text}'}
+        for number, (title, text) in enumerate(_pages(capitals, cities, companies))
+    ]
+    questions = list(_questions(capitals, cities, companies))
+    draws.shuffle(questions)
+    return Demo(documents, questions)
 
 
-def _question(text: str, answer: str, *searches: str) -> Question:
-    family = "one hop" if len(searches) == 1 else "two hops"
-    return Question(text, (answer,), family, searches)
+def _pages(
+    capitals: list[_City], cities: list[_City], companies: list[_Company]
+) -> Iterator[tuple[str, str]]:
+    """Titles and texts."""
+    for capital, country, *_ in capitals:
+        yield country, f"{country} is a country. The capital of {country} is {capital}."
+    for city, country, river, people in cities:
+        yield (
+            city,
+            f"{city} is a city in {country}. The river {river} flows through {city}. It has "
+            f"{people} inhabitants.",
+        )
+    for founder, company, trade, year, seat, birthplace in companies:
+        yield (
+            company,
+            f"{company} is a company that makes {trade}. It was founded in {year} by {founder}. "
+            f"Its seat is in {seat.name}.",
+        )
+        yield founder, f"{founder} was a maker of {trade}, born in {birthplace.name}."
+
+
+def _questions(
+    capitals: list[_City], cities: list[_City], companies: list[_Company]
+) -> Iterator[Question]:
+    """Questions of one hop, then those of two."""
+
+    def question(text: str, answer: str, *searches: str) -> Question:
+        family = "one hop" if len(searches) == 1 else "two hops"
+        return Question(text, (answer,), family, searches)
+
+    for capital, country, *_ in capitals:
+        yield question(f"What is the capital of {country}?", capital, country)
+    for city, _, river, _ in cities:
+        yield question(f"Which river flows through {city}?", river, city)
+    for founder, company, *_ in companies:
+        yield question(f"Who founded {company}?", founder, company)
+    for capital, country, river, _ in capitals:
+        wording = f"Which river flows through the capital of {country}?"
+        yield question(wording, river, country, capital)
+    for founder, company, _, _, seat, birthplace in companies:
+        wording = f"In which city was the founder of {company} born?"
+        yield question(wording, birthplace.name, company, founder)
+        wording = f"In which country is the seat of {company}?"
+        yield question(wording, seat.country, company, seat.name)
