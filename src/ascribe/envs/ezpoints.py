@@ -83,9 +83,6 @@ class EZPoints(TextEnvironment[Deal]):
     def _admissible(self, episode: Deal) -> list[str]:
         return [*dict.fromkeys(episode.unused()), *OPERATORS, "="]
 
-    def _state(self, episode: Deal, observation: str) -> str:  # noqa: ARG002
-        return _shown(episode)
-
     def _expert(self, episode: Deal) -> str | None:
         for length in range(SYMBOLS - len(episode.formula)):
             ending = _ending(episode.formula, episode.unused(), length)

@@ -122,12 +122,6 @@ class ContractReport:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
-        return {
-            "kept": self.kept,
-            "worst": self.worst.name.lower() if self.worst is not None else None,
-            "findings": [finding.as_dict() for finding in self.findings],
-            "episodes": self.episodes,
-            "steps": self.steps,
-            "steps_per_second": self.steps_per_second,
-            "goes_back": self.goes_back,
-        }
+        worst = self.worst.name.lower() if self.worst is not None else None
+        findings = [finding.as_dict() for finding in self.findings]
+        return {"kept": self.kept, "worst": worst, **vars(self), "findings": findings}

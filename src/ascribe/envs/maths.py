@@ -135,9 +135,6 @@ class Maths(TextEnvironment[MathEpisode]):
             return "unreadable"
         return "right" if number == last_number(gold) else "wrong"
 
-    def _admissible(self, episode: MathEpisode) -> None:  # noqa: ARG002
-        return None
-
     def _state(self, episode: MathEpisode, observation: str) -> str:
         return f"{episode.problem.question}\n{observation}" if episode.answered else observation
 

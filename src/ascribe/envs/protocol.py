@@ -177,9 +177,9 @@ class StepCounter(ABC):
 class TextEnvironment(StepCounter, Generic[State]):
     """Base class of Ascribe's environments: seeds, limits, ends, info and snapshots.
 
-    A game implements four methods: how a task begins (``_begin``), what an action does (``_act``),
-    the admissible actions (``_admissible``) and a key of the situation (``_state``). Everything
-    that changes during an episode lives in ``self.episode``, one value that can be copied.
+    A game implements how a task begins (``_begin``) and what an action does (``_act``), and where
+    it needs to the admissible actions (``_admissible``) and a key of the situation (``_state``).
+    Everything that changes during an episode lives in ``self.episode``, a value that can be copied.
 
     Args:
         horizon: an episode is truncated after so many actions.
@@ -201,13 +201,13 @@ class TextEnvironment(StepCounter, Generic[State]):
     def _act(self, episode: State, action: str) -> Outcome:
         """Carry out an action; changes the episode in place."""
 
-    @abstractmethod
-    def _admissible(self, episode: State) -> list[str] | None:
-        """The actions that can be taken now, in an order that never changes."""
+    def _admissible(self, episode: State) -> list[str] | None:  # noqa: ARG002
+        """The actions that can be taken now, in an order that never changes; None for any text."""
+        return None
 
-    @abstractmethod
-    def _state(self, episode: State, observation: str) -> str:
-        """A key of the situation."""
+    def _state(self, episode: State, observation: str) -> str:  # noqa: ARG002
+        """A key of the situation; right as it is if the observation shows all that matters."""
+        return observation
 
     def _expert(self, episode: State) -> str | None:
         """The expert's next action; None if there is none from here."""

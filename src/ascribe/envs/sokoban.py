@@ -156,9 +156,6 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
         steps = episode.room.steps
         return [move for move in MOVES if episode.room.after(episode.position, steps[move])]
 
-    def _state(self, episode: SokobanEpisode, observation: str) -> str:  # noqa: ARG002
-        return episode.room.shown(episode.position)
-
     def _expert(self, episode: SokobanEpisode) -> str | None:
         moves = solve(episode.room, episode.position)
         return moves[0] if moves else None

@@ -182,9 +182,6 @@ class Team(TextEnvironment[TeamEpisode]):
             return {"agent": None, "without": self._without(episode.judged)}
         return {"agent": self.turns[len(episode.responses)].agent}
 
-    def _admissible(self, episode: TeamEpisode) -> None:  # noqa: ARG002
-        return None
-
     def _state(self, episode: TeamEpisode, observation: str) -> str:
         if len(episode.responses) == len(self.turns):
             return f"{episode.question}\n{observation}"

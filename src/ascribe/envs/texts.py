@@ -1,4 +1,4 @@
-"""Text that others wrote: records of JSON lines, and characters that could do harm."""
+"""Text that others wrote: actions, records of JSON lines, and characters that could do harm."""
 
 import json
 import re
@@ -22,6 +22,13 @@ def clean(text: object, *, one_line: bool = False) -> str:
         raise ValueError(f"text was expected, not {type(text).__name__}")
     unsafe = CONTROL_OR_BREAK if one_line else CONTROL
     return SURROGATE.sub("\ufffd", unsafe.sub(" ", text))
+
+
+def bracketed(action: str) -> tuple[str, str]:
+    """The verb in lower case and the text of ``verb[text]``; two empty texts for other actions."""
+    verb, _, rest = action.strip().partition("[")
+    text = rest[:-1].strip()
+    return (verb.lower(), text) if text and rest.endswith("]") else ("", "")
 
 
 def json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,10 +10,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fast_downward
 from alfworld.agents.expert import (
@@ -50,8 +49,7 @@ PROPERTIES = {
 _free: list[Any] = []
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """A fact in the words of the game."""
 
     name: str
@@ -59,7 +57,7 @@ class Fact:
 
 
 class Engine:
-    """TextWorld's state, grammar and rules of one game, and the commands that can be given now.
+    """TextWorld's state, grammar and rules of one game, and its admissible commands.
 
     Its texts are those of TextWorld's own ``PddlEnv``, byte for byte; it only asks less often.
     """
@@ -138,7 +136,7 @@ class Engine:
             for name, *types in predicates
             for one in self._state.facts_with_signature(Signature(name, types))
         ]
-        return sorted(facts, key=lambda fact: (fact.name, fact.names))
+        return sorted(facts)
 
     def view(self) -> str:
         """What the agent could see from where it stands, whatever it did last.
@@ -253,7 +251,7 @@ def _fixed_templates(logic: Any, task: Any) -> set[str]:
 
 
 def _asks(symbol: Any) -> set[str] | None:
-    """The predicates that a symbol asks about; None if that cannot be told."""
+    """The predicates that a symbol asks about; None if that is not certain."""
     if isinstance(symbol, textgen.TerminalSymbol):
         return set()
     if isinstance(symbol, textgen.ListSymbol):

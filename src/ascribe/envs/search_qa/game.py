@@ -20,7 +20,7 @@ from ascribe.envs.search_qa.data import (
     render,
 )
 from ascribe.envs.search_qa.demo import demo
-from ascribe.envs.texts import clean
+from ascribe.envs.texts import bracketed, clean
 
 NEITHER = "That was neither a search nor an answer."
 NOTHING = "<information>Nothing was found.</information>"
@@ -91,13 +91,11 @@ class SearchQA(TextEnvironment[Inquiry]):
         return Start(Inquiry(task), question.text, question.text, question.family)
 
     def _act(self, episode: Inquiry, action: str) -> Outcome:
-        kind, bracket, rest = action.strip().partition("[")
-        argument = clean(rest[:-1].strip())
-        if not bracket or not rest.endswith("]") or not argument:
-            return Outcome(NEITHER, valid=False)
-        if kind.lower() == "search":
+        kind, argument = bracketed(action)
+        argument = clean(argument)
+        if kind == "search":
             return Outcome(self._search(episode, argument))
-        if kind.lower() == "answer":
+        if kind == "answer":
             episode.answered = True
             won = exact_match(argument, self._question(episode).answers)
             return Outcome("", float(won), terminated=True, won=won)
@@ -109,9 +107,6 @@ class SearchQA(TextEnvironment[Inquiry]):
         hashes = (blake2b(text.encode(), digest_size=8).hexdigest() for text in passages)
         inquiry.read = list(dict.fromkeys([*inquiry.read, *hashes]))
         return render(passages) if passages else NOTHING
-
-    def _admissible(self, episode: Inquiry) -> None:
-        """Any text may be searched for, or be the answer."""
 
     def _state(self, episode: Inquiry, observation: str) -> str:  # noqa: ARG002
         """The question and the passages read so far, in whatever order and by whatever query."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ascribe.envs.bm25 import BM25, words
 from ascribe.envs.protocol import Info, Outcome, Start, TextEnvironment, one_of
+from ascribe.envs.texts import bracketed
 from ascribe.envs.webshop.generate import generate
 from ascribe.envs.webshop.products import Product, ShoppingGoal, goals, load, read
 from ascribe.envs.webshop.reward import alike, score
@@ -135,13 +136,10 @@ class WebShop(TextEnvironment[Visit]):
         return Start(visit, self._text(visit), goal.instruction, family)
 
     def _act(self, episode: Visit, action: str) -> Outcome:
-        kind, bracket, rest = action.strip().partition("[")
-        argument = rest[:-1].strip().lower()
-        if not bracket or not rest.endswith("]") or not argument:
-            return Outcome(self._text(episode), valid=False)
-        if kind.lower() == "search":
+        kind, argument = bracketed(action.lower())
+        if kind == "search":
             episode.go("results", self.shop.search(argument))
-        elif kind.lower() == "click" and argument in self._links(episode):
+        elif kind == "click" and argument in self._links(episode):
             self._click(episode, argument)
         else:
             return Outcome(self._text(episode), valid=False)

@@ -1,7 +1,7 @@
-"""A made-up catalogue in the schema of WebShop's files, for tests and for trying things out.
+"""An invented catalogue in the schema of WebShop's files, for tests and for trying things out.
 
-Its products are invented: whoever shows a result on them says so. ``kinds.json`` tells which kinds
-of products there are, with what attributes and options.
+Say so when you report a result on it. ``kinds.json`` lists the kinds of products with their
+attributes and options.
 """
 
 import json
@@ -17,7 +17,6 @@ DIGITS = "0123456789ABCDEFGHJKLMNPQRSTVWXYZ"
 OPENINGS = ("i am looking for", "i need", "can you get me", "i would like to buy")
 
 Kind = Mapping[str, Any]
-Options = Mapping[str, Sequence[str]]
 Files = tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]
 
 
@@ -29,7 +28,8 @@ def generate(count: int = COUNT, seed: int = 0) -> Files:
         seed: another seed, another catalogue.
     """
     draws = random.Random(seed)
-    brands = _brands(draws)
+    brands = [start + end for start in STARTS.split() for end in ENDS.split()]
+    draws.shuffle(brands)
     table = json.loads(files(__package__).joinpath("kinds.json").read_text(encoding="utf-8"))
     products, attributes, human = [], {}, {}
     for number in range(count):
@@ -53,17 +53,29 @@ def generate(count: int = COUNT, seed: int = 0) -> Files:
                 **_texts(kind["noun"], brands[number % len(brands)], own),
             }
         )
+        *most, last = asked
         attributes[asin] = {
             "attributes": [*own, kind["noun"]],
-            "instruction": _formal(kind, asked),
+            "instruction": f"Find me {', '.join(most)} {kind['query']} with {last}",
             "instruction_attributes": asked,
         }
-        human[asin] = [{"asin": asin, **_spoken(kind, asked, options, draws)}]
+        name = draws.choice(list(options))
+        value = draws.choice(options[name])
+        wish = f"{draws.choice(OPENINGS)} a {kind['noun']} that is {' and '.join(asked)}"
+        human[asin] = [
+            {
+                "asin": asin,
+                "instruction": f"{wish}, {name} {value}.",
+                "instruction_attributes": list(asked),
+                "instruction_options": [value],
+                "options": [f"{name}: {value}"],
+            }
+        ]
     return products, attributes, human
 
 
 def _texts(noun: str, brand: str, own: Sequence[str]) -> dict[str, Any]:
-    """What the pages say. The title tells two attributes, the other pages one or two each."""
+    """The texts of the pages: two attributes in the title, one or two on each other page."""
     first, second, third, fourth, fifth = own
     return {
         "name": f"{brand} {first.title()} {noun.title()} with {second.title()}",
@@ -83,7 +95,7 @@ def _pricing(kind: Kind, draws: random.Random) -> str | None:
     return draws.choice([single, single, span, None])
 
 
-def _options(kind: Kind, choices: Mapping[str, Any], draws: random.Random) -> Options:
+def _options(kind: Kind, choices: Mapping[str, Any], draws: random.Random) -> dict[str, list[str]]:
     """Two to four values of each option, in their natural order."""
     options = {}
     for name in kind["options"]:
@@ -91,28 +103,3 @@ def _options(kind: Kind, choices: Mapping[str, Any], draws: random.Random) -> Op
         kept = sorted(draws.sample(range(len(values)), draws.randint(2, 4)))
         options[choices[name]["shown_as"]] = [values[place] for place in kept]
     return options
-
-
-def _formal(kind: Kind, asked: Sequence[str]) -> str:
-    *most, last = asked
-    return f"Find me {', '.join(most)} {kind['query']} with {last}"
-
-
-def _spoken(
-    kind: Kind, asked: Sequence[str], options: Options, draws: random.Random
-) -> dict[str, Any]:
-    name = draws.choice(list(options))
-    value = draws.choice(options[name])
-    wish = f"{draws.choice(OPENINGS)} a {kind['noun']} that is {' and '.join(asked)}"
-    return {
-        "instruction": f"{wish}, {name} {value}.",
-        "instruction_attributes": list(asked),
-        "instruction_options": [value],
-        "options": [f"{name}: {value}"],
-    }
-
-
-def _brands(draws: random.Random) -> list[str]:
-    brands = [start + end for start in STARTS.split() for end in ENDS.split()]
-    draws.shuffle(brands)
-    return brands
