@@ -16,8 +16,8 @@ of a step in a plain process. It leaves out what Ray's own processes spend.
 
 ``steps_per_second`` counts the time inside ``step`` alone, in one process, with actions drawn from
 those that info offers. ``reset_seconds`` is the mean time of a reset. The first episode does not
-count. AlfWorld plays 6 generated games, Maths and Team ask sums, Pivots asks turns of Sokoban's expert;
-the others have their defaults.
+count. AlfWorld plays 6 generated games, Maths and Team ask sums, Pivots asks turns of Sokoban's
+expert; the others have their defaults.
 """
 
 import json
