@@ -58,14 +58,13 @@ from ascribe.pivots import (
     extract,
     make_verifier,
     profile,
-    profiles,
     read_responses,
     report,
     score,
     select,
+    write_pivots,
     write_turns,
 )
-from ascribe.pivots.candidates import KINDS
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play, rollout
 from ascribe.steps.files import write
 
@@ -262,8 +261,7 @@ class Run:
         }
         kept = found.kept or tuple(scored)  # a quick run knows nothing, and no turn is mixed
         path = self.folder / f"{name}.jsonl"
-        chosen = [one.candidate for one in kept]
-        write_turns(path, chosen, KINDS[1], {"verifier": spec}, profiles(kept))
+        write_pivots(path, kept, {"verifier": spec})
         return path
 
     def copy(self, turns: list[Candidate]) -> Path:

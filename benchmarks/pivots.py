@@ -25,17 +25,10 @@ from typing import Any
 
 import common
 
-from ascribe.pivots import (
-    Candidate,
-    Origin,
-    Reference,
-    TextServer,
-    candidate,
-    make_verifier,
-    profile,
-)
+from ascribe.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
 from ascribe.pivots.chat import write_call
 from ascribe.pivots.journal import Journal
+from ascribe.pivots.text_server import TextServer
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.pivots.verifiers.verdict import act, calls_in

@@ -12,8 +12,9 @@ from ascribe.engines import rounds as module
 from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.load import load_config
 from ascribe.engines.rounds import Round, Rounds, train_in_rounds
-from ascribe.pivots import Profiled, ProfileResponse, ProfileTask, read_turns, write_turns
+from ascribe.pivots import ProfileTask, read_turns, write_turns
 from ascribe.pivots.journal import Journal
+from ascribe.pivots.profile import Profiled, ProfileResponse
 from tests.pivots.made import a_turn
 
 pytest.importorskip("yaml", reason="needs the extra trl")
@@ -49,7 +50,7 @@ class Engine:
         self.profiled: list[str] = []
         self.trained: list[tuple[int, tuple[str, ...]]] = []
         self.fail = ""
-        monkeypatch.setattr(module, "keep_profile", self.profile)
+        monkeypatch.setattr(module, "profile_in_worker", self.profile)
         monkeypatch.setattr(module, "train", self.train)
 
     def profile(self, order: ProfileTask, **_: Any) -> Profiled:

@@ -13,7 +13,8 @@ from ascribe.engines.metrics import read_metrics
 from ascribe.engines.rounds import Rounds, train_in_rounds
 from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.models.loading import save_model
-from ascribe.pivots import Origin, ReplayPoint, candidate, read_responses, write_turns
+from ascribe.pivots import Origin, candidate, read_responses, write_turns
+from ascribe.pivots.candidates import ReplayPoint
 from ascribe.rollout import Setup
 from tests.engines import trl_toys as toys
 

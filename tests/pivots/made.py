@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ascribe.pivots import Candidate, Origin, ReplayPoint, candidate
+from ascribe.pivots import Candidate, Origin, candidate
+from ascribe.pivots.candidates import ReplayPoint
 
 SEARCH = {
     "name": "search",

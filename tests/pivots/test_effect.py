@@ -9,14 +9,9 @@ import pytest
 
 from ascribe.envs import make
 from ascribe.envs.search_qa import SearchQA
-from ascribe.pivots import (
-    Candidate,
-    ReplayPoint,
-    RolloutOptions,
-    VerdictReason,
-    extract,
-    make_verifier,
-)
+from ascribe.pivots import Candidate, RolloutOptions, extract, make_verifier
+from ascribe.pivots.candidates import ReplayPoint
+from ascribe.pivots.verifiers import VerdictReason
 from ascribe.pivots.verifiers.effect import SceneMismatchError
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write

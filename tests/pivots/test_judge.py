@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 
 from ascribe.models import ServerError
-from ascribe.pivots import JournalError, VerdictReason, make_verifier
+from ascribe.pivots import make_verifier
+from ascribe.pivots.journal import JournalError
+from ascribe.pivots.verifiers import VerdictReason
 from ascribe.pivots.verifiers.judge import JudgeBudgetError, chat, is_same
 from tests.hostile import hostile_texts
 from tests.pivots.chat_server import ChatServer, Reply, chat_server

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ascribe.pivots import VERIFIERS, NoSignal, TraceFault, VerdictReason
-from ascribe.pivots.traces import READERS, ROLES
-from ascribe.pivots.verifiers import COMPOSERS
+from ascribe.pivots import VERIFIERS
+from ascribe.pivots.select import NoSignal
+from ascribe.pivots.traces import READERS, ROLES, TraceFault
+from ascribe.pivots.verifiers import COMPOSERS, VerdictReason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pivots.md").read_text(encoding="utf-8")
 

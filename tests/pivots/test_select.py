@@ -11,22 +11,18 @@ from hypothesis import strategies as st
 from ascribe.pivots import (
     LAMBDA_DIFF,
     Candidate,
-    NoSignal,
-    ProfileResponse,
-    Scored,
-    Verdict,
-    VerdictReason,
     make_verifier,
-    profiles,
     random_set,
     read_turns,
     report,
     score,
-    seed_of,
     select,
-    write_turns,
+    write_pivots,
 )
-from ascribe.pivots.candidates import KINDS, Origin, candidate
+from ascribe.pivots.candidates import Origin, candidate
+from ascribe.pivots.profile import ProfileResponse, seed_of
+from ascribe.pivots.select import NoSignal, Scored
+from ascribe.pivots.verifiers import Verdict, VerdictReason
 from tests.pivots.made import a_turn, call
 
 
@@ -141,7 +137,7 @@ def test_pivots_are_written_with_their_profiles(tmp_path: Path) -> None:
     kept = select([scored([0, 0, 1, 0])]).kept
     path = tmp_path / "p.jsonl"
     facts = {"verifier": "normalised", "threshold": LAMBDA_DIFF}
-    write_turns(path, [one.candidate for one in kept], KINDS[1], facts, profiles(kept))
+    write_pivots(path, kept, facts)
     read = read_turns(path)
     assert (read.kind, dict(read.facts)) == ("pivots", facts)
     (one,) = read.candidates

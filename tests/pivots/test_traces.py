@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.models.policy import mix_seeds
-from ascribe.pivots import RolloutOptions, TraceError, TraceFault, extract, read_turns, write_turns
+from ascribe.pivots import RolloutOptions, extract, read_turns, write_turns
 from ascribe.pivots.candidates import TurnFileError, distinct
+from ascribe.pivots.traces import TraceError, TraceFault
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
 from tests.hostile import HOSTILE, LONG

@@ -14,9 +14,18 @@ from hypothesis import strategies as st
 
 from ascribe.envs import MissingExtraError
 from ascribe.groups.responses import Call
-from ascribe.pivots import VERIFIERS, Candidate, Verdict, VerdictReason, Verifier, make_verifier
+from ascribe.pivots import VERIFIERS, Candidate, make_verifier
 from ascribe.pivots.chat import write_call
-from ascribe.pivots.verifiers import all_of, any_of, first_of, read_spec, weighted
+from ascribe.pivots.verifiers import (
+    Verdict,
+    VerdictReason,
+    Verifier,
+    all_of,
+    any_of,
+    first_of,
+    read_spec,
+    weighted,
+)
 from ascribe.pivots.verifiers.verdict import act, calls_in
 from ascribe.steps.strict_json import MAX_DEPTH, loads
 from tests.hostile import HOSTILE, LONG, hostile_texts

@@ -35,34 +35,28 @@ from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse, train_in_
 from ascribe.engines.train import train, verify
 from ascribe.models import ServerError
 from ascribe.pivots import (
-    KINDS,
     LAMBDA_DIFF,
-    CostEstimate,
-    JournalError,
-    PivotReport,
     ProfileTask,
-    ProfilingError,
     RolloutOptions,
-    Scored,
-    TraceError,
-    TraceProblem,
     extract,
     make_verifier,
     profile_in_worker,
-    profiles,
     random_set,
     read_responses,
     read_turns,
     report,
     score,
     select,
+    write_pivots,
     write_turns,
 )
-from ascribe.pivots.select import Share
-from ascribe.pivots.traces import Format
+from ascribe.pivots.journal import JournalError
+from ascribe.pivots.profile import CostEstimate
+from ascribe.pivots.select import PivotReport, Scored, Share
+from ascribe.pivots.traces import Format, TraceError, TraceProblem
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
-from ascribe.pivots.worker import journal_beside
+from ascribe.pivots.worker import ProfilingError, journal_beside
 
 SOURCES_SHOWN = 20
 BAR = 40
@@ -253,9 +247,11 @@ def select_command(
         facts |= {"verifier": spec, "threshold": threshold}
         kept = len(selection.kept)
         if kept:
-            _write(out, selection.kept, facts, chosen="mixed outcomes, mean below the threshold")
+            chosen: dict[str, Any] = {"chosen": "mixed outcomes, mean below the threshold"}
+            write_pivots(out, selection.kept, facts | chosen)
         if kept and random is not None:
-            _write(random, random_set(scored, kept, seed), facts, chosen="at random", seed=seed)
+            chosen = {"chosen": "at random", "seed": seed}
+            write_pivots(random, random_set(scored, kept, seed), facts | chosen)
     left_out = {kind.value: len(ones) for kind, ones in selection.left_out.items()}
     if as_json:
         screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
@@ -409,11 +405,6 @@ def _offer(sources: Sequence[tuple[str, str]], reason: str) -> NoReturn:
         # Without line breaks, so that it can be copied.
         screen.err.print(Text(f"  --label {screen.safe(choice, 1_000)}"), soft_wrap=True)
     screen.wrong_call(f"the journal {reason}: give one of the options above")
-
-
-def _write(path: Path, scored: Sequence[Scored], facts: dict[str, Any], **more: Any) -> None:
-    candidates = [one.candidate for one in scored]
-    write_turns(path, candidates, KINDS[1], facts | more, profiles(scored))
 
 
 # Printing.

@@ -26,20 +26,19 @@ from ascribe.engines.train import MODEL, start_folder, train
 from ascribe.pivots import (
     LAMBDA_DIFF,
     Candidate,
-    CostEstimate,
     ProfileTask,
     make_verifier,
     profile_in_worker,
-    profiles,
     read_responses,
     read_turns,
     score,
     select,
+    write_pivots,
     write_turns,
 )
-from ascribe.pivots.candidates import KINDS
 from ascribe.pivots.environment import verifier_of
 from ascribe.pivots.journal import write_objects
+from ascribe.pivots.profile import CostEstimate
 from ascribe.pivots.verifiers import Spec
 
 ENVIRONMENT = "pivots"
@@ -202,9 +201,7 @@ class _Run:
         scored = score(turns, answers, make_verifier(self.spec), self.rounds.k)
         found = select(scored, self.rounds.threshold)
         if found.kept:
-            kept = [one.candidate for one in found.kept]
-            facts = self._facts(order)
-            write_turns(here / PIVOTS, kept, KINDS[1], facts, profiles(found.kept))
+            write_pivots(here / PIVOTS, found.kept, self._facts(order))
         rewards = [reward for one in scored for reward in one.rewards]
         return Round(
             number,

@@ -91,11 +91,6 @@ def read_responses(
             yield response
 
 
-def references(path: str | Path) -> list[tuple[str, str]]:
-    """The models of a journal and how they were sampled, in order of appearance."""
-    return list(dict.fromkeys((one.model, one.sampling) for one in read_responses(path)))
-
-
 # What profiling costs.
 
 

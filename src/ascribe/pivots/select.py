@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ascribe.pivots.candidates import Candidate
+from ascribe.pivots.candidates import KINDS, Candidate, write_turns
 from ascribe.pivots.profile import ProfileResponse
 from ascribe.pivots.verifiers import Verdict, Verifier, strict
 from ascribe.rollout.summary import wilson
@@ -178,9 +179,9 @@ def random_set(scored: Sequence[Scored], size: int, seed: int = 0) -> list[Score
     return [pool[place] for place in sorted(order.tolist())]
 
 
-def profiles(scored: Iterable[Scored]) -> dict[str, dict[str, object]]:
-    """The profiles in a file of pivots: mean, variance and rewards by id."""
-    return {
+def write_pivots(path: str | Path, scored: Sequence[Scored], facts: Mapping[str, Any]) -> None:
+    """Write a file of pivots with the mean, variance and rewards of each."""
+    profiles = {
         one.candidate.id: {
             "mean": one.mean,
             "variance": one.variance,
@@ -188,6 +189,7 @@ def profiles(scored: Iterable[Scored]) -> dict[str, dict[str, object]]:
         }
         for one in scored
     }
+    write_turns(path, [one.candidate for one in scored], KINDS[1], facts, profiles)
 
 
 # The report.

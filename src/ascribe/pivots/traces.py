@@ -19,7 +19,7 @@ from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, c
 from ascribe.pivots.chat import describe_tools, safe, tool_output, write_call
 from ascribe.pivots.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.files import read
-from ascribe.steps.problems import Advised, Severity, TableError, printable
+from ascribe.steps.problems import ERROR, FATAL, WARNING, Advised, Severity, TableError, printable
 from ascribe.steps.strict_json import canonical, loads
 
 Format = Literal["openai", "sharegpt", "ascribe"]
@@ -36,61 +36,37 @@ class TraceFault(Advised):
     bad traces are to be left out. ``WARNING``: a turn is left out and the rest is read.
     """
 
-    UNREADABLE_FILE = (
-        Severity.FATAL,
-        "the file is damaged, cut short or not of the format its name says; write it again",
-    )
+    UNREADABLE_FILE = FATAL, "the file is damaged, cut short or of another format; write it again"
     UNKNOWN_FORMAT = (
-        Severity.FATAL,
+        FATAL,
         "lines hold messages (OpenAI) or conversations (ShareGPT), or the file is a table of "
         "rollouts; name the format if it was meant to be one of them",
     )
-    NO_TRACES = (Severity.FATAL, "there is nothing in the file; check that it was written")
+    NO_TRACES = FATAL, "there is nothing in the file; check that it was written"
     NO_TRANSCRIPT = (
-        Severity.FATAL,
-        "the table has no columns prompt and response; write it with ascribe rollout",
+        FATAL,
+        "it lacks the column prompt or response; write it with ascribe rollout",
     )
-    BAD_TABLE = (Severity.FATAL, "fix the table first; ascribe check says how")
-    BAD_LINE = (Severity.ERROR, "every line must be one JSON object; fix or remove the line")
-    NO_MESSAGES = (Severity.ERROR, "give the trace a list of messages that is not empty")
-    BAD_MESSAGE = (Severity.ERROR, "a message is an object with a role and a content; fix it")
-    UNKNOWN_ROLE = (
-        Severity.ERROR,
-        "docs/pivots.md lists the roles that are read; rename or remove the message",
-    )
+    BAD_TABLE = FATAL, "fix the table first; ascribe check says how"
+    BAD_LINE = ERROR, "every line must be one JSON object; fix or remove the line"
+    NO_MESSAGES = ERROR, "give the trace a list of messages that is not empty"
+    BAD_MESSAGE = ERROR, "a message is an object with a role and a content; fix it"
+    UNKNOWN_ROLE = ERROR, "docs/pivots.md lists the known roles; rename or remove the message"
     BAD_CONTENT = (
-        Severity.ERROR,
-        "a content is text, null beside tool calls, or a list of parts of the type text",
+        ERROR,
+        "a content is text, null beside tool calls, or a list of text parts",
     )
     BAD_TOOL_CALL = (
-        Severity.ERROR,
-        "a tool call has a name, and arguments that are a JSON object or JSON text of one",
+        ERROR,
+        "a call has a name, and arguments that are a JSON object or JSON text of one",
     )
-    BAD_TOOLS = (
-        Severity.ERROR,
-        "tools are a list of functions, each with a name and a JSON schema of its parameters",
-    )
-    BAD_PROMPT = (Severity.ERROR, "the column prompt holds JSON of a list of messages; fix it")
-    NO_ASSISTANT_TURN = (
-        Severity.WARNING,
-        "the trace gives no candidate; check the roles if it should",
-    )
-    EMPTY_TURN = (
-        Severity.WARNING,
-        "the turn holds neither text nor a call, so it demonstrates nothing; it is left out",
-    )
-    LOST_TRACE = (
-        Severity.WARNING,
-        "the episode was not won, so its turns are left out; --lost includes them",
-    )
-    INVALID_TURN = (
-        Severity.WARNING,
-        "the environment did not understand the action; the turn is left out",
-    )
-    NO_HISTORY = (
-        Severity.WARNING,
-        "no user message comes before this turn, so there is no prompt; it is left out",
-    )
+    BAD_TOOLS = ERROR, "tools are a list of functions, each with a name and a schema of parameters"
+    BAD_PROMPT = ERROR, "the column prompt holds JSON of a list of messages; fix it"
+    NO_ASSISTANT_TURN = WARNING, "the trace gives no candidate; check the roles if it should"
+    EMPTY_TURN = WARNING, "the turn holds neither text nor a call; it is left out"
+    LOST_TRACE = WARNING, "the episode was not won, so its turns are left out; --lost includes them"
+    INVALID_TURN = WARNING, "the environment did not understand the action; the turn is left out"
+    NO_HISTORY = WARNING, "no user message comes before this turn, so there is no prompt for it"
 
 
 @dataclass(frozen=True)
@@ -496,7 +472,7 @@ def extract(
         candidates += turns
         traces += count
         problems += found
-    limit = Severity.FATAL if skip_bad else Severity.ERROR
+    limit = FATAL if skip_bad else ERROR
     if worst := [problem for problem in problems if problem.severity >= limit]:
         raise TraceError(worst)
     return Extracted(tuple(distinct(candidates)), traces, len(candidates), tuple(problems))
