@@ -1,4 +1,4 @@
-"""Numbers about a credit: where the signal is, and where it is lost."""
+"""Metrics of a credit: where the signal is, and where it is lost."""
 
 from dataclasses import asdict, dataclass
 
@@ -16,7 +16,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class StateGroups:
-    """What the step-level groups look like.
+    """Metrics of the step-level groups.
 
     Attributes:
         count: number of state groups.
@@ -43,14 +43,14 @@ class StateGroups:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Where a credit has signal.
+    """Metrics of a credit.
 
     Attributes:
         rows: rows that take part (no padding).
         groups: task groups.
         trajectories: episodes.
-        mean_advantage: mean over rows. Centring is per trajectory or per visit, not per row, so
-            it is near 0 but not 0 where long and short trajectories fare differently.
+        mean_advantage: mean over rows. Baselines are over trajectories or visits, not over rows,
+            so it is not exactly 0 where long and short trajectories differ in return.
         advantage_rms: root mean square of the advantage over rows.
         signal_share: share of rows that some term credits.
         reasons: rows by reason, over all terms.
@@ -80,7 +80,7 @@ class Diagnosis:
 
 
 def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
-    """Numbers about ``credit``, which a recipe computed for ``table``."""
+    """The metrics of ``credit``, which a recipe computed for ``table``."""
     steps = arrange(table)
     rows = steps.rows
     advantage = credit.advantage[rows]

@@ -41,8 +41,8 @@ def check(
 
 
 def _verdict(file: Path, report: CheckReport) -> Text:
-    said = f"{screen.safe(file)}: {report.rows:,} rows, "
+    rows = f"{screen.safe(file)}: {report.rows:,} rows, "
     if report.worst is None:
-        return Text(said + "no problems.", style="green")
+        return Text(rows + "no problems.", style="green")
     kinds = f"{len(report.problems)} kinds of problems, the worst a {report.worst.name.lower()}."
-    return Text(said + kinds, style=screen.STYLES[report.worst])
+    return Text(rows + kinds, style=screen.STYLES[report.worst])

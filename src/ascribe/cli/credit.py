@@ -1,6 +1,8 @@
 """``ascribe credit``: advantages for a file of rollouts."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -45,7 +47,7 @@ def credit(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write the rollouts with their advantages, and say where the signal is.
+    """Write the rollouts with their advantages, and show where the signal is.
 
     Adds the columns advantage and reason, and advantage_TERM and reason_TERM for each term of the
     recipe. An advantage is null where there is no credit; the reason says why.
@@ -58,14 +60,10 @@ def credit(
         screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
     inputs = {} if history is None else {"history": _statistics(estimator, history)}
     rollouts = screen.open_rollouts(file, as_json=as_json)
-    try:
+    with refusals(file, as_json=as_json):
         assigned = assign(
             rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
         )
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=file)
-    except (ImportError, ValueError) as error:  # something that the recipe needs is not there
-        screen.wrong_call(screen.safe(error, 400))
     _write(rollouts, assigned, out)
     if history is not None:
         try:
@@ -94,8 +92,19 @@ def credit(
     _print(selection, diagnosis, estimator, out)
 
 
+@contextmanager
+def refusals(file: Path, *, as_json: bool) -> Iterator[None]:
+    """Stop with a message if the table is refused, or the recipe lacks something it needs."""
+    try:
+        yield
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=file)
+    except (ImportError, ValueError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+
+
 def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
-    """The recipe that the options name, or a wrong call."""
+    """The recipe that the options name; stops with a message if there is none."""
     changes = screen.settings(parameters)
     try:
         return recipe(name, preset=preset, **changes)
@@ -104,7 +113,7 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
 
 
 def _statistics(estimator: Recipe, path: Path) -> Any:
-    """What a file says that an earlier call wrote; None if there is none yet."""
+    """The statistics that an earlier call wrote; None if the file is not there yet."""
     if "history" not in estimator.inputs:
         screen.wrong_call(f"{estimator.name} has no running statistics; leave --history out")
     try:
@@ -124,11 +133,11 @@ def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
     except OSError as error:
         screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
     except TableError as error:
-        said = screen.safe(error.problems[0].detail, 400)
-        screen.wrong_call(f"cannot write {screen.safe(out)}: {said}")
+        detail = screen.safe(error.problems[0].detail, 400)
+        screen.wrong_call(f"cannot write {screen.safe(out)}: {detail}")
 
 
-def _print(selection: GroupSelection, found: Diagnosis, estimator: Recipe, out: Path) -> None:
+def _print(selection: GroupSelection, diagnosis: Diagnosis, estimator: Recipe, out: Path) -> None:
     dropped = int((~selection.keep).sum())
     if selection.report.problems:
         counts = ", ".join(f"{name} {n:,}" for name, n in selection.report.counts().items())
@@ -139,20 +148,24 @@ def _print(selection: GroupSelection, found: Diagnosis, estimator: Recipe, out: 
     table = Table(show_header=False)
     table.add_row("recipe", Text(repr(estimator)))
     table.add_row(
-        "rows", f"{found.rows:,} in {found.trajectories:,} trajectories, {found.groups:,} groups"
+        "rows",
+        f"{diagnosis.rows:,} in {diagnosis.trajectories:,} trajectories, "
+        f"{diagnosis.groups:,} groups",
     )
-    table.add_row("rows with a signal", f"{found.signal_share:.1%}")
-    for name, share in found.term_share.items():
-        table.add_row(f"share of the {name} term", f"{share:.1%} (rms {found.term_rms[name]:.3g})")
-    if found.states is not None:
-        states = found.states
+    table.add_row("rows with a signal", f"{diagnosis.signal_share:.1%}")
+    for name, share in diagnosis.term_share.items():
+        table.add_row(
+            f"share of the {name} term", f"{share:.1%} (rms {diagnosis.term_rms[name]:.3g})"
+        )
+    if diagnosis.states is not None:
+        states = diagnosis.states
         table.add_row(
             "states",
             f"{states.count:,}, {states.mean_size:.1f} rows each; "
             f"{states.singleton_share_of_rows:.1%} of rows are alone in theirs",
         )
-    table.add_row("mean advantage", f"{found.mean_advantage:+.4f}")
-    table.add_row("groups with equal returns", f"{found.zero_variance_groups:,}")
-    table.add_row("groups apart by penalties", f"{found.penalty_only_groups:,}")
+    table.add_row("mean advantage", f"{diagnosis.mean_advantage:+.4f}")
+    table.add_row("groups with equal returns", f"{diagnosis.zero_variance_groups:,}")
+    table.add_row("groups apart by penalties", f"{diagnosis.penalty_only_groups:,}")
     screen.out.print(table)
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))

@@ -10,12 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.credit import PresetOption, SetOption, make_recipe
+from ascribe.cli.credit import PresetOption, SetOption, make_recipe, refusals
 from ascribe.cli.screen import FileArgument, JsonFlag
 from ascribe.estimators.assign import assign, credit_columns
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts
-from ascribe.steps.problems import TableError
 from ascribe.steps.table import StepTable
 
 
@@ -60,12 +59,8 @@ def _credit(
     if name is None and preset is None and not parameters and rollouts.credit.num_columns:
         return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
     estimator = make_recipe(name or "gigpo", preset, parameters)
-    try:
+    with refusals(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=file)
-    except (ImportError, ValueError) as error:  # something that the recipe needs is not there
-        screen.wrong_call(screen.safe(error, 400))
     return {name: column.to_pylist() for name, column in credit_columns(credit).items()}
 
 
