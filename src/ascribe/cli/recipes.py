@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
-from ascribe.estimators import RECIPES, Recipe
+from ascribe.estimators import RECIPES, Recipe, RecipePluginError
 
 
 def recipes(
@@ -20,7 +20,14 @@ def recipes(
     """List the recipes, or one of them with its parameters, defaults and presets."""
     if name is not None and name not in RECIPES:
         screen.wrong_call(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
-    chosen = list(RECIPES.values()) if name is None else [RECIPES[name]]
+    chosen = []
+    for each in RECIPES if name is None else [name]:
+        try:
+            chosen.append(RECIPES[each])
+        except RecipePluginError as error:
+            if name is not None:
+                screen.wrong_call(str(error))
+            screen.err.print(Text(f"ascribe: {error}", style="yellow"))
     if as_json:
         screen.print_json([_describe(kind) for kind in chosen])
     elif name is None:
