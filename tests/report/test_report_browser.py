@@ -153,7 +153,7 @@ def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
         "4 peers in this state; the 2 that did the same returned 0.407; all 4 returned 0.407"
         in (said)
     )
-    assert "4 trajectories returned 0.5 in the mean; this one returned 1" in said
+    assert "4 trajectories returned 0.5 on average; this one returned 1" in said
     assert "You see task 0, room 0." in said
     assert "<think>hm</think><action>right</action>" in said
     assert "3 other steps in this state." in said
@@ -177,10 +177,10 @@ def test_the_own_return_is_told_by_task(chromium: Any, tmp_path: Path) -> None:
     rows = told()
     rows[0]["state"] = "seen by no other"
     said = sentences(chromium, tmp_path, rows, recipe("sbc", preset="exact"))
-    assert "own: 20 steps of this task returned 0.452 in the mean; this one returned 0.815" in said
+    assert "own: 20 steps of this task returned 0.452 on average; this one returned 0.815" in said
     assert "step: no other step is in this state; this one returned 0.815" in said
     said = sentences(chromium, tmp_path, told(), recipe("sbc", preset="exact"))
-    assert "step: 4 peers in this state returned 0.407 in the mean; the 2 that did the same" in said
+    assert "step: 4 peers in this state returned 0.407 on average; the 2 that did the same" in said
 
 
 def test_a_return_without_peers_is_told_as_it_is(chromium: Any, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ Truncation = Literal["end", "exclude"]
 statistic and gets no credit, since what would have followed is unknown.
 """
 
-EPISODE = Sentence("{peers} trajectories returned {baseline} in the mean; this one returned {own}")
+EPISODE = Sentence("{peers} trajectories returned {baseline} on average; this one returned {own}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,7 +124,7 @@ def pace(
 
 
 OTHERS = Sentence(
-    "this step returned {own}; the {peers} others in this state returned {baseline} in the mean"
+    "this step returned {own}; the {peers} others in this state returned {baseline} on average"
 )
 SAME = Sentence(
     "{peers} peers in this state; the {alike} that did the same returned {own}; "

@@ -32,7 +32,7 @@ STREAMS = ("contribution", "joint", "solo")
 
 ADDED = Sentence(
     "this agent added {own:+} to what the team earned; in the {peers} trajectories of the task it "
-    "added {baseline:+} in the mean",
+    "added {baseline:+} on average",
     "the recipe bounds and scales what an agent added",
 )
 

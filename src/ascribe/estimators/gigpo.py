@@ -37,15 +37,15 @@ go differs.
 """
 
 BY_STEPS = Sentence(
-    "{peers} steps of this task, each by its whole trajectory, returned {baseline} in the mean; "
+    "{peers} steps of this task, each by its whole trajectory, returned {baseline} on average; "
     "this one returned {own}"
 )
 RAW = Sentence("alone in its task: its return counts as it is")
 STEP = Sentence(
-    "{peers} peers in this state returned {baseline} in the mean; this step returned {own}"
+    "{peers} peers in this state returned {baseline} on average; this step returned {own}"
 )
 VISITS = Sentence(
-    "{peers} trajectories came to this state and returned {baseline} in the mean; "
+    "{peers} trajectories came to this state and returned {baseline} on average; "
     "this one returned {own}"
 )
 

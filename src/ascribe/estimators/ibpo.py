@@ -32,7 +32,7 @@ NORM = Norm("std", "population", 1e-8)
 """Population standard deviation, 1e-8 added (Algorithm 1, lines 29 and 31)."""
 
 SHAPED = Sentence(
-    "{peers} trajectories returned {baseline} in the mean, where a wrong answer counts for more "
+    "{peers} trajectories returned {baseline} on average, where a wrong answer counts for more "
     "the more of its corrections are right; this one counts {own}"
 )
 

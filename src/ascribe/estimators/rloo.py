@@ -15,7 +15,7 @@ from ascribe.estimators.relative import Norm
 from ascribe.steps.table import StepTable
 
 OTHERS = Sentence(
-    "this one returned {own}; the {peers} other trajectories returned {baseline} in the mean"
+    "this one returned {own}; the {peers} other trajectories returned {baseline} on average"
 )
 
 

@@ -46,10 +46,10 @@ LADDER = Ladder()
 
 WEIGHED = "the recipe weighs several such comparisons"
 TASK = Sentence(
-    "{peers} steps of this task returned {baseline} in the mean; this one returned {own}", WEIGHED
+    "{peers} steps of this task returned {baseline} on average; this one returned {own}", WEIGHED
 )
 STATE = Sentence(
-    "{peers} peers in this state returned {baseline} in the mean; the {alike} that did the same "
+    "{peers} peers in this state returned {baseline} on average; the {alike} that did the same "
     "returned {own}",
     WEIGHED,
 )
