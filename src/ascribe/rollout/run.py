@@ -134,6 +134,11 @@ class Rollout:
     retries: int
     """How often an episode was tried again."""
 
+    @property
+    def steps(self) -> list[Step]:
+        """All steps, trajectory by trajectory."""
+        return [step for trajectory in self.trajectories for step in trajectory.steps]
+
 
 Progress = Callable[[float], None]
 

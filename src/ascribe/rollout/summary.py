@@ -1,4 +1,4 @@
-"""What a rollout amounts to: success by family with an interval, length, and what was invalid."""
+"""Success of a rollout by family, with an interval, and its length and share of valid decisions."""
 
 import math
 from collections import defaultdict
@@ -12,12 +12,12 @@ NINETY_FIVE = 1.959964
 
 @dataclass(frozen=True)
 class Success:
-    """How often the tasks of a family were done.
+    """How often the tasks of a family were solved.
 
-    Episodes of one task resemble each other, so a task counts once: the rate is the mean over tasks
+    Episodes of one task are not independent, so a task counts once: the rate is the mean over tasks
     of the share of its episodes that were won, and the interval is Wilson's, for as many trials as
     there are tasks. With one episode per task this is the plain Wilson interval; with more it is
-    wider than it need be, never narrower than it should be.
+    too wide rather than too narrow.
     """
 
     family: str
@@ -35,7 +35,7 @@ class Success:
 
 
 def success(rollout: Rollout) -> list[Success]:
-    """Success of each family, in the order of their names; of all together last, as ``all``."""
+    """Success by family, in the order of their names; ``all`` together last."""
     families: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in rollout.trajectories:
         families[trajectory.family].append(trajectory)
