@@ -1,10 +1,10 @@
-"""The policy's own hidden state as a fingerprint: states that it reads alike lie close together.
+"""The policy's own hidden state as a fingerprint: states that it represents alike are close.
 
 BiPACE, Section 3.4: φ(s) = f(s) / |f(s)|, with f(s) the hidden state at the last token of the
 prompt s, in a late decoder block that is chosen once for each model. It moves as the policy learns.
 
-Here the prompts have a pass of their own, for texts at rest (calibration, a file of rollouts). A
-trainer takes the same vectors from the pass that it makes anyway: see ``capture``.
+Here the prompts have a pass of their own (for calibration, or for a file of rollouts). A trainer
+takes the same vectors from the pass that it makes anyway: see ``capture``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ Pooling = Literal["last", "mean", "attention"]
 
 @dataclass(frozen=True)
 class Backbone:
-    """Where to look in a model, and how close is close.
+    """The layer and the radius for a model.
 
     Attributes:
         layer: index of the decoder block, as in Python.
@@ -69,11 +69,11 @@ def actor(
         tokenizer: the model's tokenizer.
         layer: index of the decoder block, as in Python: of 28 blocks, 16 and -12 are the same.
         pooling: ``last`` token (the paper's), ``mean`` over all tokens, or their mean weighted by
-            the ``attention`` that the last token pays them in that block, averaged over heads.
+            the ``attention`` of the last token to them in that block, averaged over heads.
         batch_size: prompts in one pass.
     """
-    found = actor_layers(texts, model, tokenizer, [layer], [pooling], batch_size=batch_size)
-    return found[layer, pooling]
+    options = {"batch_size": batch_size}
+    return actor_layers(texts, model, tokenizer, [layer], [pooling], **options)[layer, pooling]
 
 
 def actor_layers(
@@ -85,7 +85,7 @@ def actor_layers(
     *,
     batch_size: int = 16,
 ) -> dict[tuple[int, Pooling], FloatMatrix]:
-    """Fingerprints by several layers and poolings, for the price of one pass: see ``actor``.
+    """Fingerprints by several layers and poolings in one pass: see ``actor``.
 
     Returns:
         one matrix for each layer and pooling, by ``(layer, pooling)`` as they were given.
@@ -108,7 +108,7 @@ def actor_layers(
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(_evaluating(owner))
-        watched = {
+        pools = {
             (layer, pooling): stack.enter_context(_pooled(model, layer, pooling))
             for layer in layers
             for pooling in poolings
@@ -117,17 +117,17 @@ def actor_layers(
             ids, mask = _right_padded(
                 [tokens[i] for i in order[start : start + batch_size]], device
             )
-            for pool in watched.values():
+            for pool in pools.values():
                 pool.expect(mask)
-            # The decoder alone: nobody asked for logits.
+            # The decoder alone: logits are not needed.
             owner(input_ids=ids, attention_mask=mask, use_cache=False)
-    found = {}
-    for key, pool in watched.items():
+    fingerprints = {}
+    for key, pool in pools.items():
         vectors = np.zeros((distinct.size, owner.config.hidden_size), dtype=np.float32)
         if order.size:
             vectors[order] = pool.hidden.fingerprints().numpy()
-        found[key] = vectors[inverse]
-    return found
+        fingerprints[key] = vectors[inverse]
+    return fingerprints
 
 
 @dataclass
@@ -150,7 +150,7 @@ class _Pooled:
             if self.pooling == "mean":
                 weights = mask / mask.sum(dim=1, keepdim=True)
             else:
-                # (batch, heads, query, key): what the last token pays each of the others.
+                # (batch, heads, query, key): the attention of the last token to each of the others.
                 weights = last(self.attention.pop().mean(dim=1))
             return (weights.unsqueeze(1).float() @ states.float()).squeeze(1)
 
@@ -167,10 +167,10 @@ def _pooled(model: Module, layer: int, pooling: Pooling) -> Iterator[_Pooled]:
 
 
 @contextmanager
-def _attention(model: Module, layer: int, found: list[Tensor]) -> Iterator[None]:
-    """Put the attention weights of a block into a list, pass by pass.
+def _attention(model: Module, layer: int, weights: list[Tensor]) -> Iterator[None]:
+    """Append the attention weights of a block to a list, pass by pass.
 
-    Only eager attention has them: the fast kernels never hold the weights in memory.
+    Only eager attention computes them: the fast kernels never hold the weights in memory.
     """
     owner, blocks = decoder_blocks(model)
     block = blocks[block_index(layer, len(blocks))]
@@ -179,7 +179,7 @@ def _attention(model: Module, layer: int, found: list[Tensor]) -> Iterator[None]
         raise ValueError(f"layer {layer} ({type(block).__name__}) has no attention to weight by")
 
     def keep(_module: Module, _inputs: Any, output: Any) -> None:
-        found.append(output[1].detach())
+        weights.append(output[1].detach())
 
     before = owner.config._attn_implementation
     owner.set_attn_implementation("eager")
@@ -193,7 +193,7 @@ def _attention(model: Module, layer: int, found: list[Tensor]) -> Iterator[None]
 
 @contextmanager
 def _evaluating(module: Module) -> Iterator[None]:
-    """Without dropout, and as it was afterwards."""
+    """Without dropout; each module's mode is restored afterwards."""
     before = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

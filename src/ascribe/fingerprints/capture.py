@@ -1,9 +1,9 @@
-"""Capture for free: the hidden state of the last prompt token, from a pass that happens anyway.
+"""Capture the hidden state of the last prompt token during a forward pass that happens anyway.
 
 A trainer computes the log-probabilities of its responses in one forward pass over prompt and
-response. Attention is causal: no token sees what comes after it. So the hidden state of the last
-prompt token in that pass is the one that a pass over the prompt alone would give, and BiPACE's
-state fingerprint (Section 3.4) needs no pass of its own:
+response. Attention is causal, so in that pass the last prompt token has the hidden state that a
+pass over the prompt alone would give, and BiPACE's state fingerprint (Section 3.4) needs no pass of
+its own:
 
     with capture(model, layer=-8) as hidden:
         for batch in batches:
@@ -12,8 +12,7 @@ state fingerprint (Section 3.4) needs no pass of its own:
     fingerprints = hidden.fingerprints()
 
 A layer is a Python index into the list of decoder blocks: of 28 blocks, 16 and -12 are the same. A
-hook on that one block gathers the wanted positions; nothing else is kept, and the other layers'
-hidden states are never asked for.
+hook on that one block gathers the wanted positions; nothing else is kept.
 """
 
 from collections import deque
@@ -33,7 +32,7 @@ Module: TypeAlias = Any
 """A torch module."""
 
 Take: TypeAlias = Callable[[Tensor], Tensor]
-"""What to take of one pass: hidden states (batch, length, dims) to vectors (rows, dims)."""
+"""Selects vectors from a pass: hidden states (batch, length, dims) to (rows, dims)."""
 
 
 # Where prompts end.
@@ -41,9 +40,7 @@ Take: TypeAlias = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Token places in one batch, in the order in which their hidden states are wanted.
-
-    Calling it takes those hidden states out of a block's output.
+    """Token positions in one batch; calling it selects their hidden states, in the same order.
 
     Attributes:
         rows: row of the batch, one for each place.
@@ -69,14 +66,13 @@ class Places:
                 raise ValueError(f"{name} {outside[0]} lies outside a batch of shape {self.shape}")
 
     def __call__(self, states: Tensor) -> Tensor:
-        """The hidden states at these places: (places, dims)."""
+        """The hidden states at these positions: (places, dims)."""
         import torch
 
         if tuple(states.shape[:-1]) != self.shape:
             raise ValueError(
-                f"places were given for a batch of shape {self.shape}, but the block's hidden "
-                f"states have {tuple(states.shape[:-1])}: is it another batch, or one that is "
-                "sharded over devices?"
+                f"the places are of a batch of shape {self.shape}, but the block's hidden states "
+                f"have {tuple(states.shape[:-1])}: is it another batch, or sharded over devices?"
             )
         index = torch.from_numpy(self.rows * self.shape[1] + self.positions)
         return states.flatten(0, 1).index_select(0, index.to(states.device, non_blocking=True))
@@ -85,8 +81,8 @@ class Places:
 def padded(attention_mask: Any, prompt_lengths: Any) -> Places:
     """The last prompt token of each row of a padded batch.
 
-    It is the token that the mask counts as number ``prompt_lengths[row]``. So padding may be on
-    the right, on the left, or on both sides (prompts padded on the left, responses on the right).
+    It is the token that the mask counts as number ``prompt_lengths[row]``, so padding may be on the
+    right, on the left, or on both sides (prompts padded on the left, responses on the right).
 
     Args:
         attention_mask: true where there is a token: (rows, length).
@@ -114,7 +110,7 @@ def packed(cu_seqlens: Any, prompt_lengths: Any, length: int | None = None) -> P
 
 
 def cu_seqlens(position_ids: Any) -> Ints:
-    """The bounds of the sequences of a packed batch, whose position ids begin anew at 0 in each.
+    """The bounds of the sequences of a packed batch, from position ids that restart at 0 in each.
 
     Args:
         position_ids: (1, length) or (length,).
@@ -128,9 +124,9 @@ def cu_seqlens(position_ids: Any) -> Ints:
 
 
 def prompt_lengths(attention_mask: Any, response_lengths: Any) -> Ints:
-    """Tokens of each row's prompt, where the trainer counts those of the response."""
-    counted: Ints = (_ints(attention_mask) != 0).sum(axis=1) - _ints(response_lengths)
-    return counted
+    """Tokens of each row's prompt, from those of its response."""
+    lengths: Ints = (_ints(attention_mask) != 0).sum(axis=1) - _ints(response_lengths)
+    return lengths
 
 
 def _ints(values: Any) -> Ints:
@@ -162,28 +158,28 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
         ValueError: if there is no such list, or more than one.
     """
     count = _block_count(model)
-    found = _lists(model, count)
+    lists = _lists(model, count)
     # A wrapper may hold the same module under two names.
-    if len(set(found.values())) != 1:
-        names = ", ".join(found) or "none"
+    if len(set(lists.values())) != 1:
+        names = ", ".join(lists) or "none"
         raise ValueError(
             f"looked for one list of {count} decoder blocks in {type(model).__name__}, "
             f"found: {names}; pass the part of the model that is the language model"
         )
-    return next(iter(found.values()))
+    return next(iter(lists.values()))
 
 
 def _lists(module: Module, count: int, path: str = "") -> dict[str, tuple[Module, Module]]:
-    """By path: the outermost lists of so many modules, each after the module that holds it."""
+    """The outermost lists of so many modules by path, each with the module that holds it."""
     import torch
 
-    found = {}
+    lists = {}
     for name, child in module.named_children():
         if isinstance(child, torch.nn.ModuleList) and len(child) == count:
-            found[path + name] = (module, child)
+            lists[path + name] = (module, child)
         else:
-            found |= _lists(child, count, f"{path}{name}.")
-    return found
+            lists |= _lists(child, count, f"{path}{name}.")
+    return lists
 
 
 def block_index(layer: int, count: int) -> int:
@@ -215,9 +211,9 @@ class Capture:
         self._passing = False
 
     def expect(self, take: Take) -> None:
-        """Say what to take of a forward pass, before it begins.
+        """Announce a forward pass, and what to take of it.
 
-        May be called ahead for several passes: they are served in the order given.
+        Several passes may be announced ahead, in their order.
 
         Args:
             take: ``Places``, or any function of the block's hidden states.
@@ -225,7 +221,7 @@ class Capture:
         self._expected.append(take)
 
     def fingerprints(self) -> Tensor:
-        """All vectors that were kept, in the order of passes and of places: (rows, dims).
+        """All captured vectors, in the order of passes and of places: (rows, dims).
 
         Raises:
             RuntimeError: if there was no forward pass.
@@ -242,13 +238,13 @@ class Capture:
             raise ValueError(f"hidden states of rows {rows} hold numbers that are not finite")
         return kept
 
-    # A pass begins, the block runs, the pass ends. What was taken counts once the pass has ended,
-    # so that one that failed can be tried again. Gradient checkpointing runs blocks once more
-    # during the backward pass, when no forward pass is under way.
+    # A pass begins, the block runs, the pass ends. Vectors are kept once the pass has ended, so a
+    # pass that failed can be tried again. Gradient checkpointing runs blocks again during the
+    # backward pass, when no forward pass is under way.
 
     def _begin(self, *_: Any) -> None:
         if not self._expected:
-            raise RuntimeError("a forward pass began that nothing was expected of: call expect()")
+            raise RuntimeError("a forward pass began that was not announced: call expect() first")
         self._passing, self._taken = True, None
 
     def _run(self, _module: Module, _inputs: Any, output: Any) -> None:
@@ -257,7 +253,7 @@ class Capture:
         if self._taken is not None:
             raise RuntimeError("the block ran twice in one forward pass")
         states = output[0] if isinstance(output, tuple) else output
-        # In single precision: half precision would lose the length that is divided by.
+        # In single precision: the length would not be exact enough in half precision.
         taken = self._expected[0](states.detach()).float()
         if self._normalise:
             taken = taken / taken.norm(dim=-1, keepdim=True)
@@ -265,7 +261,7 @@ class Capture:
 
     def _end(self, *_: Any) -> None:
         if self._taken is None:
-            raise RuntimeError("a forward pass ended in which the block did not run, or unseen")
+            raise RuntimeError("a forward pass ended in which the block, or its hook, did not run")
         self._expected.popleft()
         self._kept.append(self._taken)
         self._passing, self._taken = False, None
@@ -273,8 +269,8 @@ class Capture:
     def _close(self) -> None:
         if self._expected:
             raise RuntimeError(
-                f"{len(self._expected)} expected forward passes did not come, or came unseen (a "
-                "compiled model needs torch._dynamo.config.skip_nnmodule_hook_guards = False)"
+                f"{len(self._expected)} announced passes did not happen, or hooks did not run "
+                "(a compiled model needs torch._dynamo.config.skip_nnmodule_hook_guards = False)"
             )
 
 
@@ -287,9 +283,9 @@ def capture(
     dtype: Any = None,
     device: Any = None,
 ) -> Iterator[Capture]:
-    """Watch one decoder block of a model during the forward passes inside a ``with`` block.
+    """Capture from one decoder block during the forward passes inside a ``with`` block.
 
-    Every forward pass must be announced with ``expect``, and every announced pass must come.
+    Every forward pass must be announced with ``expect``, and every announced pass must happen.
 
     Args:
         model: a causal language model of Hugging Face's kind, wrapped or not.
@@ -301,7 +297,7 @@ def capture(
 
     Raises:
         IndexError: if the model has no such layer.
-        RuntimeError: for a pass that was not announced, or an announced one that did not come.
+        RuntimeError: for a pass that was not announced, or an announced one that did not happen.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""A frozen sentence encoder as a fingerprint: states that mean alike lie close together."""
+"""A frozen sentence encoder as a fingerprint: states of similar meaning are close together."""
 
 import hashlib
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ LONGEST = 256
 def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMatrix:
     """Fingerprints of texts by all-MiniLM-L6-v2: (texts, 384), unit length, single precision.
 
-    The mean of the last layer's vectors over the tokens of a text, at unit length. It knows nothing
-    of the policy and does not move as the policy learns. **It reads the first 256 word pieces
-    only**: give it the observation, not a prompt whose news come last.
+    The mean of the last layer's vectors over the tokens of a text, at unit length. It does not
+    depend on the policy, nor change as the policy learns. **It reads the first 256 word pieces
+    only**: give it the observation, not a prompt that ends in what is new.
 
     Args:
         texts: state texts. Equal texts get equal fingerprints, an empty one a row of zeros.
@@ -37,7 +37,7 @@ def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMa
 
     Raises:
         ImportError: without the extra ``sentence``.
-        ValueError: if the package does not hold the weights that it is said to hold.
+        ValueError: if the package holds other weights.
     """
     model, tokenizer = _encoder()
     import torch
