@@ -58,9 +58,11 @@ class Size:
     tried: int | None = None
     """Tasks of an evaluation; all by default."""
     sums: int = 9
+    select: bool = True
+    """Whether to train on pivots; the tiny policy knows so little that there are none."""
 
 
-QUICK = Size(traces=4, profiled=2, iterations=1, copied=1, read=2, tried=2, sums=1)
+QUICK = Size(traces=4, profiled=2, iterations=1, copied=1, read=2, tried=2, sums=1, select=False)
 SUM = "What is {} plus {}? Answer with the number alone."
 
 
@@ -110,9 +112,10 @@ def walk(folder: Path, warm: Path, size: Size) -> None:
     textcraft = ["--env", "textcraft", *common.settings(OPTIONS)]
     played = [*textcraft, "--model", "expert", "--style", "plain"]
     sampled = ["--max-tokens", str(TOKENS), "--dtype", "bfloat16", "--context", "768"]
+    turns = "pivots.jsonl" if size.select else "candidates.jsonl"
     trained = {
         "model.path": str(warm),
-        "environment.options.file": str(folder / "pivots.jsonl"),
+        "environment.options.file": str(folder / turns),
         "update.iterations": size.iterations,
         "output.folder": str(folder / "trained"),
     }
@@ -133,6 +136,8 @@ def walk(folder: Path, warm: Path, size: Size) -> None:
                        "--episodes", str(size.copied * BATCH), "--steps", str(size.copied),
                        "--batch", str(BATCH)],
     }  # fmt: skip
+    if not size.select:
+        del steps["pivots.jsonl"]
     for result, words in steps.items():
         if not (folder / result).exists():
             common.ascribe(*words, cwd=folder)
