@@ -34,7 +34,10 @@ METRICS = {
     "travel": {"bytes_per_row", "agreement", "identical_groups"},
 }
 
-MODULES = {"common", "invented", "learning", "page", "tiny", "verl_probe"}
+MODULES = {
+    *("coalitions", "common", "divergence", "invented", "learning", "page", "tiny"),
+    "verl_probe",
+}
 """Files that are not benchmarks."""
 
 TORCH = ("torch", "transformers")

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ascribe.audit import AuditBatch, Conditions, Exact, Tasks, rollouts
+from ascribe.audit import AuditBatch, Conditions, Exact, TabularTasks, rollouts
 
 
 def batch_of(
-    tasks: Tasks, exact: Exact, random: np.random.Generator, **conditions: float
+    tasks: TabularTasks, exact: Exact, random: np.random.Generator, **conditions: float
 ) -> AuditBatch:
     return rollouts(tasks, exact, random, Conditions(**conditions))  # type: ignore[arg-type]

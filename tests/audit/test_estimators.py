@@ -5,12 +5,12 @@ import pytest
 
 from ascribe.audit import WORLDS
 from ascribe.audit.scores import policy_gradient
-from ascribe.audit.tasks import Tasks
+from ascribe.audit.tasks import TabularTasks
 from ascribe.estimators import RLOO, DrGRPO
 from tests.audit.batches import batch_of
 
 
-def mean_gradient(tasks: Tasks, recipe, batches: int, group_size: int) -> tuple:
+def mean_gradient(tasks: TabularTasks, recipe, batches: int, group_size: int) -> tuple:
     random, exact = np.random.default_rng(1), tasks.solve(1.0)
     found = []
     for _ in range(batches):

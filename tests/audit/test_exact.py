@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ascribe.audit import WORLDS, Tasks
+from ascribe.audit import WORLDS, TabularTasks
 from ascribe.audit.scores import cosine, policy_gradient
 from ascribe.audit.tasks import sample_episodes
 from tests.audit.batches import batch_of
@@ -14,11 +14,11 @@ GAMMA = 0.95
 each_world = pytest.mark.parametrize("name", WORLDS)
 
 
-def tasks_of(name: str, count: int = 2, seed: int = 0) -> Tasks:
+def tasks_of(name: str, count: int = 2, seed: int = 0) -> TabularTasks:
     return WORLDS[name].tasks(count, np.random.default_rng(seed))
 
 
-def value_by_loops(tasks: Tasks, task: int, state: int, t: int, memory: dict) -> float:
+def value_by_loops(tasks: TabularTasks, task: int, state: int, t: int, memory: dict) -> float:
     """Expected discounted return from a state on, one branch at a time."""
     if t == tasks.horizon or state == tasks.states:
         return 0.0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ascribe.audit import WORLDS, AuditBatch, Tasks
+from ascribe.audit import WORLDS, AuditBatch, TabularTasks
 from ascribe.audit.scores import policy_gradient
 from ascribe.estimators import GRPO, BiGPO, GiGPO
 from ascribe.steps.check import arrange, check
@@ -19,7 +19,7 @@ each_world = pytest.mark.parametrize("name", WORLDS)
 
 def some(
     name: str, *, wordings: int | None = None, **conditions: float
-) -> tuple[Tasks, AuditBatch]:
+) -> tuple[TabularTasks, AuditBatch]:
     random = np.random.default_rng(0)
     tasks = WORLDS[name].tasks(8, random, wordings=wordings)
     conditions = {"paraphrase": WORLDS[name].paraphrase} | conditions

@@ -13,7 +13,7 @@ from ascribe.audit.run import (
     named,
 )
 from ascribe.audit.scores import Scores
-from ascribe.audit.tasks import AuditBatch, Conditions, Exact, Tasks, rollouts
+from ascribe.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks, rollouts
 from ascribe.audit.worlds import WORLDS, World
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "Interval",
     "Scores",
     "Settings",
-    "Tasks",
+    "TabularTasks",
     "World",
     "audit",
     "named",

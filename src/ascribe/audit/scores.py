@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.audit.tasks import AuditBatch, Conditions, Exact, Tasks, rollouts
+from ascribe.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks, rollouts
 from ascribe.steps.arrays import Floats
 
 CLEAR = 0.02
@@ -58,7 +58,7 @@ class Scores:
 class Tally:
     """Sums over the batches of one block, from which ``Scores`` follow."""
 
-    def __init__(self, tasks: Tasks, exact: Exact) -> None:
+    def __init__(self, tasks: TabularTasks, exact: Exact) -> None:
         self.tasks = tasks
         self.truth = exact.advantage.ravel()
         self.exact_gradient = tasks.gradient(exact)
@@ -118,7 +118,7 @@ class Tally:
         )
 
 
-def policy_gradient(tasks: Tasks, batch: AuditBatch, advantage: Floats) -> Floats:
+def policy_gradient(tasks: TabularTasks, batch: AuditBatch, advantage: Floats) -> Floats:
     r"""``1/G Σ over rows of A ∇ log π`` on the response logits, [n, S, A, M].
 
     For a softmax policy ``∂ log π(y | s) / ∂ logit(z | s) = 1[y = z] - π(z | s)``.
@@ -146,7 +146,7 @@ def _centred_ranks(values: Floats) -> Floats:
 
 
 def learning_curves(
-    tasks: Tasks,
+    tasks: TabularTasks,
     estimate: Callable[[AuditBatch], Floats],
     random: np.random.Generator,
     conditions: Conditions,

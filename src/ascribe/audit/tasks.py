@@ -17,7 +17,7 @@ THOUGHTS = ("I know what to do.", "Let me think.", "One thing at a time.", "This
 
 
 @dataclass(frozen=True, eq=False)
-class Tasks:
+class TabularTasks:
     """Several tasks of one world, as arrays, with a tabular policy.
 
     A response is an action and one of its surface forms (the thought before the action). Each
@@ -172,7 +172,7 @@ class Episodes:
     """Whether the episode terminated before the horizon."""
 
 
-def sample_episodes(tasks: Tasks, group_size: int, random: np.random.Generator) -> Episodes:
+def sample_episodes(tasks: TabularTasks, group_size: int, random: np.random.Generator) -> Episodes:
     """``group_size`` episodes of every task under its policy, all episodes at once."""
     n, states, actions, forms = tasks.logits.shape
     task = np.repeat(np.arange(n), group_size)
@@ -240,7 +240,7 @@ class AuditBatch:
 
 
 def rollouts(
-    tasks: Tasks, exact: Exact | None, random: np.random.Generator, conditions: Conditions
+    tasks: TabularTasks, exact: Exact | None, random: np.random.Generator, conditions: Conditions
 ) -> AuditBatch:
     """A batch of rollouts as a step table with fingerprints, and the true values of its rows.
 
@@ -287,12 +287,12 @@ def _names(kind: str, count: int) -> Objects:
     return np.array([f"{kind} {number:06}" for number in range(count)], dtype=object)
 
 
-def _states(tasks: Tasks, wordings: int) -> Objects:
+def _states(tasks: TabularTasks, wordings: int) -> Objects:
     openings = [OPENINGS[w] if w < len(OPENINGS) else f"({w}) " for w in range(wordings)]
     return np.array([opening + text for text in tasks.texts for opening in openings], dtype=object)
 
 
-def _responses(tasks: Tasks) -> Objects:
+def _responses(tasks: TabularTasks) -> Objects:
     thoughts = [THOUGHTS[m] if m < len(THOUGHTS) else f"Thought {m}." for m in range(tasks.forms)]
     texts = [f"<think>{t}</think><action>{a}</action>" for a in tasks.actions for t in thoughts]
     return np.array(texts, dtype=object)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.audit.tasks import Tasks, unit
+from ascribe.audit.tasks import TabularTasks, unit
 from ascribe.steps.arrays import Floats, Ints
 
 DIMENSIONS = 16
@@ -40,7 +40,7 @@ SHORT_GOALS = ("wooden pickaxe", "wooden sword", "wooden axe", "ladder")
 
 
 Arrays = dict[str, Any]
-"""The arrays of one task, by field of ``Tasks``, before wordings and surface forms are added."""
+"""The arrays of one task, by field of ``TabularTasks``, without wordings and surface forms."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class World:
         actions: the text of each action.
         paraphrase: probability that an observation is paraphrased.
         wordings: number of wordings of an observation.
-        missed: see ``Tasks``.
-        reward_noise: see ``Tasks``.
+        missed: see ``TabularTasks``.
+        reward_noise: see ``TabularTasks``.
         pays_once: whether the return is a success between 0 and 1.
     """
 
@@ -79,7 +79,7 @@ class World:
         forms: int = 4,
         wordings: int | None = None,
         success: tuple[float, float] = (0.1, 0.9),
-    ) -> Tasks:
+    ) -> TabularTasks:
         """Random tasks in which the policy's success lies between two bounds.
 
         Args:
@@ -105,8 +105,8 @@ class World:
         arrays["logits"] = np.repeat(arrays["logits"], forms, axis=-1) - np.log(forms)
         return self._of(arrays)
 
-    def _of(self, arrays: Arrays) -> Tasks:
-        return Tasks(
+    def _of(self, arrays: Arrays) -> TabularTasks:
+        return TabularTasks(
             horizon=self.horizon,
             texts=self.texts,
             actions=self.actions,
