@@ -25,7 +25,8 @@ from ascribe.engines.config import (
 )
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import MetricsFile, read_metrics
-from ascribe.engines.train import resolve, train, verify, write_config
+from ascribe.engines.resolve import resolve, write_config
+from ascribe.engines.train import train, verify
 from ascribe.engines.trl.arguments import SET_BY, grpo_arguments
 from ascribe.rollout import FailurePolicy
 

@@ -10,7 +10,7 @@ import pytest
 from ascribe.engines.config import Config
 from ascribe.engines.crediting import fingerprint_layer
 from ascribe.engines.load import load_config
-from ascribe.engines.train import resolve
+from ascribe.engines.resolve import resolve
 from ascribe.engines.verl.arguments import verl_overrides
 
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")

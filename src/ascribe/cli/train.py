@@ -14,7 +14,8 @@ from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
 from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import Loaded, load_config
-from ascribe.engines.train import ENGINES, MODEL, EngineError, is_first_process, verify
+from ascribe.engines.resolve import MODEL, EngineError
+from ascribe.engines.train import ENGINES, is_first_process, verify
 from ascribe.engines.train import train as run
 from ascribe.rollout.episode import RolloutFailedError
 

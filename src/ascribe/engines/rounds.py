@@ -22,7 +22,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from ascribe.engines.config import Config, ConfigError
-from ascribe.engines.train import MODEL, start_folder, train
+from ascribe.engines.resolve import MODEL, start_folder
+from ascribe.engines.train import train
 from ascribe.pivots import (
     LAMBDA_DIFF,
     Candidate,

@@ -1,29 +1,21 @@
 """``train``: a run by its config, with one of the engines."""
 
 import os
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from ascribe.calibrate.setting import read_setting
 from ascribe.engines.config import Config, ConfigError, Keys, leaves
 from ascribe.engines.corrections import correction_problem
-from ascribe.engines.crediting import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import NAME as METRICS
+from ascribe.engines.resolve import Run, resolve, write_config
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.envs import MissingExtraError
-from ascribe.estimators import Recipe
-from ascribe.models import write_smollm2
 from ascribe.models.loading import SMOLLM2, package_folder
 
 ENGINES = {"trl": "ascribe.engines.trl.run", "verl": "ascribe.engines.verl.run"}
 """Every engine by name, and the module whose ``run`` runs a config."""
-
-MODEL = "model"
-"""Folder of the final model, inside the output folder."""
 
 MAY_CHANGE: tuple[Keys, ...] = (
     ("output",),
@@ -32,20 +24,6 @@ MAY_CHANGE: tuple[Keys, ...] = (
 )
 """Keys that may differ when a run is resumed, since they do not change the updates. So may the
 number of iterations, if the learning rate is constant."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A config, with its recipe and calibration resolved."""
-
-    config: Config
-    recipe: Recipe
-    layer: int | None
-    """Decoder block that fingerprints are taken from; None if the recipe needs none."""
-
-
-class EngineError(RuntimeError):
-    """The engine's process ended with an error, which it printed."""
 
 
 def verify(config: Config, engine: str = "trl") -> Run:
@@ -82,28 +60,6 @@ def verify(config: Config, engine: str = "trl") -> Run:
     return resolve(config)
 
 
-def resolve(config: Config) -> Run:
-    """The recipe with its radius, and the layer, from the config and its calibration."""
-    layer, radius = config.fingerprints.layer, config.fingerprints.radius
-    if config.fingerprints.calibration is not None:
-        setting = read_setting(config.fingerprints.calibration)
-        if setting.pooling != "last":
-            raise ConfigError(
-                "fingerprints.calibration: training takes the hidden state of the last token, and "
-                f"the file says pooling {setting.pooling}: calibrate with --poolings last"
-            )
-        layer = setting.layer if layer is None else layer
-        radius = setting.radius if radius is None else radius
-    changes = {} if radius is None else {"radius": radius}
-    if changes and "radius" in config.recipe.parameters:
-        raise ConfigError("fingerprints.radius: is given, and recipe.parameters.radius too")
-    recipe = config.recipe.recipe(**changes)
-    try:
-        return Run(config, recipe, fingerprint_layer(recipe, layer))
-    except ValueError as error:
-        raise ConfigError(f"fingerprints.layer: {error}") from error
-
-
 def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:
     """Train by a config; everything is written to its output folder.
 
@@ -124,13 +80,6 @@ def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:
     import_module(ENGINES[engine]).run(run, resume=resume)
 
 
-def start_folder(config: Config) -> Path:
-    """The folder of the model at the start; SmolLM2 is unpacked into the output folder first."""
-    if config.model.path == "smollm2":
-        return write_smollm2(Path(config.output.folder).absolute() / "smollm2")
-    return Path(config.model.path).absolute()
-
-
 def is_first_process() -> bool:
     """Whether this is the only process of a run, or the first that its launcher started."""
     return os.environ.get("RANK", "0") == "0"
@@ -149,18 +98,6 @@ def _take_folder(config: Config, *, resume: bool) -> None:
         _check_same_run(config, record)
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config, record)
-
-
-def write_config(config: Config, path: Path) -> None:
-    """Write every value of a config, so that ``load_config`` gives the same again."""
-    document: dict[str, Any] = {}
-    for keys, value in leaves(config):
-        node = document
-        for name in keys[:-1]:
-            node = node.setdefault(name, {})
-        node[keys[-1]] = list(value) if isinstance(value, tuple) else value
-    text = import_module("yaml").safe_dump(document, sort_keys=False, width=100)
-    path.write_text(text, encoding="utf-8")
 
 
 def _check_same_run(config: Config, record: Path) -> None:

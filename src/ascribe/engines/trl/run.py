@@ -12,7 +12,7 @@ from trl import GRPOConfig
 
 from ascribe.engines.config import Config, ConfigError, LoraSection
 from ascribe.engines.metrics import MetricsFile
-from ascribe.engines.train import MODEL, Run, start_folder
+from ascribe.engines.resolve import MODEL, Run, start_folder
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.trl.trainer import AscribeTrainer

@@ -28,7 +28,7 @@ from ascribe.engines.corrections import (
     mark_corrections,
 )
 from ascribe.engines.episodes import EpisodeSpec, Player
-from ascribe.engines.train import Run
+from ascribe.engines.resolve import Run
 from ascribe.engines.verl.rows import FIELD, pack, pack_failed
 from ascribe.engines.verl.tasks import run_of, spec_of
 from ascribe.models import Chat, load_chat

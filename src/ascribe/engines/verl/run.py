@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config
-from ascribe.engines.train import MODEL, EngineError, Run, start_folder, write_config
+from ascribe.engines.resolve import MODEL, EngineError, Run, start_folder, write_config
 from ascribe.engines.verl.arguments import verl_overrides
 
 RUN = "run.yaml"

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from ascribe.engines.episodes import EpisodeSpec, task_row
 from ascribe.engines.load import load_config
-from ascribe.engines.train import Run, resolve
+from ascribe.engines.resolve import Run, resolve
 
 ENDLESS = 2**31
 """Rows of the dataset: dynamic sampling may need many more groups than a run has steps."""

@@ -32,7 +32,7 @@ from ascribe.engines.crediting import (
     write_rollouts,
 )
 from ascribe.engines.metrics import MetricsFile, iteration_metrics
-from ascribe.engines.train import Run
+from ascribe.engines.resolve import Run
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
 from ascribe.engines.verl.rows import FIELD, Unpacked, minibatch_count, minibatch_order, unpack
 from ascribe.engines.verl.tasks import run_of

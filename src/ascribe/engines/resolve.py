@@ -1,0 +1,70 @@
+"""A run with its recipe and calibration resolved, as both engines take it."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ascribe.calibrate.setting import read_setting
+from ascribe.engines.config import Config, ConfigError, leaves
+from ascribe.engines.crediting import fingerprint_layer
+from ascribe.estimators import Recipe
+from ascribe.models import write_smollm2
+
+MODEL = "model"
+"""Folder of the final model, inside the output folder."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A config, with its recipe and calibration resolved."""
+
+    config: Config
+    recipe: Recipe
+    layer: int | None
+    """Decoder block that fingerprints are taken from; None if the recipe needs none."""
+
+
+class EngineError(RuntimeError):
+    """The engine's process ended with an error, which it printed."""
+
+
+def resolve(config: Config) -> Run:
+    """The recipe with its radius, and the layer, from the config and its calibration."""
+    layer, radius = config.fingerprints.layer, config.fingerprints.radius
+    if config.fingerprints.calibration is not None:
+        setting = read_setting(config.fingerprints.calibration)
+        if setting.pooling != "last":
+            raise ConfigError(
+                "fingerprints.calibration: training takes the hidden state of the last token, and "
+                f"the file says pooling {setting.pooling}: calibrate with --poolings last"
+            )
+        layer = setting.layer if layer is None else layer
+        radius = setting.radius if radius is None else radius
+    changes = {} if radius is None else {"radius": radius}
+    if changes and "radius" in config.recipe.parameters:
+        raise ConfigError("fingerprints.radius: is given, and recipe.parameters.radius too")
+    recipe = config.recipe.recipe(**changes)
+    try:
+        return Run(config, recipe, fingerprint_layer(recipe, layer))
+    except ValueError as error:
+        raise ConfigError(f"fingerprints.layer: {error}") from error
+
+
+def start_folder(config: Config) -> Path:
+    """The folder of the model at the start; SmolLM2 is unpacked into the output folder first."""
+    if config.model.path == "smollm2":
+        return write_smollm2(Path(config.output.folder).absolute() / "smollm2")
+    return Path(config.model.path).absolute()
+
+
+def write_config(config: Config, path: Path) -> None:
+    """Write every value of a config, so that ``load_config`` gives the same again."""
+    document: dict[str, Any] = {}
+    for keys, value in leaves(config):
+        node = document
+        for name in keys[:-1]:
+            node = node.setdefault(name, {})
+        node[keys[-1]] = list(value) if isinstance(value, tuple) else value
+    text = import_module("yaml").safe_dump(document, sort_keys=False, width=100)
+    path.write_text(text, encoding="utf-8")
