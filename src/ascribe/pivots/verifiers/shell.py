@@ -13,6 +13,7 @@ Python's ``shlex`` does not do: it drops which characters were quoted, and keeps
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from getopt import GetoptError, getopt, gnu_getopt
 from typing import Final, NamedTuple
 
 from ascribe.pivots.candidates import Candidate
@@ -95,15 +96,15 @@ class FlagTable(NamedTuple):
     """Flags that take a value."""
     rivals: tuple[frozenset[str], ...]
     """Sets of flags that overrule each other: with two of a set, all words keep their order."""
-    attached: str
-    """Letters whose value, if there is one, is in the same word."""
+    alone: frozenset[str]
+    """Letters without a value that stand alone: text after them would be their value."""
 
 
 def _flags(
-    switches: Iterable[str], values: Iterable[str] = (), *rivals: Iterable[str], attached: str = ""
+    switches: Iterable[str], values: Iterable[str] = (), *rivals: Iterable[str], alone: str = ""
 ) -> FlagTable:
     return FlagTable(
-        frozenset(switches), frozenset(values), tuple(map(frozenset, rivals)), attached
+        frozenset(switches), frozenset(values), tuple(map(frozenset, rivals)), frozenset(alone)
     )
 
 
@@ -125,7 +126,7 @@ COMMANDS: Final[dict[str, FlagTable]] = {
     "mv": _flags("fTv", "t"),
     "rm": _flags("dfrRv"),
     "rmdir": _flags("pv"),
-    "sed": _flags("Enrsz", "e", "eE", "er", "ez", attached="i"),
+    "sed": _flags("Enrsz", "e", "eE", "er", "ez", alone="i"),
     "sort": _flags("bfhnrsuV", "kot"),
     "tail": _flags("fqv", _COUNTS, "qv", _COUNTS),
     "touch": _flags("acm", "dr"),
@@ -162,6 +163,10 @@ class UnsupportedShellError(ValueError):
     """A command line whose meaning cannot be told for certain."""
 
 
+Flags = tuple[tuple[str, tuple[str, ...]], ...]
+"""Names of flags and their values, empty for switches."""
+
+
 class Command(NamedTuple):
     """One command, and the operator before it; the first has none.
 
@@ -172,7 +177,7 @@ class Command(NamedTuple):
     operator: str
     assignments: tuple[str, ...]
     name: tuple[str, ...]
-    flags: tuple[tuple[str, tuple[str | None, ...]], ...]
+    flags: Flags
     operands: tuple[str, ...]
     redirections: tuple[tuple[str, str], ...]
 
@@ -245,7 +250,7 @@ def _command(operator: str, tokens: Sequence[tuple[str, str]]) -> Command:
     name, rest = values[start:split], values[split:]
     table = COMMANDS.get(" ".join(name))
     # git may take a word for a revision or a path, or refuse a flag, by what stands before it.
-    moved = None if table is None else _sorted_flags(rest, table, anywhere=first != "git")
+    moved = None if table is None else _sorted_flags(rest, table, git=first == "git")
     flags, operands = moved or ((), rest)
     return Command(operator, values[:start], name, flags, operands, tuple(redirections))
 
@@ -278,71 +283,45 @@ def _unquoted(piece: str) -> str:
 
 
 def _sorted_flags(
-    words: Sequence[str], table: FlagTable, anywhere: bool
-) -> tuple[tuple[tuple[str, tuple[str | None, ...]], ...], tuple[str, ...]] | None:
-    """Flags with their values, by name, and the rest; None if all words must keep their order.
+    words: Sequence[str], table: FlagTable, git: bool
+) -> tuple[Flags, tuple[str, ...]] | None:
+    """Flags with their values, by name, and the operands; None if all words must keep their order.
 
-    From the first word on that may be a flag or an operand, words keep their order; unless flags
-    may stand anywhere, from the first operand on.
+    Words keep their order from the first that the shell expands, since it may become a flag; git's
+    do so from the first operand or ``--``, which may separate revisions from paths.
     """
-    flags: dict[str, list[str | None]] = {}
-    operands: list[str] = []
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
-        if anywhere and _is_operand(word):
-            operands.append(word)
-        elif anywhere and word == "--" and all(map(_is_operand, waiting)):
-            continue
-        elif word.startswith("-") and word not in ("-", "--"):
-            pairs = _word_flags(word, waiting, table)
-            if pairs is None or any((value or "").startswith("\0") for _, value in pairs):
-                return None
-            for flag, value in pairs:
-                flags.setdefault(flag, []).append(value)
-        elif word.startswith("\0--"):
-            return None
-        elif word.startswith("\0-"):
-            raise UnsupportedShellError("a flag depends on what the shell expands")
-        else:
-            operands += [word, *waiting]
-            break
+    stops = ("\0", "--") if git else ("\0",)
+    place = next((i for i, word in enumerate(words) if word[:1] in stops or word in stops), None)
+    head, rest = list(words[:place]), words[len(words) if place is None else place :]
+    after = head[head.index("--") + 1 :] if "--" in head else []
+    names = table.switches | table.values | table.alone
+    longs = {name for name in names if len(name) > 1}
+    if (
+        # A word after ``--`` is an operand, whatever it looks like or becomes.
+        (rest and "--" in head)
+        or any(word.startswith("-") for word in after)
+        or any(_keeps_order(word, longs, table.alone) for word in words)
+    ):
+        return None
+    short = "".join(name + ":" * (name in table.values) for name in names - longs)
+    long = [name + "=" * (name in table.values) for name in longs]
+    try:
+        pairs, operands = (getopt if git else gnu_getopt)(head, short, long)
+    except GetoptError:
+        return None
+    flags: dict[str, list[str]] = {}
+    for flag, value in pairs:
+        flags.setdefault(flag.lstrip("-"), []).append(value)
     if any(len(rivals & flags.keys()) > 1 for rivals in table.rivals):
         return None
-    return tuple((name, tuple(values)) for name, values in sorted(flags.items())), tuple(operands)
+    return tuple((name, tuple(flags[name])) for name in sorted(flags)), (*operands, *rest)
 
 
-def _is_operand(word: str) -> bool:
-    """Whether the word is one operand whatever the shell does; ``+1`` is a flag to some."""
-    return not word.startswith(("-", "+", "\0"))
-
-
-def _word_flags(
-    word: str, waiting: list[str], table: FlagTable
-) -> list[tuple[str, str | None]] | None:
-    """The flags of a word with their values; None if one of them may not move.
-
-    ``-rf`` is ``-r`` and ``-f``; what follows a letter that takes a value is the value.
-    """
-    if word.startswith("--"):
-        name, equals, value = word[2:].partition("=")
-        if len(name) > 1 and name in table.values:
-            return [(name, value if equals else _next(waiting))]
-        return [(name, None)] if len(name) > 1 and name in table.switches and not equals else None
-    pairs: list[tuple[str, str | None]] = []
-    for place, letter in enumerate(word[1:], start=2):
-        rest = word[place:]
-        if letter in table.values:
-            return [*pairs, (letter, rest or _next(waiting))]
-        if letter in table.attached:
-            return [*pairs, (letter, rest or None)]
-        if letter not in table.switches:
-            return None
-        pairs.append((letter, None))
-    return pairs
-
-
-def _next(waiting: list[str]) -> str:
-    if not waiting:
-        raise UnsupportedShellError("a flag lacks its value")
-    return waiting.pop(0)
+def _keeps_order(word: str, longs: set[str], alone: frozenset[str]) -> bool:
+    """Whether the word may be a flag that is not in the table."""
+    if word.startswith("--") and word != "--":
+        # getopt completes abbreviations, which may be those of other flags.
+        return word[2:].partition("=")[0] not in longs
+    if word.startswith(("+", "\0-")):  # ``+1`` is a flag to some commands
+        return True
+    return word.startswith("-") and len(word) > 2 and not alone.isdisjoint(word)
