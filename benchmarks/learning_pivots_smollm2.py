@@ -198,9 +198,9 @@ def tell_profile(figures: common.Figures, folder: Path, size: Size) -> None:
     figures.emit("profile", "profiled", told["profiled"], "turns", "higher")
     figures.emit("profile", "kept", told["kept"], "turns", "higher")
     for name in ("without_signal", "miss_rate"):
-        for part in ("value", "low", "high"):
-            metric = name if part == "value" else f"{name}_{part}"
-            figures.emit("profile", metric, told[name][part], "share", "lower")
+        if told[name] is not None:  # the quick case may have no response to judge
+            values = [told[name][part] for part in ("value", "low", "high")]
+            figures.emit_interval("profile", name, values, "share", "lower")
 
 
 def tell_success(figures: common.Figures, name: str, folder: Path, model: Path, size: Size) -> None:
