@@ -1,6 +1,6 @@
 """The result of an audit as JSON lines, and from those the tables, the page and the figure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,27 +91,32 @@ class AuditTables:
     def means(self, size: int) -> TableCells:
         """Every headline metric, as a mean over worlds."""
         metrics = [metric for metric in HEADLINES if self.has(size, metric)]
-        rows = [
-            [recipe, *(_plain(self.lines["mean", recipe, size, metric]) for metric in metrics)]
-            for recipe in self.recipes
-        ]
-        return ["recipe", *metrics], rows
+        return self._cells("recipe", {name: ("mean", name) for name in metrics}, size, _plain)
 
     def by_world(self, size: int, metric: str) -> TableCells:
         """One metric in every world."""
-        rows = [
-            [recipe, *(_plain(self.lines[world, recipe, size, metric]) for world in self.worlds)]
-            for recipe in self.recipes
-        ]
-        return ["recipe", *self.worlds], rows
+        return self._cells("recipe", {name: (name, metric) for name in self.worlds}, size, _plain)
 
     def differences(self, size: int, metric: str) -> TableCells:
         """The paired differences of one metric in every world."""
+        columns = {name: (name, metric) for name in self.worlds}
+        return self._cells("difference", columns, size, _signed)
+
+    def _cells(
+        self, head: str, columns: dict[str, tuple[str, str]], size: int, text: Callable[[Line], str]
+    ) -> TableCells:
+        names = self.recipes if head == "recipe" else self.pairs
         rows = [
-            [pair, *(_signed(self.lines[world, pair, size, metric]) for world in self.worlds)]
-            for pair in self.pairs
+            [
+                name,
+                *(
+                    text(self.lines[world, name, size, metric])
+                    for world, metric in columns.values()
+                ),
+            ]
+            for name in names
         ]
-        return ["difference", *self.worlds], rows
+        return [head, *columns], rows
 
 
 def _plain(line: Line, form: str = ".3f") -> str:

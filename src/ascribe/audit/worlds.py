@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -300,15 +301,18 @@ def _keydoor(random: np.random.Generator) -> Arrays:
     }
 
 
-def _rooms(count: int) -> list[str]:
-    return [f"You are in room {number} of {count}." for number in range(count)]
+def _graph_world(
+    about: str, *, pull: float, states: int = 16, slip: float = 0.1, **fields: Any
+) -> World:
+    dense = not fields.get("pays_once", True)
+    build = partial(_graph, states=states, slip=slip, pull=pull, dense=dense)
+    texts = [f"You are in room {number} of {states}." for number in range(states)]
+    doors = ("go north", "go east", "go south", "go west")
+    return World(about=about, build=build, texts=texts, actions=doors, **fields)
 
 
-DOORS = ("go north", "go east", "go south", "go west")
-
-
-def _inventories(goals: Sequence[str], *, blind: bool = False) -> list[str]:
-    """What the agent may hold on the way to each goal, in the order of ``_craft``'s states."""
+def _craft_world(about: str, goals: Sequence[str], *, blind: bool) -> World:
+    """Texts are what the agent may hold on the way to each goal, in the order of the states."""
     texts = []
     for goal in goals:
         items = _closure(goal)
@@ -316,37 +320,24 @@ def _inventories(goals: Sequence[str], *, blind: bool = False) -> list[str]:
             held = [name for bit, name in enumerate(items) if code >> bit & 1]
             texts.append(f"Make: {goal}. You hold: {', '.join(held) or 'nothing'}.")
         texts += ["Nothing happens."] * blind
-    return texts
+    return World(
+        about=about,
+        build=partial(_craft, goals=goals, blind=blind),
+        horizon=18,
+        texts=texts,
+        actions=(*(f"make {name}" for name in ITEMS), "tidy up"),
+        paraphrase=0.45,
+        wordings=3,
+    )
 
-
-MAKING = (*(f"make {name}" for name in ITEMS), "tidy up")
 
 WORLDS: dict[str, World] = {
-    "graph": World(
-        about="paraphrased states of a random graph",
-        build=lambda random: _graph(random, states=16, slip=0.1, pull=0.6),
-        horizon=14,
-        texts=_rooms(16),
-        actions=DOORS,
-        paraphrase=0.25,
+    "graph": _graph_world(
+        "paraphrased states of a random graph", pull=0.6, horizon=14, paraphrase=0.25
     ),
-    "craft": World(
-        about="prerequisites: recipes of Minecraft",
-        build=lambda random: _craft(random, goals=LONG_GOALS),
-        horizon=18,
-        texts=_inventories(LONG_GOALS),
-        actions=MAKING,
-        paraphrase=0.45,
-        wordings=3,
-    ),
-    "alias": World(
-        about='one observation, "Nothing happens.", for many states',
-        build=lambda random: _craft(random, goals=SHORT_GOALS, blind=True),
-        horizon=18,
-        texts=_inventories(SHORT_GOALS, blind=True),
-        actions=MAKING,
-        paraphrase=0.45,
-        wordings=3,
+    "craft": _craft_world("prerequisites: recipes of Minecraft", LONG_GOALS, blind=False),
+    "alias": _craft_world(
+        'one observation, "Nothing happens.", for many states', SHORT_GOALS, blind=True
     ),
     "stop": World(
         about="the policy decides when the episode ends",
@@ -356,21 +347,18 @@ WORLDS: dict[str, World] = {
         actions=("hand in", "work with care", "work in haste", "take up another draft"),
         paraphrase=0.3,
     ),
-    "chance": World(
-        about="stochastic transitions and a verifier that misses successes",
-        build=lambda random: _graph(random, states=16, slip=0.4, pull=0.8),
+    "chance": _graph_world(
+        "stochastic transitions and a verifier that misses successes",
+        slip=0.4,
+        pull=0.8,
         horizon=14,
-        texts=_rooms(16),
-        actions=DOORS,
         paraphrase=0.25,
         missed=0.3,
     ),
-    "dense": World(
-        about="a noisy reward at every step",
-        build=lambda random: _graph(random, states=16, slip=0.1, pull=0.0, dense=True),
+    "dense": _graph_world(
+        "a noisy reward at every step",
+        pull=0.0,
         horizon=12,
-        texts=_rooms(16),
-        actions=DOORS,
         paraphrase=0.3,
         reward_noise=0.3,
         pays_once=False,
@@ -384,14 +372,8 @@ WORLDS: dict[str, World] = {
         paraphrase=0.45,
         wordings=3,
     ),
-    "long": World(
-        about="horizon 50, with loops",
-        build=lambda random: _graph(random, states=36, slip=0.1, pull=0.15),
-        horizon=50,
-        texts=_rooms(36),
-        actions=DOORS,
-        paraphrase=0.4,
-        wordings=3,
+    "long": _graph_world(
+        "horizon 50, with loops", states=36, pull=0.15, horizon=50, paraphrase=0.4, wordings=3
     ),
 }
 """Every world by name."""
