@@ -3,7 +3,7 @@
     python scripts/compare_credit.py OLD_TREE NEW_TREE [--tables 1000] [--seed 0]
 
 Each tree is run in a process of its own, with its ``src`` on the path. Both credit the golden
-tables of ``tests/estimators/test_golden.py`` and random tables, with every recipe, every preset and
+tables of ``tests/estimators/golden.py`` and random tables, with every recipe, every preset and
 several parameters. Advantages, reasons, the values, reasons, labels and weight of each term,
 metrics and history must agree in every bit. The exit code is 1 if something differs.
 """
@@ -108,7 +108,7 @@ def golden_tables() -> list[Columns]:
     """The tables of the golden tests, as columns."""
     root = Path(__file__).resolve().parents[1]
     sys.path[:0] = [str(root / "src"), str(root)]
-    from tests.estimators import test_golden as golden  # noqa: PLC0415 (its own source tree)
+    from tests.estimators import golden  # noqa: PLC0415 (its own source tree)
 
     tables = [value for value in vars(golden).values() if isinstance(value, list)]
     dicts = [golden.table(groups).to_dicts() for groups in tables]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, diagnose
 from ascribe.estimators import GRPO, HGPO, GiGPO
-from tests import reference
+from tests.estimators import reference
 from tests.strategies import TEXTS, recipes, step_tables
 
 many = settings(max_examples=500, deadline=None)

@@ -1,4 +1,7 @@
-"""``ccpo``: the functions of teams, called from a table of steps."""
+"""``ccpo``: the functions of teams, called from a table of steps.
+
+Code: src/ascribe/estimators/ccpo.py. Page: docs/estimators/ccpo.md.
+"""
 
 from statistics import fmean, stdev
 from typing import Any

@@ -15,7 +15,7 @@ from benchmarks.divergence import (
     divergence,
     divergence_credit,
 )
-from tests import reference_correction as reference
+from tests.estimators import reference_ibpo as reference
 
 pytestmark = pytest.mark.unit
 

@@ -1,4 +1,7 @@
-"""The recipe ``ibpo``: against its slow, obvious version, and what must hold of it besides."""
+"""The recipe ``ibpo``: against its slow, obvious version, and what must hold of it besides.
+
+Code: src/ascribe/estimators/ibpo.py. Page: docs/estimators/ibpo.md.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,8 +15,8 @@ from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, assign, recipe
 from ascribe.estimators import GRPO, IBPO
-from tests import reference_correction as slow
-from tests.estimators.test_reference import same_partition
+from tests.estimators import reference_ibpo as slow
+from tests.estimators.against_reference import same_partition
 from tests.strategies import STATES, padding_rows
 
 many = settings(max_examples=300, deadline=None)

@@ -21,7 +21,7 @@ from ascribe.estimators.ibpo import (
     weight_limit,
 )
 from ascribe.estimators.relative import relative
-from tests import reference_correction as reference
+from tests.estimators import reference_ibpo as reference
 
 pytestmark = pytest.mark.unit
 

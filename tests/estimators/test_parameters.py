@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ascribe import RECIPES, Recipe, StepTable, TableError, recipe
 from ascribe.estimators import GRPO, HGPO, GiGPO
-from tests import reference
+from tests.estimators import reference
 from tests.strategies import CHOICES, recipes
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ascribe import Credit, Reason, StepTable
 from ascribe.estimators import GRPO, RLOO, DrGRPO, GiGPO
-from tests import reference
+from tests.estimators import reference
 from tests.strategies import STATES, TEXTS, padding_rows, recipes, step_tables
 
 many = settings(max_examples=500, deadline=None)

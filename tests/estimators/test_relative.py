@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ascribe.estimators.credit import Reason
 from ascribe.estimators.relative import Norm, relative
-from tests import reference
+from tests.estimators import reference
 
 pytestmark = pytest.mark.unit
 

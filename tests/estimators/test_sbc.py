@@ -1,4 +1,7 @@
-"""SBC against loops written from its formulas, and what must hold of it for any numbers."""
+"""SBC against loops written from its formulas, and what must hold of it for any numbers.
+
+Code: src/ascribe/estimators/sbc.py. Page: docs/estimators/sbc.md.
+"""
 
 import math
 from random import Random

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable, diagnose, recipe
 from ascribe.estimators.relative import equalised
 from ascribe.steps.check import arrange
-from tests import reference
+from tests.estimators import reference
 from tests.strategies import STATES, TEXTS, padding_rows, recipes, step_tables
 
 pytestmark = pytest.mark.unit

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ascribe.groups import cluster as module
 from ascribe.groups.cluster import cluster, cluster_grams, collapsed
-from tests import reference_bipace as reference
+from tests.estimators import reference_bipace as reference
 
 pytestmark = pytest.mark.unit
 

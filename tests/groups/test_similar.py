@@ -13,7 +13,7 @@ from ascribe.estimators import GiGPO
 from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
 from ascribe.steps.check import arrange
-from tests import reference
+from tests.estimators import reference
 from tests.strategies import TEXTS, step_tables
 
 many = settings(max_examples=500, deadline=None)

@@ -6,6 +6,8 @@
 
 C is the cluster of states that row i is in, C⁼ its members that took the same action (i included),
 C≠ the others, and R the discounted return from a row on. Paper: BiPACE, arXiv 2606.25556.
+
+Page: docs/estimators/bipace.md. Test: tests/estimators/test_bipace.py.
 """
 
 from dataclasses import asdict, dataclass

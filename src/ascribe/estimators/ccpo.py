@@ -7,6 +7,8 @@
 
 R is the return of the team. Arrays have one row for each rollout and one column for each agent;
 ``prompt`` labels the prompt of a row. Paper: CCPO, arXiv 2603.21563.
+
+Page: docs/estimators/ccpo.md. Test: tests/estimators/test_ccpo.py.
 """
 
 import math

@@ -4,6 +4,8 @@
 
 R is the return of a trajectory, and j runs over the trajectories of the task group. Every step of a
 trajectory gets the same advantage. Paper: Understanding R1-Zero-like training, arXiv 2503.20783.
+
+Page: docs/estimators/dr_grpo.md. Test: tests/estimators/test_dr_grpo.py.
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,8 @@
 R(τ) is the return of a trajectory, and j runs over its task group. A state group holds the rows of
 a task that are in the same state. F_norm is the standard deviation plus ``std_epsilon``, or 1.
 Paper: GiGPO, arXiv 2505.10978.
+
+Page: docs/estimators/gigpo.md. Test: tests/estimators/test_gigpo.py.
 """
 
 from dataclasses import dataclass, replace

@@ -4,6 +4,8 @@
 
 R is the return of a trajectory, and j runs over the trajectories of the task group. Every step of a
 trajectory gets the same advantage. Paper: DeepSeekMath, arXiv 2402.03300.
+
+Page: docs/estimators/grpo.md. Test: tests/estimators/test_grpo.py.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,8 @@
 Context k = 1 ... ``history_length`` + 1 holds the rows of a task that share their last k states.
 The sum is over the contexts in which the row has peers, and their weights add up to 1. R_t is the
 discounted return from the row on. Paper: HGPO, arXiv 2602.22817.
+
+Page: docs/estimators/hgpo.md. Test: tests/estimators/test_hgpo.py.
 """
 
 from dataclasses import dataclass, replace

@@ -6,6 +6,8 @@
 s_i is the share of the corrections of answer i that are right (or, with ``compare="consistency"``,
 the share of its states in which the right answers of its task were). A correction has the advantage
 of its own return among other corrections (Eq. 24). Paper: IBPO, counterfactual reasoning paths.
+
+Page: docs/estimators/ibpo.md. Test: tests/estimators/test_ibpo.py.
 """
 
 import math

@@ -4,6 +4,8 @@
 
 R is the return of a trajectory. With ``baseline="group"`` (REINFORCE++-baseline) R is first taken
 less its group's mean. Paper: REINFORCE++, arXiv 2501.03262.
+
+Page: docs/estimators/reinforce_pp.md. Test: tests/estimators/test_reinforce_pp.py.
 """
 
 from dataclasses import dataclass

@@ -4,6 +4,8 @@
 
 R is the return of a trajectory, and j runs over the N trajectories of the task group. Every step of
 a trajectory gets the same advantage. Paper: Back to basics, arXiv 2402.14740.
+
+Page: docs/estimators/rloo.md. Test: tests/estimators/test_rloo.py.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""SBC: every mean shrunk by its support, and what is left over handed down to the next level."""
+"""SBC: every mean shrunk by its support, and what is left over handed down to the next level.
+
+Page: docs/estimators/sbc.md. Test: tests/estimators/test_sbc.py.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.coalitions import contributions, shapley, speaks_again
-from tests import reference_team as reference
+from tests.estimators import reference_ccpo as reference
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

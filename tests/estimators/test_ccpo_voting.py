@@ -17,7 +17,7 @@ from benchmarks.coalitions import (
     side_by_side,
     speaks_again,
 )
-from tests import reference_team as reference
+from tests.estimators import reference_ccpo as reference
 
 pytestmark = pytest.mark.unit
 

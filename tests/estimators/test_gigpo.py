@@ -1,52 +1,46 @@
-"""Small tables whose credit can be computed by hand."""
+"""GiGPO: by hand, and against its slow version.
+
+Code: src/ascribe/estimators/gigpo.py. Page: docs/estimators/gigpo.md.
+"""
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from ascribe import Reason, StepTable
-from ascribe.estimators import GRPO, HGPO, RLOO, DrGRPO, GiGPO, ReinforcePP
-
-pytestmark = pytest.mark.unit
-
-
-def steps(*states, reward=0.0, invalid=()):
-    """A trajectory through these states, paid at its end; ``invalid`` are step numbers."""
-    last = len(states) - 1
-    return [
-        {"state": state, "reward": reward if t == last else 0.0, "valid": t not in invalid}
-        for t, state in enumerate(states)
-    ]
-
-
-def table(groups, padding=()):
-    """Groups of trajectories of steps; ``padding`` copies rows by number, as padding."""
-    rows = []
-    for g, trajectories in enumerate(groups):
-        for i, trajectory in enumerate(trajectories):
-            for t, step in enumerate(trajectory):
-                name = {"group": f"task {g}", "trajectory": f"{g}/{i}", "step": t, "action": "go"}
-                ended = {"truncated": False, "padding": False}
-                rows.append(name | ended | step)
-    rows += [rows[i] | {"padding": True} for i in padding]
-    return StepTable.from_dicts(rows)
+from ascribe import Reason
+from ascribe.estimators import GRPO, RLOO, DrGRPO, GiGPO
+from ascribe.estimators.gigpo import step_relative
+from ascribe.estimators.relative import Norm
+from tests.estimators import reference
+from tests.estimators.against_reference import assert_equals_reference, cases, many
+from tests.estimators.golden import (
+    ALL_FAIL,
+    NOTHING_HAPPENS,
+    SHORT_AND_LONG,
+    TWICE_ALONE,
+    TWO_SUCCESSES,
+    close,
+    cut,
+    reasons,
+    steps,
+    table,
+)
 
 
-def cut(trajectory):
-    """The same trajectory, ended by a limit."""
-    return [*trajectory[:-1], trajectory[-1] | {"truncated": True}]
-
-
-def reasons(reason):
-    return [Reason(code).label for code in reason]
-
-
-def close(values, wanted, tolerance=1e-5):
-    assert values.tolist() == pytest.approx(wanted, abs=tolerance)
+@pytest.mark.slow
+@many
+@given(case=cases("gigpo"))
+def test_equals_the_slow_version(case):
+    assert_equals_reference(*case)
 
 
 # Padding.
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("recipe", [DrGRPO(), GiGPO(normalise="mean", weight=0.0)])
 def test_a_padding_copy_does_not_move_the_mean(recipe):
     # Returns 10 and 0, mean 5: +5 and -5. With the copy counted: mean 6.67, +3.33 +3.33 -6.67.
@@ -55,11 +49,7 @@ def test_a_padding_copy_does_not_move_the_mean(recipe):
     assert reasons(credit.reason) == ["credited", "credited", "padding"]
 
 
-# Revisits.
-
-TWICE_ALONE = [[steps("s", "s", reward=1.0)]]
-
-
+@pytest.mark.unit
 def test_one_success_that_comes_back_to_a_state_is_compared_with_itself():
     # Returns 0.95 and 1, mean 0.975, sample std 0.05 / sqrt(2) = 0.0354: -0.71 and +0.71.
     credit = GiGPO(revisits="each")(table(TWICE_ALONE))
@@ -67,6 +57,7 @@ def test_one_success_that_comes_back_to_a_state_is_compared_with_itself():
     assert reasons(credit.reason) == ["credited", "credited"]
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("revisits", "wanted"),
     [("first", ["singleton", "revisit"]), ("average", ["singleton", "singleton"])],
@@ -79,6 +70,7 @@ def test_one_success_alone_in_a_state_has_no_peer(revisits, wanted):
     assert reasons(credit.terms["episode"].reason) == ["group_of_one"] * 2
 
 
+@pytest.mark.unit
 def test_the_preference_order_of_the_paper():
     # The first trajectory picks the 2nd item, comes back to the page, picks the 1st and succeeds;
     # the second turns the page and fails. With gamma 0.5, steps page, item, page, item:
@@ -94,18 +86,7 @@ def test_the_preference_order_of_the_paper():
     close(credit.terms["episode"].values, [0.5] * 4 + [-0.5] * 2, 1e-12)
 
 
-# What a standard deviation does to small differences.
-
-
-def success_after(delay, name):
-    """One visit to the shared state, then success this many steps later."""
-    states = ["shared", *[f"{name}{t}" for t in range(delay)]]
-    return steps(*states, reward=10.0)
-
-
-TWO_SUCCESSES = [[success_after(5, "x"), success_after(6, "y")]]
-
-
+@pytest.mark.unit
 def test_two_successes_one_step_apart_are_blown_up_by_a_std():
     # 10 * 0.95**5 = 7.738 and 10 * 0.95**6 = 7.351: half the difference is 0.19345, the sample
     # std 0.3869 / sqrt(2) = 0.27358: +0.707 and -0.707.
@@ -116,6 +97,7 @@ def test_two_successes_one_step_apart_are_blown_up_by_a_std():
     assert set(reasons(credit.terms["episode"].reason)) == {"zero_variance"}
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(("floor", "wanted"), [(1.0, 0.193446), (5.0, 0.038689)])
 def test_a_floor_under_the_std_keeps_them_small(floor, wanted):
     # 0.193446 / (floor + 1e-6).
@@ -123,14 +105,13 @@ def test_a_floor_under_the_std_keeps_them_small(floor, wanted):
     close(values[[0, 6]], [wanted, -wanted], 1e-6)
 
 
+@pytest.mark.unit
 def test_the_mean_form_keeps_them_small():
     values = GiGPO(normalise="mean")(table(TWO_SUCCESSES)).terms["step"].values
     close(values[[0, 6]], [0.193446, -0.193446], 1e-6)
 
 
-ALL_FAIL = [[steps("s", invalid=[0] if i == 0 else []) for i in range(8)]]
-
-
+@pytest.mark.unit
 def test_one_penalty_in_a_group_of_failures_is_blown_up_by_a_std():
     # Returns -0.1 and seven times 0: mean -0.0125, squares 0.0875**2 + 7 * 0.0125**2 = 0.00875,
     # sample std sqrt(0.00875 / 7) = 0.035355: -2.47 and +0.35.
@@ -143,6 +124,7 @@ def test_one_penalty_in_a_group_of_failures_is_blown_up_by_a_std():
     close(late.terms["step"].values, wanted, 1e-4)
 
 
+@pytest.mark.unit
 def test_one_penalty_stays_small_in_the_mean_form():
     close(DrGRPO(invalid_penalty=0.1)(table(ALL_FAIL)).advantage, [-0.0875] + [0.0125] * 7, 1e-12)
     # N / (N - 1) = 8 / 7: -0.1 against seven zeros, 0 against a mean of -0.1 / 7.
@@ -150,11 +132,7 @@ def test_one_penalty_stays_small_in_the_mean_form():
     close(RLOO(invalid_penalty=0.1)(table(ALL_FAIL)).advantage, wanted, 1e-12)
 
 
-# Episode baselines.
-
-SHORT_AND_LONG = [[steps("a", reward=10.0), steps("b", "c", "d")]]
-
-
+@pytest.mark.unit
 def test_the_baseline_of_verl_agent_is_over_steps():
     # Scores of the rows 10, 0, 0, 0: mean 2.5, sample std sqrt((56.25 + 3 * 6.25) / 3) = 5.
     credit = GiGPO.preset("verl-agent")(table(SHORT_AND_LONG))
@@ -164,6 +142,7 @@ def test_the_baseline_of_verl_agent_is_over_steps():
     close(credit.terms["episode"].values, [0.70711] + [-0.70711] * 3)
 
 
+@pytest.mark.unit
 def test_the_episode_score_of_verl_agent_is_less_the_penalty_of_its_own_row():
     # Scores 10, 0, -0.1, 0: mean 2.475, deviations 7.525, -2.475, -2.575, -2.475, squares
     # 56.625625 + 6.125625 + 6.630625 + 6.125625 = 75.5075, sample std sqrt(75.5075 / 3) = 5.01689.
@@ -173,6 +152,7 @@ def test_the_episode_score_of_verl_agent_is_less_the_penalty_of_its_own_row():
     close(credit.terms["episode"].values, wanted)
 
 
+@pytest.mark.unit
 def test_a_group_of_one():
     # One trajectory of one step: nothing to compare with, or its raw return less a late penalty.
     alone = table([[steps("a", reward=3.0, invalid=[0])]])
@@ -188,6 +168,7 @@ def test_a_group_of_one():
 # Penalties.
 
 
+@pytest.mark.unit
 def test_a_penalty_before_discounting_is_felt_by_earlier_steps():
     # Rewards 0, 0, 1 with the second step invalid, gamma 0.5, penalty 0.5; all states shared with
     # a trajectory of zeros. Before: 1, 0 = -0.5 + 0.5, 0 = 0.5 * 0. After: 0.25, 0.5 - 0.5, 1.
@@ -202,14 +183,7 @@ def test_a_penalty_before_discounting_is_felt_by_earlier_steps():
     assert after["step"].values.tolist() == [0.125, 0.0, 0.5, -0.125, 0.0, -0.5]
 
 
-# Scope.
-
-NOTHING_HAPPENS = [
-    [steps("Nothing happens.", reward=1.0), steps("lamp")],
-    [steps("Nothing happens."), steps("desk")],
-]
-
-
+@pytest.mark.unit
 def test_the_same_text_in_two_tasks_is_two_states():
     credit = GiGPO(normalise="mean")(table(NOTHING_HAPPENS))
     assert credit.terms["step"].values.tolist() == [0.0] * 4
@@ -217,6 +191,7 @@ def test_the_same_text_in_two_tasks_is_two_states():
     assert credit.terms["step"].labels.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.unit
 def test_over_the_batch_the_same_text_merges():
     # Returns 1 and 0, mean 0.5.
     credit = GiGPO(normalise="mean", scope="batch")(table(NOTHING_HAPPENS))
@@ -224,6 +199,7 @@ def test_over_the_batch_the_same_text_merges():
     assert credit.terms["step"].labels.tolist() == [0, 1, 0, 2]
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("preset", ["trinity", "roll"])
 def test_presets_that_merge_tasks(preset):
     labels = GiGPO.preset(preset)(table(NOTHING_HAPPENS)).terms["step"].labels
@@ -233,6 +209,7 @@ def test_presets_that_merge_tasks(preset):
 # Truncation.
 
 
+@pytest.mark.unit
 def test_a_trajectory_that_was_cut():
     # Returns 4, 2, 0. End: mean 2. Exclude the last: mean 3.
     rows = table([[steps("a", reward=4.0), steps("b", reward=2.0), cut(steps("c"))]])
@@ -243,107 +220,93 @@ def test_a_trajectory_that_was_cut():
     assert credit.terms["episode"].labels.tolist() == [0, 0, -1]
 
 
+@pytest.mark.unit
 def test_a_group_that_has_one_trajectory_left():
     rows = table([[steps("a", reward=4.0), cut(steps("c", "d"))]])
     credit = RLOO(truncation="exclude")(rows)
     assert reasons(credit.reason) == ["group_of_one", "truncated", "truncated"]
 
 
-# REINFORCE++.
-
-TWO_GROUPS = [
-    [steps("a", reward=4.0), steps("b", reward=2.0)],
-    [steps("c"), steps("d", reward=2.0)],
-]
+# The step term alone.
 
 
-def test_reinforce_pp_over_the_batch():
-    # Returns 4, 2, 0, 2: mean 2, squares 8, sample std sqrt(8 / 3).
-    credit = ReinforcePP(std_epsilon=0.0)(table(TWO_GROUPS))
-    scale = (8 / 3) ** 0.5
-    close(credit.advantage, [2 / scale, 0.0, -2 / scale, 0.0], 1e-12)
-    assert set(reasons(credit.reason)) == {"credited"}
+def credited(returns, states, trajectory, revisits, norm):
+    returns, states, trajectory = np.array(returns), np.array(states), np.array(trajectory)
+    values, reason = step_relative(
+        returns,
+        states,
+        int(states.max(initial=-1)) + 1,
+        norm,
+        trajectory=trajectory,
+        trajectory_count=int(trajectory.max(initial=-1)) + 1,
+        revisits=revisits,
+    )
+    return values.tolist(), [Reason(code).label for code in reason]
 
 
-def test_reinforce_pp_with_the_baseline_of_the_group():
-    # Less the means 3 and 1: +1, -1, -1, +1; squares 4, sample std sqrt(4 / 3).
-    credit = ReinforcePP(std_epsilon=0.0, baseline="group")(table(TWO_GROUPS))
-    scale = (4 / 3) ** 0.5
-    close(credit.advantage, [1 / scale, -1 / scale, -1 / scale, 1 / scale], 1e-12)
+@settings(max_examples=500, deadline=None)
+@given(
+    st.integers(1, 30),
+    st.integers(1, 5),
+    st.sampled_from(("each", "first", "average")),
+    st.sampled_from((Norm("mean"), Norm("std", epsilon=0.0), Norm("std", "population", 1e-6, 0.5))),
+    st.integers(0, 2**32 - 1),
+)
+def test_equals_loops(rows, states, revisits, norm, seed):
+    random = np.random.default_rng(seed)
+    trajectory = np.cumsum(random.random(rows) < 0.25).tolist()
+    trajectory = [label - trajectory[0] for label in trajectory]
+    state = random.integers(-1, states, rows).tolist()
+    returns = random.choice([0.0, 1.0, 0.25, 10.0], rows).tolist()
+
+    wanted = reference.step_relative(
+        {i: Fraction(value) for i, value in enumerate(returns)},
+        {i: label for i, label in enumerate(state) if label >= 0},
+        dict(enumerate(trajectory)),
+        revisits,
+        lambda values, groups: reference.relative(
+            values, groups, by=norm.by, std=norm.std, epsilon=norm.epsilon, floor=norm.floor
+        ),
+    )
+    assume(wanted.narrowest > 1e-5)
+    values, reasons = credited(returns, state, trajectory, revisits, norm)
+    np.testing.assert_allclose(
+        values, [wanted.values.get(i, 0.0) for i in range(rows)], rtol=1e-9, atol=1e-9
+    )
+    assert reasons == [wanted.reasons.get(i, "singleton") for i in range(rows)]
 
 
-def test_reinforce_pp_and_a_trajectory_without_peers():
-    # The third group has one trajectory: no baseline, and no say in the spread.
-    rows = table([*TWO_GROUPS, [steps("e", reward=50.0)]])
-    credit = ReinforcePP(std_epsilon=0.0, baseline="group")(rows)
-    scale = (4 / 3) ** 0.5
-    close(credit.advantage, [1 / scale, -1 / scale, -1 / scale, 1 / scale, 0.0], 1e-12)
-    assert reasons(credit.reason)[-1] == "group_of_one"
+# Trajectory 0 visits the state twice, with returns 2 and 4; trajectory 1 once, with return 0.
+RETURNS, STATES, TRAJECTORY = [2.0, 4.0, 0.0], [0, 0, 0], [0, 0, 1]
 
 
-def test_reinforce_pp_and_a_group_that_earned_the_same():
-    # Deviations +1, -1, 0, 0: squares 2, sample std sqrt(2 / 3). The zeros count in the spread.
-    rows = table([TWO_GROUPS[0], [steps("c"), steps("d")]])
-    credit = ReinforcePP(std_epsilon=0.0, baseline="group")(rows)
-    scale = (2 / 3) ** 0.5
-    close(credit.advantage, [1 / scale, -1 / scale, 0.0, 0.0], 1e-12)
-    assert reasons(credit.reason) == ["credited"] * 2 + ["zero_variance"] * 2
+def test_each_visit_by_hand():
+    # The mean of 2, 4, 0 is 2.
+    assert credited(RETURNS, STATES, TRAJECTORY, "each", Norm("mean")) == (
+        [0.0, 2.0, -2.0],
+        ["credited"] * 3,
+    )
 
 
-# HGPO.
-
-# With gamma 1, returns are 4, 2 and 0 all along. All go through "b", two of them from "a".
-THREE_WAYS = [
-    [steps("a", "b", reward=4.0), steps("a", "b", reward=2.0), steps("c", "b")],
-]
-
-
-def test_hgpo_averages_over_contexts():
-    # One state: "a" 4, 2, mean 3: +1, -1. "b" 4, 2, 0, mean 2: +2, 0, -2. "c" alone.
-    # Two states: "a b" 4, 2, mean 3: +1, -1; "c b" alone.
-    # Weights 2 and 3: (2 * 2 + 3 * 1) / 5 = 1.4, (2 * 0 - 3 * 1) / 5 = -0.6, -2.
-    recipe = HGPO(gamma=1.0, history_length=1, normalise="mean")
-    credit = recipe(table(THREE_WAYS))
-    close(credit.advantage, [1.0, 1.4, -1.0, -0.6, 0.0, -2.0], 1e-12)
-    assert reasons(credit.reason)[4] == "singleton"
+def test_first_visit_by_hand():
+    # The mean of 2 and 0 is 1.
+    assert credited(RETURNS, STATES, TRAJECTORY, "first", Norm("mean")) == (
+        [1.0, 0.0, -1.0],
+        ["credited", "revisit", "credited"],
+    )
 
 
-def test_hgpo_without_zeros():
-    # The second row of the second trajectory has 0 among "b" and -1 among "a b": -1 is left.
-    recipe = HGPO(gamma=1.0, history_length=1, normalise="mean", drop_zeros=True)
-    close(recipe(table(THREE_WAYS)).advantage, [1.0, 1.4, -1.0, -1.0, 0.0, -2.0], 1e-12)
+def test_average_of_visits_by_hand():
+    # Trajectory 0 counts once, with 3; the mean of 3 and 0 is 1.5.
+    assert credited(RETURNS, STATES, TRAJECTORY, "average", Norm("mean")) == (
+        [1.5, 1.5, -1.5],
+        ["credited"] * 3,
+    )
 
 
-def test_hgpo_weighs_contexts_alike_with_alpha_zero():
-    # (2 + 1) / 2 and (0 - 1) / 2.
-    recipe = HGPO(gamma=1.0, history_length=1, normalise="mean", alpha=0.0)
-    close(recipe(table(THREE_WAYS)).advantage, [1.0, 1.5, -1.0, -0.5, 0.0, -2.0], 1e-12)
-
-
-def test_hgpo_with_the_episode_as_a_context():
-    # Scores of the rows 4, 4, 2, 2, 0, 0: mean 2: +2, +2, 0, 0, -2, -2, weight 1.
-    # (1 * 2 + 2 * 1) / 3, (1 * 2 + 2 * 2 + 3 * 1) / 6, (0 - 2) / 3, (0 + 0 - 3) / 6, -2, and
-    # (1 * -2 + 2 * -2) / 3.
-    recipe = HGPO(gamma=1.0, history_length=1, normalise="mean", episode=True)
-    close(recipe(table(THREE_WAYS)).advantage, [4 / 3, 1.5, -2 / 3, -0.5, -2.0, -2.0], 1e-12)
-
-
-def test_hgpo_divides_by_the_population_std():
-    # "b": 4, 2, 0, population variance 8 / 3; "a" and "a b": 4, 2, population std 1.
-    recipe = HGPO(gamma=1.0, history_length=1, std_epsilon=0.0)
-    top = (8 / 3) ** -0.5 * 2
-    wanted = [1.0, (2 * top + 3) / 5, -1.0, -3 / 5, 0.0, -top]
-    close(recipe(table(THREE_WAYS)).advantage, wanted, 1e-12)
-
-
-# Missing states.
-
-
-def test_rows_without_a_state_keep_their_episode_credit():
-    rows = table([[steps(None, "b", reward=1.0), steps("b")]])
-    credit = GiGPO(gamma=1.0, normalise="mean")(rows)
-    assert credit.advantage.tolist() == [0.5, 1.0, -1.0]
-    assert reasons(credit.terms["step"].reason) == ["missing_state", "credited", "credited"]
-    assert reasons(credit.reason) == ["credited"] * 3
-    assert credit.terms["step"].labels.tolist() == [-1, 0, 0]
-    assert reasons(HGPO()(rows).reason) == ["missing_state", "credited", "credited"]
+@pytest.mark.parametrize("revisits", ["each", "first", "average"])
+def test_no_states_at_all(revisits):
+    assert credited([1.0, 2.0], [-1, -1], [0, 1], revisits, Norm()) == (
+        [0.0, 0.0],
+        ["singleton"] * 2,
+    )

@@ -1,17 +1,14 @@
-"""Every recipe equals its slow, obvious version, row by row."""
+"""A recipe equals its slow, obvious version in ``reference.py``, row by row."""
 
 from dataclasses import asdict
 
 import numpy as np
-import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable
-from tests import reference
+from tests.estimators import reference
 from tests.strategies import STATES, TEXTS, recipes, step_tables
-
-pytestmark = pytest.mark.slow
 
 many = settings(max_examples=500, deadline=None)
 
@@ -54,20 +51,8 @@ def assert_close(got, wanted) -> None:
     np.testing.assert_array_equal(values[got.reason != Reason.CREDITED], 0.0)
 
 
-@pytest.mark.parametrize("name", reference.RECIPES)
-@many
-@given(data=st.data())
-def test_random_parameters(name, data):
-    recipe = data.draw(recipes(name))
-    assert_equals_reference(data.draw(TABLES), recipe)
-
-
-PRESETS = [(name, preset) for name in reference.RECIPES for preset in ("", *RECIPES[name].presets)]
-
-
-@pytest.mark.parametrize(("name", "preset"), PRESETS)
-@many
-@given(table=step_tables())
-def test_defaults_and_presets(name, preset, table):
+def cases(name: str) -> st.SearchStrategy[tuple[StepTable, Recipe]]:
+    """A table, and the recipe with random parameters, its defaults or one of its presets."""
     kind = RECIPES[name]
-    assert_equals_reference(table, kind.preset(preset) if preset else kind())
+    named = [kind(), *(kind.preset(preset) for preset in kind.presets)]
+    return st.tuples(TABLES, recipes(name)) | st.tuples(step_tables(), st.sampled_from(named))

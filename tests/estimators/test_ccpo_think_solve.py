@@ -19,7 +19,7 @@ from ascribe.estimators.ccpo import (
 )
 from ascribe.estimators.credit import Reason
 from benchmarks.coalitions import MEAN, contributions, outcome_bonus, pair, shapley
-from tests import reference_team as reference
+from tests.estimators import reference_ccpo as reference
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,7 @@ from benchmarks.coalitions import (
     shapley,
     side_by_side,
 )
-from tests import reference_team as reference
+from tests.estimators import reference_ccpo as reference
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascribe.estimators.ccpo import CCPO, PAPER, STREAMS, Statistics, think_solve, trust
-from tests import reference_team as reference
+from tests.estimators import reference_ccpo as reference
 
 pytestmark = pytest.mark.unit
 
