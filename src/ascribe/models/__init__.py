@@ -33,7 +33,7 @@ def check_backend(name: str) -> None:
 
 
 def make_policy(
-    model: str | Path,
+    name: str | Path,
     *,
     backend: str = "transformers",
     dtype: str | None = None,
@@ -44,7 +44,7 @@ def make_policy(
     """A policy by name.
 
     Args:
-        model: ``random``, ``expert``, ``smollm2``, a model folder, or the address of a server.
+        name: ``random``, ``expert``, ``smollm2``, a model folder, or the address of a server.
         backend: what runs a model folder: ``transformers`` or ``vllm``.
         dtype: type to compute in, such as ``bfloat16``; by default float32 with transformers, and
             vLLM's choice with vLLM.
@@ -57,22 +57,22 @@ def make_policy(
         ImportError: if it needs a package that is not installed.
     """
     check_backend(backend)
-    if model in SCRIPTED:
-        return SCRIPTED[str(model)](write)
-    if str(model).startswith(("http://", "https://")):
+    if name in SCRIPTED:
+        return SCRIPTED[str(name)](write)
+    if str(name).startswith(("http://", "https://")):
         if tokenizer is None:
             raise ValueError("a server needs tokenizer=, a folder with its model's tokenizer")
-        return ServerPolicy(str(model), load_chat(tokenizer, context))
+        return ServerPolicy(str(name), load_chat(tokenizer, context))
     options: dict[str, Any] = {"context": context} | ({"dtype": dtype} if dtype else {})
-    if model == "smollm2":
+    if name == "smollm2":
         return _smollm2(backend, **options)
-    if not Path(model).is_dir():
-        known = ", ".join([*SCRIPTED, "smollm2"])
+    if not Path(name).is_dir():
+        names = ", ".join([*SCRIPTED, "smollm2"])
         raise ValueError(
-            f"there is no policy {str(model)!r}: it is not a folder, nor one of {known}, "
+            f"there is no policy {str(name)!r}: it is not a folder, nor one of {names}, "
             "nor an address that begins with http:// or https://"
         )
-    return BACKENDS[backend](model, **options)
+    return BACKENDS[backend](name, **options)
 
 
 def write_smollm2(folder: str | Path) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -98,15 +98,8 @@ class Model:
 
     def open(self, agent: Agent) -> SamplingPolicy:
         """The policy; close it after use. Scripted ones write what the agent's parser reads."""
-        parser = agent.parser
-        return make_policy(
-            self.name,
-            backend=self.backend,
-            dtype=self.dtype,
-            context=self.context,
-            tokenizer=self.tokenizer,
-            write=parser.render if isinstance(parser, Writer) else str,
-        )
+        write = agent.parser.render if isinstance(agent.parser, Writer) else str
+        return make_policy(**asdict(self), write=write)
 
 
 def play(
