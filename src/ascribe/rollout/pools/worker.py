@@ -141,10 +141,12 @@ def _failure(error: BaseException) -> Failure:
 
 # Messages.
 
+_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+
 
 def encode(call: int, slot: int, number: int, result: Result) -> bytes:
     """A result as a message, with the call, the slot and the number of its command."""
-    return json.dumps([call, slot, number, vars(result)], ensure_ascii=False).encode()
+    return _JSON.encode([call, slot, number, vars(result)]).encode()
 
 
 def decode(message: bytes) -> tuple[tuple[int, int, int], Result]:
