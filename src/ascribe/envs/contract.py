@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from ascribe.envs.faults import ContractFinding, ContractReport, Fault
 from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOverError, branching
+from ascribe.envs.texts import SURROGATE
 
 NONSENSE = ("look", "help", "1", "yes", "go north", "answer")
 """Actions of random play where an environment names none."""
@@ -42,6 +44,12 @@ HOSTILE = {
 
 LISTS = ("admissible_actions", "example_actions")
 COMPARED = (*INFO_KEYS, "example_actions", "expert_action")
+TYPES = {
+    **dict.fromkeys(("won", "valid"), bool),
+    **dict.fromkeys(("task", "task_family", "state"), str),
+    "expert_action": str | None,
+}
+"""Of the keys of info that hold no list; other keys may hold anything."""
 
 Factory = Callable[[], Environment]
 
@@ -124,7 +132,7 @@ class _Result:
         """Texts that cannot be written to a file, by name: they hold half a surrogate pair."""
         for name, value in self.values():
             for text in value if name in LISTS and isinstance(value, list) else [value]:
-                if isinstance(text, str) and not _is_unicode(text):
+                if isinstance(text, str) and SURROGATE.search(text):
                     yield name, text
 
 
@@ -185,7 +193,7 @@ class _Checker:
     def must_raise(
         self, expected: type[Exception], fault: Fault, where: str, call: Callable[[], Any]
     ) -> Any:
-        """Note the fault if a call does not raise what it must; returns what it returned."""
+        """Note the fault if a call does not raise the expected error; returns its result."""
         try:
             result = call()
         except expected:
@@ -218,7 +226,7 @@ class _Checker:
     ) -> _Result:
         """Begin an episode; ``fault`` is what to note if that raises."""
         call = f"reset({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-        returned = self.attempt(fault, f"{call}: ", lambda: env.reset(**arguments))
+        returned = self.attempt(fault, f"{call}: ", partial(env.reset, **arguments))
         observation, info = self.unpack(returned, 2, call)
         result = _Result(observation, 0.0, False, False, info)
         self.inspect(result, f"after {call}")
@@ -227,7 +235,7 @@ class _Checker:
     def step(self, env: Environment, action: str, where: str) -> _Result:
         """Act, and check the result."""
         call = f"{where}, step({_shown(action)}): "
-        returned = self.attempt(Fault.STEP_FAILS, call, lambda: env.step(action))
+        returned = self.attempt(Fault.STEP_FAILS, call, partial(env.step, action))
         result = _Result(*self.unpack(returned, 5, f"{where}, step"))
         self.inspect(result, where)
         return result
@@ -235,13 +243,13 @@ class _Checker:
     def unpack(self, returned: Any, length: int, where: str) -> tuple[Any, ...]:
         """The values that a call returned, info last."""
         if (
-            isinstance(returned, tuple)
-            and len(returned) == length
-            and isinstance(returned[-1], dict)
+            not isinstance(returned, tuple)
+            or len(returned) != length
+            or not isinstance(returned[-1], dict)
         ):
-            return returned
-        self.note(Fault.WRONG_SHAPE, f"{where} returned {_shown(returned)}")
-        raise _CheckStoppedError
+            self.note(Fault.WRONG_SHAPE, f"{where} returned {_shown(returned)}")
+            raise _CheckStoppedError
+        return returned
 
     def inspect(self, result: _Result, where: str) -> None:
         """Everything that can be wrong with one result alone."""
@@ -323,10 +331,10 @@ class _Checker:
 
     def after_end(self, env: Environment, where: str) -> None:
         """Two steps after the end, since some environments refuse only the first."""
+        step = partial(env.step, "look")
         for _ in range(2):
-            returned = self.must_raise(
-                EpisodeOverError, Fault.STEP_AFTER_END, f"{where}, step", lambda: env.step("look")
-            )
+            call = f"{where}, step"
+            returned = self.must_raise(EpisodeOverError, Fault.STEP_AFTER_END, call, step)
             if isinstance(returned, tuple) and len(returned) == 5 and returned[1]:
                 self.note(Fault.REWARD_AFTER_END, f"{where}, the reward is {_shown(returned[1])}")
 
@@ -383,9 +391,8 @@ class _Checker:
 
     def step_before_reset(self) -> None:
         """A step in an instance that was never reset."""
-        env = self.instance(2)
-        call = lambda: env.step("look")  # noqa: E731
-        self.must_raise(EpisodeOverError, Fault.STEP_BEFORE_RESET, "step", call)
+        step = partial(self.instance(2).step, "look")
+        self.must_raise(EpisodeOverError, Fault.STEP_BEFORE_RESET, "step", step)
 
     def reset_without_seed(self) -> None:
         """A reset without arguments."""
@@ -451,12 +458,9 @@ class _Checker:
         if _all_alike(starts):
             self.note(Fault.TASKS_ALL_ALIKE, f"tasks {', '.join(map(str, numbers))}")
         for number in (-1, count):
-            self.must_raise(
-                ValueError,
-                Fault.TASK_OUT_OF_RANGE,
-                f"task {number} of {count}",
-                lambda: one.reset(seed=0, options={"task": number}),  # noqa: B023
-            )
+            call = f"task {number} of {count}"
+            reset = partial(one.reset, seed=0, options={"task": number})
+            self.must_raise(ValueError, Fault.TASK_OUT_OF_RANGE, call, reset)
 
     def snapshots(self) -> None:
         """A snapshot at the start, halfway and at the end; restored here and elsewhere."""
@@ -548,28 +552,14 @@ def _all_alike(starts: Sequence[_Result]) -> bool:
 
 
 def _has_type(name: str, value: Any) -> bool:
-    """Whether a value of info has the type that its key asks for; other keys may hold anything."""
-    if name in ("won", "valid"):
-        return isinstance(value, bool)
-    if name in ("task", "task_family", "state"):
-        return isinstance(value, str)
-    if name == "expert_action":
-        return value is None or isinstance(value, str)
+    """Whether a value of info has the type that its key asks for."""
     if name in LISTS:
         return _is_texts(value) or (value is None and name == "admissible_actions")
-    return True
+    return isinstance(value, TYPES.get(name, object))
 
 
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _spread(values: Sequence[Any], most: int) -> list[Any]:

@@ -225,7 +225,7 @@ def _moves_to_the_end(room: Room, longest: int) -> dict[Position, int]:
 def solve(room: Room, start: Position) -> tuple[str, ...] | None:
     """The fewest moves that solve the room by A*, or None if there are none.
 
-    A box needs at least as many pushes as its nearest target is away. The search gives up after
+    A box needs at least as many pushes as its nearest target is away. The search stops after
     100,000 positions, which rooms of the default size do not have.
     """
     moves: dict[Position, int] = {start: 0}

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any, Unpack
 
 import numpy as np
@@ -81,8 +82,8 @@ class AgentGymEnvironment(WrappedEnvironment):
     def _begin(self, seed: int, options: dict[str, Any]) -> str:
         number = pick_task(options, self.tasks, np.random.default_rng(seed))
         if self._session is None:
-            made = self._post("/create", self.create)
-            session = made.get(self.id_key) if isinstance(made, dict) else made
+            response = self._post("/create", self.create)
+            session = response.get(self.id_key) if isinstance(response, dict) else response
             if type(session) is not int:
                 raise ServerError(f"/create: no number of a session: {str(session)[:50]}")
             self._session = session
@@ -160,8 +161,8 @@ class AgentGymServer(JsonServer):
         self.most = sessions
         self.seed = seed
         self._sessions: dict[int, _Session] = {}
-        self._next = 0
-        self._making = 0
+        self._numbers = count()
+        self._places = threading.Semaphore(sessions)
         self._lock = threading.Lock()
         calls: dict[str, Callable[[Json], Json]] = {
             "/create": self._create,
@@ -182,20 +183,17 @@ class AgentGymServer(JsonServer):
                 session.env.close()
 
     def _create(self, body: Json) -> Json:  # noqa: ARG002 (every path takes a request)
-        with self._lock:
-            if len(self._sessions) + self._making >= self.most:
-                raise ValueError(f"there are {self.most} sessions already; close one")
-            # The place is kept, not the lock: making an environment may take long.
-            self._making += 1
+        if not self._places.acquire(blocking=False):
+            raise ValueError(f"there are {self.most} sessions already; close one")
         try:
             env = self.factory()
             started = self._reset(env, {})
-            with self._lock:
-                number, self._next = self._next, self._next + 1
-                self._sessions[number] = _Session(env)
-        finally:
-            with self._lock:
-                self._making -= 1
+        except BaseException:
+            self._places.release()
+            raise
+        with self._lock:
+            number = next(self._numbers)
+            self._sessions[number] = _Session(env)
         return {"id": number, **started}
 
     def _find(self, body: Json, *, remove: bool = False) -> _Session:
@@ -235,6 +233,7 @@ class AgentGymServer(JsonServer):
 
     def _close(self, body: Json) -> Json:
         session = self._find(body, remove=True)
+        self._places.release()
         with session.lock:
             session.env.close()
         return {"closed": True}

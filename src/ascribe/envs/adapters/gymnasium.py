@@ -5,6 +5,7 @@ observation into words, ``actions`` gives each action its name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment
@@ -47,8 +48,9 @@ class GymnasiumEnvironment(WrappedEnvironment):
             from gymnasium.spaces import Discrete, Text
         except ImportError as error:
             raise MissingExtraError("Gymnasium", "gymnasium") from error
-        made = gymnasium.make(environment) if isinstance(environment, str) else environment()
-        self.env: Any = made
+        if isinstance(environment, str):
+            environment = partial(gymnasium.make, environment)
+        self.env: Any = environment()
         self.render = render
         self.actions = actions
         self.state = state
@@ -76,14 +78,9 @@ class GymnasiumEnvironment(WrappedEnvironment):
 
     def _act(self, action: str) -> Outcome:
         named = self._named()
-        if named is None:
-            raw: Any = action
-            known = bool(self.env.action_space.contains(action))
-        else:
-            raw = named.get(action)
-            known = action in named
-        if not known:
+        if not (action in named if named is not None else self.env.action_space.contains(action)):
             return Outcome(self._rendered(), valid=False)
+        raw = action if named is None else named[action]
         self._raw, reward, terminated, truncated, _ = self.env.step(raw)
         return Outcome(self._rendered(), float(reward), bool(terminated), truncated=bool(truncated))
 

@@ -48,8 +48,8 @@ class VerifiersEnvironment(WrappedEnvironment):
             import verifiers
         except ImportError as error:
             raise MissingExtraError("verifiers", "verifiers") from error
-        made = isinstance(environment, verifiers.Environment)
-        self.env = environment if made else environment()
+        ready = isinstance(environment, verifiers.Environment)
+        self.env = environment if ready else environment()
         if not isinstance(self.env, verifiers.MultiTurnEnv):
             raise TypeError(f"not a MultiTurnEnv: {type(self.env).__name__}")
         if self.env.tool_defs:

@@ -7,6 +7,7 @@ import random
 import re
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -88,7 +89,7 @@ class Engine:
                     self._fixed = _fixed_templates(self._logic, self._state.task)
                     self._rules = rules
                 self._look()
-                return self._derive("#intro#", {}, {})
+                return self._derive("#intro#")
         except GameFileError:
             raise
         except (Exception, SystemExit) as error:
@@ -107,11 +108,7 @@ class Engine:
         with faster():
             action = self._actions[command]
             self._state.apply(action)
-            feedback = ""
-            if tell:
-                feedback = self._derive(
-                    action.feedback_rule, self._variables(action), action.mapping
-                )
+            feedback = self._derive(action.feedback_rule, action) if tell else ""
             self._look()
             return feedback
 
@@ -144,33 +141,30 @@ class Engine:
         The receptacles here and whether they are closed, what lies in the open ones, what is
         carried, and how these things are (clean, cool, hot, sliced, on).
         """
-        thing, place = ("object",), ("receptacle",)
-        where = {one.names[1] for one in self.facts(("atlocation", "agent", "location"))}
-        here = [
-            one.names[0]
-            for one in self.facts(("receptacleatlocation", "receptacle", "location"))
-            if one.names[1] in where
-        ]
-        openable = {one.names[0] for one in self.facts(("openable", *place))}
-        opened = {one.names[0] for one in self.facts(("opened", *place))}
-        lying: dict[str, list[str]] = {}
-        for one in self.facts(("inreceptacle", *thing, *place)):
-            lying.setdefault(one.names[1], []).append(one.names[0])
-        carried = [one.names[1] for one in self.facts(("holds", "agent", *thing))]
-        how: dict[str, list[str]] = {}
-        for one in self.facts(*((name, *thing) for name in PROPERTIES)):
-            how.setdefault(one.names[0], []).append(PROPERTIES[one.name])
 
-        def shown(names: Iterable[str]) -> str:
-            return ", ".join(" ".join([*how.get(name, ()), name]) for name in names) or "nothing"
+        def names(predicate: str, *types: str) -> list[tuple[str, ...]]:
+            return [fact.names for fact in self.facts((predicate, *types))]
+
+        position = {location for _, location in names("atlocation", "agent", "location")}
+        receptacles = names("receptacleatlocation", "receptacle", "location")
+        closed = set(names("openable", "receptacle")) - set(names("opened", "receptacle"))
+        contents: dict[str, list[str]] = defaultdict(list)
+        for thing, receptacle in names("inreceptacle", "object", "receptacle"):
+            contents[receptacle].append(thing)
+        properties: dict[str, list[str]] = defaultdict(list)
+        for fact in self.facts(*((name, "object") for name in PROPERTIES)):
+            properties[fact.names[0]].append(PROPERTIES[fact.name])
+
+        def shown(things: Iterable[str]) -> str:
+            return ", ".join(" ".join([*properties[one], one]) for one in things) or "nothing"
 
         seen = [
-            f"{name}: closed"
-            if name in openable and name not in opened
-            else f"{name}: {shown(lying.get(name, ()))}"
-            for name in here
+            f"{name}: {'closed' if (name,) in closed else shown(contents[name])}"
+            for name, location in receptacles
+            if location in position
         ]
-        return "; ".join([*seen, f"carried: {shown(carried)}"])
+        carried = shown(thing for _, thing in names("holds", "agent", "object"))
+        return "; ".join([*seen, f"carried: {carried}"])
 
     def _look(self) -> None:
         """Find out what can be done now."""
@@ -178,22 +172,20 @@ class Engine:
         for action in self._state.all_applicable_actions():
             command = self._commands.get(action.id)
             if command is None:
-                variables = self._variables(action)
-                command = self._derive(action.command_template, variables, action.mapping)
+                command = self._derive(action.command_template, action)
                 command = command.format(**{name: one.name for name, one in self._infos.items()})
                 if action.command_template in self._fixed:
                     self._commands[action.id] = command
             # Of commands that read alike the first one counts, as in TextWorld.
             self._actions.setdefault(command, action)
 
-    def _variables(self, action: Any) -> dict[str, Any]:
-        return {hole.name: self._infos[filled.name] for hole, filled in action.mapping.items()}
-
-    def _derive(self, text: str, variables: dict[str, Any], mapping: dict[Any, Any]) -> str:
+    def _derive(self, text: str, action: Any = None) -> str:
+        """A text of the grammar about an action, in the words of the game."""
+        mapping = {} if action is None else action.mapping
         context = {
             "state": self._state,
             "facts": (),
-            "variables": variables,
+            "variables": {hole.name: self._infos[of.name] for hole, of in mapping.items()},
             "mapping": mapping,
             "entity_infos": self._infos,
         }
@@ -207,8 +199,11 @@ def _refuse_code(logic: Any) -> None:
         for text in (action.template, action.feedback_rule):
             symbols += textgen._parse_and_convert(text, rule_name="symbols")
     for symbol in symbols:
-        for expression in _expressions(symbol):
-            parse(expression)
+        while isinstance(symbol, (textgen.ConditionalSymbol, textgen.ListSymbol)):
+            conditional = isinstance(symbol, textgen.ConditionalSymbol)
+            symbol = symbol.expression if conditional else symbol.symbol  # noqa: PLW2901
+        if isinstance(symbol, textgen.EvalSymbol):
+            parse(str(symbol.expression))
 
 
 def _names(facts: Iterable[Any]) -> dict[str, Any]:
@@ -220,17 +215,6 @@ def _names(facts: Iterable[Any]) -> dict[str, Any]:
         info.name = called.demangle_alfred_name(name)
         info.definite, info.indefinite = "the", "a"
     return infos
-
-
-def _expressions(symbol: Any) -> list[str]:
-    """The expressions in a symbol of a grammar."""
-    if isinstance(symbol, textgen.EvalSymbol):
-        return [str(symbol.expression)]
-    if isinstance(symbol, textgen.ConditionalSymbol):
-        return _expressions(symbol.expression)
-    if isinstance(symbol, textgen.ListSymbol):
-        return _expressions(symbol.symbol)
-    return []
 
 
 def _fixed_templates(logic: Any, task: Any) -> set[str]:

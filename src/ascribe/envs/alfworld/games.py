@@ -80,8 +80,8 @@ def chosen_families(families: Iterable[str] | None) -> Sequence[str]:
     """The families asked for, all six by default, in the order of ``FAMILIES``."""
     wanted = set(FAMILIES if families is None else families)
     if unknown := sorted(wanted - set(FAMILIES)):
-        known = ", ".join(FAMILIES)
-        raise ValueError(f"there is no family {', '.join(unknown)}; there are: {known}")
+        names = ", ".join(FAMILIES)
+        raise ValueError(f"there is no family {', '.join(unknown)}; there are: {names}")
     return [family for family in FAMILIES if family in wanted]
 
 

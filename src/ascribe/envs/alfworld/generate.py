@@ -174,11 +174,11 @@ def generate_games(
     # Written beside and moved into place at once: several processes may want the same games.
     draft = Path(tempfile.mkdtemp(prefix="draft-", dir=folder))
     try:
-        for made in make_games(count, seed, wanted):
-            place = draft / made.folder
+        for game in make_games(count, seed, wanted):
+            place = draft / game.folder
             place.mkdir(parents=True)
-            (place / GAME_FILE).write_text(json.dumps(made.game), encoding="utf-8")
-            (place / PARAMETERS_FILE).write_text(json.dumps(made.parameters), encoding="utf-8")
+            (place / GAME_FILE).write_text(json.dumps(game.game), encoding="utf-8")
+            (place / PARAMETERS_FILE).write_text(json.dumps(game.parameters), encoding="utf-8")
         draft.chmod(0o755)
         draft.replace(target)
     except OSError:

@@ -190,10 +190,10 @@ def _merge(alternatives: list[Alternative], families: dict[str, set[str]]) -> li
     while True:
         slots: dict[object, list[tuple[Alternative, int]]] = defaultdict(list)
         for alternative in alternatives:
-            made, ingredients = alternative
+            count_made, ingredients = alternative
             for place, (_, count) in enumerate(ingredients):
                 others = frozenset(ingredients[:place] + ingredients[place + 1 :])
-                slots[made, count, others].append((alternative, place))
+                slots[count_made, count, others].append((alternative, place))
         largest = max(slots.values(), key=len)
         if len(largest) < ALTERNATIVES:
             return alternatives

@@ -93,8 +93,8 @@ def title_agreement(bought: str, wanted: str) -> float:
 
 def title_words(title: str) -> list[str]:
     """The words of a title that may say what the thing is."""
-    found = WORD.findall(title.lower())
-    return [word for word in found if word[0].isalpha() and word not in FUNCTION_WORDS]
+    words = WORD.findall(title.lower())
+    return [word for word in words if word[0].isalpha() and word not in FUNCTION_WORDS]
 
 
 def option_hits(bought: Product, choices: Mapping[str, str], asked: tuple[str, ...]) -> int:
