@@ -155,9 +155,9 @@ def test_the_estimate_comes_before_and_is_measured_after_the_first_batch(tmp_pat
     profile(turns(4), Echo(), HERE, tmp_path / "a.jsonl", k=2, batch=2, on_estimate=told.append)
     guess, measured = told
     characters = 8 * len("Where to, 0?")
-    assert (guess.answers, guess.prompt_tokens) == (8, characters // 4)
+    assert (guess.responses, guess.prompt_tokens) == (8, characters // 4)
     assert (guess.response_tokens, guess.seconds, guess.measured) == (8 * 9, None, False)
-    assert (measured.answers, measured.prompt_tokens, measured.response_tokens) == (6, 18, 12)
+    assert (measured.responses, measured.prompt_tokens, measured.response_tokens) == (6, 18, 12)
     assert measured.measured
     assert measured.seconds is not None
     assert "at most 72 response tokens" in str(guess)

@@ -286,7 +286,7 @@ def report_command(
         _, scored, facts = _score(candidates, answers, verifier, k, label)
         metrics = report(scored, threshold, examples)
     if as_json:
-        screen.print_json(facts | metrics.as_dict())
+        screen.print_json(facts | asdict(metrics))
     else:
         _print_report(metrics, facts.get("refusal"))
 
@@ -415,7 +415,7 @@ def _say_wrote(path: Path) -> None:
 
 
 def _print_estimate(estimate: CostEstimate) -> None:
-    if estimate.answers:
+    if estimate.responses:
         screen.err.print(Text(f"{estimate}."))
 
 

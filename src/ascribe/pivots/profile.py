@@ -98,8 +98,7 @@ def read_responses(
 class CostEstimate:
     """What is left to do."""
 
-    answers: int
-    """Responses to request."""
+    responses: int
     prompt_tokens: int
     """Prompts count once for each response, as servers bill them."""
     response_tokens: int
@@ -109,10 +108,9 @@ class CostEstimate:
 
     def __str__(self) -> str:
         about, most = ("about", "") if self.measured else ("roughly", "at most ")
-        text = (
-            f"{self.answers:,} responses to request: {about} {self.prompt_tokens:,} prompt tokens "
-            f"and {most}{self.response_tokens:,} response tokens"
-        )
+        prompts = f"{about} {self.prompt_tokens:,} prompt tokens"
+        responses = f"{most}{self.response_tokens:,} response tokens"
+        text = f"{self.responses:,} responses to request: {prompts} and {responses}"
         if self.seconds is None:
             return text
         if self.seconds < 90:

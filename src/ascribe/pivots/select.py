@@ -11,7 +11,7 @@ the path of a KL-regularised update the signal is the standard deviation (Theore
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -143,7 +143,6 @@ class Selection:
 
     kept: tuple[Scored, ...]
     left_out: Mapping[NoSignal, tuple[Scored, ...]]
-    threshold: float
 
 
 def select(scored: Sequence[Scored], threshold: float = LAMBDA_DIFF) -> Selection:
@@ -155,17 +154,11 @@ def select(scored: Sequence[Scored], threshold: float = LAMBDA_DIFF) -> Selectio
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"the threshold must lie in (0, 1], not {threshold}")
-    reasons = [one.left_out(threshold) for one in scored]
-    pairs = list(zip(scored, reasons, strict=True))
-    return Selection(
-        tuple(one for one, reason in pairs if reason is None),
-        {
-            kind: tuple(one for one, reason in pairs if reason is kind)
-            for kind in NoSignal
-            if kind in reasons
-        },
-        threshold,
-    )
+    by_reason: dict[NoSignal | None, list[Scored]] = {}
+    for one in scored:
+        by_reason.setdefault(one.left_out(threshold), []).append(one)
+    kept = tuple(by_reason.get(None, ()))
+    return Selection(kept, {kind: tuple(by_reason[kind]) for kind in NoSignal if kind in by_reason})
 
 
 def random_set(scored: Sequence[Scored], size: int, seed: int = 0) -> list[Scored]:
@@ -252,10 +245,6 @@ class PivotReport:
     reasons: dict[str, int]
     """How often the verifier gave each reason."""
     examples: tuple[Example, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def report(

@@ -12,7 +12,7 @@ from typing import Any
 
 from ascribe.agents.clean import replace_surrogates
 from ascribe.groups.responses import name_and_arguments
-from ascribe.models.http_client import HttpLimits, RequestRefusedError, ServerError
+from ascribe.models.http_client import RequestRefusedError, ServerError
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.models.server import OpenAIServer
 from ascribe.pivots.chat import safe, tag_call, write_call
@@ -49,7 +49,6 @@ class TextServer:
         model: the name under which the server has the model; None if it has only one.
         at_once: how many requests are sent at the same time.
         key_variable: environment variable with the key, if the server needs one.
-        limits: of size, time and retries.
 
     Raises:
         ServerError: if the server does not respond, or has no such model.
@@ -63,9 +62,8 @@ class TextServer:
         *,
         at_once: int = 16,
         key_variable: str = "ASCRIBE_API_KEY",
-        limits: HttpLimits | None = None,
     ) -> None:
-        self._server = OpenAIServer(url, at_once, key_variable, limits)
+        self._server = OpenAIServer(url, at_once, key_variable, None)
         # Some servers list no models, so one that is named is not looked up.
         self.model = self._server.find_model(None)[0] if model is None else model
 
