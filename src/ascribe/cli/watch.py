@@ -1,4 +1,4 @@
-"""``ascribe watch``: the numbers of a run, while it goes on."""
+"""``ascribe watch``: the metrics of a run in progress."""
 
 import time
 from contextlib import suppress
@@ -14,34 +14,34 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
-from ascribe.report.watch import RunMetrics, Series, read_run
+from ascribe.report.watch import RunMetrics, read_run
 
 
 def watch(
     run: Annotated[Path, typer.Argument(help="The folder of a run: output.folder of its config.")],
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, print and stop.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two updates.", min=0.1)] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and stop.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the numbers of a training run, again and again while it goes on.
+    """Show the metrics of a training run, and update them while it goes on.
 
-    They are those that the engines log, from the run's metrics.jsonl; end with Ctrl-C. With --json
-    it looks once.
+    They are read from the run's metrics.jsonl, which the engines write. Stop with Ctrl-C. With
+    --json they are read once.
     """
-    found = _look(run)
+    metrics = _read(run)
     if as_json:
-        screen.print_json(None if found is None else asdict(found))
+        screen.print_json(None if metrics is None else asdict(metrics))
         return
     if once:
-        screen.out.print(_shown(run, found))
+        screen.out.print(_shown(run, metrics))
         return
-    with suppress(KeyboardInterrupt), Live(_shown(run, found), console=screen.out) as live:
+    with suppress(KeyboardInterrupt), Live(_shown(run, metrics), console=screen.out) as live:
         while True:
             time.sleep(every)
-            live.update(_shown(run, _look(run)))
+            live.update(_shown(run, _read(run)))
 
 
-def _look(folder: Path) -> RunMetrics | None:
+def _read(folder: Path) -> RunMetrics | None:
     try:
         return read_run(folder)
     except OSError as error:
@@ -50,27 +50,18 @@ def _look(folder: Path) -> RunMetrics | None:
         screen.wrong_call(screen.safe(error, 400))
 
 
-def _shown(folder: Path, found: RunMetrics | None) -> RenderableType:
-    if found is None:
+def _shown(folder: Path, metrics: RunMetrics | None) -> RenderableType:
+    if metrics is None:
         return Text(f"{screen.safe(folder)} has no metrics yet.", style="dim")
-    took = "" if found.seconds is None else f", after {found.seconds / 60:.0f} min"
-    table = Table(title=Text(f"{screen.safe(folder)}: iteration {found.iteration:,}{took}"))
-    table.add_column("number")
+    took = "" if metrics.seconds is None else f", after {metrics.seconds / 60:.0f} min"
+    table = Table(title=Text(f"{screen.safe(folder)}: iteration {metrics.iteration:,}{took}"))
+    table.add_column("metric")
     table.add_column("now", justify="right")
     table.add_column("change", justify="right")
     table.add_column("over iterations", no_wrap=True)
-    for each in found.series:
-        table.add_row(each.label, _value(each), _change(each), each.sparkline())
+    for series in metrics.series:
+        last, change, share = series.last, series.change, series.is_share
+        now = "–" if last is None else f"{last:.1%}" if share else f"{last:.4g}"
+        by = "" if change is None else f"{100 * change:+.1f}" if share else f"{change:+.3g}"
+        table.add_row(series.label, now, by, series.sparkline())
     return table
-
-
-def _value(each: Series) -> str:
-    if each.last is None:
-        return "–"
-    return f"{each.last:.1%}" if each.is_share else f"{each.last:.4g}"
-
-
-def _change(each: Series) -> str:
-    if each.change is None:
-        return ""
-    return f"{100 * each.change:+.1f}" if each.is_share else f"{each.change:+.3g}"

@@ -1,4 +1,4 @@
-"""The numbers of a run while it goes on, from its ``metrics.jsonl``."""
+"""The metrics of a run in progress, from its ``metrics.jsonl``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ WATCHED = {
     "actor/pg_loss": ("loss", False),
     "actor/grad_norm": ("norm of the gradient", False),
 }
-"""What is watched, by name: its label, and if it is a share. Both engines log the names under
-``ascribe/``; the last ones are TRL's and verl's own."""
+"""Label of each metric, and whether it is a share. Both engines log the names under ``ascribe/``;
+the last ones are TRL's and verl's own."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One number over the iterations; None where an iteration has none."""
+    """One metric over the iterations; None where an iteration has none."""
 
     name: str
     label: str
@@ -48,21 +48,21 @@ class Series:
     @property
     def change(self) -> float | None:
         """The newest value less the one before."""
-        if len(self.values) < 2 or self.values[-1] is None or self.values[-2] is None:
-            return None
-        return self.values[-1] - self.values[-2]
+        *_, before, last = (None, *self.values)
+        return None if before is None or last is None else last - before
 
     def sparkline(self) -> str:
         """The last iterations as bars between their smallest and largest value."""
         shown = self.values[-LONGEST:]
         known = [value for value in shown if value is not None]
         low, high = min(known, default=0.0), max(known, default=0.0)
-        return "".join(" " if value is None else _bar(value, low, high) for value in shown)
+        scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+        return "".join(" " if v is None else BARS[round((v - low) * scale)] for v in shown)
 
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """How far a run is, and its numbers."""
+    """The metrics of a run so far."""
 
     iteration: int
     seconds: float | None
@@ -71,7 +71,7 @@ class RunMetrics:
 
 
 def read_run(folder: str | Path) -> RunMetrics | None:
-    """The numbers of the run in a folder; None while it has written none.
+    """The metrics of the run in a folder; None if it has not written any yet.
 
     Raises:
         OSError: if the folder or its metrics cannot be read.
@@ -84,33 +84,24 @@ def read_run(folder: str | Path) -> RunMetrics | None:
     if not lines:
         return None
     if not all(isinstance(line, dict) and isinstance(line.get("iteration"), int) for line in lines):
-        raise ValueError(f"a line of the metrics in {folder} names no iteration")
-    return RunMetrics(lines[-1]["iteration"], _seconds(lines), _series(lines))
-
-
-def _seconds(lines: Sequence[dict[str, Any]]) -> float | None:
-    """Since the run began: TRL's runs tell, verl's tell how long each iteration took."""
-    if (told := _number(lines[-1].get("seconds"))) is not None:
-        return told
-    steps = [_number(line.get("timing_s/step")) for line in lines]
-    return sum(step for step in steps if step is not None) if any(steps) else None
-
-
-def _series(lines: Sequence[dict[str, Any]]) -> tuple[Series, ...]:
+        raise ValueError(f"the metrics in {folder} have a line without an iteration number")
     present = {name for line in lines for name in line}
-    return tuple(
+    series = tuple(
         Series(name, label, is_share, tuple(_number(line.get(name)) for line in lines))
         for name, (label, is_share) in WATCHED.items()
         if name in present
     )
+    return RunMetrics(lines[-1]["iteration"], _seconds(lines), series)
+
+
+def _seconds(lines: Sequence[dict[str, Any]]) -> float | None:
+    """Since the run began: TRL logs it, verl logs the seconds of each iteration."""
+    if (seconds := _number(lines[-1].get("seconds"))) is not None:
+        return seconds
+    steps = [_number(line.get("timing_s/step")) for line in lines]
+    return sum(step for step in steps if step is not None) if any(steps) else None
 
 
 def _number(value: Any) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number else None
-
-
-def _bar(value: float, low: float, high: float) -> str:
-    if high == low:
-        return BARS[0]
-    return BARS[round((value - low) / (high - low) * (len(BARS) - 1))]
