@@ -11,11 +11,11 @@ from ascribe.report.browse import browser
 from ascribe.report.compare import Comparison, over_time, two_recipes
 from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
-from ascribe.report.figures import Figure, draw, theme
+from ascribe.report.figures import Figure, draw
 from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.text import one_line, visible
 from ascribe.report.verdict import ReportVerdict, judge
-from ascribe.report.write import write_figures, write_page, write_tables
+from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 
 __all__ = [
@@ -95,7 +95,7 @@ class Picture:
                 for each in self.comparisons
             ],
             "browser": self.browser,
-            "themes": {"light": theme(dark=False), "dark": theme(dark=True)},
+            "themes": {name: theme(name) for name in COLOURS},
         }
 
 

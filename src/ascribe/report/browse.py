@@ -54,7 +54,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "reason": credit.reason[rows].tolist(),
     }
     terms = {name: _term(term, rows) for name, term in credit.terms.items()}
-    state = _states(credited)[places]
+    state = credited.states[places]
     groups = []
     for part in _runs(steps.group[places]):
         first = int(rows[part.start])
@@ -107,14 +107,6 @@ def _term(term: Term, rows: Ints) -> dict[str, list[Any]]:
         "alike": (none if explanation.alike is None else explanation.alike).tolist(),
         "difference": _rounded(explanation.own - explanation.baseline),
     }
-
-
-def _states(credited: Credited) -> Ints:
-    """State group of each step: the recipe's, or equal texts for a recipe without any."""
-    steps = credited.steps
-    if "step" in credited.credit.terms:
-        return credited.credit.terms["step"].labels[steps.rows]
-    return segments.pairs(steps.group, steps.state, credited.table.state.values.size)[0]
 
 
 def _renamed(labels: Ints) -> list[int]:

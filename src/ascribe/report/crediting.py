@@ -11,6 +11,7 @@ from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit, Explanation, Term
+from ascribe.groups.exact import exact
 from ascribe.report.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, CheckReport, arrange
@@ -57,6 +58,14 @@ class Credited:
     def steps(self) -> Arranged:
         """The table in canonical order."""
         return arrange(self.table)
+
+    @property
+    def states(self) -> Ints:
+        """State group of each step: the recipe's, or equal texts for a recipe without any."""
+        if "step" in self.credit.terms:
+            return self.credit.terms["step"].labels[self.steps.rows]
+        steps = self.steps
+        return exact(steps.group, steps.state, self.table.state.values.size).labels
 
 
 def credit_batches(

@@ -10,7 +10,6 @@ from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
-from ascribe.groups.exact import exact
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
 from ascribe.rollout.summary import wilson
@@ -106,16 +105,9 @@ class Facts:
 class _Episodes:
     """The trajectories of a table, one entry each, in canonical order.
 
-    Attributes:
-        steps: the table in canonical order.
-        returns: summed rewards.
-        compared: returns less the recipe's penalty for invalid actions.
-        length: number of steps.
-        won: whether the episode succeeded.
-        answer: whether it is an attempt at its task; a correction of another answer is not.
-        family: number of its family.
-        batch: number of its batch.
-        gradient: summed absolute advantage of its steps, which weigh a policy gradient.
+    ``compared`` is the return less the recipe's penalty for invalid actions. ``answer`` marks
+    attempts at a task; a correction of another answer is none. ``gradient`` is the summed absolute
+    advantage of the steps, because a policy gradient weighs each step by its advantage.
     """
 
     steps: Arranged
@@ -177,7 +169,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         longest_quarter=_longest_quarter(episodes),
         cut=float(steps.truncated[steps.starts].mean()),
         blank=_blank(table, steps),
-        collapsed=_collapsed(credited, labels),
+        collapsed=_collapsed(credited),
         one_action=1.0 - elsewhere["steps"] / shared["steps"] if shared["steps"] else 0.0,
         trained_differently=_trained_differently(credited),
     )
@@ -403,12 +395,8 @@ def _blank(table: StepTable, steps: Arranged) -> int:
     return int((state[steps.state] & action[steps.action]).sum())
 
 
-def _collapsed(credited: Credited, labels: Ints | None) -> float:
-    steps = credited.steps
-    if labels is None:
-        states = exact(steps.group, steps.state, credited.table.state.values.size).labels
-    else:
-        states = labels[steps.rows]
+def _collapsed(credited: Credited) -> float:
+    steps, states = credited.steps, credited.states
     # States may reach over tasks.
     states, count = segments.pairs(steps.group, states, int(states.max(initial=-1)) + 1)
     # A task of one turn has one state, and nothing is wrong with it.

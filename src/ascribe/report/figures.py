@@ -37,36 +37,6 @@ class Figure:
     spec: Spec
 
 
-def theme(*, dark: bool) -> Spec:
-    """Colours of text and background."""
-    ink, line = ("#e6e9ef", "#3c4452") if dark else ("#1c2330", "#d5dae3")
-    text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12}
-    lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), line)
-    return {
-        "background": None,
-        "font": "system-ui, sans-serif",
-        "view": {"stroke": None},
-        "axis": {
-            **text,
-            **lines,
-            "titleFontSize": 12,
-            "titleFontWeight": "normal",
-            "titlePadding": 10,
-            "labelLimit": 150,
-        },
-        "legend": {
-            **text,
-            "orient": "bottom",
-            "labelLimit": 230,
-            "offset": 10,
-            "title": None,
-            "symbolStrokeWidth": 2,
-        },
-        "text": {"color": ink},
-        "rule": {"color": ink},
-    }
-
-
 def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
     """Every figure that these facts and comparisons give."""
     tables = facts.tables

@@ -17,10 +17,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ascribe.report.figures import Figure, theme
+from ascribe.report.figures import Figure
 from ascribe.report.text import embedded
 
 SCRIPTS = ("base.js", "browser.js", "main.js")
+COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
+"""Of text and of lines in figures, by theme."""
 WIDTH = 640
 """Of an exported figure, in pixels; PNGs have twice as many."""
 
@@ -63,7 +65,7 @@ def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     vega = _vega()
     paths = []
-    config = {**theme(dark=False), "background": "white", "font": "sans-serif"}
+    config = {**theme("light"), "background": "white", "font": "sans-serif"}
     for figure in figures:
         layout = {"width": WIDTH, "title": figure.title, "config": config, "padding": 12}
         spec = json.dumps(figure.spec | layout)
@@ -93,6 +95,15 @@ def write_tables(
             writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), paths[-1])
     return paths
+
+
+def theme(name: str) -> dict[str, Any]:
+    """The Vega-Lite configuration of a theme: ``light`` or ``dark``."""
+    ink, line = COLOURS[name]
+    config: dict[str, Any] = json.loads(
+        _asset("theme.json").replace("@ink", ink).replace("@line", line)
+    )
+    return config
 
 
 def _cell(value: Any) -> Any:
