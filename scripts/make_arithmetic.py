@@ -1,9 +1,9 @@
-"""Write questions with whole numbers for the environment ``maths``, in GSM8K's form.
+"""Write questions with whole numbers for the environment ``maths``, in GSM8K's format.
 
     python scripts/make_arithmetic.py --out arithmetic.jsonl --seed 0
 
-Sums, differences and products of two or three small numbers; no question is there twice. The
-answers are worked out in one line and end with ``#### 42``.
+Sums, differences and products of two or three small numbers; no question occurs twice. The
+answers show the calculation in one line and end with ``#### 42``.
 """
 
 import argparse
@@ -19,9 +19,9 @@ def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="JSON lines")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed, the same questions")
-    parser.add_argument("--count", type=int, default=1000, help="how many")
-    parser.add_argument("--largest", type=int, default=20, help="of the numbers")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the questions")
+    parser.add_argument("--count", type=int, default=1000, help="number of questions")
+    parser.add_argument("--largest", type=int, default=20, help="largest number")
     options = parser.parse_args()
     try:
         rows = questions(options.count, options.largest, Random(options.seed))
@@ -32,10 +32,10 @@ def main() -> None:
 
 
 def questions(count: int, largest: int, random: Random) -> list[dict[str, str]]:
-    """So many questions, each another."""
-    found: dict[str, dict[str, str]] = {}
+    """This many different questions."""
+    rows: dict[str, dict[str, str]] = {}
     tries = 0
-    while len(found) < count:
+    while len(rows) < count:
         if tries > 100 * count:
             raise ValueError(f"there are not {count} different questions up to {largest}")
         tries += 1
@@ -43,12 +43,12 @@ def questions(count: int, largest: int, random: Random) -> list[dict[str, str]]:
         numbers = [random.randint(1, largest) for _ in range(length)]
         signs = [random.choice("+-*") if length == 2 else random.choice("+-") for _ in numbers[1:]]
         row = question(numbers, signs)
-        found.setdefault(row["question"], row)
-    return list(found.values())
+        rows.setdefault(row["question"], row)
+    return list(rows.values())
 
 
 def question(numbers: list[int], signs: list[str]) -> dict[str, str]:
-    """What is asked, and the answer; from left to right."""
+    """A question and its answer, computed from left to right."""
     asked, worked, result = str(numbers[0]), str(numbers[0]), numbers[0]
     for sign, number in zip(signs, numbers[1:], strict=True):
         asked += f" {SIGNS[sign]} {number}"

@@ -63,9 +63,9 @@ def calibrate(
     Reads rollouts with the column family, and writes calibration.yaml, which training reads, and
     a figure, calibration.png and calibration.svg.
     """
-    wanted = _numbers(layers, "--layers", int) if layers else None
-    asked = _numbers(radii, "--radii", float)
-    if min(asked) <= 0 or max(asked) > 2:
+    layer_indices = _numbers(layers, "--layers", int) if layers else None
+    scanned = _numbers(radii, "--radii", float)
+    if min(scanned) <= 0 or max(scanned) > 2:
         screen.wrong_call("--radii takes cosine distances above 0 and up to 2")
     pools = _poolings(poolings)
     if dtype not in DTYPES:
@@ -75,8 +75,8 @@ def calibrate(
     columns = ["state", *rollouts.carried.column_names]
     column = text_column or ("prompt" if "prompt" in columns else "state")
     if column not in columns:
-        known = ", ".join(screen.safe(name, 30) for name in columns)
-        screen.wrong_call(f"no column {column!r} to read; there are: {known}")
+        names = ", ".join(screen.safe(name, 30) for name in columns)
+        screen.wrong_call(f"no column {column!r} to read; there are: {names}")
     try:
         selected = select_rows(rollouts, column, max_rows or None)
     except TableError as error:
@@ -85,8 +85,8 @@ def calibrate(
         _refuse(str(error), file, as_json=as_json)
     actor, tokenizer = _load(model, dtype)
     blocks = len(decoder_blocks(actor)[1])
-    if strange := [layer for layer in wanted or [] if not -blocks <= layer < blocks]:
-        screen.wrong_call(f"no layer {strange[0]} in a model with {blocks} decoder blocks")
+    if unknown := [layer for layer in layer_indices or [] if not -blocks <= layer < blocks]:
+        screen.wrong_call(f"no layer {unknown[0]} in a model with {blocks} decoder blocks")
     if chat and not tokenizer.chat_template:
         screen.wrong_call("the tokenizer has no chat template; leave out --chat")
     try:
@@ -96,9 +96,9 @@ def calibrate(
                 actor,
                 tokenizer,
                 np.random.default_rng(seed),
-                layers=wanted,
+                layers=layer_indices,
                 poolings=pools,
-                radii=asked,
+                radii=scanned,
                 chat=chat,
                 most_tokens=max_tokens,
                 report=report,
@@ -132,23 +132,27 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
     try:
         return sorted({kind(part) for part in text.split(",")})
     except ValueError:
-        screen.wrong_call(f"{option} takes numbers with commas between, not {screen.safe(text)!r}")
+        screen.wrong_call(
+            f"{option} takes numbers with commas between them, not {screen.safe(text)!r}"
+        )
 
 
 def _poolings(text: str) -> list[Pooling]:
-    asked = [part.strip() for part in text.split(",")]
-    if unknown := [part for part in asked if part not in POOLINGS]:
+    names = [part.strip() for part in text.split(",")]
+    if unknown := [part for part in names if part not in POOLINGS]:
         screen.wrong_call(f"no pooling {unknown[0]!r}; there are: {', '.join(POOLINGS)}")
-    return [pooling for pooling in POOLINGS if pooling in asked]
+    return [pooling for pooling in POOLINGS if pooling in names]
 
 
 def _prepare(out: Path) -> None:
-    """Fail before the long part: packages that are missing, a folder that cannot be made."""
+    """Check for missing packages and make the folder, before the long computation."""
     try:
         packages("actor")
         matplotlib_module()
     except ImportError as error:
-        screen.wrong_call(f"{error} (all that it needs: pip install 'ascribe[actor,figures]')")
+        screen.wrong_call(
+            f"{error} (install everything it needs: pip install 'ascribe[actor,figures]')"
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
