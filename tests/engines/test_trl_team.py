@@ -159,7 +159,7 @@ def test_every_agent_answers_with_its_own_adapter(tmp_path: Path) -> None:
                 parameter.fill_(1.0)
     chat = [{"role": "user", "content": "You are in room 0."}]
     asked = [Request(chat, 5, {"agent": agent}) for agent in ("2", "1", "3", "2")]
-    with made._answering() as policy:
+    with made._sampling_policy() as policy:
         texts = [sample.response_ids for sample in policy(asked, made.player.sampling)]
         alone = [policy([one], made.player.sampling)[0].response_ids for one in asked]
     assert texts == alone

@@ -5,38 +5,43 @@ iteration, P processes, r rows in one pass and m minibatches. TRL splits the row
 into E / (P r) parts and makes an update after every E / (P r m) of them.
 """
 
+from operator import attrgetter
 from typing import Any
 
 from ascribe.engines.config import Config, ConfigError, ModelSection, refuse_duplicates
 
-SET_BY = {
+SAME = {
     "beta": "update.kl",
     "epsilon": "update.clip_low",
     "epsilon_high": "update.clip_high",
-    "generation_batch_size": "rollout.groups and rollout.size",
-    "gradient_accumulation_steps": "update.minibatches",
     "learning_rate": "update.learning_rate",
-    "logging_steps": "nothing: there is one line for each iteration",
     "lr_scheduler_type": "update.schedule",
     "max_completion_length": "rollout.max_tokens",
     "max_grad_norm": "update.max_grad_norm",
-    "max_steps": "update.iterations",
-    "model_init_kwargs": "model",
     "num_generations": "rollout.size",
     "num_iterations": "update.epochs",
-    "num_train_epochs": "update.iterations",
     "output_dir": "output.folder",
     "per_device_train_batch_size": "update.rows_per_pass",
-    "report_to": "output.log_to",
-    "save_steps": "output.save_every",
-    "save_strategy": "output.save_every",
     "save_total_limit": "output.keep",
     "seed": "update.seed",
-    "steps_per_generation": "update.minibatches",
     "temperature": "rollout.temperature",
     "top_p": "rollout.top_p",
 }
-"""Fields of ``GRPOConfig`` that follow from the config, and the keys that set them."""
+"""Fields of ``GRPOConfig`` that have the value of a key."""
+
+SET_BY = SAME | {
+    "generation_batch_size": "rollout.groups and rollout.size",
+    "gradient_accumulation_steps": "update.minibatches",
+    "logging_steps": "nothing: there is one line for each iteration",
+    "max_steps": "update.iterations",
+    "model_init_kwargs": "model",
+    "num_train_epochs": "update.iterations",
+    "report_to": "output.log_to",
+    "save_steps": "output.save_every",
+    "save_strategy": "output.save_every",
+    "steps_per_generation": "update.minibatches",
+}
+"""All fields that follow from the config, and the keys that set them."""
 
 
 def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
@@ -49,47 +54,30 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
     Raises:
         ConfigError: if the episodes cannot be split evenly, or ``engine.trl`` sets what a key sets.
     """
-    update, rollout, output = config.update, config.rollout, config.output
-    if config.model.lora is not None and rollout.dtype not in {None, config.model.dtype}:
+    update, output = config.update, config.output
+    if config.model.lora is not None and config.rollout.dtype not in {None, config.model.dtype}:
         raise ConfigError("rollout.dtype: a model with adapters samples with its own weights")
-    parts = _parts(config, processes)
-    arguments = {
-        "output_dir": output.folder,
+    refuse_duplicates("trl", config.engine.trl, SET_BY)
+    per_iteration = config.updates_per_iteration
+    return {
+        **{field: attrgetter(key)(config) for field, key in SAME.items()},
         "model_init_kwargs": model_arguments(config.model),
         "bf16": config.model.dtype == "bfloat16",
         "fp16": config.model.dtype == "float16",
-        # What an iteration plays.
-        "num_generations": rollout.size,
         "generation_batch_size": config.episodes,
-        "temperature": rollout.temperature,
-        "top_p": rollout.top_p,
-        "max_completion_length": rollout.max_tokens,
-        # What it learns.
-        "max_steps": update.iterations * config.updates_per_iteration,
-        "per_device_train_batch_size": update.rows_per_pass,
-        "gradient_accumulation_steps": parts // update.minibatches,
-        "num_iterations": update.epochs,
-        "learning_rate": update.learning_rate,
-        "lr_scheduler_type": update.schedule,
-        "epsilon": update.clip_low,
-        "epsilon_high": update.clip_high,
-        "beta": update.kl,
-        "max_grad_norm": update.max_grad_norm,
-        "seed": update.seed,
-        # What it writes.
-        "logging_steps": config.updates_per_iteration,
+        "max_steps": update.iterations * per_iteration,
+        "gradient_accumulation_steps": _parts(config, processes) // update.minibatches,
+        "logging_steps": per_iteration,
         "report_to": list(output.log_to) or "none",
         "disable_tqdm": True,
         "save_strategy": "steps" if output.save_every else "no",
-        "save_steps": max(1, output.save_every) * config.updates_per_iteration,
-        "save_total_limit": output.keep,
+        "save_steps": max(1, output.save_every) * per_iteration,
+        **config.engine.trl,
     }
-    refuse_duplicates("trl", config.engine.trl, SET_BY)
-    return arguments | dict(config.engine.trl)
 
 
 def model_arguments(model: ModelSection) -> dict[str, Any]:
-    """How the model and its reference are loaded: from a folder, without code of the model's."""
+    """How the model and its reference are loaded: from a folder, without running code in it."""
     arguments: dict[str, Any] = {
         "dtype": model.dtype,
         "use_safetensors": True,

@@ -1,25 +1,28 @@
 """From a config to the overrides of verl's configuration.
 
-What Ascribe itself needs (environment, recipe, rollout) verl's processes read from the run's file,
-which ``data.train_files`` names. The overrides hold what verl must know.
+Ascribe's own settings (environment, recipe, rollout) are in the run's config file, which
+``data.train_files`` names. The overrides hold what verl must know.
 """
 
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config, ConfigError, refuse_duplicates
 
 SEQUENCE = 1024
-"""Tokens of prompt and answer together, where the config does not say: servers reserve memory for
-them, so it is not what the model can."""
+"""Tokens of prompt and response together by default: servers reserve memory for them, so it is not
+the model's limit."""
 
 TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
-SCHEDULES = ("constant", "cosine")
-"""Courses of the learning rate that verl's FSDP knows."""
+ATTENTION = "+actor_rollout_ref.model.override_config.attn_implementation"
 
-SET_BY = {
+SCHEDULES = ("constant", "cosine")
+"""Schedules of the learning rate that verl's FSDP knows."""
+
+SAME = {
     "actor_rollout_ref.actor.clip_ratio_high": "update.clip_high",
     "actor_rollout_ref.actor.clip_ratio_low": "update.clip_low",
     "actor_rollout_ref.actor.grad_clip": "update.max_grad_norm",
@@ -29,23 +32,27 @@ SET_BY = {
     "actor_rollout_ref.actor.optim.lr_scheduler_type": "update.schedule",
     "actor_rollout_ref.actor.ppo_epochs": "update.epochs",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "update.rows_per_pass",
+    "actor_rollout_ref.rollout.n": "rollout.size",
+    "actor_rollout_ref.rollout.temperature": "rollout.temperature",
+    "actor_rollout_ref.rollout.top_p": "rollout.top_p",
+    "data.max_response_length": "rollout.max_tokens",
+    "data.train_batch_size": "rollout.groups",
+    "trainer.total_training_steps": "update.iterations",
+}
+"""Keys of verl's that have the value of a key of ours."""
+
+SET_BY = SAME | {
     "actor_rollout_ref.actor.ppo_mini_batch_size": "update.minibatches",
     "actor_rollout_ref.actor.use_kl_loss": "update.kl",
     "actor_rollout_ref.model.path": "model.path",
     "actor_rollout_ref.rollout.dtype": "rollout.dtype",
     "actor_rollout_ref.rollout.max_model_len": "rollout.context",
-    "actor_rollout_ref.rollout.n": "rollout.size",
-    "actor_rollout_ref.rollout.temperature": "rollout.temperature",
-    "actor_rollout_ref.rollout.top_p": "rollout.top_p",
     "algorithm.adv_estimator": "recipe.name",
-    "data.max_response_length": "rollout.max_tokens",
-    "data.train_batch_size": "rollout.groups",
     "trainer.default_local_dir": "output.folder",
     "trainer.resume_mode": "--resume",
     "trainer.save_freq": "output.save_every",
-    "trainer.total_training_steps": "update.iterations",
 }
-"""Keys of verl's that follow from the config, and the keys that set them."""
+"""All keys of verl's that follow from the config, and the keys that set them."""
 
 
 def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) -> dict[str, Any]:
@@ -67,11 +74,12 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     if config.update.schedule not in SCHEDULES:
         raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
     refuse_duplicates("verl", config.engine.verl, SET_BY)
-    found = _data(config, run_file) | _actor(config, model) | _rollout(config) | _trainer(config)
+    overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
+    overrides |= _data(config, run_file) | _actor(config, model) | _trainer(config)
     if cpu:
-        found |= _on_cpu(config)
+        overrides |= _on_cpu(config)
     own = {name.lstrip("+") for name in config.engine.verl}
-    kept = {name: value for name, value in found.items() if name.lstrip("+") not in own}
+    kept = {name: value for name, value in overrides.items() if name.lstrip("+") not in own}
     return kept | dict(config.engine.verl)
 
 
@@ -87,75 +95,45 @@ def _data(config: Config, run_file: Path) -> dict[str, Any]:
         "data.custom_cls.name": "Tasks",
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
-        "data.train_batch_size": config.rollout.groups,
         "data.max_prompt_length": _context(config) - config.rollout.max_tokens,
-        "data.max_response_length": config.rollout.max_tokens,
     }
 
 
 def _actor(config: Config, model: Path) -> dict[str, Any]:
-    update = config.update
-    found: dict[str, Any] = {
+    update, rollout, lora = config.update, config.rollout, config.model.lora
+    saved = ["model", "optimizer", "extra"]
+    overrides: dict[str, Any] = {
         "model.path": str(model),
         "actor.strategy": "fsdp2",
         "actor.fsdp_config.model_dtype": TYPES[config.model.dtype],
-        "actor.optim.lr": update.learning_rate,
-        "actor.optim.lr_scheduler_type": update.schedule,
-        "actor.optim.clip_grad": update.max_grad_norm,
-        "actor.grad_clip": update.max_grad_norm,
-        "actor.clip_ratio_low": update.clip_low,
-        "actor.clip_ratio_high": update.clip_high,
         "actor.use_kl_loss": update.kl > 0,
-        "actor.kl_loss_coef": update.kl,
         "actor.kl_loss_type": "low_var_kl",
-        "actor.ppo_epochs": update.epochs,
-        "actor.ppo_micro_batch_size_per_gpu": update.rows_per_pass,
-        # Rows are steps, of which there are never fewer than groups: parts are made by minibatches.
-        "actor.ppo_mini_batch_size": config.rollout.groups,
+        # Rows are steps, of which there are never fewer than groups: see the trainer's minibatches.
+        "actor.ppo_mini_batch_size": rollout.groups,
         "actor.data_loader_seed": update.seed,
-        "actor.checkpoint.save_contents": _saved(config),
-        # What is saved for others to read is not read again.
-        "actor.checkpoint.load_contents": ["model", "optimizer", "extra"],
-        "rollout.log_prob_micro_batch_size_per_gpu": update.rows_per_pass,
+        # With adapters verl would save weights under names by which nobody finds them.
+        "actor.checkpoint.save_contents": saved if lora else [*saved, "hf_model"],
+        "actor.checkpoint.load_contents": saved,
         "ref.log_prob_micro_batch_size_per_gpu": update.rows_per_pass,
-    }
-    if config.model.attention is not None:
-        found["+model.override_config.attn_implementation"] = config.model.attention
-    if (lora := config.model.lora) is not None:
-        found["model.lora_rank"], found["model.lora_alpha"] = lora.rank, lora.alpha
-        found["model.target_modules"] = list(lora.targets) or "all-linear"
-    return _together(found)
-
-
-def _saved(config: Config) -> list[str]:
-    # With adapters verl would save weights under names by which nobody finds them.
-    whole = [] if config.model.lora else ["hf_model"]
-    return ["model", "optimizer", "extra", *whole]
-
-
-def _together(found: dict[str, Any]) -> dict[str, Any]:
-    """Verl's keys of model, actor, reference and rollout, under the one name that they have."""
-    return {
-        f"{'+' * name.startswith('+')}actor_rollout_ref.{name.lstrip('+')}": value
-        for name, value in found.items()
-    }
-
-
-def _rollout(config: Config) -> dict[str, Any]:
-    rollout = config.rollout
-    found: dict[str, Any] = {
+        "rollout.log_prob_micro_batch_size_per_gpu": update.rows_per_pass,
         "rollout.name": "vllm",
-        "rollout.n": rollout.size,
         "rollout.dtype": rollout.dtype or config.model.dtype,
-        "rollout.temperature": rollout.temperature,
-        "rollout.top_p": rollout.top_p,
         "rollout.tensor_model_parallel_size": 1,
         "rollout.max_model_len": _context(config),
         "rollout.agent.default_agent_loop": "ascribe",
         "rollout.agent.agent_loop_config_path": str(files("ascribe.engines.verl") / "agent.yaml"),
         "rollout.calculate_log_probs": True,
     }
-    return _together(found)
+    if lora is not None:
+        overrides |= {
+            "model.lora_rank": lora.rank,
+            "model.lora_alpha": lora.alpha,
+            "model.target_modules": list(lora.targets) or "all-linear",
+        }
+    overrides = {f"actor_rollout_ref.{name}": value for name, value in overrides.items()}
+    if config.model.attention is not None:
+        overrides[ATTENTION] = config.model.attention
+    return overrides
 
 
 def _trainer(config: Config) -> dict[str, Any]:
@@ -164,7 +142,6 @@ def _trainer(config: Config) -> dict[str, Any]:
     return {
         "algorithm.adv_estimator": "ascribe",
         "trainer.v1.trainer_mode": "ascribe",
-        "trainer.total_training_steps": config.update.iterations,
         "trainer.total_epochs": 1,
         "trainer.resume_mode": "disable",
         "trainer.save_freq": output.save_every or -1,
@@ -194,9 +171,7 @@ def _on_cpu(config: Config) -> dict[str, Any]:
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "actor_rollout_ref.model.use_remove_padding": False,
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
-        "+actor_rollout_ref.model.override_config.attn_implementation": (
-            config.model.attention or "sdpa"
-        ),
+        ATTENTION: config.model.attention or "sdpa",
         "actor_rollout_ref.actor.use_torch_compile": False,
         "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
         "actor_rollout_ref.rollout.enforce_eager": True,
