@@ -108,7 +108,7 @@ def test_a_round_that_is_done_is_not_done_again(changes: dict[str, Any], engine:
         run(changes, Rounds(2, k=4))
     with pytest.raises(ValueError, match="holds rounds: resume"):
         run(changes, Rounds(2, k=4))
-    with pytest.raises(ValueError, match="the rounds to resume were others"):
+    with pytest.raises(ValueError, match="the rounds to resume had other settings"):
         run(changes, Rounds(3, k=4), resume=True)
     engine.fail = ""
     short = changes | {"update.iterations": 3}

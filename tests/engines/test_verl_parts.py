@@ -325,7 +325,7 @@ def test_the_platform_is_complete() -> None:
 
     from ascribe.engines.verl.cpu import platform
 
-    made = platform.Processor()
+    made = platform.CpuPlatform()
     assert made.is_available()
     assert made.device_count() == 1
     assert made.communication_backend_name() == "gloo"

@@ -31,7 +31,7 @@ from ascribe.cli.train import (
     say_where,
 )
 from ascribe.engines.config import ConfigError
-from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse, train_in_rounds
+from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse_rounds, train_in_rounds
 from ascribe.engines.train import train, verify
 from ascribe.models import ServerError
 from ascribe.pivots import (
@@ -323,7 +323,7 @@ def train_command(
             raise ConfigError(f"environment.name: must be {ENVIRONMENT} here")
         rounds = None if every is None else Rounds(every, k, threshold, sample, batch, backend)
         if rounds is not None:
-            refuse(loaded)
+            refuse_rounds(loaded)
         if dry_run:
             verify(loaded, engine)
             return
@@ -331,7 +331,7 @@ def train_command(
             train(loaded, engine, resume=resume)
         else:
             verify(loaded, engine)
-            callbacks: dict[str, Any] = {"estimated": _print_estimate, "told": _print_round}
+            callbacks: dict[str, Any] = {"on_estimate": _print_estimate, "on_round": _print_round}
             try:
                 done = train_in_rounds(loaded, engine, rounds, resume=resume, **callbacks)
             except ProfilingError as error:

@@ -1,21 +1,20 @@
-"""``train_in_rounds``: pivots that are chosen anew every few iterations, as the policy moves.
+"""``train_in_rounds``: pivots that are selected again every few iterations, as the policy changes.
 
-Pivots are those of the policy that was profiled, and they go stale. A round asks the policy as it
-is now (profile), keeps the turns that are mixed now (select), and goes on from the last checkpoint
-for so many iterations. All rounds are one run: optimiser, metrics and the model at the start, from
-which the KL divergence is counted, stay the same.
+Pivots belong to the policy that was profiled, and they go stale. A round profiles the current
+policy, keeps the turns whose outcomes are mixed now, and trains from the last checkpoint for so
+many iterations. All rounds are one run: optimiser, metrics and the reference model stay the same.
 
-What a round did is in ``rounds/round_N`` of the output folder. A round that is done is not done
-again; one that was stopped goes on where it was, and no answer is asked for twice.
+``rounds/round_N`` in the output folder holds what a round did. A finished round is not repeated; an
+interrupted one continues, and no response is sampled twice.
 """
 
 import gc
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -45,11 +44,8 @@ from ascribe.pivots.verifiers import Spec
 ENVIRONMENT = "pivots"
 FOLDER = "rounds"
 PIVOTS = "pivots.jsonl"
-"""In the output folder: what is trained on now. In the folder of a round: what it chose."""
+"""In the output folder: the current pivots. In the folder of a round: those it selected."""
 DONE = "round.json"
-
-Estimated = Callable[[CostEstimate], None]
-"""Told what is left to ask for."""
 
 
 @checked(frozen=True)
@@ -58,11 +54,11 @@ class Rounds:
 
     Attributes:
         every: iterations of a round.
-        k: answers to each candidate.
+        k: responses to each candidate.
         threshold: keep turns with a mean reward below this, λ_diff.
         sample: profile so many candidates, drawn anew in each round; None: all of them.
-        batch: answers that are asked for at once.
-        backend: who runs the model that is profiled: ``transformers`` or ``vllm``.
+        batch: responses that are sampled at once.
+        backend: runs the model that is profiled: ``transformers`` or ``vllm``.
     """
 
     every: int = Field(ge=1)
@@ -75,19 +71,19 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Round:
-    """What a round did."""
+    """The result of a round."""
 
     number: int
     candidates: int
-    """That were profiled."""
+    """Turns that were profiled."""
     answers: int
-    """That they were given, all together."""
+    """Responses to all of them."""
     mean: float
-    """Reward of an answer."""
+    """Mean reward of a response."""
     kept: int
     left_out: dict[str, int]
     iterations: int
-    """Of the run, when the round was over."""
+    """Of the run, after the round."""
 
 
 def train_in_rounds(
@@ -96,8 +92,8 @@ def train_in_rounds(
     rounds: Rounds,
     *,
     resume: bool = False,
-    estimated: Estimated = lambda _: None,
-    told: Callable[[Round], None] = lambda _: None,
+    on_estimate: Callable[[CostEstimate], None] = lambda _: None,
+    on_round: Callable[[Round], None] = lambda _: None,
 ) -> list[Round]:
     """Train on the pivots of a file of candidates; ends early if a round finds none.
 
@@ -105,56 +101,64 @@ def train_in_rounds(
         config: the run; ``environment.options.file`` names the candidates.
         engine: a key of ``ENGINES``.
         rounds: how pivots are chosen.
-        resume: go on with the rounds in the output folder, if there are any.
-        estimated: told what is left of a profile, before and after its first batch.
-        told: told what each round did; also of those that were done before.
+        resume: continue the rounds in the output folder, if there are any.
+        on_estimate: called with what is left of a profile, before and after its first batch.
+        on_round: called with the result of each round, also of those that were finished before.
 
     Raises:
-        ValueError: as ``train``, and for what cannot be done in rounds.
-        ProfilingError: if the model cannot be asked; what it answered is kept.
+        ValueError: as ``train``, and for configs that cannot be trained in rounds.
+        ProfilingError: if the model cannot be profiled; its responses so far are kept.
     """
-    refuse(config)
+    refuse_rounds(config)
     folder = Path(config.output.folder).absolute()
-    _take(folder / FOLDER, rounds, resume=resume)
-    run, done = _Run(config, rounds, folder, _verifier(config)), []
-    for number, iterations in enumerate(_ends(config.update.iterations, rounds.every)):
-        record = run.place(number) / DONE
+    _take_folder(folder / FOLDER, rounds, resume=resume)
+    candidates = read_turns(config.environment.options["file"])
+    spec: Spec | None = config.environment.options.get("verifier")
+    spec = verifier_of(candidates) if spec is None else spec
+    results: list[Round] = []
+    ends = [*range(rounds.every, config.update.iterations, rounds.every), config.update.iterations]
+    for number, iterations in enumerate(ends):
+        place = folder / FOLDER / f"round_{number}"
+        record = place / DONE
         if record.exists():
-            found = Round(**json.loads(record.read_text(encoding="utf-8")))
+            result = Round(**json.loads(record.read_text(encoding="utf-8")))
         else:
-            found = run.choose(number, estimated)
-            if found.kept:
-                train(run.learn(number, iterations), engine, resume=True)
+            place.mkdir(exist_ok=True)
+            turns = _drawn(candidates.candidates, rounds.sample, config.update.seed, number)
+            write_turns(place / "candidates.jsonl", turns, candidates.kind, candidates.facts)
+            # In the first round the model at the start, then the current one.
+            model = folder / MODEL if number else start_folder(config)
+            task = _profile_task(config, rounds, place, model)
+            profile_in_worker(task, on_estimate=on_estimate)
+            result = _select(turns, task, spec, rounds, number)
+            if result.kept:
+                train(_round_config(config, place, spec, iterations), engine, resume=True)
                 gc.collect()  # the engine's model, before another one is loaded
-                found = replace(found, iterations=iterations)
-            write_objects(record, [asdict(found)])
-        told(found)
-        done.append(found)
-        if not found.kept:
+                result = replace(result, iterations=iterations)
+            write_objects(record, [asdict(result)])
+        on_round(result)
+        results.append(result)
+        if not result.kept:
             break
-    return done
+    return results
 
 
-def refuse(config: Config) -> None:
-    """Refuse what cannot be done in rounds.
-
-    Raises:
-        ConfigError: with the key.
-    """
+def refuse_rounds(config: Config) -> None:
+    """Refuse a config that cannot be trained in rounds."""
     if config.environment.name != ENVIRONMENT:
         raise ConfigError(f"environment.name: must be {ENVIRONMENT}, not {config.environment.name}")
     if config.update.schedule != "constant":
-        raise ConfigError("update.schedule: must be constant: a round does not know of the next")
+        raise ConfigError("update.schedule: must be constant, since rounds follow each other")
     if not config.output.save_every:
         raise ConfigError("output.save_every: must be above 0: a round begins with a checkpoint")
     if config.model.lora is not None:
         raise ConfigError("model.lora: adapters alone cannot be profiled: train all weights")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("rounds are led by one process: start one, without a launcher")
+        raise ValueError("rounds need a single process: start it without a launcher")
 
 
-def _take(folder: Path, rounds: Rounds, *, resume: bool) -> None:
-    """Write down how the rounds are made, unless there are others."""
+def _take_folder(folder: Path, rounds: Rounds, *, resume: bool) -> None:
+    """Write the settings of the rounds, unless the folder holds other rounds."""
     record = folder / "rounds.json"
     if record.exists():
         if not resume:
@@ -163,103 +167,78 @@ def _take(folder: Path, rounds: Rounds, *, resume: bool) -> None:
             )
         before = json.loads(record.read_text(encoding="utf-8"))
         if before != asdict(rounds):
-            raise ValueError(f"the rounds to resume were others: {before}")
+            raise ValueError(f"the rounds to resume had other settings: {before}")
     folder.mkdir(parents=True, exist_ok=True)
     write_objects(record, [asdict(rounds)])
 
 
-def _ends(iterations: int, every: int) -> Iterator[int]:
-    """After how many iterations each round is over."""
-    yield from range(every, iterations, every)
-    yield iterations
+def _drawn(
+    turns: Sequence[Candidate], sample: int | None, seed: int, number: int
+) -> Sequence[Candidate]:
+    if sample is None:
+        return turns
+    places = np.random.default_rng([seed, number]).permutation(len(turns))[:sample]
+    return [turns[place] for place in sorted(places.tolist())]
 
 
-def _verifier(config: Config) -> Spec:
-    given: Spec | None = config.environment.options.get("verifier")
-    return verifier_of(read_turns(config.environment.options["file"])) if given is None else given
+def _profile_task(config: Config, rounds: Rounds, place: Path, model: Path) -> ProfileTask:
+    """Profile with the sampling of training."""
+    rollout = config.rollout
+    return ProfileTask(
+        str(place / "candidates.jsonl"),
+        str(place / "answers.jsonl"),
+        str(model),
+        rounds.k,
+        rounds.batch,
+        rollout.temperature,
+        rollout.top_p,
+        rollout.max_tokens,
+        rollout.stop,
+        backend=rounds.backend,
+        dtype=rollout.dtype or config.model.dtype,
+        context=rollout.context,
+        label=place.name.replace("_", " "),
+    )
 
 
-@dataclass(frozen=True)
-class _Run:
-    config: Config
-    rounds: Rounds
-    folder: Path
-    spec: Spec
-
-    def place(self, number: int) -> Path:
-        """The folder of a round."""
-        return self.folder / FOLDER / f"round_{number}"
-
-    def choose(self, number: int, estimated: Estimated) -> Round:
-        """Profile the model as it is, and write its pivots into the folder of the round."""
-        here, given = self.place(number), read_turns(self.config.environment.options["file"])
-        here.mkdir(exist_ok=True)
-        turns = self._drawn(given.candidates, number)
-        write_turns(here / "candidates.jsonl", turns, given.kind, given.facts)
-        order = self._order(number)
-        profile_in_worker(order, on_estimate=estimated)
-        answers = list(read_responses(order.journal, order.reference))
-        scored = score(turns, answers, make_verifier(self.spec), self.rounds.k)
-        found = select(scored, self.rounds.threshold)
-        if found.kept:
-            write_pivots(here / PIVOTS, found.kept, self._facts(order))
-        rewards = [reward for one in scored for reward in one.rewards]
-        return Round(
-            number,
-            len(turns),
-            len(answers),
-            sum(rewards) / max(1, len(rewards)),
-            len(found.kept),
-            {kind.value: len(ones) for kind, ones in found.left_out.items()},
-            number * self.rounds.every,
-        )
-
-    def learn(self, number: int, iterations: int) -> Config:
-        """The run up to so many iterations, on the pivots of a round."""
-        chosen, now = read_turns(self.place(number) / PIVOTS), self.folder / PIVOTS
-        # The name stays the same, for the run that goes on must be the one that began.
-        write_turns(now, chosen.candidates, chosen.kind, chosen.facts, chosen.profiles)
-        environment = self.config.environment
-        options = {**environment.options, "file": str(now), "verifier": self.spec}
-        return replace(
-            self.config,
-            environment=replace(environment, options=options),
-            update=replace(self.config.update, iterations=iterations),
-        )
-
-    def _drawn(self, turns: Sequence[Candidate], number: int) -> Sequence[Candidate]:
-        if self.rounds.sample is None:
-            return turns
-        random = np.random.default_rng([self.config.update.seed, number])
-        places = random.permutation(len(turns))[: self.rounds.sample]
-        return [turns[place] for place in sorted(places.tolist())]
-
-    def _order(self, number: int) -> ProfileTask:
-        """Ask as in training; in the first round the model at the start, then as it is now."""
-        here, rollout = self.place(number), self.config.rollout
-        return ProfileTask(
-            str(here / "candidates.jsonl"),
-            str(here / "answers.jsonl"),
-            str(self.folder / MODEL if number else start_folder(self.config)),
-            self.rounds.k,
-            self.rounds.batch,
-            rollout.temperature,
-            rollout.top_p,
-            rollout.max_tokens,
-            rollout.stop,
-            backend=self.rounds.backend,
-            dtype=rollout.dtype or self.config.model.dtype,
-            context=rollout.context,
-            label=f"round {number}",
-        )
-
-    def _facts(self, order: ProfileTask) -> dict[str, Any]:
-        """What ``ascribe pivots select`` writes above pivots."""
-        return {
-            "model": order.reference.model,
-            "sampling": order.reference.label,
-            "k": order.k,
-            "verifier": self.spec,
-            "threshold": self.rounds.threshold,
+def _select(
+    turns: Sequence[Candidate], task: ProfileTask, spec: Spec, rounds: Rounds, number: int
+) -> Round:
+    """Score the responses, and write the pivots into the folder of the round."""
+    responses = list(read_responses(task.journal, task.reference))
+    scored = score(turns, responses, make_verifier(spec), rounds.k)
+    selection = select(scored, rounds.threshold)
+    if selection.kept:
+        facts = {  # as ascribe pivots select writes them
+            "model": task.reference.model,
+            "sampling": task.reference.label,
+            "k": task.k,
+            "verifier": spec,
+            "threshold": rounds.threshold,
             "chosen": "mixed outcomes, mean below the threshold",
         }
+        write_pivots(Path(task.journal).parent / PIVOTS, selection.kept, facts)
+    rewards = [reward for one in scored for reward in one.rewards]
+    return Round(
+        number,
+        len(turns),
+        len(responses),
+        sum(rewards) / max(1, len(rewards)),
+        len(selection.kept),
+        {kind.value: len(ones) for kind, ones in selection.left_out.items()},
+        number * rounds.every,
+    )
+
+
+def _round_config(config: Config, place: Path, spec: Spec, iterations: int) -> Config:
+    """The run up to so many iterations, on the pivots of a round."""
+    # The file's name stays the same, since a resumed run must have the same config.
+    current = place.parents[1] / PIVOTS
+    shutil.copyfile(place / PIVOTS, current)
+    environment = config.environment
+    options = {**environment.options, "file": str(current), "verifier": spec}
+    return replace(
+        config,
+        environment=replace(environment, options=options),
+        update=replace(config.update, iterations=iterations),
+    )
