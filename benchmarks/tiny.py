@@ -90,7 +90,7 @@ def write_sums(folder: Path, seed: int, wrong: float = 0.5, steps: int = 500) ->
 
 def write_textcraft(folder: Path) -> Path:
     """The policy of the tests, which was taught two goals of TextCraft."""
-    sys.path.insert(0, str(ROOT))
-    from scripts.make_tiny_model import write_tiny  # noqa: PLC0415 (found by the path above)
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from make_tiny_model import write_tiny  # noqa: PLC0415 (found by the path above)
 
     return write_tiny(folder)

@@ -16,7 +16,7 @@ from ascribe.engines.corrections import (
     with_corrections,
     without_corrections,
 )
-from ascribe.engines.crediting import Played, credit_iteration
+from ascribe.engines.crediting import LocalRollout, credit_iteration
 from ascribe.engines.episodes import EpisodeSpec, Player, episode_specs, task_rows
 from ascribe.engines.metrics import iteration_metrics
 from ascribe.estimators import IBPO, recipe
@@ -185,7 +185,7 @@ def credited(parts: list[Rollout], lost: int = 0) -> Any:
         if number == 0 and lost:
             gone = [t.name for t in kept if t.group == "train/0"][-lost:]
             kept = tuple(t for t in kept if t.name not in gone)
-        told.append(Played(tuple(groups), kept, one.failed, 0, one.clock.tokens))
+        told.append(LocalRollout(tuple(groups), replace(one, trajectories=kept)))
     return credit_iteration(told, IBPO(), size=SIZE, failures=FailurePolicy())
 
 

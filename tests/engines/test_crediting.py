@@ -6,11 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ascribe.engines.crediting import Iteration, Played, credit_iteration, light
+from ascribe.engines.crediting import (
+    Iteration,
+    LocalRollout,
+    credit_iteration,
+    without_texts,
+)
 from ascribe.engines.metrics import iteration_metrics, trl_metrics
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
-from ascribe.rollout import FailedEpisode, FailurePolicy, Sample, Trajectory
+from ascribe.rollout import Clock, FailedEpisode, FailurePolicy, Rollout, Sample, Trajectory
 from ascribe.rollout.episode import Step
 from ascribe.rollout.pools import FailureKind
 from ascribe.steps.problems import TableError
@@ -40,13 +45,14 @@ def trajectory(group: str, member: int, reward: float, length: int = 2) -> Traje
 
 def part(
     trajectories: Sequence[Trajectory], lost: Sequence[tuple[str, FailureKind]] = ()
-) -> Played:
+) -> LocalRollout:
     failed = tuple(FailedEpisode(group, f"{group}/9", kind, "", 0) for group, kind in lost)
     groups = [t.group for t in trajectories] + [group for group, _ in lost]
-    return Played(tuple(groups), tuple(trajectories), failed, retries=0, tokens=0)
+    rollout = Rollout(tuple(trajectories), (), failed, Clock(0.0, 0.0, 0.0, 0), 0)
+    return LocalRollout(tuple(groups), rollout)
 
 
-def credited(played: Sequence[Played], failures: FailurePolicy | None = None) -> Iteration:
+def credited(played: Sequence[LocalRollout], failures: FailurePolicy | None = None) -> Iteration:
     return credit_iteration(played, recipe("gigpo"), size=4, failures=failures or FailurePolicy())
 
 
@@ -157,9 +163,9 @@ def test_fingerprints_of_all_processes_are_put_together() -> None:
     np.testing.assert_array_equal(found.table.fingerprint, vectors)
 
 
-def test_light_trajectories_are_credited_alike() -> None:
+def test_trajectories_without_texts_are_credited_alike() -> None:
     every = groups("a", "b")
-    small = light(every)
+    small = [without_texts(trajectory) for trajectory in every]
     assert all(not s.messages and not s.sample.prompt_ids for t in small for s in t.steps)
     np.testing.assert_array_equal(
         credited([part(small)]).advantage, credited([part(every)]).advantage

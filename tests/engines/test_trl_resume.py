@@ -152,5 +152,5 @@ def test_without_a_whole_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -
     (half / "trainer_state.json").write_text('{"global_step": 1')
     (tmp_path / "checkpoint-notes").mkdir()
     assert last_checkpoint(tmp_path) is None
-    with pytest.raises(ValueError, match="holds no checkpoint that is whole"):
+    with pytest.raises(ValueError, match="holds no complete checkpoint"):
         toys.trainer(tmp_path).train(resume_from_checkpoint=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.verl.rows import Unpacked, unpack
+from ascribe.engines.verl.rows import unpack
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.episode import FailedEpisode
@@ -78,7 +78,7 @@ def test_a_part_is_loaded_after_the_module_that_it_adds_to(
     monkeypatch.syspath_prepend(tmp_path)
     loaded: list[bool] = []
     monkeypatch.setattr(plugin, "load", lambda _: loaded.append(sys.modules["adds_to_me"].ready))
-    finder = plugin.AddedTo({"adds_to_me": "part"})
+    finder = plugin.ImportHook({"adds_to_me": "part"})
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     importlib.import_module("json")
     assert not loaded
@@ -93,11 +93,11 @@ def test_a_part_is_loaded_after_the_module_that_it_adds_to(
 
 
 def test_tasks_are_the_same_whoever_asks(config: Path) -> None:
-    from ascribe.engines.verl.tasks import Tasks, spec_of
+    from ascribe.engines.verl.tasks import TaskDataset, spec_of
 
-    tasks = Tasks(str(config), tokenizer=None, config=None)
+    tasks = TaskDataset(str(config), tokenizer=None, config=None)
     assert len(tasks) > 10**9
-    assert tasks[7] == Tasks([str(config)])[7]
+    assert tasks[7] == TaskDataset([str(config)])[7]
     row = tasks[3]
     spec = spec_of(row["episode"], 2)
     assert (spec.group, spec.member) == ("train/3", 2)
@@ -107,10 +107,10 @@ def test_tasks_are_the_same_whoever_asks(config: Path) -> None:
 
 @pytest.mark.parametrize("files", ["train.parquet", ["a.yaml", "b.yaml"], []])
 def test_train_files_must_be_a_run(files: Any) -> None:
-    from ascribe.engines.verl.tasks import Tasks
+    from ascribe.engines.verl.tasks import TaskDataset
 
     with pytest.raises(ValueError, match="must be the YAML file of an Ascribe run"):
-        Tasks(files)
+        TaskDataset(files)
 
 
 # What cannot be.
@@ -256,8 +256,8 @@ def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
             1,
             3,
         )
-    arrived = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(made_rows)})
-    assert arrived.trajectories[0].steps[2].sample == trajectory.steps[2].sample
+    unpacked, _ = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(made_rows)})
+    assert unpacked.trajectories[0].steps[2].sample == trajectory.steps[2].sample
 
 
 def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> None:
@@ -268,10 +268,10 @@ def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> Non
     found = Rollout((), (), (lost,), Clock(0.0, 0.0, 0.0, 0), 3)
     (row,) = rows(found, [], chat(), whole=False)
     assert row.response_mask == [0]
-    arrived = unpack({0: row.extra_fields[FIELD]})
-    assert arrived.failed == (lost,)
-    assert arrived.retries == 3
-    assert not arrived.trajectories
+    unpacked, _ = unpack({0: row.extra_fields[FIELD]})
+    assert unpacked.failed == (lost,)
+    assert unpacked.retries == 3
+    assert not unpacked.trajectories
 
 
 def test_players_rest_between_episodes_unless_something_broke(config: Path) -> None:
@@ -368,7 +368,7 @@ def test_an_episode_of_the_agent_loop(
     config: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ascribe.engines.verl import agent_loop
-    from ascribe.engines.verl.tasks import Tasks
+    from ascribe.engines.verl.tasks import TaskDataset
 
     made = chat()
     monkeypatch.setattr(agent_loop, "_chat", lambda *_: made)
@@ -377,7 +377,7 @@ def test_an_episode_of_the_agent_loop(
     playing.rollout_config = playing.config.actor_rollout_ref.rollout
     playing.server_manager = Server(min(made.ends))
     parameters = {"temperature": 1.0, "top_p": 1.0}
-    episode = playing.run(parameters, session_id=1, **Tasks(str(config))[0])
+    episode = playing.run(parameters, session_id=1, **TaskDataset(str(config))[0])
     found = asyncio.run_coroutine_threadsafe(episode, loop).result(60)
     assert 1 <= len(found) <= 4
     for player in agent_loop._PLAYERS.idle:
@@ -385,19 +385,17 @@ def test_an_episode_of_the_agent_loop(
     agent_loop._PLAYERS.idle.clear()
 
 
-def assert_credited(config: Path, arrived: Unpacked, rows: list[Any]) -> None:
+def assert_credited(config: Path, played: Rollout, corrections: int) -> None:
     """The trainer credits answers and corrections together, as one group that was to be played."""
     from ascribe.engines.verl.tasks import read_run
     from ascribe.engines.verl.trainer import VerlTrainer
 
     trainer = VerlTrainer.__new__(VerlTrainer)
     trainer.run, trainer._history = read_run(str(config)), None
-    tags = [{"response_len": len(row.response_ids)} for row in rows]
-    found = trainer._credited(SimpleNamespace(tags=tags), arrived)
+    found = trainer._credited(played, None)
     assert (found.groups, found.dropped) == (1, {})
     assert found.counts.all()
-    assert found.credit.metrics["corrections"] == len(rows) - 4
-    assert found.rollout.clock.tokens == sum(tag["response_len"] for tag in tags)
+    assert found.credit.metrics["corrections"] == corrections
 
 
 def test_members_of_a_group_wait_for_each_other_and_correct(
@@ -405,7 +403,7 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
 ) -> None:
     from ascribe.engines.verl import agent_loop
     from ascribe.engines.verl.rows import FIELD
-    from ascribe.engines.verl.tasks import Tasks
+    from ascribe.engines.verl.tasks import TaskDataset
 
     config = toys.write_config(
         tmp_path / "run.yaml",
@@ -418,7 +416,7 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
     )
     made = chat()
     monkeypatch.setattr(agent_loop, "_chat", lambda *_: made)
-    parameters, row = {"temperature": 1.0, "top_p": 1.0}, Tasks(str(config))[0]
+    parameters, row = {"temperature": 1.0, "top_p": 1.0}, TaskDataset(str(config))[0]
 
     def member(number: int, server: Any) -> Any:
         playing = agent_loop.EpisodeLoop.__new__(agent_loop.EpisodeLoop)
@@ -436,15 +434,15 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
         whole = members(Server(min(made.ends)))
         found = asyncio.run_coroutine_threadsafe(whole, loop).result(60)
         rows = [row for few in found for row in few]
-        arrived = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(rows)})
-        mended = [t for t in arrived.trajectories if t.corrects is not None]
-        wrong = [t.name for t in arrived.trajectories if t.corrects is None and t.reward < 1]
+        unpacked, _ = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(rows)})
+        mended = [t for t in unpacked.trajectories if t.corrects is not None]
+        wrong = [t.name for t in unpacked.trajectories if t.corrects is None and t.reward < 1]
         assert [t.corrects for t in mended] == [name for name in wrong for _ in range(2)]
         assert mended
         for number, few in enumerate(found):
-            last = unpack({0: few[-1].extra_fields[FIELD]}).trajectories[0]
+            last = unpack({0: few[-1].extra_fields[FIELD]})[0].trajectories[0]
             assert last.name == f"train/0/{number}", "what verl takes for the result"
-        assert_credited(config, arrived, rows)
+        assert_credited(config, unpacked, len(rows) - 4)
         broke = asyncio.run_coroutine_threadsafe(members(None), loop).result(60)
         assert isinstance(broke[3], AttributeError)
         assert [len(few) for few in broke[:3]] == [1, 1, 1], "a group that lost one does not count"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.engines.crediting import light
+from ascribe.engines.crediting import without_texts
 from ascribe.engines.verl.rows import pack, pack_failed, unpack
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import EpisodeFailure, FailedEpisode, Step
@@ -67,14 +67,15 @@ def test_what_is_packed_is_unpacked(
 ) -> None:
     rows = [text for trajectory in trajectories for text in pack(trajectory, whole=whole)]
     shuffle.shuffle(rows)
-    arrived = unpack(dict(enumerate(rows)))
+    unpacked, order = unpack(dict(enumerate(rows)), tokens=5)
+    assert unpacked.clock.tokens == 5
     wanted = sorted(trajectories, key=lambda trajectory: trajectory.name)
-    kept = wanted if whole else light(wanted)
-    assert plain(arrived.trajectories) == plain(kept)
-    assert sorted(arrived.rows) == list(range(len(rows)))
+    kept = wanted if whole else list(map(without_texts, wanted))
+    assert plain(unpacked.trajectories) == plain(kept)
+    assert sorted(order) == list(range(len(rows)))
     # The row that is told of a step is the row that the step came in.
-    told = [json.loads(rows[row])["name"] for row in arrived.rows]
-    assert told == [t.name for t in arrived.trajectories for _ in t.steps]
+    told = [json.loads(rows[row])["name"] for row in order]
+    assert told == [t.name for t in unpacked.trajectories for _ in t.steps]
 
 
 def step(reward: float) -> Step:
@@ -84,7 +85,7 @@ def step(reward: float) -> Step:
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
 def test_rewards_that_are_no_numbers_arrive_as_they_are(reward: float) -> None:
     sent = Trajectory("g", "g/0", "t", "f", (step(reward),))
-    (found,) = unpack(dict(enumerate(pack(sent, whole=False)))).trajectories
+    (found,) = unpack(dict(enumerate(pack(sent, whole=False))))[0].trajectories
     np.testing.assert_equal(found.steps[0].reward, reward)
 
 
@@ -92,10 +93,10 @@ def test_rewards_that_are_no_numbers_arrive_as_they_are(reward: float) -> None:
 def test_an_episode_that_was_given_up_says_why(kind: FailureKind | EpisodeFailure) -> None:
     lost = FailedEpisode("g", "g/1", kind, "what happened", 3)
     sent = Trajectory("g", "g/0", "t", "f", (step(1.0),))
-    arrived = unpack({4: pack_failed(lost), 7: pack(sent, whole=False)[0]})
-    assert arrived.failed == (lost,)
-    assert arrived.failed[0].kind is kind
-    assert arrived.rows.tolist() == [7]
+    unpacked, order = unpack({4: pack_failed(lost), 7: pack(sent, whole=False)[0]})
+    assert unpacked.failed == (lost,)
+    assert unpacked.failed[0].kind is kind
+    assert order.tolist() == [7]
 
 
 def test_a_step_that_did_not_come_is_missed() -> None:

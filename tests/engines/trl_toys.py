@@ -119,7 +119,7 @@ def hall(**options: Any) -> Setup:
 @cache
 def tokenizer() -> Any:
     """A tokenizer of 320 tokens, for the hall."""
-    from scripts.make_tiny_model import train_tokenizer
+    from tests.tiny_model import train_tokenizer
 
     return train_tokenizer(
         ["You are in room 0. leave hall task step action think now possible"] * 4, 320

@@ -19,7 +19,7 @@ from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
 from ascribe.estimators.assign import assign
 from ascribe.steps.files import read
-from scripts.make_tiny_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
+from tests.tiny_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
 
 NEEDS_VERL = pytest.mark.skipif(
     find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"

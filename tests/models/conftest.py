@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scripts.make_tiny_model import random_llama
 from tests.models.bad_server import BadServer
+from tests.tiny_model import random_llama
 
 __all__ = ["random_llama"]
 

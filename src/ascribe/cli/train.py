@@ -13,7 +13,7 @@ from rich.text import Text
 from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
 from ascribe.engines.config import Config, ConfigError, known_keys, leaves
-from ascribe.engines.load import Loaded, load_config
+from ascribe.engines.load import LoadedConfig, load_config
 from ascribe.engines.resolve import MODEL, EngineError
 from ascribe.engines.train import ENGINES, is_first_process, verify
 from ascribe.engines.train import train as run
@@ -76,7 +76,7 @@ def say_where(config: Config) -> None:
     screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
 
 
-def _print(loaded: Loaded, *, as_json: bool) -> None:
+def _print(loaded: LoadedConfig, *, as_json: bool) -> None:
     known = known_keys()
     rows = []
     for keys, value in leaves(loaded.config):

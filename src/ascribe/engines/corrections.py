@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ascribe.agents import Agent, CorrectingPrompt, CorrectionPrompt, replace_surrogates
-from ascribe.engines.episodes import EpisodeSpec, Player
+from ascribe.engines.episodes import EpisodeSpec, Player, join_rollouts
 from ascribe.estimators import IBPO, Recipe
 from ascribe.estimators.ibpo import draw_tuples
-from ascribe.rollout import Clock, Rollout, SamplingPolicy
+from ascribe.rollout import Rollout, SamplingPolicy
 
 DRAWS = 3
 """Mixed into the group's seed where references are drawn; episodes mix in other numbers."""
@@ -177,7 +177,7 @@ def with_corrections(
     every = [spec for few in mine.values() for spec in few]
     played = player.play(every, corrections.count, policy, failures)
     targets = {spec.group: name for name, few in mine.items() for spec in few}
-    return _joined(rollout, mark_corrections(played, targets))
+    return join_rollouts([rollout, mark_corrections(played, targets)])
 
 
 def mark_corrections(rollout: Rollout, targets: Mapping[str, str]) -> Rollout:
@@ -185,23 +185,7 @@ def mark_corrections(rollout: Rollout, targets: Mapping[str, str]) -> Rollout:
     return replace(
         rollout,
         trajectories=tuple(replace(t, corrects=targets[t.group]) for t in rollout.trajectories),
-        failed=tuple(replace(lost, corrects=targets[lost.group]) for lost in rollout.failed),
-    )
-
-
-def _joined(one: Rollout, other: Rollout) -> Rollout:
-    clocks = (one.clock, other.clock)
-    return Rollout(
-        one.trajectories + other.trajectories,
-        one.dropped + other.dropped,
-        one.failed + other.failed,
-        Clock(
-            sum(clock.policy_seconds for clock in clocks),
-            sum(clock.environment_seconds for clock in clocks),
-            sum(clock.seconds for clock in clocks),
-            sum(clock.tokens for clock in clocks),
-        ),
-        one.retries + other.retries,
+        failed=tuple(replace(f, corrects=targets[f.group]) for f in rollout.failed),
     )
 
 

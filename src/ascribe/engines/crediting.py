@@ -1,7 +1,7 @@
 """Credit for the groups of an iteration, wherever their members were played.
 
-Every process plays some members of some groups. What they played is brought together first, so that
-no group is credited in part. Then all of it is credited at once, with the same result everywhere.
+Every process plays some members of some groups. Their episodes are gathered first, so that every
+group is whole. Then all of them are credited at once, with the same result in every process.
 """
 
 import json
@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.engines.episodes import join_rollouts
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models.policy import Sample
-from ascribe.rollout.episode import FailedEpisode, FailurePolicy
+from ascribe.rollout.episode import FailurePolicy
 from ascribe.rollout.record import States, arrow, table
-from ascribe.rollout.run import Clock, Rollout, Trajectory
+from ascribe.rollout.run import Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
@@ -36,41 +37,28 @@ History = dict[str, Any] | None
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
-    """What one process played, as it travels to the others."""
+class LocalRollout:
+    """The episodes of one process, as it sends them to the others."""
 
     groups: tuple[str, ...]
     """Group of each episode that was to be played."""
-    trajectories: tuple[Trajectory, ...]
-    failed: tuple[FailedEpisode, ...]
-    retries: int
-    tokens: int
-    """Tokens that the policy wrote."""
+    rollout: Rollout
     fingerprints: FloatMatrix | None = None
     """One row for each step, in the order of the trajectories."""
 
     @property
     def steps(self) -> int:
-        """How many steps were kept."""
-        return sum(len(trajectory.steps) for trajectory in self.trajectories)
+        """How many steps the trajectories have."""
+        return sum(len(trajectory.steps) for trajectory in self.rollout.trajectories)
 
 
-def light(trajectories: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
-    """The trajectories without texts and tokens, which are of no use elsewhere."""
-    return tuple(
-        replace(
-            trajectory,
-            steps=tuple(
-                replace(step, messages=(), sample=_outline(step.sample))
-                for step in trajectory.steps
-            ),
-        )
-        for trajectory in trajectories
+def without_texts(trajectory: Trajectory) -> Trajectory:
+    """The trajectory without prompts, responses and tokens, which credit does not need."""
+    steps = (
+        replace(step, messages=(), sample=Sample("", finish=step.sample.finish))
+        for step in trajectory.steps
     )
-
-
-def _outline(sample: Sample) -> Sample:
-    return Sample("", finish=sample.finish)
+    return replace(trajectory, steps=tuple(steps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +83,7 @@ class Iteration:
 
     @property
     def counted(self) -> Rollout:
-        """The trajectories of the groups that count, and all that was lost."""
+        """The trajectories of the groups that count; failed episodes stay."""
         kept = (t for t in self.rollout.trajectories if t.group not in self.dropped)
         return replace(self.rollout, trajectories=tuple(kept))
 
@@ -113,12 +101,12 @@ class Iteration:
 
     @property
     def signal(self) -> Bools:
-        """Steps that there is something to learn from."""
+        """Steps with an advantage other than 0."""
         return np.not_equal(self.advantage, 0.0)
 
 
 def credit_iteration(
-    played: Sequence[Played],
+    played: Sequence[LocalRollout],
     recipe: Recipe,
     *,
     size: int,
@@ -130,7 +118,7 @@ def credit_iteration(
     """Select the groups that count, and credit them.
 
     Args:
-        played: of every process, in the order of processes.
+        played: the episodes of every process, in the order of processes.
         recipe: the estimator.
         size: trajectories that a group was meant to have.
         failures: how many of them a group needs.
@@ -138,7 +126,7 @@ def credit_iteration(
         states: what stands in the column ``state``.
         history: the state that the recipe carried over from the iteration before.
     """
-    everything = together(played)
+    everything = join_rollouts([part.rollout for part in played])
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
     failed = _failed_groups(groups, everything, failures.needs(size))
     if not everything.trajectories:
@@ -158,17 +146,6 @@ def credit_iteration(
     inputs = {"history": history} if has_history(recipe) else {}
     steps = steps.take(keep)
     return Iteration(everything, steps, keep, recipe(steps, **inputs), dropped, len(groups))
-
-
-def together(played: Sequence[Played]) -> Rollout:
-    """What all processes played, in the order of processes."""
-    return Rollout(
-        tuple(trajectory for part in played for trajectory in part.trajectories),
-        (),
-        tuple(lost for part in played for lost in part.failed),
-        Clock(0.0, 0.0, 0.0, sum(part.tokens for part in played)),
-        sum(part.retries for part in played),
-    )
 
 
 def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str]:

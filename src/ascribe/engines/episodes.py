@@ -18,7 +18,7 @@ from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Se
 from ascribe.rollout.episode import Episode
 from ascribe.rollout.pools import Pool
 from ascribe.rollout.pools.pool import Reset
-from ascribe.rollout.run import Plan
+from ascribe.rollout.run import Clock, Plan
 
 
 def task_rows(
@@ -171,3 +171,20 @@ class Player:
         """Close the pool; the next episodes open another."""
         self._pool = None
         self._open.close()
+
+
+def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    """Several rollouts as one, in their order."""
+    clocks = [one.clock for one in rollouts]
+    return Rollout(
+        tuple(trajectory for one in rollouts for trajectory in one.trajectories),
+        tuple(group for one in rollouts for group in one.dropped),
+        tuple(failed for one in rollouts for failed in one.failed),
+        Clock(
+            sum(clock.policy_seconds for clock in clocks),
+            sum(clock.environment_seconds for clock in clocks),
+            sum(clock.seconds for clock in clocks),
+            sum(clock.tokens for clock in clocks),
+        ),
+        sum(one.retries for one in rollouts),
+    )

@@ -38,7 +38,7 @@ ALLOWED = {
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """A config, and who set each of its values."""
 
     config: Config
@@ -46,7 +46,9 @@ class Loaded:
     """For every key of ``leaves(config)``."""
 
 
-def load_config(path: str | Path | None = None, changes: Mapping[str, Any] | None = None) -> Loaded:
+def load_config(
+    path: str | Path | None = None, changes: Mapping[str, Any] | None = None
+) -> LoadedConfig:
     """The config of a file, with changes.
 
     Args:
@@ -76,7 +78,7 @@ def load_config(path: str | Path | None = None, changes: Mapping[str, Any] | Non
             return "command line"
         return "file" if keys in in_file else "default"
 
-    return Loaded(config, {keys: origin(keys) for keys, _ in leaves(config)})
+    return LoadedConfig(config, {keys: origin(keys) for keys, _ in leaves(config)})
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ episodes. ``per_device_train_batch_size`` is the number of rows in one pass over
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,17 +43,16 @@ from ascribe.engines.corrections import (
 from ascribe.engines.crediting import (
     History,
     Iteration,
-    Played,
+    LocalRollout,
     credit_iteration,
     fingerprint_layer,
     has_history,
-    light,
     load_history,
     save_history,
-    together,
+    without_texts,
     write_rollouts,
 )
-from ascribe.engines.episodes import Player, episode_specs, task_rows
+from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
 from ascribe.engines.metrics import Stopwatch, episode_metrics, iteration_metrics, trl_metrics
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl import batch as batches
@@ -194,7 +194,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._policy: SamplingPolicy | None = None
         self._copy = None if sampling_dtype is None else SamplingCopy(sampling_dtype)
         self._clock = Stopwatch()
-        self._held_out: list[Played] = []
+        self._held_out: list[LocalRollout] = []
         """Of all processes, in the batches of an evaluation so far."""
         self.add_callback(_RestoreStep(self))
 
@@ -322,7 +322,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def _evaluated(self, groups: tuple[str, ...], local: Rollout) -> Tensors:
         """Log how the episodes went; there is nothing to learn, so the loss is 0."""
         self._held_out += gather_object([self._played(groups, local, None)])
-        episodes = together(self._held_out)
+        episodes = join_rollouts([part.rollout for part in self._held_out])
         # TRL takes the mean over batches, which may differ in size: so there is one value.
         self._metrics["eval"].clear()
         self._log("eval", episode_metrics(episodes) | trl_metrics(episodes))
@@ -349,7 +349,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         # With several processes the last batch is filled up with tasks that were played already.
         mine = [spec for spec in episode_specs(inputs, before) if spec.member < size]
         with self._sampling_policy() as policy:
-            played = self.player.play(mine, size, policy) if mine else together(())
+            played = self.player.play(mine, size, policy) if mine else join_rollouts([])
             if self.corrections is not None and training:
                 responses = gather_object(judged_responses(played, mine, self.recipe))
                 played = with_corrections(
@@ -402,11 +402,12 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _played(
         self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None
-    ) -> Played:
+    ) -> LocalRollout:
         """What this process sends to the others."""
         whole = self.dump_dir is not None and self._training
-        kept = local.trajectories if whole else light(local.trajectories)
-        return Played(groups, kept, local.failed, local.retries, local.clock.tokens, vectors)
+        if not whole:
+            local = replace(local, trajectories=tuple(map(without_texts, local.trajectories)))
+        return LocalRollout(groups, local, vectors)
 
     def _credited(
         self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None

@@ -49,7 +49,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
 
         Args:
             sampling_params: how verl samples.
-            row: of ``Tasks``, with the number of the group's member as ``session_id``.
+            row: of ``TaskDataset``, with the number of the group's member as ``session_id``.
         """
         run = run_of(self.config)
         spec = spec_of(row["episode"], int(row["session_id"]))

@@ -92,7 +92,7 @@ def _data(config: Config, run_file: Path) -> dict[str, Any]:
         "data.train_files": str(run_file),
         "data.val_files": str(run_file),
         "data.custom_cls.path": "pkg://ascribe.engines.verl.tasks",
-        "data.custom_cls.name": "Tasks",
+        "data.custom_cls.name": "TaskDataset",
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "data.max_prompt_length": _context(config) - config.rollout.max_tokens,

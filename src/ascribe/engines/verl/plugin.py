@@ -29,7 +29,7 @@ CPU_PARTS = {
 }
 
 
-class AddedTo(MetaPathFinder):
+class ImportHook(MetaPathFinder):
     """Loads a part of ours right after the module of verl's that it adds to.
 
     Args:
@@ -82,7 +82,7 @@ def install() -> None:
         parts |= CPU_PARTS
     for name in [name for name in parts if name in sys.modules]:
         load(parts.pop(name))
-    sys.meta_path.insert(0, AddedTo(parts))
+    sys.meta_path.insert(0, ImportHook(parts))
 
 
 install()

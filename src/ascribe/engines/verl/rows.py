@@ -6,16 +6,16 @@ valid) travels from the agent loop to the trainer in each row's ``extra_fields``
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from ascribe.engines.crediting import light
+from ascribe.engines.crediting import without_texts
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import EpisodeFailure, FailedEpisode, Step
 from ascribe.rollout.pools.pool import FailureKind
-from ascribe.rollout.run import Trajectory
+from ascribe.rollout.run import Clock, Rollout, Trajectory
 from ascribe.steps.arrays import Ints
 
 FIELD = "ascribe"
@@ -30,7 +30,7 @@ def pack(trajectory: Trajectory, *, whole: bool, retries: int = 0) -> list[str]:
         whole: whether texts and tokens travel too; they are needed to write the rollouts.
         retries: how often the episode was played again.
     """
-    kept = trajectory if whole else light([trajectory])[0]
+    kept = trajectory if whole else without_texts(trajectory)
     names = ("group", "name", "task", "family", "without", "corrects")
     facts = {name: getattr(kept, name) for name in names}
     return [
@@ -44,23 +44,15 @@ def pack_failed(failed: FailedEpisode, retries: int = 0) -> str:
     return json.dumps({"failed": asdict(failed), "retries": retries})
 
 
-@dataclass(frozen=True, eq=False)
-class Unpacked:
-    """The episodes of a batch's rows."""
-
-    trajectories: tuple[Trajectory, ...]
-    rows: Ints
-    """The row of each step, in the order of the trajectories."""
-    failed: tuple[FailedEpisode, ...]
-    retries: int
-    """How often an episode was played again."""
-
-
-def unpack(texts: Mapping[int, str]) -> Unpacked:
+def unpack(texts: Mapping[int, str], tokens: int = 0) -> tuple[Rollout, Ints]:
     """Rebuild the trajectories, in the order of their names.
 
     Args:
         texts: by number of the row, without padding rows.
+        tokens: of all responses.
+
+    Returns:
+        The rollout, and the row of each step in the order of its trajectories.
 
     Raises:
         ValueError: if steps of a trajectory are missing.
@@ -85,7 +77,8 @@ def unpack(texts: Mapping[int, str]) -> Unpacked:
         rows += [row for _, (row, _) in steps]
         trajectories.append(_trajectory([piece for _, (_, piece) in steps]))
     failed.sort(key=lambda episode: episode.trajectory)
-    return Unpacked(tuple(trajectories), np.array(rows, dtype=np.int64), tuple(failed), retries)
+    rollout = Rollout(tuple(trajectories), (), tuple(failed), Clock(0.0, 0.0, 0.0, tokens), retries)
+    return rollout, np.array(rows, dtype=np.int64)
 
 
 def _trajectory(pieces: Sequence[dict[str, Any]]) -> Trajectory:

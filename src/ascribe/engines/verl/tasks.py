@@ -1,4 +1,4 @@
-"""``Tasks``: the dataset of verl's data loader, and the run that a verl process belongs to.
+"""``TaskDataset``: the dataset of verl's data loader, and the run that a verl process belongs to.
 
 Row i is group i of the run: a task and a seed that follow from the run's seed and i alone. So a
 resumed run continues with the tasks that an unbroken one would have played.
@@ -43,7 +43,7 @@ def _read_run(path: str) -> Run:
     return resolve(load_config(path).config)
 
 
-class Tasks(Dataset):  # type: ignore[misc]
+class TaskDataset(Dataset):  # type: ignore[misc]
     """The groups of a run, one after another.
 
     Args:

@@ -24,7 +24,7 @@ from verl.utils.py_functional import rename_dict
 from ascribe.engines.crediting import (
     History,
     Iteration,
-    Played,
+    LocalRollout,
     credit_iteration,
     has_history,
     load_history,
@@ -34,11 +34,12 @@ from ascribe.engines.crediting import (
 from ascribe.engines.metrics import MetricsFile, iteration_metrics
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
-from ascribe.engines.verl.rows import FIELD, Unpacked, minibatch_count, minibatch_order, unpack
+from ascribe.engines.verl.rows import FIELD, minibatch_count, minibatch_order, unpack
 from ascribe.engines.verl.tasks import run_of
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.episode import RolloutFailedError
-from ascribe.steps.arrays import Bools, Floats
+from ascribe.rollout.run import Rollout
+from ascribe.steps.arrays import Bools, Floats, Ints
 
 _CREDIT: ContextVar[Floats] = ContextVar("credit")
 
@@ -129,18 +130,18 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     # Credit.
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        steps = self._unpack(batch)
-        missing = self._missing(steps)
+        rollout, rows = self._unpack(batch)
+        missing = self.run.config.episodes - len(_groups(rollout))
         if self.run.config.rollout.failures.stop:
-            if steps.failed:
-                raise RolloutFailedError(steps.failed[0])
+            if rollout.failed:
+                raise RolloutFailedError(rollout.failed[0])
             if missing:
                 raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
-        iteration = self._credited(batch, steps)
+        iteration = self._credited(rollout, self._fingerprints(batch, rows))
         self._history = iteration.next_history(self._history)
         advantage, counts = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.bool_)
-        advantage[steps.rows] = iteration.advantage
-        counts[steps.rows] = iteration.counts
+        advantage[rows] = iteration.advantage
+        counts[rows] = iteration.counts
         self._mute(batch, ~counts)
         metrics.update(iteration_metrics(iteration))
         metrics["ascribe/rows"] = self._learned = int(counts.sum())
@@ -157,7 +158,7 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
         for tag, count in zip(credited_batch.tags, counts, strict=True):
             tag["is_padding"] = tag.get("is_padding", False) or not count
         # In the order of names, not of arrival: early rows are those of short episodes.
-        learned = steps.rows[iteration.counts].tolist()
+        learned = rows[iteration.counts].tolist()
         minibatches = minibatch_count(self._learned, config.update.minibatches)
         size = len(credited_batch)
         credited_batch.reorder(minibatch_order(learned, size, self._ranks(), minibatches))
@@ -172,15 +173,10 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
             keys=batch.keys, partition_id=batch.partition_id, fields=fields
         )
 
-    def _missing(self, steps: Unpacked) -> int:
-        """Episodes of which verl has no row, since they raised."""
-        episodes: list[Any] = [*steps.trajectories, *steps.failed]
-        return self.run.config.episodes - sum(one.corrects is None for one in episodes)
-
     def _ranks(self) -> int:
         return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1
 
-    def _unpack(self, batch: Any) -> Unpacked:
+    def _unpack(self, batch: Any) -> tuple[Rollout, Ints]:
         fields = self._get(batch, "extra_fields")["extra_fields"]
         extra = [getattr(one, "data", one) for one in fields]
         texts = {
@@ -188,28 +184,16 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
             for row, (one, tag) in enumerate(zip(extra, batch.tags, strict=True))
             if not _is_padding(tag)
         }
-        return unpack(texts)
+        return unpack(texts, sum(batch.tags[row]["response_len"] for row in texts))
 
-    def _credited(self, batch: Any, steps: Unpacked) -> Iteration:
-        rollout = self.run.config.rollout
-        # Corrections are not among the groups that were to be played.
-        episodes: list[Any] = [*steps.trajectories, *steps.failed]
-        groups = tuple(one.group for one in episodes if one.corrects is None)
-        tokens = sum(tag["response_len"] for tag in batch.tags if not _is_padding(tag))
-        played = Played(
-            groups,
-            steps.trajectories,
-            steps.failed,
-            steps.retries,
-            tokens,
-            self._fingerprints(batch, steps.rows),
-        )
+    def _credited(self, rollout: Rollout, vectors: FloatMatrix | None) -> Iteration:
+        config = self.run.config.rollout
         return credit_iteration(
-            [played],
+            [LocalRollout(_groups(rollout), rollout, vectors)],
             self.run.recipe,
-            size=rollout.size,
-            failures=rollout.failures.policy(),
-            states=rollout.states,
+            size=config.size,
+            failures=config.failures.policy(),
+            states=config.states,
             history=self._history,
         )
 
@@ -275,6 +259,12 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         self.metrics.add(global_steps, dict(sorted(metrics.items())))
+
+
+def _groups(rollout: Rollout) -> tuple[str, ...]:
+    """The group of each episode; corrections are not among those that were to be played."""
+    episodes: list[Any] = [*rollout.trajectories, *rollout.failed]
+    return tuple(one.group for one in episodes if one.corrects is None)
 
 
 def _is_padding(tag: Any) -> bool:

@@ -21,7 +21,7 @@ SERVER = {
 
 
 @PlatformRegistry.register(platform="cpu")
-class Processor(PlatformBase):  # type: ignore[misc]
+class CpuPlatform(PlatformBase):  # type: ignore[misc]
     """Ray is told of logical GPUs (``ray_init.num_gpus``): one for each rank and each server."""
 
     device_name = "cpu"
