@@ -8,8 +8,8 @@ to the last record. Records lie at all distances from their situation, some of t
 import common
 import invented
 import numpy as np
+from small_fingerprints import gram, half, projected
 
-from ascribe.fingerprints.travel import gram, half, projected
 from ascribe.groups.cluster import cluster, cluster_grams
 
 

@@ -4,8 +4,8 @@ import pytest
 from ascribe.fingerprints import normalised, present
 from ascribe.fingerprints.identity import identity
 from ascribe.fingerprints.ngram import ngram
-from ascribe.fingerprints.travel import gram, half, projected
 from ascribe.groups.cluster import cluster, cluster_grams
+from benchmarks.small_fingerprints import gram, half, projected
 from tests.groups.test_cluster import states
 
 pytestmark = pytest.mark.unit

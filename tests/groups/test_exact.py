@@ -24,7 +24,6 @@ def test_rows_of_a_task_share_a_group_if_they_share_a_state(rows, tasks, states,
     ]
     assert groups.labels.tolist() == wanted
     assert groups.count == len(number)
-    assert groups.made_by == "exact"
 
 
 def test_by_hand():

@@ -10,7 +10,7 @@ import numpy as np
 from ascribe.calibrate.probe import Probe, linear_probe, split
 from ascribe.fingerprints import FloatMatrix
 from ascribe.groups.cluster import cluster, collapsed
-from ascribe.groups.radius import Found, Target, search
+from ascribe.groups.radius import SearchedRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 
@@ -194,7 +194,7 @@ class Calibration:
     rule: Rule
     decided_at: tuple[float, ...]
     target: Target
-    found: Found
+    found: SearchedRadius
     scans: tuple[LayerScan, ...]
     at_radius: tuple[Partition, ...]
     rows: int

@@ -75,7 +75,7 @@ class Clustering(Recipe):
             apart = np.where(texts.labels < 0, -1, texts.labels + groups.count)
             labels = np.where(fell[steps.group], apart, groups.labels)
             labels, count = segments.by_appearance(labels, groups.count + texts.count)
-            groups = Groups(labels, count, groups.made_by)
+            groups = Groups(labels, count)
         return groups, metrics
 
     def _fingerprints(self, table: StepTable, vectors: FloatMatrix | None) -> FloatMatrix:

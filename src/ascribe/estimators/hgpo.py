@@ -18,7 +18,7 @@ import numpy as np
 from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Std, TermScale, equalised, explained, relative
-from ascribe.groups.history import history
+from ascribe.groups.exact import history
 from ascribe.steps.arrays import Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable

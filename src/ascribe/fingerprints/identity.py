@@ -25,6 +25,6 @@ def identity(task: Ints, state: Ints, state_count: int) -> FloatMatrix:
     number = np.empty(count, dtype=np.int64)
     number[order] = np.arange(count) - starts
     vectors = np.zeros((task.size, int(number.max(initial=0)) + 1), dtype=np.float32)
-    known = np.flatnonzero(labels >= 0)
-    vectors[known, number[labels[known]]] = 1.0
+    rows = np.flatnonzero(labels >= 0)
+    vectors[rows, number[labels[rows]]] = 1.0
     return vectors

@@ -10,9 +10,8 @@ class Groups:
     """A partition of rows.
 
     ``labels`` runs from 0 to ``count - 1`` without gaps, in the order in which the groups first
-    appear in canonical row order; -1 marks a row that takes no part. ``made_by`` says how.
+    appear in canonical row order; -1 marks a row that takes no part.
     """
 
     labels: Ints
     count: int
-    made_by: str

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -58,9 +59,9 @@ def tag_body(text: str) -> str | None:
     A text without such a tag counts as an action that was parsed already and is taken whole; one
     whose tag is not closed has no key.
     """
-    found = _TAG.search(text)
-    if found:
-        return _folded(found.group(1))
+    tag = _TAG.search(text)
+    if tag:
+        return _folded(tag.group(1))
     return None if "<action>" in text.lower() else _folded(text)
 
 
@@ -72,9 +73,7 @@ def first_tokens(count: int = 8) -> KeyFunction:
     """
 
     def key(text: str) -> str | None:
-        tokens = [
-            found.group() for _, found in zip(range(count), _TOKEN.finditer(text), strict=False)
-        ]
+        tokens = [match.group() for match in islice(_TOKEN.finditer(text), count)]
         return " ".join(tokens) or None
 
     return key

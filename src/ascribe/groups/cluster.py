@@ -9,7 +9,7 @@ record i joins a cluster of n members, the paper's update is ``K ← normalize(n
     norm² = n² + 2 n K·x_i + 1,    a ← a n / norm,    b_i = 1 / (norm a).
 
 Groups are clustered side by side, record by record, so that the cost of one step of the loop is
-shared. A large Gram matrix is made in blocks of rows, which bounds memory.
+shared. A large Gram matrix is computed in blocks of rows, which bounds memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 
 BLOCK_ROWS = 512
-"""Rows of a Gram matrix that are made at a time in a group that is larger."""
+"""Rows of a Gram matrix that are computed at a time in a larger group."""
 
 BATCH_ENTRIES = 32_000_000
 """Entries of Gram matrices that are held at once."""
@@ -69,15 +69,10 @@ def cluster(
         return gram_block(vectors, half_product=half_product)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0
-    found: list[Ints] = [np.empty(0, dtype=np.int64)] * sizes.size
-    for batch in _batches(sizes):
-        fitted = greedy([block_of(number) for number in batch], sizes[batch], radius)
-        for number, part in zip(batch.tolist(), fitted, strict=True):
-            found[number] = part
-    for number, part in enumerate(found):
+    for number, part in enumerate(_labels_of(block_of, sizes, radius)):
         labels[rows[bounds[number] : bounds[number + 1]]] = used + part
         used += int(part.max()) + 1
-    return Groups(labels, used, f"cluster {radius:g}")
+    return Groups(labels, used)
 
 
 def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints]:
@@ -87,12 +82,7 @@ def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints
     than a fingerprint has numbers, it is the smaller thing to send.
     """
     sizes = np.array([gram.shape[0] for gram in grams], dtype=np.int64)
-    labels: list[Ints] = [np.empty(0, dtype=np.int64)] * len(grams)
-    for batch in _batches(sizes):
-        blocks = [_slice_of(grams[number]) for number in batch]
-        for number, part in zip(batch.tolist(), greedy(blocks, sizes[batch], radius), strict=True):
-            labels[number] = part
-    return labels
+    return _labels_of(lambda number: _slice_of(grams[number]), sizes, radius)
 
 
 def gram_block(vectors: Any, *, half_product: bool = False) -> GramBlock:
@@ -185,6 +175,16 @@ def _fill(gram: npt.NDArray[Any], blocks: Sequence[GramBlock], sizes: Ints, star
         stop = min(start + gram.shape[1], int(sizes[number]))
         if stop > start:
             gram[number, : stop - start, :stop] = block(start, stop)[:, :stop]
+
+
+def _labels_of(block_of: Callable[[int], GramBlock], sizes: Ints, radius: float) -> list[Ints]:
+    """Labels of the records of each group, from the Gram matrix of the group of each number."""
+    labels: list[Ints] = [np.empty(0, dtype=np.int64)] * sizes.size
+    for batch in _batches(sizes):
+        parts = greedy([block_of(number) for number in batch], sizes[batch], radius)
+        for number, part in zip(batch.tolist(), parts, strict=True):
+            labels[number] = part
+    return labels
 
 
 def _slice_of(gram: npt.NDArray[Any]) -> GramBlock:

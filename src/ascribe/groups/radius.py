@@ -43,8 +43,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search ended with: the radius, its median cluster size, and every probe."""
+class SearchedRadius:
+    """The radius that a search chose, its median cluster size, and every probe."""
 
     radius: float
     median: float
@@ -52,7 +52,9 @@ class Found:
     probes: tuple[tuple[float, float], ...]
 
 
-def search(grams: Sequence[npt.NDArray[Any]], target: Target = Target(), probes: int = 6) -> Found:
+def search(
+    grams: Sequence[npt.NDArray[Any]], target: Target = Target(), probes: int = 6
+) -> SearchedRadius:
     """The radius at which the median cluster size is right, by halving (BiPACE, Appendix F).
 
     Args:
@@ -71,11 +73,11 @@ def search(grams: Sequence[npt.NDArray[Any]], target: Target = Target(), probes:
         tried.append((radius, median))
         wanted = target.wants(median)
         if wanted == 0:
-            return Found(radius, median, True, tuple(tried))
+            return SearchedRadius(radius, median, True, tuple(tried))
         low, high = (radius, high) if wanted > 0 else (low, radius)
     middle = np.sqrt(target.smallest * target.largest)
     radius, median = min(tried, key=lambda probe: abs(np.log(probe[1] / middle)))
-    return Found(radius, median, False, tuple(tried))
+    return SearchedRadius(radius, median, False, tuple(tried))
 
 
 @dataclass(frozen=True)

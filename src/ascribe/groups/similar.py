@@ -38,7 +38,7 @@ def similar(task: Ints, state: Ints, texts: Objects, threshold: float) -> Groups
         used += max(fitted) + 1
     labels = np.append(merged, -1)[distinct.labels]
     labels, count = segments.by_appearance(labels, used)
-    return Groups(labels, count, f"similar {threshold}")
+    return Groups(labels, count)
 
 
 def _first_fit(texts: list[str], threshold: float) -> list[int]:

@@ -50,7 +50,7 @@ def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[S
     clusters = hasattr(recipe, "radius") and getattr(recipe, "states", "cluster") == "cluster"
     if clusters and labels is not None:
         count = int(labels.max(initial=-1)) + 1
-        clustered, name = Groups(labels[arrange(table).rows], count, recipe.name), CLUSTERED
+        clustered, name = Groups(labels[arrange(table).rows], count), CLUSTERED
     else:
         name = f"{CLUSTERED} by n-grams"
         table = table.take(whole_groups(table, CLUSTERED_STEPS))
