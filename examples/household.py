@@ -4,18 +4,18 @@
 
 Each group is one house with one task, of six families: pick, look, clean, heat, cool, pick2. The
 house is simulated: things lie in places, places open and close, things are carried, cleaned, heated
-and cooled. The agent searches, follows a plan, and errs: it tries what leads nowhere, what is not
-possible, and sometimes forgets how to answer. What it sees is written with some variety, so that
-the same state often reads the same and sometimes does not.
+and cooled. The agent searches, follows a plan, and makes errors: useless actions, impossible ones,
+and sometimes a response without an action. Observations vary in their wording, so that the same
+state often reads the same and sometimes does not.
 
 Besides the columns of the format, the file carries:
 
 - ``family``: the family of the group's task;
-- ``prompt``: what a policy would read: task, last two steps, observation, possible actions;
-- ``world``: the true state of the house, which no agent sees; two rows are the same state if and
-  only if they have the same.
+- ``prompt``: the prompt of a policy: task, last two steps, observation, possible actions;
+- ``world``: the true state of the house, which no agent sees; two rows are in the same state if
+  and only if it is equal.
 
-Everything follows from the seed, group by group: the first groups of a longer file are the same.
+The seed determines everything, group by group: the first groups of a longer file are the same.
 """
 
 import argparse
@@ -77,7 +77,7 @@ DISTRACTORS = 3
 """Things in a house that its task is not about."""
 
 LIMIT = 20
-"""Steps after which an episode is cut."""
+"""Steps after which an episode is truncated."""
 
 STYLES = (0.80, 0.12, 0.08)
 """How often the house is described in the usual words, in others, and in yet others."""
@@ -92,7 +92,7 @@ ERRORS = (0.2, 0.6)
 """Error rates of the best and of the worst agent."""
 
 MEMORY = 2
-"""Places that an agent remembers to have searched."""
+"""How many searched places an agent remembers."""
 
 AMBIENT = ("A clock ticks somewhere.", "It is quiet in the house.")
 
@@ -255,7 +255,7 @@ class Narrator:
         places = ", ".join(f"{place} ({PLACES[place][0]})" for place in house.places)
         return f"You are in the hall. In the house there are: {places}."
 
-    def tell(self, house: House, action: str, possible: bool) -> str:
+    def describe(self, house: House, action: str, possible: bool) -> str:
         """What is seen after an action."""
         verb, _, rest = action.partition(" ")
         if not possible:
@@ -352,7 +352,7 @@ def prompt_of(
 
 @dataclass
 class Agent:
-    """Searches for what the task needs, uses it as the task says, and errs at a rate of its own."""
+    """Searches for what the task needs, uses it as required, and errs at its own rate."""
 
     task: Task
     error_rate: float
@@ -360,7 +360,7 @@ class Agent:
     order: list[str]
     searched: list[str] = field(default_factory=list)
 
-    def answer(self, house: House) -> tuple[str, str]:
+    def respond(self, house: House) -> tuple[str, str]:
         """The response in full, and the action in it."""
         action = self._plan(house)
         thought = self._thought(action)
@@ -445,7 +445,7 @@ def episode(group: str, number: int, family: str, seed: Sequence[int]) -> list[d
         row = {"group": group, "trajectory": f"{group}/{number}", "step": step, "state": seen}
         row |= {"family": family, "world": house.key()}
         row["prompt"] = prompt_of(task, history, seen, house.possible())
-        row["action"], action = agent.answer(house)
+        row["action"], action = agent.respond(house)
         row["valid"] = house.do(action)
         done = house.done(task)
         row |= {"reward": float(done), "terminated": done}
@@ -454,7 +454,7 @@ def episode(group: str, number: int, family: str, seed: Sequence[int]) -> list[d
         if done:
             break
         history.append((seen, action or "(no action)"))
-        seen = narrator.tell(house, action, row["valid"])
+        seen = narrator.describe(house, action, row["valid"])
     return rows
 
 
@@ -464,7 +464,7 @@ def rollouts(groups: int = 48, size: int = 8, seed: int = 0) -> pa.Table:
     Args:
         groups: houses with a task; the families take turns.
         size: trajectories of each.
-        seed: where all chance comes from.
+        seed: of all random draws.
     """
     rows: list[dict[str, Any]] = []
     for number in range(groups):
