@@ -92,7 +92,7 @@ class Team(TextEnvironment[TeamEpisode]):
         expert: whether info carries ``expert_action``.
 
     Raises:
-        ValueError: if the environment has longer episodes, or a role is for nobody.
+        ValueError: if the environment has longer episodes, or a role names no agent of the team.
     """
 
     def __init__(
