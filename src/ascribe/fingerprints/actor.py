@@ -7,9 +7,9 @@ Here the prompts have a pass of their own (for calibration, or for a file of rol
 takes the same vectors from the pass that it makes anyway: see ``capture``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -29,6 +29,9 @@ from ascribe.steps.arrays import Objects
 
 Pooling = Literal["last", "mean", "attention"]
 """How the hidden states of a prompt's tokens become one vector."""
+
+MaskPooling = Callable[[Tensor], Take]
+"""From a batch's mask to what is taken of its pass."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def actor_layers(
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(_evaluating(owner))
-        pools = {
+        captures = {
             (layer, pooling): stack.enter_context(_pooled(model, layer, pooling))
             for layer in layers
             for pooling in poolings
@@ -117,53 +120,44 @@ def actor_layers(
             ids, mask = _right_padded(
                 [tokens[i] for i in order[start : start + batch_size]], device
             )
-            for pool in pools.values():
-                pool.expect(mask)
+            for hidden, pool in captures.values():
+                hidden.expect(pool(mask))
             # The decoder alone: logits are not needed.
             owner(input_ids=ids, attention_mask=mask, use_cache=False)
     fingerprints = {}
-    for key, pool in pools.items():
+    for key, (hidden, _) in captures.items():
         vectors = np.zeros((distinct.size, owner.config.hidden_size), dtype=np.float32)
         if order.size:
-            vectors[order] = pool.hidden.fingerprints().numpy()
+            vectors[order] = hidden.fingerprints().numpy()
         fingerprints[key] = vectors[inverse]
     return fingerprints
 
 
-@dataclass
-class _Pooled:
-    """A capture, and how it pools: ``last`` or by weights of each token."""
+@contextmanager
+def _pooled(model: Module, layer: int, pooling: Pooling) -> Iterator[tuple[Capture, MaskPooling]]:
+    """A capture from one layer, and how it pools the tokens that a mask marks."""
+    attention: list[Tensor] = []
 
-    hidden: Capture
-    pooling: Pooling
-    attention: list[Tensor] = field(default_factory=list)
-
-    def expect(self, mask: Tensor) -> None:
-        self.hidden.expect(self._take(mask))
-
-    def _take(self, mask: Tensor) -> Take:
+    def pool(mask: Tensor) -> Take:
         last = padded(mask, mask.sum(dim=1))
-        if self.pooling == "last":
+        if pooling == "last":
             return last
 
         def weighted(states: Tensor) -> Tensor:
-            if self.pooling == "mean":
+            if pooling == "mean":
                 weights = mask / mask.sum(dim=1, keepdim=True)
             else:
                 # (batch, heads, query, key): the attention of the last token to each of the others.
-                weights = last(self.attention.pop().mean(dim=1))
+                weights = last(attention.pop().mean(dim=1))
             return (weights.unsqueeze(1).float() @ states.float()).squeeze(1)
 
         return weighted
 
-
-@contextmanager
-def _pooled(model: Module, layer: int, pooling: Pooling) -> Iterator[_Pooled]:
     with ExitStack() as stack:
-        pool = _Pooled(stack.enter_context(capture(model, layer, device="cpu")), pooling)
+        hidden = stack.enter_context(capture(model, layer, device="cpu"))
         if pooling == "attention":
-            stack.enter_context(_attention(model, layer, pool.attention))
-        yield pool
+            stack.enter_context(_attention(model, layer, attention))
+        yield hidden, pool
 
 
 @contextmanager

@@ -24,9 +24,7 @@ def load_causal_lm(folder: str | Path, dtype: Any = None) -> tuple[Any, Any]:
         FileNotFoundError: if there are no safetensors in the folder.
         ImportError: without the extra ``actor``.
     """
-    folder = Path(folder)
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(f"{folder} holds no *.safetensors, and other weights are not read")
+    folder = model_folder(folder)
     torch, transformers = packages("actor")
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
@@ -35,7 +33,7 @@ def load_causal_lm(folder: str | Path, dtype: Any = None) -> tuple[Any, Any]:
         trust_remote_code=False,
         local_files_only=True,
     )
-    return model.eval(), _tokenizer(folder)
+    return model.eval(), load_tokenizer(folder)
 
 
 def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
@@ -69,7 +67,7 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
     with torch.random.fork_rng(devices=[]):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32)
     model.load_state_dict(loaded.state_dict())
-    return model.eval(), _tokenizer(folder, gguf_file=name)
+    return model.eval(), load_tokenizer(folder, gguf_file=name)
 
 
 def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
@@ -103,7 +101,15 @@ def packages(extra: str) -> tuple[Any, Any]:
         ) from error
 
 
-def _tokenizer(folder: Path, **options: Any) -> Any:
+def model_folder(folder: str | Path) -> Path:
+    """The folder, if it holds weights that may be read; FileNotFoundError if not."""
+    if not any(Path(folder).glob("*.safetensors")):
+        raise FileNotFoundError(f"{folder} holds no *.safetensors, and other weights are not read")
+    return Path(folder)
+
+
+def load_tokenizer(folder: Path, **options: Any) -> Any:
+    """The tokenizer of a model folder."""
     _, transformers = packages("actor")
     return transformers.AutoTokenizer.from_pretrained(
         folder, trust_remote_code=False, local_files_only=True, **options

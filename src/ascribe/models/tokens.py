@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ascribe.models.loading import packages
+from ascribe.models.loading import load_tokenizer
 
 Message = dict[str, str]
 """One message of a chat: ``{"role": "user", "content": "..."}``."""
@@ -152,11 +152,8 @@ def load_chat(folder: str | Path, context: int | None = None, **options: Any) ->
         context: at most so many tokens, where the model itself takes more.
         options: further ones of ``Chat``.
     """
-    _, transformers = packages("actor")
     folder = Path(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        folder, trust_remote_code=False, local_files_only=True
-    )
+    tokenizer = load_tokenizer(folder)
     general, config = _json(folder / "generation_config.json"), _json(folder / "config.json")
     ends = as_ids(general.get("eos_token_id")) | as_ids(config.get("eos_token_id"))
     return Chat(tokenizer, ends, smaller(context, config.get("max_position_embeddings")), **options)

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ascribe.models.loading import model_folder
 from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe.models.tokens import load_chat, smaller
 
@@ -41,11 +42,7 @@ class VllmPolicy(ModelPolicy):
         chat_options: dict[str, Any] | None = None,
         **engine_options: Any,
     ) -> None:
-        folder = Path(folder)
-        if not any(folder.glob("*.safetensors")):
-            raise FileNotFoundError(
-                f"{folder} holds no *.safetensors, and other weights are not read"
-            )
+        folder = model_folder(folder)
         self._vllm = _vllm()
         super().__init__(load_chat(folder, context, **(chat_options or {})))
         options = {**_cpu_options(), **engine_options}
