@@ -49,7 +49,7 @@ def test_it_prints_json_and_writes_what_was_asked_for(rollouts: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--out", "report.txt"], "end report.txt in .html"),
+        (["--out", "report.txt"], "give report.txt the suffix .html"),
         (["--out", "r.html", "--recipe", "none"], "no recipe 'none'"),
         (["--out", "r.html", "--against", "none"], "no recipe 'none'"),
         (["--out", "r.html", "--recipe", "bigpo"], "needs a fingerprint"),

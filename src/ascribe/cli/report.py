@@ -19,11 +19,11 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Rollouts: .parquet, .jsonl or .jsonl.gz; several are iterations in their order.",
+            help="Rollouts: .parquet, .jsonl or .jsonl.gz; several are iterations, in order.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the page: a .html file.")],
+    out: Annotated[Path, typer.Option(help="The page to write: a .html file.")],
     recipe: RecipeOption = "gigpo",
     preset: PresetOption = None,
     parameters: SetOption = [],  # noqa: B006 (typer copies it)
@@ -42,13 +42,13 @@ def report(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write one HTML page that shows where the credit went, and say the verdict.
+    """Write one HTML page that shows where the credit went, and print the verdict.
 
-    The page needs no server and no network. It holds the verdict in words, success and returns,
-    where the signal is lost, and a browser of trajectories with the arithmetic of each advantage.
+    The page needs no server and no network. It holds a verdict in words, success and returns,
+    where the signal is lost, and a browser of trajectories that explains each advantage.
     """
     if out.suffix not in (".html", ".htm"):
-        screen.wrong_call(f"a report is a page: end {screen.safe(out)} in .html")
+        screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
     estimator = make_recipe(recipe, preset, parameters)
     other = None if against is None else make_recipe(against, against_preset, [])
     try:
