@@ -539,7 +539,7 @@ def test_the_end_of_everything_costs_at_most_the_batch_that_was_asked_for(tmp_pa
         before = known(tmp_path / "a.jsonl")
         run_profile(order)
         asked = server.counts
-        run_profile(ProfileTask(**{**order.__dict__, "answers": str(tmp_path / "b.jsonl")}))
+        run_profile(ProfileTask(**{**order.__dict__, "journal": str(tmp_path / "b.jsonl")}))
     assert before < known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
     assert len(asked) == count * k
     assert sum(asked.values()) - count * k <= kills * batch
