@@ -145,7 +145,7 @@ class Recipe:
         return episode_return(self.rewards(steps), steps.trajectory, steps.trajectory_count)
 
     def action_keys(self, table: StepTable) -> ActionKeys:
-        """The action of each row, told apart as the recipe does, else by tag."""
+        """The action of each row, by the recipe's ``action_key`` or else by tag."""
         key = KEY_FUNCTIONS[getattr(self, "action_key", "tag")]
         return action_keys(table.action.take(arrange(table).rows), key)
 

@@ -238,8 +238,8 @@ def consistency(
     Returns:
         s of each tuple, and whether it has references but no state to compare.
     """
-    known = states >= 0
-    visits = np.unique(trajectory[known] * state_count + states[known])
+    present = states >= 0
+    visits = np.unique(trajectory[present] * state_count + states[present])
     owner, state = visits // state_count, visits % state_count
     most = max(int(tuples.target.max(initial=0)), int(tuples.references.max(initial=0)))
     size = np.bincount(owner, minlength=most + 1)
@@ -316,8 +316,8 @@ def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
     label = np.full(table.trajectory.values.size + 1, NO_TARGET)
     label[table.trajectory.codes[steps.rows[steps.starts]]] = np.arange(task.size)
     number = {name: place for place, name in enumerate(table.trajectory.values)}
-    known = [label[number.get(name, -1)] for name in table.corrects.values]
-    target = np.array([*known, ANSWER], dtype=np.int64)[named]
+    targets = [label[number.get(name, -1)] for name in table.corrects.values]
+    target = np.array([*targets, ANSWER], dtype=np.int64)[named]
     chained = np.flatnonzero((target >= 0) & (named[target] >= 0))
     if chained.size:
         name = table.corrects.values[named[chained[0]]]

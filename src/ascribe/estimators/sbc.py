@@ -1,4 +1,9 @@
-"""SBC: every mean shrunk by its support, and what is left over handed down to the next level.
+"""SBC: shrunken back-off credit, from means that count as far as their groups are large.
+
+    A = S_ca[G - V] + S_ea[rest] + S_ca[R - G] + (R - V - the sum so far) / (1 + κ)
+
+The mean of a small group is shrunk, and the residual goes on to the next, larger group; ``SBC``
+explains the symbols. The method is Ascribe's own.
 
 Page: docs/estimators/sbc.md. Test: tests/estimators/test_sbc.py.
 """
