@@ -154,7 +154,7 @@ def _at(document: Any, keys: Keys) -> Any:
 
 
 def _messages(errors: Iterable[Any]) -> list[str]:
-    """A line for each key in pydantic's errors: the key, what is wrong, and what is allowed."""
+    """A line for each key in pydantic's errors, in the order of the sections: what is allowed."""
     known = known_keys()
     messages: dict[Keys, str] = {}
     for error in errors:
@@ -179,7 +179,13 @@ def _messages(errors: Iterable[Any]) -> list[str]:
             allowed = ALLOWED.get(error["type"], allowed)
             text = f"{entry}{allowed}, not {_shown(error['input'])}"
         messages.setdefault(keys, ": ".join(filter(None, [".".join(keys), text])))
-    return list(messages.values())
+    position = {keys: number for number, keys in enumerate(known)}
+    return [
+        messages[keys]
+        for keys in sorted(
+            messages, key=lambda keys: position.get(keys, position.get(keys[:-1], -1))
+        )
+    ]
 
 
 def _shown(value: Any) -> str:
