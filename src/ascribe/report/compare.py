@@ -187,7 +187,7 @@ def _text(column: Coded, row: int) -> str | None:
 
 
 def _other_name(one: Credited, other: Credited) -> str:
-    """Two settings of one recipe are told apart by the parameters that differ."""
+    """The name of the recipe, or the parameters that differ if both are the same recipe."""
     name = other.recipe.name
     if name != one.recipe.name:
         return name
