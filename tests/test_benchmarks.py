@@ -35,8 +35,8 @@ METRICS = {
 }
 
 MODULES = {
-    *("coalitions", "common", "divergence", "invented", "learning", "page", "tiny"),
-    "verl_probe",
+    *("coalitions", "common", "divergence", "invented", "learning", "page"),
+    *("small_fingerprints", "tiny", "verl_probe"),
 }
 """Files that are not benchmarks."""
 
