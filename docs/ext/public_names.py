@@ -6,16 +6,17 @@ from sphinx.errors import SphinxError
 from sphinx.pycode import ModuleAnalyzer
 
 import ascribe
-from ascribe import recipes
 
 PAGE = "api"
+CONSTANTS = ("ascribe.estimators", "ascribe.steps.select")
+"""Modules with public constants."""
 
 
 def undocumented(names: list[str]) -> list[str]:
     """The names without a docstring of their own."""
     # A constant has its docstring in the source, on the line under it.
-    comments = ModuleAnalyzer.for_module(recipes.__name__).find_attr_docs()
-    constants = {name for _, name in comments}
+    analyzers = map(ModuleAnalyzer.for_module, CONSTANTS)
+    constants = {name for analyzer in analyzers for _, name in analyzer.find_attr_docs()}
     return [
         name
         for name in names
