@@ -188,9 +188,8 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     assert saved == histories  # bit for bit
 
     environment = make("team", **options)
-    rows = [
-        task_row(group, load_config(config).config.update.seed, "train", None) for group in range(6)
-    ]
+    seed = load_config(config).config.update.seed
+    rows = [task_row(group, seed, "train", None) for group in range(6)]
     assert toys.tasks_played(config) == [
         (f"{row['group']}/{member}", environment.reset(seed=row["seed"])[0])
         for row in rows

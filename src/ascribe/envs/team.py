@@ -201,6 +201,8 @@ def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[TeamTur
 def _vote(judged: Sequence[Judged]) -> tuple[float, bool]:
     """What the answer with the most votes earns, the mean if there are several, and if it wins."""
     counts = Counter(one.key for one in judged if one.key is not None)
+    if len({(one.key, one.reward) for one in judged if one.key is not None}) > len(counts):
+        raise ValueError("one answer has two rewards; the inner environment must judge it alike")
     most = max(counts.values(), default=0)
     winners = list({one.key: one for one in judged if one.key and counts[one.key] == most}.values())
     if not winners:
