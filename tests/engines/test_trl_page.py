@@ -11,7 +11,7 @@ pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
 
 from ascribe.engines.metrics import LOGGED
 from tests.engines import trl_toys as toys
-from tests.engines.test_numbers import explained
+from tests.engines.test_metrics import explained
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
