@@ -255,9 +255,9 @@ class Run:
         self.facts |= {
             "turns": len(turns),
             "answers": len(answers),
-            f"without_signal_{name}": told.without_signal.value if told.without_signal else 1.0,
+            f"without_signal_{name}": (told["without_signal"] or {"value": 1.0})["value"],
             f"kept_{name}": len(found.kept) / len(asked),
-            f"missed_by_strict_{name}": told.miss_rate.value if told.miss_rate else 0.0,
+            f"missed_by_strict_{name}": (told["miss_rate"] or {"value": 0.0})["value"],
         }
         kept = found.kept or tuple(scored)  # a quick run knows nothing, and no turn is mixed
         path = self.folder / f"{name}.jsonl"

@@ -11,7 +11,6 @@ from ascribe.envs import make
 from ascribe.envs.search_qa import SearchQA
 from ascribe.pivots import Candidate, RolloutOptions, extract, make_verifier
 from ascribe.pivots.candidates import ReplayPoint
-from ascribe.pivots.verifiers import VerdictReason
 from ascribe.pivots.verifiers.effect import SceneMismatchError
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
@@ -76,7 +75,7 @@ def test_what_counts_is_where_the_environment_is_afterwards(answer: str, accepte
     verify = make_verifier(SPEC)
     found = verify(scened("up", "down", state="1"), answer)
     assert found.accepted is accepted
-    assert found.reason is (VerdictReason.SAME_EFFECT if accepted else VerdictReason.OTHER_EFFECT)
+    assert found.reason == ("same_effect" if accepted else "other_effect")
 
 
 def test_what_is_not_understood_is_refused_even_where_nothing_changes() -> None:
@@ -95,8 +94,8 @@ def test_an_end_is_an_effect() -> None:
 def test_the_outcome_is_an_effect(answer: str) -> None:
     verify = make_verifier(SPEC)
     turn = scened("right", state="2")
-    assert verify(turn, "<action>right</action>").reason is VerdictReason.SAME_EFFECT
-    assert verify(turn, f"<action>{answer}</action>").reason is VerdictReason.OTHER_EFFECT
+    assert verify(turn, "<action>right</action>").reason == "same_effect"
+    assert verify(turn, f"<action>{answer}</action>").reason == "other_effect"
 
 
 def test_in_search_qa_a_wrong_answer_is_refused() -> None:
@@ -108,7 +107,7 @@ def test_in_search_qa_a_wrong_answer_is_refused() -> None:
     verify = make_verifier({"effect": {"environment": "search_qa", "options": options}})
     assert verify(turn, f"<think>It is</think><answer>The {right}.</answer>").accepted
     found = verify(turn, "<answer>utter nonsense</answer>")
-    assert found.reason is VerdictReason.OTHER_EFFECT
+    assert found.reason == "other_effect"
     assert found.detail.startswith("reward 0, not won")
 
 
@@ -168,9 +167,9 @@ def test_in_textcraft_other_words_can_do_the_same(tmp_path: Path) -> None:
     two = next(one for one in crafts if one.action.count(",") == 1)
     head, _, parts = two.action.removesuffix("</action>").partition(" using ")
     swapped = f"{head} using {', '.join(reversed(parts.split(', ')))}</action>"
-    assert verify(two, swapped).reason is VerdictReason.SAME_EFFECT
+    assert verify(two, swapped).reason == "same_effect"
     assert not make_verifier("normalised")(two, swapped).accepted
-    assert verify(two, "<action>get 1 oak log</action>").reason is VerdictReason.OTHER_EFFECT
+    assert verify(two, "<action>get 1 oak log</action>").reason == "other_effect"
     for one in found.candidates:
         assert verify(one, one.action).accepted
         assert not verify(one, "<action>inventory</action>").accepted

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from ascribe.pivots import VERIFIERS
-from ascribe.pivots.select import NoSignal
+from ascribe.pivots.select import LEFT_OUT
 from ascribe.pivots.traces import READERS, ROLES, TraceFault
-from ascribe.pivots.verifiers import COMPOSERS, VerdictReason
+from ascribe.pivots.verifiers import COMPOSERS
+from ascribe.pivots.verifiers.verdict import REASONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pivots.md").read_text(encoding="utf-8")
 
@@ -24,7 +25,7 @@ def test_every_verifier_and_every_reason_is_explained() -> None:
     named, forms, reasons = names("Verifiers")
     assert named == list(VERIFIERS)
     assert [form.split('"')[1] for form in forms] == [*COMPOSERS, "weighted"]
-    assert reasons == [why.value for why in VerdictReason]
+    assert reasons == list(REASONS)
 
 
 def test_every_format_and_every_fault_is_explained() -> None:
@@ -42,4 +43,9 @@ def test_the_advice_on_the_page_is_the_readers(fault: TraceFault) -> None:
 
 
 def test_every_reason_without_signal_is_explained() -> None:
-    assert names("Why a turn is left out") == [[kind.value for kind in NoSignal]]
+    assert names("Why a turn is left out") == [list(LEFT_OUT)]
+
+
+@pytest.mark.parametrize(("reason", "meaning"), [*REASONS.items(), *LEFT_OUT.items()])
+def test_the_meaning_on_the_page_is_the_sources(reason: str, meaning: str) -> None:
+    assert f"| `{reason}` | {meaning} |" in PAGE

@@ -21,8 +21,8 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.candidates import Origin, candidate
 from ascribe.pivots.profile import ProfileResponse, seed_of
-from ascribe.pivots.select import NoSignal, Scored
-from ascribe.pivots.verifiers import Verdict, VerdictReason
+from ascribe.pivots.select import Scored
+from ascribe.pivots.verifiers import Verdict
 from tests.pivots.made import a_turn, call
 
 
@@ -60,8 +60,8 @@ def test_every_candidate_is_kept_or_has_a_reason(many: list[list[int]]) -> None:
     assert len(found.kept) + sum(map(len, found.left_out.values())) == len(ones)
     for kind, dropped in found.left_out.items():
         for one in dropped:
-            expected = {0.0: NoSignal.ALL_WRONG, 1.0: NoSignal.ALL_RIGHT}
-            assert kind is expected.get(one.mean, NoSignal.TOO_EASY)
+            expected = {0.0: "all_wrong", 1.0: "all_right"}
+            assert kind == expected.get(one.mean, "too_easy")
 
 
 def test_every_reason() -> None:
@@ -75,11 +75,11 @@ def test_every_reason() -> None:
     ]
     found = select(score(turns, answers, make_verifier("exact")), 0.75)
     assert {kind: [one.candidate for one in ones] for kind, ones in found.left_out.items()} == {
-        NoSignal.ALL_RIGHT: [turns[0]],
-        NoSignal.ALL_WRONG: [turns[1]],
-        NoSignal.TOO_EASY: [turns[2]],
-        NoSignal.NOT_PROFILED: [turns[3], turns[5]],
-        NoSignal.TOO_LONG: [turns[4]],
+        "all_right": [turns[0]],
+        "all_wrong": [turns[1]],
+        "too_easy": [turns[2]],
+        "not_profiled": [turns[3], turns[5]],
+        "too_long": [turns[4]],
     }
 
 
@@ -89,7 +89,7 @@ def test_turns_that_the_verifier_cannot_judge_are_no_pivots() -> None:
     answers = [*answered(talk, texts), *answered(tool, texts)]
     found = select(score([talk, tool], answers, make_verifier("tool_call")))
     assert [one.candidate for one in found.kept] == [tool]
-    assert list(found.left_out) == [NoSignal.NOT_VERIFIABLE]
+    assert list(found.left_out) == ["not_verifiable"]
 
 
 def test_the_first_k_answers_count_and_the_same_text_is_judged_once() -> None:
@@ -97,7 +97,7 @@ def test_the_first_k_answers_count_and_the_same_text_is_judged_once() -> None:
 
     def verify(_candidate: Candidate, answer: str) -> Verdict:
         seen.append(answer)
-        return Verdict(answer == "yes", VerdictReason.SAME_TEXT)
+        return Verdict(answer == "yes", "same_text")
 
     answers = answered(one, ["no", "no", "yes", "yes"])
     (few,) = score([one], answers, verify, k=2)
@@ -112,7 +112,7 @@ def test_incomplete_profiles_cost_no_verdict() -> None:
 
     one = a_turn("yes")
     (found,) = score([one], answered(one, ["yes"]), verify, k=2)
-    assert found.unusable is NoSignal.NOT_PROFILED
+    assert found.unusable == "not_profiled"
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1.1, -1.0])
@@ -165,32 +165,32 @@ def test_the_numbers_of_a_small_profile() -> None:
 
     def verify(_candidate: Candidate, answer: str) -> Verdict:
         good = answer.lower().startswith("yes")
-        return Verdict(good, VerdictReason.SAME_TEXT if good else VerdictReason.OTHER_TEXT)
+        return Verdict(good, "same_text" if good else "other_text")
 
     found = report(score(turns, answers, verify), 0.6, examples=2)
-    assert (found.candidates, found.profiled, found.k, found.kept) == (5, 5, 4, 3)
-    assert found.left_out == {"all_right": 1, "all_wrong": 1}
-    assert found.without_signal is not None
-    assert found.without_signal.value == pytest.approx(0.4)
-    assert found.histogram == ((0.0, 1), (0.25, 2), (0.5, 1), (0.75, 0), (1.0, 1))
-    assert dict(found.kept_at) == {0.25: 0, 0.5: 2, 0.6: 3, 0.75: 3, 1.0: 3}
-    assert found.by_turn == ((0, 0, 1), (1, 0, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1))
-    assert found.by_fifth == ((1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1))
+    counts = [found[name] for name in ("candidates", "profiled", "k", "kept")]
+    assert counts == [5, 5, 4, 3]
+    assert found["left_out"] == {"all_right": 1, "all_wrong": 1}
+    assert found["without_signal"]["value"] == pytest.approx(0.4)
+    assert found["histogram"] == [(0.0, 1), (0.25, 2), (0.5, 1), (0.75, 0), (1.0, 1)]
+    assert dict(found["kept_at"]) == {0.25: 0, 0.5: 2, 0.6: 3, 0.75: 3, 1.0: 3}
+    assert found["by_turn"] == [(0, 0, 1), (1, 0, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1)]
+    assert found["by_fifth"] == [(1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1)]
     # Accepted: 4 + 2 + 1 + 1; of these YES! twice, which is not the demonstrated text.
-    assert found.functional == pytest.approx(8 / 20)
-    assert found.strict == pytest.approx(6 / 20)
-    assert found.miss_rate is not None
-    assert found.miss_rate.value == pytest.approx(2 / 8)
-    assert found.miss_rate.turns == 4
-    assert found.reasons == {"other_text": 12, "same_text": 8}
-    hardest, _ = found.examples
-    assert hardest.mean == 0.25
-    assert hardest.accepted in ("yes", "YES!")
-    assert (hardest.refused, hardest.why) == ("no", "other_text")
+    assert found["functional"] == pytest.approx(8 / 20)
+    assert found["strict"] == pytest.approx(6 / 20)
+    assert found["miss_rate"]["value"] == pytest.approx(2 / 8)
+    assert found["miss_rate"]["turns"] == 4
+    assert found["reasons"] == {"other_text": 12, "same_text": 8}
+    hardest, _ = found["examples"]
+    assert hardest["mean"] == 0.25
+    assert hardest["accepted"] in ("yes", "YES!")
+    assert (hardest["refused"], hardest["why"]) == ("no", "other_text")
 
 
 def test_a_report_of_nothing_says_so() -> None:
     found = report([Scored(a_turn("x"), (), (), 4)])
-    assert (found.profiled, found.kept, found.without_signal, found.miss_rate) == (0, 0, None, None)
-    assert found.examples == ()
-    assert report([]).candidates == 0
+    assert (found["profiled"], found["kept"]) == (0, 0)
+    assert (found["without_signal"], found["miss_rate"]) == (None, None)
+    assert found["examples"] == []
+    assert report([])["candidates"] == 0

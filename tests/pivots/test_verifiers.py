@@ -18,7 +18,6 @@ from ascribe.pivots import VERIFIERS, Candidate, make_verifier
 from ascribe.pivots.chat import write_call
 from ascribe.pivots.verifiers import (
     Verdict,
-    VerdictReason,
     Verifier,
     all_of,
     any_of,
@@ -70,7 +69,7 @@ def test_a_verdict_whatever_the_texts_and_the_same_every_time(
     found = verify(turn, answer)
     assert found == verify(turn, answer)
     assert found.reward == float(bool(found.accepted))
-    assert (found.accepted is None) == (found.reason is VerdictReason.NOT_APPLICABLE)
+    assert (found.accepted is None) == (found.reason == "not_applicable")
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -99,8 +98,8 @@ def test_every_verifier_has_a_name_and_says_what_it_does() -> None:
 
 def test_exact_is_the_strict_reward() -> None:
     verify = make_verifier("exact")
-    assert verify(a_turn("go north"), "go north") == Verdict(True, VerdictReason.SAME_TEXT)
-    assert verify(a_turn("go north"), "go north ") == Verdict(False, VerdictReason.OTHER_TEXT)
+    assert verify(a_turn("go north"), "go north") == Verdict(True, "same_text")
+    assert verify(a_turn("go north"), "go north ") == Verdict(False, "other_text")
 
 
 @pytest.mark.parametrize(
@@ -150,8 +149,8 @@ def test_the_order_of_keys_and_the_words_beside_a_call_do_not_count(
     told = json.dumps({"arguments": shuffled(given_arguments, turn), "name": name}, indent=2)
     told = told.replace("<", "\\u003c")
     answer = f"<think>I will.</think>Here:\n<tool_call>{told}</tool_call>"
-    assert make_verifier("tool_call")(demonstrated, answer).reason is VerdictReason.SAME_CALLS
-    assert make_verifier("tool_name")(demonstrated, answer).reason is VerdictReason.SAME_TOOLS
+    assert make_verifier("tool_call")(demonstrated, answer).reason == "same_calls"
+    assert make_verifier("tool_name")(demonstrated, answer).reason == "same_tools"
 
 
 @given(names, arguments, arguments)
@@ -168,40 +167,40 @@ def test_other_arguments_are_refused_by_the_call_and_not_by_the_name(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("No.", VerdictReason.NO_CALL),
-        ("<tool_call>{</tool_call>", VerdictReason.NO_CALL),
-        ("<tool_call>" + call("search", query="x"), VerdictReason.NO_CALL),
-        (call("search", query="x") + '<tool_call>{"name": "rm"', VerdictReason.NO_CALL),
-        (call("search", query="x") + "<TOOL_CALL >", VerdictReason.NO_CALL),
-        ("<think><tool_call></think>" + call("search", query="x"), VerdictReason.SAME_CALLS),
-        ('<tool_call>\n{"name": "search"', VerdictReason.NO_CALL),
-        (call("find", query="x"), VerdictReason.OTHER_TOOLS),
-        (call("search", query="x") * 2, VerdictReason.OTHER_TOOLS),
-        (call("search", query="y"), VerdictReason.OTHER_ARGUMENTS),
-        ('{"name": "search", "arguments": {"query": "x"}}', VerdictReason.SAME_CALLS),
-        ('{"name": "search", "parameters": {"query": "x"}}', VerdictReason.SAME_CALLS),
-        ('{"name": "search", "parameters": {"query": "y"}}', VerdictReason.OTHER_ARGUMENTS),
-        ('{"name": "search"}', VerdictReason.OTHER_ARGUMENTS),
-        ('{"name": "search", "query": "x"}', VerdictReason.NO_CALL),
+        ("No.", "no_call"),
+        ("<tool_call>{</tool_call>", "no_call"),
+        ("<tool_call>" + call("search", query="x"), "no_call"),
+        (call("search", query="x") + '<tool_call>{"name": "rm"', "no_call"),
+        (call("search", query="x") + "<TOOL_CALL >", "no_call"),
+        ("<think><tool_call></think>" + call("search", query="x"), "same_calls"),
+        ('<tool_call>\n{"name": "search"', "no_call"),
+        (call("find", query="x"), "other_tools"),
+        (call("search", query="x") * 2, "other_tools"),
+        (call("search", query="y"), "other_arguments"),
+        ('{"name": "search", "arguments": {"query": "x"}}', "same_calls"),
+        ('{"name": "search", "parameters": {"query": "x"}}', "same_calls"),
+        ('{"name": "search", "parameters": {"query": "y"}}', "other_arguments"),
+        ('{"name": "search"}', "other_arguments"),
+        ('{"name": "search", "query": "x"}', "no_call"),
         (
             '{"name": "search", "arguments": {"query": "x"}, "parameters": {}}',
-            VerdictReason.NO_CALL,
+            "no_call",
         ),
-        ('{"function": {"name": "search"}, "arguments": {"query": "x"}}', VerdictReason.NO_CALL),
+        ('{"function": {"name": "search"}, "arguments": {"query": "x"}}', "no_call"),
         (
             json.dumps(
                 {"tool_calls": [{"function": {"name": "search", "arguments": '{"query":"x"}'}}]}
             ),
-            VerdictReason.SAME_CALLS,
+            "same_calls",
         ),
         (
             '<tool_call>{"name": "search", "arguments": {"query": "x", "query": "x"}}</tool_call>',
-            VerdictReason.NO_CALL,
+            "no_call",
         ),
     ],
 )
-def test_each_way_to_call_otherwise_has_its_reason(answer: str, why: VerdictReason) -> None:
-    assert make_verifier("tool_call")(a_turn(call("search", query="x")), answer).reason is why
+def test_each_way_to_call_otherwise_has_its_reason(answer: str, why: str) -> None:
+    assert make_verifier("tool_call")(a_turn(call("search", query="x")), answer).reason == why
 
 
 @pytest.mark.parametrize("told", ['{"name": "look"}', '{"type": "function", "name": "look"}'])
@@ -227,7 +226,7 @@ def test_numbers_are_numbers() -> None:
 @pytest.mark.parametrize("name", ["tool_name", "tool_call"])
 def test_turns_without_a_call_are_not_for_them(name: str) -> None:
     found = make_verifier(name)(a_turn("In Portugal."), call("search", query="x"))
-    assert (found.accepted, found.reason) == (None, VerdictReason.NOT_APPLICABLE)
+    assert (found.accepted, found.reason) == (None, "not_applicable")
 
 
 def test_calls_are_read_as_they_are_written() -> None:
@@ -280,8 +279,8 @@ def test_a_deep_answer_misfits_a_schema_that_is_fine(depth: int) -> None:
     for _ in range(20):  # so that each level of the answer takes many calls
         lists = {"allOf": [lists]}
     verify = make_verifier({"schema": {"schema": lists}})
-    assert verify(a_turn("x"), "[[[]]]").reason is VerdictReason.FITS
-    assert verify(a_turn("x"), "[" * depth + "]" * depth).reason is VerdictReason.MISFIT
+    assert verify(a_turn("x"), "[[[]]]").reason == "fits"
+    assert verify(a_turn("x"), "[" * depth + "]" * depth).reason == "misfit"
 
 
 @needs_schema
@@ -334,9 +333,9 @@ def test_items_are_unique_as_json_values_and_it_takes_no_long_time(
 @needs_schema
 def test_an_answer_of_very_many_values_fits_nothing() -> None:
     verify = make_verifier({"schema": {"schema": {"type": "array"}}})
-    assert verify(a_turn("x"), json.dumps([0] * 9_999)).reason is VerdictReason.FITS
+    assert verify(a_turn("x"), json.dumps([0] * 9_999)).reason == "fits"
     found = verify(a_turn("x"), json.dumps([0] * 10_000))
-    assert found == Verdict(False, VerdictReason.MISFIT, "it holds more than 10,000 values")
+    assert found == Verdict(False, "misfit", "it holds more than 10,000 values")
 
 
 # Schemas.
@@ -346,28 +345,28 @@ def test_an_answer_of_very_many_values_fits_nothing() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (call("search", query="anything"), VerdictReason.FITS),
-        (call("search", query="x", count=3), VerdictReason.FITS),
-        (call("search", query="x", count=0), VerdictReason.MISFIT),
-        (call("search", query=7), VerdictReason.MISFIT),
-        (call("search"), VerdictReason.MISFIT),
-        (call("search", query="x", more=1), VerdictReason.MISFIT),
-        (call("delete", query="x"), VerdictReason.MISFIT),
-        ("words", VerdictReason.NO_CALL),
+        (call("search", query="anything"), "fits"),
+        (call("search", query="x", count=3), "fits"),
+        (call("search", query="x", count=0), "misfit"),
+        (call("search", query=7), "misfit"),
+        (call("search"), "misfit"),
+        (call("search", query="x", more=1), "misfit"),
+        (call("delete", query="x"), "misfit"),
+        ("words", "no_call"),
     ],
 )
-def test_calls_must_fit_the_schema_of_their_tool(answer: str, why: VerdictReason) -> None:
+def test_calls_must_fit_the_schema_of_their_tool(answer: str, why: str) -> None:
     turn = a_turn(call("search", query="Lisbon"), tools=(SEARCH,))
-    assert make_verifier("schema")(turn, answer).reason is why
+    assert make_verifier("schema")(turn, answer).reason == why
 
 
 @needs_schema
 def test_a_schema_of_the_whole_answer() -> None:
     wanted = {"type": "object", "required": ["commands"]}
     verify = make_verifier({"schema": {"schema": wanted}})
-    assert verify(a_turn("x"), '<think>hm</think>{"commands": []}').reason is VerdictReason.FITS
-    assert verify(a_turn("x"), "[]").reason is VerdictReason.MISFIT
-    assert verify(a_turn("x"), "{").reason is VerdictReason.MISFIT
+    assert verify(a_turn("x"), '<think>hm</think>{"commands": []}').reason == "fits"
+    assert verify(a_turn("x"), "[]").reason == "misfit"
+    assert verify(a_turn("x"), "{").reason == "misfit"
 
 
 @needs_schema
@@ -412,9 +411,9 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 # Put together.
 
 YES, NO, NOTHING = (
-    Verdict(True, VerdictReason.SAME_TEXT),
-    Verdict(False, VerdictReason.OTHER_TEXT),
-    Verdict(None, VerdictReason.NOT_APPLICABLE),
+    Verdict(True, "same_text"),
+    Verdict(False, "other_text"),
+    Verdict(None, "not_applicable"),
 )
 verdicts = st.sampled_from([YES, NO, NOTHING])
 
@@ -453,7 +452,7 @@ def test_weights_take_shares_where_there_are_any() -> None:
     spec = {"weighted": {"parts": [["exact", 1], [{"edit": {"threshold": 0.5}}, 3]]}}
     found = make_verifier(spec | {})(a_turn("abcdefghij"), "abcdefghix")
     assert found.share == pytest.approx(0.9 * 3 / 4)
-    assert found.reason is VerdictReason.ENOUGH
+    assert found.reason == "enough"
 
 
 @pytest.mark.parametrize(

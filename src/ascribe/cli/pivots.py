@@ -52,7 +52,7 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.journal import JournalError
 from ascribe.pivots.profile import CostEstimate
-from ascribe.pivots.select import PivotReport, Scored, Share
+from ascribe.pivots.select import Scored
 from ascribe.pivots.traces import Format, TraceError, TraceProblem
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
@@ -252,7 +252,7 @@ def select_command(
         if kept and random is not None:
             chosen = {"chosen": "at random", "seed": seed}
             write_pivots(random, random_set(scored, kept, seed), facts | chosen)
-    left_out = {kind.value: len(ones) for kind, ones in selection.left_out.items()}
+    left_out = selection.counts
     if as_json:
         screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
     else:
@@ -286,7 +286,7 @@ def report_command(
         _, scored, facts = _score(candidates, answers, verifier, k, label)
         metrics = report(scored, threshold, examples)
     if as_json:
-        screen.print_json(facts | asdict(metrics))
+        screen.print_json(facts | metrics)
     else:
         _print_report(metrics, facts.get("refusal"))
 
@@ -456,39 +456,35 @@ def _problem_table(problems: Sequence[TraceProblem]) -> Table:
     return table
 
 
-def _print_report(metrics: PivotReport, refusal: str | None) -> None:
-    left_out = ", ".join(f"{count:,} {kind}" for kind, count in metrics.left_out.items())
-    kept = f"{metrics.kept:,} turns, of mixed outcomes and a mean below {metrics.threshold:g}"
+def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
+    kept = f"{metrics['kept']:,} turns, of mixed outcomes and a mean below"
+    means = f"functional {metrics['functional']:.3f}, strict {metrics['strict']:.3f}"
     rows = {
-        "candidates": f"{metrics.candidates:,}, and {metrics.copies:,} copies of them",
-        "profiled": f"{metrics.profiled:,} turns, {metrics.k} responses each",
-        "without signal": _share(metrics.without_signal),
-        "kept": kept,
-        "left out": left_out,
+        "candidates": f"{metrics['candidates']:,}, and {metrics['copies']:,} copies of them",
+        "profiled": f"{metrics['profiled']:,} turns, {metrics['k']} responses each",
+        "without signal": _share(metrics["without_signal"]),
+        "kept": f"{kept} {metrics['threshold']:g}",
+        "left out": ", ".join(f"{count:,} {why}" for why, count in metrics["left_out"].items()),
         "refused": refusal,
-        "mean reward": f"functional {metrics.functional:.3f}, strict {metrics.strict:.3f}",
-        "missed by the strict": _share(metrics.miss_rate),
+        "mean reward": means,
+        "missed by the strict": _share(metrics["miss_rate"]),
     }
     _print_rows(rows)
-    _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in metrics.histogram])
-    _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics.kept_at])
-    fifths = [(f"{fifth} of 5", n) for fifth, n, _ in metrics.by_fifth]
+    _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in metrics["histogram"]])
+    _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics["kept_at"]])
+    fifths = [(f"{fifth} of 5", n) for fifth, n, _ in metrics["by_fifth"]]
     _print_bars("kept by place in the trace, in fifths", fifths)
-    for one in metrics.examples:
-        texts = {
-            "situation": one.situation[-300:],
-            "demonstrated": one.demonstrated,
-            "accepted": one.accepted,
-            "refused": one.refused,
-            "why": one.why or None,
-        }
-        _print_rows(texts, f"mean {one.mean:.3f}, turn {one.turn}")
+    for one in metrics["examples"]:
+        texts = {name: one[name] for name in ("demonstrated", "accepted", "refused", "why")}
+        title = f"mean {one['mean']:.3f}, turn {one['turn']}"
+        _print_rows({"situation": one["situation"][-300:]} | texts, title)
 
 
-def _share(share: Share | None) -> str | None:
+def _share(share: dict[str, Any] | None) -> str | None:
     if share is None:
         return None
-    return f"{share.value:.1%} ({share.low:.0%} to {share.high:.0%}, {share.turns:,} turns)"
+    interval = f"{share['low']:.0%} to {share['high']:.0%}, {share['turns']:,} turns"
+    return f"{share['value']:.1%} ({interval})"
 
 
 def _print_rows(rows: dict[str, str | None], title: str | None = None) -> None:

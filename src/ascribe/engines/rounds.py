@@ -225,7 +225,7 @@ def _select(
         len(responses),
         sum(rewards) / max(1, len(rewards)),
         len(selection.kept),
-        {kind.value: len(ones) for kind, ones in selection.left_out.items()},
+        selection.counts,
         number * rounds.every,
     )
 

@@ -105,13 +105,12 @@ class Pivots(TextEnvironment[PivotEpisode]):
 
     def _act(self, episode: PivotEpisode, action: str) -> Outcome:
         verdict = self.verify(episode.turn, action)
-        episode.verdict = verdict.reason.value
-        accepted = bool(verdict.accepted)
+        episode.verdict = verdict.reason
         return Outcome(
-            verdict.reason.value,
+            verdict.reason,
             reward=verdict.reward,
             terminated=True,
-            won=accepted,
+            won=bool(verdict.accepted),
             valid=bool(action.strip()),
         )
 

@@ -12,7 +12,6 @@ the path of a KL-regularised update the signal is the standard deviation (Theore
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,23 +31,16 @@ THRESHOLDS = (0.25, 0.5, LAMBDA_DIFF, 0.75, 1.0)
 FIFTHS = 5
 
 
-class NoSignal(StrEnum):
-    """Why a candidate is not kept."""
-
-    ALL_RIGHT = "all_right"
-    """Every response was accepted: the policy can do this."""
-    ALL_WRONG = "all_wrong"
-    """No response was accepted: the policy does not find it."""
-    TOO_EASY = "too_easy"
-    """Mixed, but the mean is not below the threshold."""
-    NOT_PROFILED = "not_profiled"
-    """There are fewer responses than K: continue profiling."""
-    NOT_VERIFIABLE = "not_verifiable"
-    """The verifier does not apply to this turn."""
-    TOO_LONG = "too_long"
-    """The history leaves no room for a response in the model's context."""
-    REFUSED = "refused"
-    """The server refused a request for this turn for good, and gave a reason."""
+LEFT_OUT = {
+    "all_right": "Every response was accepted: the policy can do this.",
+    "all_wrong": "No response was accepted: the policy does not find it.",
+    "too_easy": "Mixed, but the mean is not below the threshold.",
+    "not_profiled": "There are fewer responses than K: continue profiling.",
+    "not_verifiable": "The verifier does not apply to this turn.",
+    "too_long": "The history leaves no room for a response in the model's context.",
+    "refused": "The server refused a request for this turn for good, and gave a reason.",
+}
+"""Why a candidate is not kept."""
 
 
 @dataclass(frozen=True)
@@ -82,27 +74,27 @@ class Scored:
         return self.mean * (1 - self.mean)
 
     @property
-    def unusable(self) -> NoSignal | None:
+    def unusable(self) -> str | None:
         """Why the responses cannot be used, if so."""
         if len(self.responses) < self.wanted:
-            return NoSignal.NOT_PROFILED
+            return "not_profiled"
         if all(one.finish == "prompt_too_long" for one in self.responses):
-            return NoSignal.TOO_LONG
+            return "too_long"
         if any(one.refusal for one in self.responses):
-            return NoSignal.REFUSED
+            return "refused"
         if any(verdict.accepted is None for verdict in self.verdicts):
-            return NoSignal.NOT_VERIFIABLE
+            return "not_verifiable"
         return None
 
-    def left_out(self, threshold: float) -> NoSignal | None:
+    def left_out(self, threshold: float) -> str | None:
         """Why the candidate is no pivot; None if it is one."""
         if self.unusable is not None:
             return self.unusable
         if all(self.rewards):
-            return NoSignal.ALL_RIGHT
+            return "all_right"
         if not any(self.rewards):
-            return NoSignal.ALL_WRONG
-        return None if self.mean < threshold else NoSignal.TOO_EASY
+            return "all_wrong"
+        return None if self.mean < threshold else "too_easy"
 
 
 def score(
@@ -123,18 +115,17 @@ def score(
     for one in responses:
         by_candidate.setdefault(one.candidate, {})[one.k] = one
     wanted = k or max((1 + number for ones in by_candidate.values() for number in ones), default=1)
-    return [_score(one, by_candidate.get(one.id, {}), verifier, wanted) for one in candidates]
-
-
-def _score(
-    one: Candidate, responses: Mapping[int, ProfileResponse], verifier: Verifier, wanted: int
-) -> Scored:
-    used = tuple(responses[number] for number in range(wanted) if number in responses)
-    # Verdicts on such profiles are not needed, and some cost a judge's time.
-    if len(used) < wanted or any(response.refusal for response in used):
-        return Scored(one, used, (), wanted)
-    verdicts = {text: verifier(one, text) for text in dict.fromkeys(r.text for r in used)}
-    return Scored(one, used, tuple(verdicts[response.text] for response in used), wanted)
+    scored = []
+    for turn in candidates:
+        own = by_candidate.get(turn.id, {})
+        used = tuple(own[number] for number in range(wanted) if number in own)
+        verdicts: tuple[Verdict, ...] = ()
+        # Verdicts on other profiles are not needed, and some cost a judge's time.
+        if len(used) == wanted and not any(response.refusal for response in used):
+            by_text = {text: verifier(turn, text) for text in dict.fromkeys(r.text for r in used)}
+            verdicts = tuple(by_text[response.text] for response in used)
+        scored.append(Scored(turn, used, verdicts, wanted))
+    return scored
 
 
 @dataclass(frozen=True)
@@ -142,7 +133,13 @@ class Selection:
     """The pivots, and why the others are none."""
 
     kept: tuple[Scored, ...]
-    left_out: Mapping[NoSignal, tuple[Scored, ...]]
+    left_out: Mapping[str, tuple[Scored, ...]]
+    """By reason, in the order of ``LEFT_OUT``."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many were left out for each reason."""
+        return {reason: len(ones) for reason, ones in self.left_out.items()}
 
 
 def select(scored: Sequence[Scored], threshold: float = LAMBDA_DIFF) -> Selection:
@@ -154,11 +151,11 @@ def select(scored: Sequence[Scored], threshold: float = LAMBDA_DIFF) -> Selectio
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"the threshold must lie in (0, 1], not {threshold}")
-    by_reason: dict[NoSignal | None, list[Scored]] = {}
+    by_reason: dict[str | None, list[Scored]] = {}
     for one in scored:
         by_reason.setdefault(one.left_out(threshold), []).append(one)
     kept = tuple(by_reason.get(None, ()))
-    return Selection(kept, {kind: tuple(by_reason[kind]) for kind in NoSignal if kind in by_reason})
+    return Selection(kept, {kind: tuple(by_reason[kind]) for kind in LEFT_OUT if kind in by_reason})
 
 
 def random_set(scored: Sequence[Scored], size: int, seed: int = 0) -> list[Scored]:
@@ -188,69 +185,26 @@ def write_pivots(path: str | Path, scored: Sequence[Scored], facts: Mapping[str,
 # The report.
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share with Wilson's 95 % interval, whose trials are turns: responses to one are alike."""
-
-    value: float
-    low: float
-    high: float
-    turns: int
-
-
-@dataclass(frozen=True)
-class Example:
-    """A pivot, with an accepted and a refused response."""
-
-    candidate: str
-    trace: str
-    turn: int
-    mean: float
-    situation: str
-    demonstrated: str
-    accepted: str | None
-    """An accepted response, if possible one that is not the demonstrated text."""
-    refused: str | None
-    why: str | None
-    """Why it is refused."""
-
-
-@dataclass(frozen=True)
-class PivotReport:
-    """The metrics of a profile. Shares are of turns that have K responses and a verdict."""
-
-    candidates: int
-    copies: int
-    k: int
-    profiled: int
-    kept: int
-    threshold: float
-    left_out: dict[str, int]
-    without_signal: Share | None
-    """Turns whose responses are all accepted or all refused (the paper: 71 %)."""
-    histogram: tuple[tuple[float, int], ...]
-    """Turns by their mean: 0, 1/K, ..., 1."""
-    kept_at: tuple[tuple[float, int], ...]
-    """How many turns each threshold would keep."""
-    by_turn: tuple[tuple[int, int, int], ...]
-    """The number of the turn in its trace, the turns kept there, and all."""
-    by_fifth: tuple[tuple[int, int, int], ...]
-    """The same by the place in the trace: its first fifth, ..., its last."""
-    functional: float
-    """Mean of r_func over all responses."""
-    strict: float
-    """Mean of r_strict."""
-    miss_rate: Share | None
-    """Pr[r_strict = 0 | r_func = 1] (the paper's Section 2)."""
-    reasons: dict[str, int]
-    """How often the verifier gave each reason."""
-    examples: tuple[Example, ...] = ()
-
-
 def report(
     scored: Sequence[Scored], threshold: float = LAMBDA_DIFF, examples: int = 3
-) -> PivotReport:
-    """The metrics of a profile.
+) -> dict[str, Any]:
+    """The metrics of a profile, as plain values.
+
+    Shares are of the turns that have K responses and a verdict. A share has a ``value``, Wilson's
+    95 % interval from ``low`` to ``high``, and the number of ``turns``, which are its trials:
+    responses to one turn are alike.
+
+    - ``without_signal``: the share of turns whose responses are all accepted or all refused (the
+      paper: 71 %); None without a turn.
+    - ``histogram``: turns by their mean: 0, 1/K, ..., 1.
+    - ``kept_at``: how many turns each threshold would keep.
+    - ``by_turn``, ``by_fifth``: the number of the turn in its trace, or the fifth of the trace that
+      it is in, from 1; the turns kept there; and all.
+    - ``functional``, ``strict``: means of r_func and r_strict over all responses.
+    - ``miss_rate``: Pr[r_strict = 0 | r_func = 1] (Section 2); None if nothing was accepted.
+    - ``reasons``: how often the verifier gave each reason.
+    - ``examples``: pivots, each with an accepted response, if possible one that is not the
+      demonstrated text, and a refused one.
 
     Args:
         scored: the candidates with their rewards.
@@ -264,46 +218,46 @@ def report(
     exact = [reward for one in usable for reward in one.strict]
     silent = sum(len(set(one.rewards)) == 1 for one in usable)
     missed = sum(reward > match for reward, match in zip(rewards, exact, strict=True))
-    return PivotReport(
-        candidates=len(scored),
-        copies=sum(one.candidate.copies for one in scored),
-        k=max((one.wanted for one in scored), default=0),
-        profiled=len(usable),
-        kept=len(kept),
-        threshold=threshold,
-        left_out={kind.value: len(ones) for kind, ones in chosen.left_out.items()},
-        without_signal=_interval(silent, len(usable), len(usable)),
-        histogram=_histogram(usable),
-        kept_at=tuple((limit, len(select(scored, limit).kept)) for limit in THRESHOLDS),
-        by_turn=_counted(usable, kept, lambda one: one.candidate.origin.turn),
-        by_fifth=_counted(usable, kept, _fifth),
-        functional=_mean(rewards),
-        strict=_mean(exact),
-        miss_rate=_interval(missed, sum(rewards), sum(any(one.rewards) for one in usable)),
-        reasons=dict(Counter(v.reason.value for one in usable for v in one.verdicts).most_common()),
-        examples=tuple(map(_example, _spread(chosen.kept, examples))),
-    )
+    return {
+        "candidates": len(scored),
+        "copies": sum(one.candidate.copies for one in scored),
+        "k": max((one.wanted for one in scored), default=0),
+        "profiled": len(usable),
+        "kept": len(kept),
+        "threshold": threshold,
+        "left_out": chosen.counts,
+        "without_signal": _share(silent, len(usable), len(usable)),
+        "histogram": _histogram(usable),
+        "kept_at": [(limit, len(select(scored, limit).kept)) for limit in THRESHOLDS],
+        "by_turn": _counted(usable, kept, lambda one: one.candidate.origin.turn),
+        "by_fifth": _counted(usable, kept, _fifth),
+        "functional": _mean(rewards),
+        "strict": _mean(exact),
+        "miss_rate": _share(missed, sum(rewards), sum(any(one.rewards) for one in usable)),
+        "reasons": dict(Counter(v.reason for one in usable for v in one.verdicts).most_common()),
+        "examples": [_example(one) for one in _spread(chosen.kept, examples)],
+    }
 
 
-def _interval(count: float, total: float, turns: int) -> Share | None:
+def _share(count: float, total: float, turns: int) -> dict[str, float] | None:
     if not total:
         return None
-    rate = count / total
-    return Share(rate, *wilson(rate, turns), turns)
+    low, high = wilson(count / total, turns)
+    return {"value": count / total, "low": low, "high": high, "turns": turns}
 
 
-def _histogram(usable: Sequence[Scored]) -> tuple[tuple[float, int], ...]:
+def _histogram(usable: Sequence[Scored]) -> list[tuple[float, int]]:
     counts = Counter((sum(one.rewards), one.wanted) for one in usable)
     means = sorted({(right, k) for _, k in counts for right in range(k + 1)})
-    return tuple((right / k, counts[right, k]) for right, k in means)
+    return [(right / k, counts[right, k]) for right, k in means]
 
 
 def _counted(
     usable: Sequence[Scored], kept: set[str], place: Callable[[Scored], int]
-) -> tuple[tuple[int, int, int], ...]:
+) -> list[tuple[int, int, int]]:
     every = Counter(place(one) for one in usable)
     chosen = Counter(place(one) for one in usable if one.candidate.id in kept)
-    return tuple((where, chosen[where], every[where]) for where in sorted(every))
+    return [(where, chosen[where], every[where]) for where in sorted(every)]
 
 
 def _fifth(one: Scored) -> int:
@@ -320,23 +274,23 @@ def _spread(kept: Sequence[Scored], count: int) -> list[Scored]:
     return ranked[::step][:count]
 
 
-def _example(one: Scored) -> Example:
+def _example(one: Scored) -> dict[str, Any]:
     pairs = list(zip(one.responses, one.verdicts, strict=True))
     right = [response.text for response, verdict in pairs if verdict.accepted]
     other = [text for text in right if text != one.candidate.action]
-    wrong = next((pair for pair in pairs if not pair[1].accepted), None)
-    origin = one.candidate.origin
-    return Example(
-        candidate=one.candidate.id,
-        trace=origin.trace,
-        turn=origin.turn,
-        mean=one.mean,
-        situation=one.candidate.messages[-1]["content"],
-        demonstrated=one.candidate.action,
-        accepted=next(iter(other or right), None),
-        refused=None if wrong is None else wrong[0].text,
-        why=None if wrong is None else f"{wrong[1].reason} {wrong[1].detail}".strip(),
-    )
+    # A pivot has both.
+    refused, verdict = next(pair for pair in pairs if not pair[1].accepted)
+    return {
+        "candidate": one.candidate.id,
+        "trace": one.candidate.origin.trace,
+        "turn": one.candidate.origin.turn,
+        "mean": one.mean,
+        "situation": one.candidate.messages[-1]["content"],
+        "demonstrated": one.candidate.action,
+        "accepted": (other or right)[0],
+        "refused": refused.text,
+        "why": f"{verdict.reason} {verdict.detail}".strip(),
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from ascribe.pivots.verifiers.judge import judge
 from ascribe.pivots.verifiers.shell import shell
 from ascribe.pivots.verifiers.text import edit, exact, normalised, strict
 from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
-from ascribe.pivots.verifiers.verdict import Verdict, VerdictReason, Verifier, not_applicable
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
 from ascribe.steps.strict_json import loads
 
 VERIFIERS: dict[str, Callable[..., Verifier]] = {
@@ -88,8 +88,7 @@ def weighted(parts: Sequence[tuple[Verifier, float]], threshold: float = 0.5) ->
         share = sum(shares) / total
         # One rounding error below the threshold is not below it.
         enough = share >= threshold - 1e-12
-        reason = VerdictReason.ENOUGH if enough else VerdictReason.TOO_LITTLE
-        return Verdict(enough, reason, f"{share:.3f}", share)
+        return Verdict(enough, "enough" if enough else "too_little", f"{share:.3f}", share)
 
     return verify
 
@@ -159,7 +158,6 @@ __all__ = [
     "VERIFIERS",
     "Spec",
     "Verdict",
-    "VerdictReason",
     "Verifier",
     "all_of",
     "any_of",

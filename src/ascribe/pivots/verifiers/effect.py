@@ -23,10 +23,8 @@ from ascribe.envs.protocol import Branching, Info
 from ascribe.pivots.candidates import Candidate, ReplayPoint
 from ascribe.pivots.verifiers.verdict import (
     Verdict,
-    VerdictReason,
     Verifier,
     not_applicable,
-    verdict,
 )
 
 KEPT = 64
@@ -74,11 +72,11 @@ def effect(
         demonstrated = after(candidate.scene, candidate.action)
         actual = after(candidate.scene, response)
         if actual is None or demonstrated is None:
-            return Verdict(False, VerdictReason.OTHER_EFFECT, "nothing was carried out")
+            return Verdict(False, "other_effect", "nothing was carried out")
         if actual[1:] == demonstrated[1:] and (actual.valid or not demonstrated.valid):
-            return Verdict(True, VerdictReason.SAME_EFFECT)
+            return Verdict(True, "same_effect")
         outcome = f"reward {actual.reward:g}, {'won' if actual.won else 'not won'}"
-        return Verdict(False, VerdictReason.OTHER_EFFECT, f"{outcome}: {actual.state}"[:200])
+        return Verdict(False, "other_effect", f"{outcome}: {actual.state}"[:200])
 
     return verify
 
@@ -112,8 +110,9 @@ def progress(
             return not_applicable("the expert cannot reach the goal from here")
         action = agent.decide(response, View("", "")).action
         after = replay.steps_left(candidate.scene, action) if action else inf
+        closer = after < before
         detail = f"{before:g} steps were left, and {after:g} are"
-        return verdict(after < before, VerdictReason.PROGRESS, VerdictReason.NO_PROGRESS, detail)
+        return Verdict(closer, "progress" if closer else "no_progress", detail)
 
     return verify
 

@@ -19,7 +19,7 @@ from ascribe.pivots.candidates import Candidate, Message
 from ascribe.pivots.chat import safe
 from ascribe.pivots.journal import Journal, JournalError
 from ascribe.pivots.text_server import REFUSED, TextSample, TextServer
-from ascribe.pivots.verifiers.verdict import Verdict, VerdictReason, Verifier, verdict
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier
 from ascribe.steps.strict_json import canonical
 
 LONGEST_SITUATION = 8_000
@@ -71,10 +71,10 @@ def judge(
 
     def verify(candidate: Candidate, response: str) -> Verdict:
         if response == candidate.action:
-            return Verdict(True, VerdictReason.SAME_TEXT)
+            return Verdict(True, "same_text")
         reply = ask(chat(candidate, response))
         same = is_same(reply)
-        return verdict(same, VerdictReason.JUDGED_SAME, VerdictReason.JUDGED_OTHER, reply[:60])
+        return Verdict(same, "judged_same" if same else "judged_other", reply[:60])
 
     return verify
 

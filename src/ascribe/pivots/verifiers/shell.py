@@ -19,11 +19,9 @@ from typing import Final, NamedTuple
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.verifiers.verdict import (
     Verdict,
-    VerdictReason,
     Verifier,
     act,
     calls_in,
-    verdict,
 )
 
 LONGEST = 20_000
@@ -47,7 +45,7 @@ def shell() -> Verifier:
 
     def verify(candidate: Candidate, response: str) -> Verdict:
         same = _reading(response) == _reading(candidate.action)
-        return verdict(same, VerdictReason.SAME_COMMAND, VerdictReason.OTHER_COMMAND)
+        return Verdict(same, "same_command" if same else "other_command")
 
     return verify
 

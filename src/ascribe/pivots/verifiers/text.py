@@ -5,7 +5,7 @@ from unicodedata import normalize
 
 from ascribe.envs.protocol import MissingExtraError
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.verifiers.verdict import Verdict, VerdictReason, Verifier, act, verdict
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, act
 
 LONGEST = 20_000
 """Characters up to which edits are counted, which takes quadratic time."""
@@ -14,7 +14,7 @@ LONGEST = 20_000
 def strict(candidate: Candidate, response: str) -> Verdict:
     """The very string: r_strict(s, a) = 1[a = a*(s)] (Eq. 2)."""
     same = response == candidate.action
-    return verdict(same, VerdictReason.SAME_TEXT, VerdictReason.OTHER_TEXT)
+    return Verdict(same, "same_text" if same else "other_text")
 
 
 def exact() -> Verifier:
@@ -27,7 +27,7 @@ def normalised() -> Verifier:
 
     def verify(candidate: Candidate, response: str) -> Verdict:
         same = _plain(response) == _plain(candidate.action)
-        return verdict(same, VerdictReason.SAME_TEXT, VerdictReason.OTHER_TEXT)
+        return Verdict(same, "same_text" if same else "other_text")
 
     return verify
 
@@ -55,8 +55,7 @@ def edit(threshold: float = 0.9) -> Verifier:
         else:
             share = float(similarity(text, demonstrated))
         close = share >= threshold
-        reason = VerdictReason.CLOSE if close else VerdictReason.FAR
-        return Verdict(close, reason, f"{share:.3f}", share)
+        return Verdict(close, "close" if close else "far", f"{share:.3f}", share)
 
     return verify
 

@@ -10,7 +10,6 @@ from ascribe.groups.responses import equal_numbers
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.verifiers.verdict import (
     Verdict,
-    VerdictReason,
     Verifier,
     act,
     calls_in,
@@ -43,14 +42,14 @@ def _compare(candidate: Candidate, response: str, *, arguments: bool) -> Verdict
     if not demonstrated:
         return not_applicable(NO_CALL)
     if not calls:
-        return Verdict(False, VerdictReason.NO_CALL)
+        return Verdict(False, "no_call")
     if [call.name for call in calls] != [call.name for call in demonstrated]:
-        return Verdict(False, VerdictReason.OTHER_TOOLS)
+        return Verdict(False, "other_tools")
     if not arguments:
-        return Verdict(True, VerdictReason.SAME_TOOLS)
+        return Verdict(True, "same_tools")
     if calls == demonstrated:
-        return Verdict(True, VerdictReason.SAME_CALLS)
-    return Verdict(False, VerdictReason.OTHER_ARGUMENTS)
+        return Verdict(True, "same_calls")
+    return Verdict(False, "other_arguments")
 
 
 def schema(schema: dict[str, Any] | None = None) -> Verifier:
@@ -92,14 +91,14 @@ def _fits_tools(tools: tuple[str, ...], response: str) -> Verdict:
         return not_applicable(f"the tools cannot be used: {str(error)[:200]}")
     calls = calls_in(response)
     if not calls:
-        return Verdict(False, VerdictReason.NO_CALL)
+        return Verdict(False, "no_call")
     for call in calls:
         if call.name not in schemas:
             return _misfit(f"there is no tool {call.name[:60]}")
         verdict = _fits(schemas[call.name], call.values)
         if not verdict.accepted:
             return verdict
-    return Verdict(True, VerdictReason.FITS)
+    return Verdict(True, "fits")
 
 
 def _fits(schema: str, value: Any) -> Verdict:
@@ -122,11 +121,11 @@ def _fits(schema: str, value: Any) -> Verdict:
         if type(invalid).__module__.partition(".")[0] not in ("referencing", "jsonschema"):
             raise
         return not_applicable(f"the schema cannot be used: {type(invalid).__name__}")
-    return _misfit(message) if message else Verdict(True, VerdictReason.FITS)
+    return _misfit(message) if message else Verdict(True, "fits")
 
 
 def _misfit(detail: str) -> Verdict:
-    return Verdict(False, VerdictReason.MISFIT, detail)
+    return Verdict(False, "misfit", detail)
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,6 @@ response, and never raises because of what the response holds.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 
 from ascribe.agents.clean import replace_surrogates
@@ -16,54 +15,31 @@ from ascribe.agents.parsers import ThinkAction
 from ascribe.groups.responses import Call, all_calls, split_thoughts
 from ascribe.pivots.candidates import Candidate
 
-
-class VerdictReason(StrEnum):
-    """Every reason that a verifier gives."""
-
-    SAME_TEXT = "same_text"
-    """The texts are the same, as far as the verifier compares them."""
-    OTHER_TEXT = "other_text"
-    """The texts differ."""
-    CLOSE = "close"
-    """The texts are at least as similar as required."""
-    FAR = "far"
-    """The texts are less similar than required."""
-    SAME_TOOLS = "same_tools"
-    """The same tools are called, in the same order."""
-    OTHER_TOOLS = "other_tools"
-    """Other tools are called, or in another order."""
-    SAME_CALLS = "same_calls"
-    """The same tools are called with the same arguments."""
-    OTHER_ARGUMENTS = "other_arguments"
-    """The same tools are called with other arguments."""
-    NO_CALL = "no_call"
-    """The response makes no call that can be read."""
-    FITS = "fits"
-    """The response fits the schema."""
-    MISFIT = "misfit"
-    """The response breaks the schema, or calls an unknown tool."""
-    SAME_COMMAND = "same_command"
-    """The commands mean the same."""
-    OTHER_COMMAND = "other_command"
-    """The commands differ, as far as can be told without running them."""
-    SAME_EFFECT = "same_effect"
-    """The environment is in the same state afterwards, with the same outcome."""
-    OTHER_EFFECT = "other_effect"
-    """The state or the reward is another, or the environment did not understand the action."""
-    PROGRESS = "progress"
-    """The expert has fewer steps to the goal than before."""
-    NO_PROGRESS = "no_progress"
-    """The expert has as many steps to the goal, or more, or cannot reach it any longer."""
-    JUDGED_SAME = "judged_same"
-    """The judge says that the response does the same."""
-    JUDGED_OTHER = "judged_other"
-    """The judge says that it does not, or gives no clear reply."""
-    ENOUGH = "enough"
-    """The weighted shares reach the threshold."""
-    TOO_LITTLE = "too_little"
-    """The weighted shares do not reach the threshold."""
-    NOT_APPLICABLE = "not_applicable"
-    """The verifier does not apply to this turn: it has no call, no schema or no scene."""
+REASONS = {
+    "same_text": "The texts are the same, as far as the verifier compares them.",
+    "other_text": "The texts differ.",
+    "close": "The texts are at least as similar as required.",
+    "far": "The texts are less similar than required.",
+    "same_tools": "The same tools are called, in the same order.",
+    "other_tools": "Other tools are called, or in another order.",
+    "same_calls": "The same tools are called with the same arguments.",
+    "other_arguments": "The same tools are called with other arguments.",
+    "no_call": "The response makes no call that can be read.",
+    "fits": "The response fits the schema.",
+    "misfit": "The response breaks the schema, or calls an unknown tool.",
+    "same_command": "The commands mean the same.",
+    "other_command": "The commands differ, as far as can be told without running them.",
+    "same_effect": "The environment is in the same state afterwards, with the same outcome.",
+    "other_effect": "The state or the reward differs, or the environment rejected the action.",
+    "progress": "The expert has fewer steps to the goal than before.",
+    "no_progress": "The expert has no fewer steps to the goal, or cannot reach it any longer.",
+    "judged_same": "The judge says that the response does the same.",
+    "judged_other": "The judge says that it does not, or gives no clear reply.",
+    "enough": "The weighted shares reach the threshold.",
+    "too_little": "The weighted shares do not reach the threshold.",
+    "not_applicable": "The verifier does not apply: the turn has no call, schema or scene.",
+}
+"""Every reason that a verifier gives, and what it means."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +48,8 @@ class Verdict:
 
     accepted: bool | None
     """None: the verifier does not apply to this turn, whatever the response."""
-    reason: VerdictReason
+    reason: str
+    """A key of ``REASONS``."""
     detail: str = ""
     share: float | None = None
     """A score from 0 to 1, if the verifier has more than yes or no."""
@@ -87,14 +64,9 @@ Verifier = Callable[[Candidate, str], Verdict]
 """From a candidate and a response to a verdict."""
 
 
-def verdict(accepted: bool, yes: VerdictReason, no: VerdictReason, detail: str = "") -> Verdict:
-    """A verdict with one of two reasons."""
-    return Verdict(accepted, yes if accepted else no, detail)
-
-
 def not_applicable(detail: str) -> Verdict:
     """The verdict of a verifier that does not apply to the turn."""
-    return Verdict(None, VerdictReason.NOT_APPLICABLE, detail)
+    return Verdict(None, "not_applicable", detail)
 
 
 # What verifiers look at.
