@@ -27,10 +27,16 @@ from ascribe.pivots import (
     write_turns,
 )
 from ascribe.pivots.journal import Journal, JournalError
-from ascribe.pivots.profile import CostEstimate, Meter, Profiled, ProfileResponse, seed_of
+from ascribe.pivots.profile import (
+    Profiled,
+    ProfileResponse,
+    ProfilingError,
+    describe_cost,
+    run_profile,
+    seed_of,
+)
 from ascribe.pivots.text_server import TextServer, read_chat_completion
 from ascribe.pivots.verifiers.verdict import calls_in
-from ascribe.pivots.worker import ProfilingError, run_profile
 from tests.pivots.chat_server import ChatServer, Reply, by_seed, chat_server
 from tests.pivots.made import a_turn, lines
 
@@ -151,27 +157,34 @@ def test_nothing_to_ask_is_a_mistake(tmp_path: Path, wrong: dict[str, int]) -> N
 
 
 def test_the_estimate_comes_before_and_is_measured_after_the_first_batch(tmp_path: Path) -> None:
-    told: list[CostEstimate] = []
-    profile(turns(4), Echo(), HERE, tmp_path / "a.jsonl", k=2, batch=2, on_estimate=told.append)
+    told: list[str] = []
+    profile(turns(4), Echo(), HERE, tmp_path / "a.jsonl", k=2, batch=2, on_message=told.append)
     guess, measured = told
-    characters = 8 * len("Where to, 0?")
-    assert (guess.responses, guess.prompt_tokens) == (8, characters // 4)
-    assert (guess.response_tokens, guess.seconds, guess.measured) == (8 * 9, None, False)
-    assert (measured.responses, measured.prompt_tokens, measured.response_tokens) == (6, 18, 12)
-    assert measured.measured
-    assert measured.seconds is not None
-    assert "at most 72 response tokens" in str(guess)
+    tokens = 8 * len("Where to, 0?") // 4
+    rest = f"roughly {tokens} prompt tokens and at most {8 * 9} response tokens."
+    assert guess == f"8 responses to request: {rest}"
+    rest = "about 18 prompt tokens and 12 response tokens, 0 s."
+    assert measured == f"6 responses to request: {rest}"
 
 
 def test_time_is_said_in_words_that_fit() -> None:
     for seconds, said in ((5, "5 s"), (600, "10 min"), (7200, "2.0 h")):
-        assert str(CostEstimate(1, 1, 1, seconds, measured=True)).endswith(f", {said}")
+        done = Profiled(2, 0, 1, 1, 1, seconds)
+        assert describe_cost(done, [4, 4], 5).endswith(f" tokens, {said}.")
 
 
-def test_without_token_counts_four_characters_are_a_token() -> None:
-    meter = Meter([40, 80], max_tokens=5)
-    meter.count([ProfileResponse("c", 0, 1, "m", "s", "x" * 20, "stop", 0, 0)], 2.0)
-    assert meter.estimate() == CostEstimate(1, 20, 5, 2.0, measured=True)
+def test_without_token_counts_four_characters_are_a_token(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def silent(requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
+        return [Sample("x" * 20) for _ in requests]
+
+    two = [a_turn("go", "x" * 40), a_turn("go", "y" * 80)]
+    done = profile(two, silent, HERE, tmp_path / "a.jsonl", k=1, batch=1, on_message=told.append)  # type: ignore[arg-type]
+    assert (done.prompt_tokens, done.response_tokens) == (10 + 20, 5 + 5)
+    first, second = (len(one.messages[0]["content"]) for one in sorted(two, key=lambda t: t.id))
+    assert first + second == 120
+    assert f"about {second // 4} prompt tokens and 5 response tokens" in told[1]
 
 
 # The journal.
@@ -453,18 +466,22 @@ def ordered(folder: Path, server: ChatServer, count: int = 6, **options: int) ->
 
 def test_profiling_in_a_process_of_its_own_does_the_same(tmp_path: Path) -> None:
     counts: list[tuple[int, int]] = []
-    told: list[CostEstimate] = []
+    told: list[str] = []
     with chat_server() as server:
         order = ordered(tmp_path, server, k=2, batch=4)
         done = profile_in_worker(
-            order, on_progress=lambda *c: counts.append(c), on_estimate=told.append
+            order, on_progress=lambda *c: counts.append(c), on_message=told.append
         )
         here = ProfileTask(order.candidates, str(tmp_path / "b.jsonl"), server.url, k=2, batch=4)
         assert run_profile(here).complete
     assert isinstance(done, Profiled)
     assert done.complete
     assert counts == [(0, 12), (4, 12), (8, 12), (12, 12)]
-    assert [estimate.measured for estimate in told] == [False, True]
+    assert [message.split(":")[0] for message in told] == [
+        "12 responses to request",
+        "8 responses to request",
+    ]
+    assert ["about" in message for message in told] == [False, True]
     assert known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
 
 
@@ -525,7 +542,7 @@ def test_ten_kills_lose_nothing_and_ask_for_nothing_twice(tmp_path: Path) -> Non
 def test_the_end_of_everything_costs_at_most_the_batch_that_was_asked_for(tmp_path: Path) -> None:
     """Where the second process dies as well, answers on their way are lost: no others are."""
     count, k, batch, kills = 20, 2, 4, 3
-    code = "import sys; from ascribe.pivots.worker import ProfileTask, run_profile; "
+    code = "import sys; from ascribe.pivots.profile import ProfileTask, run_profile; "
     code += "import json; run_profile(ProfileTask(**json.loads(sys.argv[1])))"
     draw = random.Random(1)
     with chat_server(seconds=0.02) as server:

@@ -51,12 +51,11 @@ from ascribe.pivots import (
     write_turns,
 )
 from ascribe.pivots.journal import JournalError
-from ascribe.pivots.profile import CostEstimate
+from ascribe.pivots.profile import ProfilingError, journal_beside
 from ascribe.pivots.select import Scored
 from ascribe.pivots.traces import Format, TraceError, TraceProblem
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
-from ascribe.pivots.worker import ProfilingError, journal_beside
 
 SOURCES_SHOWN = 20
 BAR = 40
@@ -201,10 +200,7 @@ def profile_command(
             done = profile_in_worker(
                 task,
                 on_progress=lambda done, wanted: bar(done / max(1, wanted)),
-                on_estimate=_print_estimate,
-                on_wait=lambda: screen.err.print(
-                    Text("Another run is writing its last responses; waiting for it.")
-                ),
+                on_message=_print_message,
             )
     if as_json:
         screen.print_json({"answers": str(journal), "complete": done.complete, **asdict(done)})
@@ -331,7 +327,7 @@ def train_command(
             train(loaded, engine, resume=resume)
         else:
             verify(loaded, engine)
-            callbacks: dict[str, Any] = {"on_estimate": _print_estimate, "on_round": _print_round}
+            callbacks: dict[str, Any] = {"on_message": _print_message, "on_round": _print_round}
             try:
                 done = train_in_rounds(loaded, engine, rounds, resume=resume, **callbacks)
             except ProfilingError as error:
@@ -414,9 +410,8 @@ def _say_wrote(path: Path) -> None:
     screen.out.print(Text(f"Wrote {screen.safe(path)}.", style="green"))
 
 
-def _print_estimate(estimate: CostEstimate) -> None:
-    if estimate.responses:
-        screen.err.print(Text(f"{estimate}."))
+def _print_message(message: str) -> None:
+    screen.err.print(Text(message))
 
 
 def _print_round(done: Round) -> None:

@@ -38,7 +38,6 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.environment import verifier_of
 from ascribe.pivots.journal import write_objects
-from ascribe.pivots.profile import CostEstimate
 from ascribe.pivots.verifiers import Spec
 
 ENVIRONMENT = "pivots"
@@ -92,7 +91,7 @@ def train_in_rounds(
     rounds: Rounds,
     *,
     resume: bool = False,
-    on_estimate: Callable[[CostEstimate], None] = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> list[Round]:
     """Train on the pivots of a file of candidates; ends early if a round finds none.
@@ -102,7 +101,7 @@ def train_in_rounds(
         engine: a key of ``ENGINES``.
         rounds: how pivots are chosen.
         resume: continue the rounds in the output folder, if there are any.
-        on_estimate: called with what is left of a profile, before and after its first batch.
+        on_message: called with what is left of a profile, before and after its first batch.
         on_round: called with the result of each round, also of those that were finished before.
 
     Raises:
@@ -129,7 +128,7 @@ def train_in_rounds(
             # In the first round the model at the start, then the current one.
             model = folder / MODEL if number else start_folder(config)
             task = _profile_task(config, rounds, place, model)
-            profile_in_worker(task, on_estimate=on_estimate)
+            profile_in_worker(task, on_message=on_message)
             result = _select(turns, task, spec, rounds, number)
             if result.kept:
                 train(_round_config(config, place, spec, iterations), engine, resume=True)

@@ -12,11 +12,16 @@
 """
 
 from ascribe.pivots.candidates import Candidate, Origin, candidate, read_turns, write_turns
-from ascribe.pivots.profile import Reference, profile, read_responses
+from ascribe.pivots.profile import (
+    ProfileTask,
+    Reference,
+    profile,
+    profile_in_worker,
+    read_responses,
+)
 from ascribe.pivots.select import LAMBDA_DIFF, random_set, report, score, select, write_pivots
 from ascribe.pivots.traces import RolloutOptions, extract
 from ascribe.pivots.verifiers import VERIFIERS, make_verifier
-from ascribe.pivots.worker import ProfileTask, profile_in_worker
 
 __all__ = [
     "LAMBDA_DIFF",

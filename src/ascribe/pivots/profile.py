@@ -7,21 +7,34 @@ missing.
 
 Verdicts are not in the journal: responses cost a model's time, and verdicts are computed from them,
 so another verifier can judge the same responses later.
+
+If a client is killed while a server works on its requests, the responses are paid for and lost. So
+the command only displays what a worker process does (``profile_in_worker``). If the command ends,
+however it ends, the worker waits for its current batch, writes it into the journal, and exits. The
+next command waits for it, and requests nothing twice. Only the end of the worker itself can lose
+responses, at most one batch.
 """
 
+import json
+import os
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from ascribe.agents.clean import replace_surrogates
+from ascribe.models import SCRIPTED, make_policy
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
-from ascribe.pivots.candidates import Candidate
+from ascribe.pivots.candidates import Candidate, read_turns
 from ascribe.pivots.journal import Journal, JournalError
-from ascribe.pivots.text_server import REFUSED, IncompleteBatchError
+from ascribe.pivots.text_server import REFUSED, IncompleteBatchError, TextSample, TextServer
 from ascribe.steps.strict_json import canonical
 
 CHARACTERS_PER_TOKEN = 4.0
@@ -91,76 +104,7 @@ def read_responses(
             yield response
 
 
-# What profiling costs.
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """What is left to do."""
-
-    responses: int
-    prompt_tokens: int
-    """Prompts count once for each response, as servers bill them."""
-    response_tokens: int
-    seconds: float | None
-    measured: bool
-    """Whether a batch was measured; else the response tokens are an upper limit."""
-
-    def __str__(self) -> str:
-        about, most = ("about", "") if self.measured else ("roughly", "at most ")
-        prompts = f"{about} {self.prompt_tokens:,} prompt tokens"
-        responses = f"{most}{self.response_tokens:,} response tokens"
-        text = f"{self.responses:,} responses to request: {prompts} and {responses}"
-        if self.seconds is None:
-            return text
-        if self.seconds < 90:
-            return f"{text}, {self.seconds:.0f} s"
-        minutes = self.seconds / 60
-        return f"{text}, {minutes:.0f} min" if minutes < 90 else f"{text}, {minutes / 60:.1f} h"
-
-
 @dataclass
-class Meter:
-    """Counts the responses to a list of prompts, and estimates the rest."""
-
-    lengths: Sequence[int]
-    """Characters of each prompt, in the order of the requests."""
-    max_tokens: int
-    done: int = 0
-    prompt_tokens: int = 0
-    response_tokens: int = 0
-    seconds: float = 0.0
-
-    def count(self, responses: Sequence[ProfileResponse], seconds: float) -> None:
-        """Add a batch."""
-        lengths = self.lengths[self.done : self.done + len(responses)]
-        self.done += len(responses)
-        self.seconds += seconds
-        for response, length in zip(responses, lengths, strict=True):
-            self.prompt_tokens += response.prompt_tokens or round(length / CHARACTERS_PER_TOKEN)
-            guess = round(len(response.text) / CHARACTERS_PER_TOKEN)
-            self.response_tokens += response.response_tokens or guess
-
-    def estimate(self) -> CostEstimate:
-        """The cost of the rest."""
-        left = len(self.lengths) - self.done
-        done, rest = sum(self.lengths[: self.done]), sum(self.lengths[self.done :])
-        if not self.done:
-            tokens = round(rest / CHARACTERS_PER_TOKEN)
-            return CostEstimate(left, tokens, left * self.max_tokens, None, measured=False)
-        return CostEstimate(
-            left,
-            round(rest * self.prompt_tokens / max(1, done)),
-            round(left * self.response_tokens / self.done),
-            self.seconds / self.done * left,
-            measured=True,
-        )
-
-
-# Profiling.
-
-
-@dataclass(frozen=True)
 class Profiled:
     """The result of profiling."""
 
@@ -168,11 +112,12 @@ class Profiled:
     """Responses that there should be."""
     before: int
     """Of these, how many were there already."""
-    asked: int
+    asked: int = 0
     """Responses that were requested."""
-    prompt_tokens: int
-    response_tokens: int
-    seconds: float
+    prompt_tokens: int = 0
+    response_tokens: int = 0
+    seconds: float = 0.0
+    """That the requests took."""
     refused: int = 0
     """Of those requested, how many the server refused for good."""
     refusal: str = ""
@@ -182,6 +127,30 @@ class Profiled:
     def complete(self) -> bool:
         """Whether all are there."""
         return self.before + self.asked == self.wanted
+
+
+def describe_cost(done: Profiled, lengths: Sequence[int], max_tokens: int) -> str:
+    """What is left to request, and its cost: measured once there are responses, else guessed.
+
+    Prompts count once for each response, as servers bill them.
+
+    Args:
+        done: the profile so far.
+        lengths: characters of the prompts, in the order of the requests.
+        max_tokens: that a response may have.
+    """
+    left, rest = len(lengths) - done.asked, sum(lengths[done.asked :])
+    text = f"{left:,} responses to request:"
+    if not done.asked:
+        prompts = f"roughly {round(rest / CHARACTERS_PER_TOKEN):,} prompt tokens"
+        return f"{text} {prompts} and at most {left * max_tokens:,} response tokens."
+    tokens = round(rest * done.prompt_tokens / max(1, sum(lengths[: done.asked])))
+    responses = f"{round(left * done.response_tokens / done.asked):,} response tokens"
+    seconds = done.seconds / done.asked * left
+    duration = f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.0f} min"
+    if seconds < 90:
+        duration = f"{seconds:.0f} s"
+    return f"{text} about {tokens:,} prompt tokens and {responses}, {duration}."
 
 
 def profile(
@@ -194,8 +163,7 @@ def profile(
     batch: int = 64,
     limit: int | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _wanted: None,
-    on_estimate: Callable[[CostEstimate], None] = lambda _: None,
-    on_wait: Callable[[], None] = lambda: None,
+    on_message: Callable[[str], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Profiled:
     """Request what is missing of K responses to each candidate, batch by batch.
@@ -214,9 +182,8 @@ def profile(
         limit: stop after so many responses.
         on_progress: called with the responses that are there and that there should be, after each
             batch.
-        on_estimate: called with the cost of the rest, before the first batch from the lengths of
-            the prompts and after it from what was measured.
-        on_wait: called if another process has the journal open; this one continues after it.
+        on_message: called with the cost of the rest, before the first batch and after it, and if
+            another process has the journal open; this one continues after it.
         should_stop: called before each batch.
 
     Raises:
@@ -224,10 +191,8 @@ def profile(
     """
     if k < 1 or batch < 1:
         raise ValueError("k and batch must be at least 1")
-    started = time.monotonic()
-    wanted = len(candidates) * k
-    refusals: list[str] = []
-    with Journal(path, on_wait) as journal:
+    waiting = "Another run is writing its last responses; waiting for it."
+    with Journal(path, lambda: on_message(waiting)) as journal:
         present = {response.key for response in read_responses(path, reference)}
         missing = [
             (one, number, seed)
@@ -235,66 +200,61 @@ def profile(
             for number in range(k)
             if (one.id, number, (seed := seed_of(one.id, number)), *reference.key) not in present
         ]
-        before = wanted - len(missing)
-        meter = Meter([_length(one) for one, _, _ in missing], reference.sampling.max_tokens)
-        on_estimate(meter.estimate())
-        on_progress(before, wanted)
+        wanted = len(candidates) * k
+        done = Profiled(wanted, wanted - len(missing))
+        lengths = [_length(one) for one, _, _ in missing]
+        if missing:
+            on_message(describe_cost(done, lengths, reference.sampling.max_tokens))
+        on_progress(done.before, wanted)
         requested = missing[:limit]
         for start in range(0, len(requested), batch):
             if should_stop():
                 break
             began = time.monotonic()
             responses, error = _sample(policy, requested[start : start + batch], reference)
-            refused = [one.refusal for one in responses if one.finish == REFUSED]
-            if start == 0 and responses and len(refused) == len(responses):
+            refusals = [one.refusal for one in responses if one.finish == REFUSED]
+            if start == 0 and responses and len(refusals) == len(responses):
                 _check_refusal(policy, candidates, reference)
             journal.append(map(asdict, responses))
             if error is not None:
                 raise error
-            refusals += refused
-            meter.count(responses, time.monotonic() - began)
-            if start == 0:
-                on_estimate(meter.estimate())
-            on_progress(before + meter.done, wanted)
-    return Profiled(
-        wanted,
-        before,
-        meter.done,
-        meter.prompt_tokens,
-        meter.response_tokens,
-        time.monotonic() - started,
-        len(refusals),
-        refusals[0] if refusals else "",
-    )
+            for response, length in zip(responses, lengths[start:], strict=False):
+                characters = length, len(response.text)
+                prompt, text = (round(count / CHARACTERS_PER_TOKEN) for count in characters)
+                done.prompt_tokens += response.prompt_tokens or prompt
+                done.response_tokens += response.response_tokens or text
+            done.asked += len(responses)
+            done.seconds += time.monotonic() - began
+            done.refused += len(refusals)
+            done.refusal = done.refusal or next(iter(refusals), "")
+            if start == 0 and len(missing) > done.asked:
+                on_message(describe_cost(done, lengths, reference.sampling.max_tokens))
+            on_progress(done.before + done.asked, wanted)
+    return done
 
 
 def _sample(
     policy: SamplingPolicy, requested: Sequence[tuple[Candidate, int, int]], reference: Reference
 ) -> tuple[list[ProfileResponse], IncompleteBatchError | None]:
     """The responses that arrived, and the error because of which others did not."""
+    requests = [Request(one.messages, seed) for one, _, seed in requested]
     samples: Sequence[Sample | None]
     failure = None
     try:
-        samples = policy(
-            [Request(one.messages, seed) for one, _, seed in requested], reference.sampling
-        )
+        samples = policy(requests, reference.sampling)
     except IncompleteBatchError as error:
         samples, failure = error.samples, error
-    responses = [
-        ProfileResponse(
-            one.id,
-            number,
-            seed,
-            *reference.key,
-            replace_surrogates(sample.text),
-            sample.finish,
-            _tokens(sample, "prompt"),
-            _tokens(sample, "response"),
-            getattr(sample, "refusal", ""),
-        )
-        for (one, number, seed), sample in zip(requested, samples, strict=True)
-        if sample is not None
-    ]
+    responses = []
+    for (one, number, seed), sample in zip(requested, samples, strict=True):
+        if sample is None:
+            continue
+        # The token ids, or the server's count of them.
+        counts = len(sample.prompt_ids), len(sample.response_ids), ""
+        if isinstance(sample, TextSample):
+            counts = sample.prompt_tokens, sample.response_tokens, sample.refusal
+        text = replace_surrogates(sample.text)
+        key = (one.id, number, seed, *reference.key)
+        responses.append(ProfileResponse(*key, text, sample.finish, *counts))
     return responses, failure
 
 
@@ -305,19 +265,201 @@ def _check_refusal(
 
     Otherwise all candidates would be recorded as refused, for good.
     """
-    shortest = min(candidates, key=_length)
-    request = Request(shortest.messages, seed_of(shortest.id, 0))
-    (sample,) = policy([request], reference.sampling)
-    if sample.finish == REFUSED:
-        raise ServerError(f"the server refuses everything: {getattr(sample, 'refusal', '')}")
+    responses, error = _sample(policy, [(min(candidates, key=_length), 0, 0)], reference)
+    if error is not None:
+        raise error
+    if responses[0].finish == REFUSED:
+        raise ServerError(f"the server refuses everything: {responses[0].refusal}")
 
 
 def _length(one: Candidate) -> int:
     return sum(len(message["content"]) for message in one.messages)
 
 
-def _tokens(sample: Sample, side: str) -> int:
-    """Tokens of the prompt or the response: the ids, or the server's count."""
-    ids: Sequence[Any] = getattr(sample, f"{side}_ids")
-    counted: int = getattr(sample, f"{side}_tokens", 0)
-    return len(ids) or counted
+# The worker process.
+
+
+@dataclass(frozen=True)
+class ProfileTask:
+    """What to profile and with which model, in plain values.
+
+    Attributes:
+        candidates: the file of candidates.
+        journal: the journal of responses.
+        model: a model folder, ``smollm2``, or the address of a server.
+        k: responses to each candidate.
+        batch: responses that are requested at once.
+        temperature: of sampling.
+        top_p: of sampling.
+        max_tokens: that a response may have.
+        stop: a response ends after any of these texts.
+        limit: stop after so many responses.
+        backend: what runs a model folder.
+        dtype: type to compute in; None: the backend's choice.
+        context: tokens that prompt and response may have together; None: the model's limit.
+        tokenizer: for a server with token ids: the folder of its tokenizer. Without one the server
+            is asked for text alone.
+        served: the name of the model on a server; None if it has only one.
+        label: the model's name in the journal; None: ``served`` or ``model``.
+    """
+
+    candidates: str
+    journal: str
+    model: str
+    k: int = 8
+    batch: int = 64
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 512
+    stop: Sequence[str] = ()
+    limit: int | None = None
+    backend: str = "transformers"
+    dtype: str | None = None
+    context: int | None = None
+    tokenizer: str | None = None
+    served: str | None = None
+    label: str | None = None
+
+    @property
+    def reference(self) -> Reference:
+        """The model's name, and how it samples."""
+        sampling = Sampling(self.temperature, self.top_p, self.max_tokens, tuple(self.stop))
+        return Reference(self.label or self.served or self.model, sampling)
+
+    def open(self) -> SamplingPolicy:
+        """The policy; close it after use."""
+        if self.model in SCRIPTED:
+            raise ValueError(f"{self.model} acts in environments, and there is none in a trace")
+        if self.model.startswith(("http://", "https://")) and self.tokenizer is None:
+            return TextServer(self.model, self.served, at_once=min(self.batch, 64))
+        return make_policy(
+            self.model,
+            backend=self.backend,
+            dtype=self.dtype,
+            context=self.context,
+            tokenizer=self.tokenizer,
+        )
+
+
+class ProfilingError(RuntimeError):
+    """The worker could not continue; responses so far are in the journal."""
+
+
+def run_profile(task: ProfileTask, **callbacks: Any) -> Profiled:
+    """Profile in this process; the callbacks are those of ``profile``."""
+    candidates = read_turns(task.candidates).candidates
+    with closing(task.open()) as policy:
+        return profile(
+            candidates,
+            policy,
+            task.reference,
+            task.journal,
+            k=task.k,
+            batch=task.batch,
+            limit=task.limit,
+            **callbacks,
+        )
+
+
+def profile_in_worker(
+    task: ProfileTask,
+    *,
+    on_progress: Callable[[int, int], None] = lambda _done, _wanted: None,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> Profiled:
+    """Profile in a worker process, which outlives this one by at most a batch.
+
+    An interrupt (Ctrl-C) stops it after its current batch; a second one ends it at once. The
+    callbacks are those of ``profile``.
+
+    Raises:
+        ProfilingError: with the reason.
+    """
+
+    def listen(events: Any) -> Profiled | str | None:
+        """The result, or what went wrong; None if the worker reported neither."""
+        for line in events:
+            kind, value = json.loads(line)
+            if kind == "progress":
+                on_progress(*value)
+            elif kind == "message":
+                on_message(value)
+            else:
+                return Profiled(**value) if kind == "done" else str(value)
+        return None
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import main; main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # the terminal's signals are for the command
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        try:
+            process.stdin.write(json.dumps(asdict(task)).encode() + b"\n")
+            process.stdin.flush()
+            try:
+                result = listen(process.stdout)
+            except KeyboardInterrupt:
+                process.stdin.close()
+                result = listen(process.stdout)
+        except BrokenPipeError:
+            result = None
+        except BaseException:
+            process.kill()
+            raise
+        with suppress(OSError):
+            process.stdin.close()
+    if isinstance(result, Profiled):
+        return result
+    raise ProfilingError(result or f"the worker ended with exit code {process.returncode}")
+
+
+def main() -> None:
+    """The worker: a task on standard input, events on standard output.
+
+    The end of standard input means that the command is gone.
+    """
+    # The output of other packages must not come between the events.
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):  # the command was gone before it had sent the task
+        return
+    orphaned = threading.Event()
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        orphaned.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+    def send(kind: str, value: Any) -> None:
+        try:
+            print(json.dumps([kind, value]), file=events)
+        except OSError:
+            orphaned.set()
+
+    try:
+        result = run_profile(
+            ProfileTask(**json.loads(line)),
+            on_progress=lambda *counts: send("progress", counts),
+            on_message=lambda text: send("message", text),
+            should_stop=orphaned.is_set,
+        )
+    except (ImportError, OSError, ValueError, TypeError, RuntimeError) as error:
+        send("failed", f"{type(error).__name__}: {error}")
+    else:
+        send("done", asdict(result))
+    # The command may be gone, so what is left in the buffer cannot be written.
+    with suppress(OSError):
+        events.close()
+
+
+def journal_beside(candidates: str | Path) -> Path:
+    """The default journal: beside the candidates."""
+    path = Path(candidates)
+    return path.with_name(f"{path.name.removesuffix('.jsonl')}.answers.jsonl")
