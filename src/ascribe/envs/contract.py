@@ -9,13 +9,12 @@ import pickle
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,14 +41,30 @@ HOSTILE = {
 }
 """What a model may write one day."""
 
-LISTS = ("admissible_actions", "example_actions")
-COMPARED = (*INFO_KEYS, "example_actions", "expert_action")
-TYPES = {
-    **dict.fromkeys(("won", "valid"), bool),
-    **dict.fromkeys(("task", "task_family", "state"), str),
-    "expert_action": str | None,
+
+def _is(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+RULES: dict[str, tuple[Fault, Callable[[Any], bool]]] = {
+    "observation": (Fault.NOT_TEXT, _is(str)),
+    "reward": (Fault.BAD_REWARD, lambda value: isinstance(value, float) and isfinite(value)),
+    "terminated": (Fault.BAD_FLAG, _is(bool)),
+    "truncated": (Fault.BAD_FLAG, _is(bool)),
+    "admissible_actions": (Fault.WRONG_INFO, lambda value: value is None or _is_texts(value)),
+    "won": (Fault.WRONG_INFO, _is(bool)),
+    "task_family": (Fault.WRONG_INFO, _is(str)),
+    "task": (Fault.WRONG_INFO, _is(str)),
+    "state": (Fault.WRONG_INFO, _is(str)),
+    "valid": (Fault.WRONG_INFO, _is(bool)),
+    "example_actions": (Fault.WRONG_INFO, _is_texts),
+    "expert_action": (Fault.WRONG_INFO, _is(str | None)),
 }
-"""Of the keys of info that hold no list; other keys may hold anything."""
+"""Every value that Ascribe reads: what it must be, and the fault if it is not."""
 
 Factory = Callable[[], Environment]
 
@@ -107,8 +122,7 @@ class _CheckStoppedError(Exception):
     """A fault that leaves a check nothing to go on with; never raised outside this module."""
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(NamedTuple):
     """What ``reset`` (reward 0, no end) or ``step`` returned."""
 
     observation: Any
@@ -121,23 +135,31 @@ class _Result:
     def over(self) -> bool:
         return bool(self.terminated) or bool(self.truncated)
 
-    def values(self) -> Iterator[tuple[str, Any]]:
-        """Every value that Ascribe reads, by name."""
-        for name in ("observation", "reward", "terminated", "truncated"):
-            yield name, getattr(self, name)
-        for name in COMPARED:
-            yield name, self.info.get(name)
+    def values(self) -> dict[str, Any]:
+        """Every value that Ascribe reads and that is there, by name."""
+        values = {**self.info, **self._asdict()}
+        return {name: values[name] for name in RULES if name in values}
 
-    def malformed(self) -> Iterator[tuple[str, str]]:
+    def malformed(self) -> list[tuple[str, str]]:
         """Texts that cannot be written to a file, by name: they hold half a surrogate pair."""
-        for name, value in self.values():
-            for text in value if name in LISTS and isinstance(value, list) else [value]:
-                if isinstance(text, str) and SURROGATE.search(text):
-                    yield name, text
+        return [
+            (name, text)
+            for name, value in self.values().items()
+            for text in (value if isinstance(value, list) else [value])
+            if isinstance(text, str) and SURROGATE.search(text)
+        ]
+
+    def difference(self, other: "_Result") -> str | None:
+        """Where two results differ, as far as Ascribe reads them."""
+        ours, theirs = self.values(), other.values()
+        for name in RULES:
+            one, two = ours.get(name), theirs.get(name)
+            if not _equal(one, two):
+                return f"{name} is {_shown(one)}, then {_shown(two)}"
+        return None
 
 
-@dataclass(frozen=True)
-class _RecordedEpisode:
+class _RecordedEpisode(NamedTuple):
     """A played episode: the result of the reset, then one for each action."""
 
     seed: int
@@ -206,7 +228,7 @@ class _Checker:
 
     def same(self, fault: Fault, where: str, then: _Result, now: _Result) -> bool:
         """Whether two results are equal; notes the fault if they differ."""
-        if (what := _difference(then, now)) is not None:
+        if (what := then.difference(now)) is not None:
             self.note(fault, f"{where}: {what}")
         return what is None
 
@@ -253,31 +275,23 @@ class _Checker:
 
     def inspect(self, result: _Result, where: str) -> None:
         """Everything that can be wrong with one result alone."""
-        info = result.info
         for name, text in result.malformed():
             self.note(Fault.MALFORMED_TEXT, f"{where}, in {name}: {_shown(text)}")
-        if not isinstance(result.observation, str):
-            self.note(Fault.NOT_TEXT, f"{where}, the observation is {_shown(result.observation)}")
-        if not (isinstance(result.reward, float) and isfinite(result.reward)):
-            self.note(Fault.BAD_REWARD, f"{where}, the reward is {_shown(result.reward)}")
-        for name in ("terminated", "truncated"):
-            if not isinstance(flag := getattr(result, name), bool):
-                self.note(Fault.BAD_FLAG, f"{where}, {name} is {_shown(flag)}")
+        for name, value in result.values().items():
+            fault, is_right = RULES[name]
+            if not is_right(value):
+                self.note(fault, f"{where}, {name} is {_shown(value)}")
         if result.terminated and result.truncated:
             self.note(Fault.TERMINATED_AND_TRUNCATED, where)
         for name in INFO_KEYS:
-            if name not in info:
+            if name not in result.info:
                 self.note(Fault.MISSING_INFO, f"{where}, info lacks {name}")
-        for name, value in info.items():
-            if not _has_type(name, value):
-                self.note(Fault.WRONG_INFO, f"{where}, {name} is {_shown(value)}")
-        if info.get("admissible_actions") == [] and not result.over:
+        if result.info.get("admissible_actions") == [] and not result.over:
             self.note(Fault.DEAD_END, where)
 
     def choices(self, info: Mapping[str, Any], where: str) -> Sequence[str]:
         """The actions that random play chooses from."""
-        for name in LISTS:
-            listed = info.get(name)
+        for listed in (info.get("admissible_actions"), info.get("example_actions")):
             if listed and _is_texts(listed):
                 return listed  # type: ignore[no-any-return]
         if info.get("admissible_actions") is None:
@@ -363,17 +377,16 @@ class _Checker:
             return
         episode, other = self.episodes[0], self.episodes[-1]
         env, beside = self.instance(0), self.instance(1)
+        where = "beside another instance"
         result = self.reset(env, seed=episode.seed)
         self.reset(beside, seed=other.seed)
-        others = iter(other.actions)
         for number, then in enumerate(episode.results):
             if number > 0:
-                result = self.step(env, episode.actions[number - 1], "beside another instance")
-            where = f"seed {episode.seed}, result {number}"
-            if not self.same(Fault.INSTANCES_DISTURB, where, then, result):
+                result = self.step(env, episode.actions[number - 1], where)
+            if not self.same(Fault.INSTANCES_DISTURB, f"{where}, result {number}", then, result):
                 return
-            if (action := next(others, None)) is not None:
-                self.step(beside, action, "beside another instance")
+            for action in other.actions[number : number + 1]:
+                self.step(beside, action, where)
 
     def new_process(self) -> None:
         """The first episode again in a new process."""
@@ -434,8 +447,8 @@ class _Checker:
         spoilt: list[Any] = [text for _, text in result.malformed()]
         if not isinstance(result.observation, str):
             spoilt.append(result.observation)
-        if spoilt:
-            self.note(Fault.HOSTILE_TEXT_COMES_BACK, f"{where}: {_shown(spoilt[0])}")
+        for text in spoilt[:1]:
+            self.note(Fault.HOSTILE_TEXT_COMES_BACK, f"{where}: {_shown(text)}")
 
     def task_numbers(self) -> None:
         """Tasks by number: the first, the last, some between, and those that do not exist."""
@@ -531,14 +544,6 @@ def _play(factory: Factory, seed: int, actions: list[str]) -> list[_Result]:
         env.close()
 
 
-def _difference(one: _Result, other: _Result) -> str | None:
-    """Where two results differ, as far as Ascribe reads them."""
-    for (name, first), (_, second) in zip(one.values(), other.values(), strict=True):
-        if not _equal(first, second):
-            return f"{name} is {_shown(first)}, then {_shown(second)}"
-    return None
-
-
 def _equal(one: Any, other: Any) -> bool:
     """Equality that holds for NaN and for values that cannot be compared."""
     try:
@@ -548,18 +553,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _all_alike(starts: Sequence[_Result]) -> bool:
-    return len(starts) > 1 and all(_difference(starts[0], start) is None for start in starts)
-
-
-def _has_type(name: str, value: Any) -> bool:
-    """Whether a value of info has the type that its key asks for."""
-    if name in LISTS:
-        return _is_texts(value) or (value is None and name == "admissible_actions")
-    return isinstance(value, TYPES.get(name, object))
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return len(starts) > 1 and all(starts[0].difference(start) is None for start in starts)
 
 
 def _spread(values: Sequence[Any], most: int) -> list[Any]:
