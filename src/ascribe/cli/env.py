@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +31,7 @@ def list_environments(as_json: JsonFlag = False) -> None:
     """List the environments and adapters, and whether what each needs is installed."""
     entries = catalogue()
     if as_json:
-        screen.print_json([entry.as_dict() for entry in entries])
+        screen.print_json([asdict(entry) for entry in entries])
     else:
         screen.out.print(_overview(entries))
         screen.out.print("Check one, or your own: ascribe env check NAME")

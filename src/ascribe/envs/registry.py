@@ -5,7 +5,7 @@ An environment or adapter that needs packages has an extra of its own name.
 
 import re
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from typing import Any
@@ -73,15 +73,8 @@ class Entry:
     """What to install: ``pip install 'ascribe[extra]'``; None if Ascribe alone is enough."""
     missing: tuple[str, ...]
     """Packages of the extra that are not installed."""
-
-    @property
-    def installed(self) -> bool:
-        """Whether it can be used now."""
-        return not self.missing
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
-        return {**asdict(self), "installed": self.installed}
+    installed: bool
+    """Whether it can be used now."""
 
 
 def catalogue() -> list[Entry]:
@@ -91,17 +84,13 @@ def catalogue() -> list[Entry]:
         if match := REQUIREMENT.match(requirement):
             # Metadata writes the names of extras with hyphens.
             packages[match[2].replace("-", "_")].append(match[1])
-    return [
-        Entry(
-            name,
-            kind,
-            path,
-            extra=name if name in packages else None,
-            missing=tuple(one for one in packages.get(name, ()) if not _is_installed(one)),
-        )
-        for kind, entries in (("environment", ENVIRONMENTS), ("adapter", ADAPTERS))
-        for name, path in entries.items()
-    ]
+    catalogued = []
+    for kind, entries in (("environment", ENVIRONMENTS), ("adapter", ADAPTERS)):
+        for name, path in entries.items():
+            extra = name if name in packages else None
+            missing = tuple(one for one in packages.get(name, ()) if not _is_installed(one))
+            catalogued.append(Entry(name, kind, path, extra, missing, installed=not missing))
+    return catalogued
 
 
 def _is_installed(package: str) -> bool:
