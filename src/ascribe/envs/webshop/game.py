@@ -170,7 +170,7 @@ class WebShop(TextEnvironment[Visit]):
             product = self.shop.products[visit.product]
             if link == BUY.lower():
                 goal = self.shop.goals[visit.goal]
-                visit.score = score(product, visit.choices, goal, self.shop.wanted(goal)).total
+                visit.score = score(product, visit.choices, goal, self.shop.wanted(goal))
                 visit.place = "done"
             else:  # If two options have the same value, the later one is meant.
                 options = product.options

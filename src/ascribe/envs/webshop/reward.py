@@ -11,7 +11,6 @@ letter counts, except function words: ``docs/environments/webshop.md`` says what
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ascribe.envs.bm25 import STOP_WORDS, WORD
 from ascribe.envs.protocol import MissingExtraError
@@ -39,20 +38,9 @@ FUNCTION_WORDS = STOP_WORDS | frozenset(_FUNCTION.split())
 LATIN_1 = dict.fromkeys(range(128, 256))
 
 
-@dataclass(frozen=True)
-class Score:
-    """A score and its parts."""
-
-    total: float
-    type: float
-    attributes: int
-    options: int
-    price: bool
-
-
 def score(
     bought: Product, choices: Mapping[str, str], goal: ShoppingGoal, wanted: Product
-) -> Score:
+) -> float:
     """The score of a purchase.
 
     Args:
@@ -61,16 +49,16 @@ def score(
         goal: the task.
         wanted: the product that the goal was written about.
     """
-    kind = type_score(bought, wanted)
-    attributes = sum(
-        any(alike(own, asked) for own in bought.attributes) or _mentions(bought, asked)
-        for asked in goal.attributes
-    )
-    options = option_hits(bought, choices, goal.options)
-    price = bought.price <= goal.price_bound
+    hits = attribute_hits(bought, goal.attributes) + option_hits(bought, choices, goal.options)
     asked = len(goal.attributes) + len(goal.options) + 1
-    total = kind * ((attributes + options + price) / asked)
-    return Score(total, kind, attributes, options, price)
+    return type_score(bought, wanted) * ((hits + (bought.price <= goal.price_bound)) / asked)
+
+
+def attribute_hits(bought: Product, asked: tuple[str, ...]) -> int:
+    """How many attributes the product has, or mentions in its own text."""
+    return sum(
+        any(alike(own, one) for own in bought.attributes) or _mentions(bought, one) for one in asked
+    )
 
 
 def type_score(bought: Product, wanted: Product) -> float:
@@ -103,10 +91,8 @@ def option_hits(bought: Product, choices: Mapping[str, str], asked: tuple[str, .
     hits = 0
     for name, chosen in choices.items():
         value = colour(chosen)
-        if name in EXACT_OPTIONS:
-            hit = value in wanted
-        else:
-            hit = any(alike(value, other) for other in wanted)
+        exact = name in EXACT_OPTIONS
+        hit = value in wanted if exact else any(alike(value, other) for other in wanted)
         hits += hit or _mentions(bought, value)
     return hits
 
