@@ -19,6 +19,7 @@ is MIT; no code and no card image of it is used.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -84,10 +85,13 @@ class EZPoints(TextEnvironment[Deal]):
         return [*dict.fromkeys(episode.unused()), *OPERATORS, "="]
 
     def _expert(self, episode: Deal) -> str | None:
+        """The first symbol of the shortest ending that makes the formula right."""
+        unused = episode.unused()
         for length in range(SYMBOLS - len(episode.formula)):
-            ending = _ending(episode.formula, episode.unused(), length)
-            if ending is not None:
-                return [*ending, "="][0]
+            for ending in product((*dict.fromkeys(unused), *OPERATORS), repeat=length):
+                numbers = Counter(ending) - Counter(OPERATORS * length)
+                if numbers == Counter(unused) and value([*episode.formula, *ending]) == TARGET:
+                    return [*ending, "="][0]
         return None
 
 
@@ -116,20 +120,6 @@ def value(formula: Sequence[str]) -> int | None:
         else:
             return None
     return None if expects_factor else total + product
-
-
-def _ending(formula: list[str], unused: list[str], length: int) -> list[str] | None:
-    """So many symbols that complete the formula, or None."""
-    if length == 0:
-        return [] if not unused and value(formula) == TARGET else None
-    for symbol in (*dict.fromkeys(unused), *OPERATORS):
-        left = list(unused)
-        if symbol in left:
-            left.remove(symbol)
-        rest = _ending([*formula, symbol], left, length - 1)
-        if rest is not None:
-            return [symbol, *rest]
-    return None
 
 
 def _deal(generator: np.random.Generator) -> tuple[Deal, str]:
