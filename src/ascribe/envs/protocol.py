@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -124,8 +124,7 @@ class Start(Generic[State]):
     family: str
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A point of an episode, which any instance with the same options can restore."""
 
     episode: Any
@@ -228,15 +227,13 @@ class TextEnvironment(StepCounter, Generic[State]):
 
     def snapshot(self) -> Snapshot:
         """The present point of the episode."""
-        return deepcopy(
-            Snapshot(self.episode, self._observation, self._info, self._steps, self._over)
-        )
+        point = Snapshot(self.episode, self._observation, self._info, self._steps, self._over)
+        return deepcopy(point)
 
     def restore(self, snapshot: Snapshot) -> tuple[str, Info]:
         """Return to a snapshot of this or another instance with the same options."""
         copy = deepcopy(snapshot)
-        self.episode, self._steps, self._over = copy.episode, copy.steps, copy.over
-        self._observation, self._info = copy.observation, copy.info
+        self.episode, self._observation, self._info, self._steps, self._over = copy
         return self._observation, dict(self._info)
 
     def close(self) -> None:
