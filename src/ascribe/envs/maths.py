@@ -22,19 +22,18 @@ Ascribe.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from ascribe.envs.maths_judge import judge
 from ascribe.envs.protocol import MissingExtraError, Outcome, Start, TextEnvironment, one_of
-from ascribe.envs.texts import json_lines
+from ascribe.envs.texts import Record, read_records
 
 LONGEST_ANSWER = 10_000
 
@@ -151,18 +150,13 @@ def read_problems(file: str | Path) -> tuple[MathProblem, ...]:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, changed: int, size: int) -> tuple[MathProblem, ...]:  # noqa: ARG001
-    problems = []
-    for where, record in json_lines(path):
-        try:
-            problems.append(_problem(record))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{where}: {error}") from error
+    problems = read_records(path, "problem", _problem)
     if not problems:
         raise ValueError(f"{path.name} holds no problems")
     return tuple(problems)
 
 
-def _problem(record: Mapping[str, Any]) -> MathProblem:
+def _problem(record: Record) -> MathProblem:
     keys = ("question", "problem", "answer", "solution", "subject", "type")
     texts = {key: record[key] for key in keys if record.get(key) is not None}
     for key, text in texts.items():

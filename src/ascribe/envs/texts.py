@@ -2,9 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Record = dict[str, Any]
+T = TypeVar("T")
 
 LONGEST_LINE = 1_000_000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -31,13 +34,14 @@ def bracketed(action: str) -> tuple[str, str]:
     return (verb.lower(), text) if text and rest.endswith("]") else ("", "")
 
 
-def json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSONL file, each with its place in words; empty lines are skipped.
+def read_records(path: str | Path, kind: str, build: Callable[[Record], T]) -> list[T]:
+    """What ``build`` makes of each object of a JSONL file; empty lines are skipped.
 
     Raises:
-        ValueError: if a line is too long or holds no JSON object.
+        ValueError: if a line is too long, holds no JSON object, or is no ``kind``.
     """
     name = Path(path).name
+    records = []
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         number = 0
         while line := file.readline(LONGEST_LINE + 1):
@@ -53,4 +57,8 @@ def json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise ValueError(f"{where} is not JSON: {error}") from error
             if not isinstance(record, dict):
                 raise ValueError(f"{where} is not a JSON object")
-            yield where, record
+            try:
+                records.append(build(record))
+            except (ValueError, TypeError, LookupError) as error:
+                raise ValueError(f"{where} is no {kind}: {error!r}") from error
+    return records

@@ -9,16 +9,16 @@ import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ascribe.envs.bm25 import BM25
-from ascribe.envs.texts import clean, json_lines
+from ascribe.envs.texts import Record, clean, read_records
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 TAG = re.compile(r"<(/?information)>", re.IGNORECASE)
 LARGEST_RESPONSE = 4_000_000
+RETRIES = 2
 
 Document = dict[str, str]
 
@@ -53,18 +53,13 @@ def load_questions(path: str | Path) -> list[Question]:
     Raises:
         ValueError: if a line is malformed, or there is none.
     """
-    questions = []
-    for where, record in json_lines(path):
-        try:
-            questions.append(_question(record))
-        except (ValueError, TypeError, LookupError) as error:
-            raise ValueError(f"{where} is no question: {error!r}") from error
+    questions = read_records(path, "question", _question)
     if not questions:
         raise ValueError(f"{Path(path).name} holds no questions")
     return questions
 
 
-def _question(record: dict[str, Any]) -> Question:
+def _question(record: Record) -> Question:
     answers = record["golden_answers"]
     if not isinstance(answers, list) or not answers:
         raise ValueError("golden_answers must be a list with at least one answer")
@@ -82,14 +77,12 @@ def load_documents(path: str | Path) -> list[Document]:
     Raises:
         ValueError: if a line is malformed.
     """
-    documents = []
-    for where, record in json_lines(path):
-        try:
-            contents = clean(record["contents"])
-            documents.append({"id": clean(str(record["id"])), "contents": contents})
-        except (ValueError, LookupError) as error:
-            raise ValueError(f"{where} is no document: {error!r}") from error
-    return documents
+
+    def document(record: Record) -> Document:
+        contents = clean(record["contents"])
+        return {"id": clean(str(record["id"])), "contents": contents}
+
+    return read_records(path, "document", document)
 
 
 class Library:
@@ -123,19 +116,16 @@ class RemoteLibrary:
     Args:
         url: such as ``http://127.0.0.1:8000/retrieve``.
         timeout: seconds that one attempt may take.
-        retries: how often a failed request is sent again.
         pause: seconds before the first retry; twice as many before each further one.
 
     Raises:
         ValueError: if the address is not one of HTTP.
     """
 
-    def __init__(
-        self, url: str, *, timeout: float = 30.0, retries: int = 2, pause: float = 0.5
-    ) -> None:
+    def __init__(self, url: str, *, timeout: float = 30.0, pause: float = 0.5) -> None:
         self.url = url
         self._client = HttpClient(
-            url, HttpLimits(timeout, retries, LARGEST_RESPONSE, pause, retry_timeouts=False)
+            url, HttpLimits(timeout, RETRIES, LARGEST_RESPONSE, pause, retry_timeouts=False)
         )
 
     def __call__(self, query: str, limit: int) -> list[str]:
