@@ -459,13 +459,15 @@ def test_a_game_of_alfworld_reads_as_on_textworld(real: Path) -> None:
 def test_textworld_is_as_it_was_when_nothing_is_played(folder: Path) -> None:
     from ascribe.envs.alfworld.engine import REPLACED, faster
 
+    originals = [vars(place)[name] for place, name, _ in REPLACED]
+    assert all(old is not new for old, (*_, new) in zip(originals, REPLACED, strict=True))
     environment = AlfWorld(games=folder)
     environment.reset(seed=0)
     environment.step("look")
-    assert all(vars(place)[name] is old for place, name, old, _ in REPLACED)
+    assert [vars(place)[name] for place, name, _ in REPLACED] == originals
     with faster(), faster():
-        assert all(vars(place)[name] is new for place, name, _, new in REPLACED)
-    assert all(vars(place)[name] is old for place, name, old, _ in REPLACED)
+        assert all(vars(place)[name] is new for place, name, new in REPLACED)
+    assert [vars(place)[name] for place, name, _ in REPLACED] == originals
     environment.close()
 
 

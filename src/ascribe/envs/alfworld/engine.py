@@ -335,35 +335,18 @@ FACTS_KEPT = 50_000
 
 # The replacements belong to the whole process, and the translator borrows sys.stdout and sys.argv.
 _lock = threading.RLock()
-_depth = 0
 
-_parse = textgen._parse_and_convert
-_query = Rule.__dict__["parse_conjunctive_query"]
+_parsed = lru_cache(maxsize=PARSED_TEXTS)(textgen._parse_and_convert)
 _translate = fast_downward.pddl2sas
-_copy_context = textgen.copy_context
-_derive = textgen.EvalSymbol.derive
-
-
-@lru_cache(maxsize=PARSED_TEXTS)
-def _parsed(text: str, rule: str) -> Any:
-    return _parse(text, rule_name=rule)
 
 
 def _parse_once(text: str, *, rule_name: str, **_: Any) -> Any:
-    return deepcopy(_parsed(text, rule_name))
-
-
-@lru_cache(maxsize=PARSED_TEXTS)
-def _query_once(text: str) -> Any:
-    return _query.__get__(None, Rule)(text)
+    return deepcopy(_parsed(text, rule_name=rule_name))
 
 
 def _copy_flat(context: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **context,
-        "variables": dict(context["variables"]),
-        "mapping": dict(context["mapping"]),
-    }
+    copies = {name: dict(context[name]) for name in ("variables", "mapping")}
+    return {**context, **copies}
 
 
 def _derive_safely(symbol: Any, context: dict[str, Any] | None = None) -> list[Any]:
@@ -385,32 +368,30 @@ def _translate_once(domain: str, problem: str, *, optimize: bool = False, **_: A
     return task, "" if optimize else text
 
 
-REPLACED: tuple[tuple[Any, str, Any, Any], ...] = (
-    (textgen, "_parse_and_convert", _parse, _parse_once),
-    (textgen, "copy_context", _copy_context, _copy_flat),
-    (textgen.EvalSymbol, "derive", _derive, _derive_safely),
-    (Rule, "parse_conjunctive_query", _query, staticmethod(_query_once)),
-    (fast_downward, "pddl2sas", _translate, _translate_once),
+_query_once = lru_cache(maxsize=PARSED_TEXTS)(Rule.parse_conjunctive_query)
+
+REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (textgen, "_parse_and_convert", _parse_once),
+    (textgen, "copy_context", _copy_flat),
+    (textgen.EvalSymbol, "derive", _derive_safely),
+    (Rule, "parse_conjunctive_query", staticmethod(_query_once)),
+    (fast_downward, "pddl2sas", _translate_once),
 )
-"""The owner, the attribute's name, the original, and its replacement inside ``faster()``."""
+"""The owner, the attribute's name, and its replacement inside ``faster()``."""
 
 
 @contextmanager
 def faster() -> Iterator[None]:
     """TextWorld as it is, but faster. One thread at a time; may be nested."""
-    global _depth  # noqa: PLW0603 (counts what is a state of the whole process)
     with _lock:
-        _depth += 1
-        if _depth == 1:
-            for place, name, _, new in REPLACED:
-                setattr(place, name, new)
+        originals = [vars(place)[name] for place, name, _ in REPLACED]
+        for place, name, new in REPLACED:
+            setattr(place, name, new)
         try:
             yield
         finally:
-            _depth -= 1
-            if _depth == 0:
-                for place, name, old, _ in REPLACED:
-                    setattr(place, name, old)
+            for (place, name, _), original in zip(REPLACED, originals, strict=True):
+                setattr(place, name, original)
 
 
 def forget() -> None:

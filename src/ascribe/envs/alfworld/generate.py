@@ -13,11 +13,10 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +51,7 @@ INSIDE = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 # were there, how many and where, is in ALFRED's own files, which the package does not have.
 
 
-@dataclass(frozen=True)
-class Receptacle:
+class Receptacle(NamedTuple):
     """Something in or on which things can be put."""
 
     name: str
@@ -62,8 +60,7 @@ class Receptacle:
     """Where one stands to use it. Receptacles can share a location."""
 
 
-@dataclass(frozen=True)
-class FloorPlan:
+class FloorPlan(NamedTuple):
     """A room."""
 
     number: int
@@ -119,8 +116,7 @@ def _location(at: list[float]) -> str:
 # The games.
 
 
-@dataclass(frozen=True)
-class Thing:
+class Thing(NamedTuple):
     """Something that lies in or on a receptacle."""
 
     name: str
@@ -128,8 +124,7 @@ class Thing:
     at: Receptacle
 
 
-@dataclass(frozen=True)
-class HouseholdGoal:
+class HouseholdGoal(NamedTuple):
     """What is to be done."""
 
     family: str
@@ -139,8 +134,7 @@ class HouseholdGoal:
     """The kind of receptacle where it must end, or of the lamp."""
 
 
-@dataclass(frozen=True)
-class GeneratedGame:
+class GeneratedGame(NamedTuple):
     """A generated game: the folder it belongs in, and its two files."""
 
     folder: str
@@ -192,23 +186,23 @@ def generate_games(
 def make_games(
     count: int, seed: int, families: Sequence[str] = FAMILIES
 ) -> Iterator[GeneratedGame]:
-    """The games one by one. Each has a generator of its own, so none depends on the others."""
+    """The games one by one. Each has a generator of its own, so none depends on the others.
+
+    A room and things are drawn until they allow a goal of the family.
+    """
+    constants = _constants()
     for number in range(count):
         generator = np.random.default_rng([seed, number])
-        yield make_game(families[number % len(families)], number, generator)
-
-
-def make_game(family: str, number: int, generator: np.random.Generator) -> GeneratedGame:
-    """A game of a family: draw a room and things until it has a goal of that family."""
-    constants = _constants()
-    kinds = constants.GOALS_VALID[family]
-    rooms = sorted(number for kind in kinds for number in constants.SCENE_TYPE[kind])
-    while True:
-        room = floor_plan(rooms[generator.integers(len(rooms))])
-        things = _scatter(room, family, generator)
-        if goals := _goals(family, room, things):
-            goal = goals[generator.integers(len(goals))]
-            return _written(goal, room, things, number, generator)
+        family = families[number % len(families)]
+        kinds = constants.GOALS_VALID[family]
+        rooms = sorted(room for kind in kinds for room in constants.SCENE_TYPE[kind])
+        goals: list[HouseholdGoal] = []
+        while not goals:
+            room = floor_plan(rooms[generator.integers(len(rooms))])
+            things = _scatter(room, family, generator)
+            goals = _goals(family, room, things)
+        goal = goals[generator.integers(len(goals))]
+        yield _written(goal, room, things, number, generator)
 
 
 def _scatter(room: FloorPlan, family: str, generator: np.random.Generator) -> list[Thing]:
