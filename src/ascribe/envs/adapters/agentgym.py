@@ -17,9 +17,8 @@ everything.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Any, Unpack
@@ -128,12 +127,6 @@ class AgentGymEnvironment(WrappedEnvironment):
                 self._post("/close", {self.id_key: session})
 
 
-@dataclass
-class _Session:
-    env: Environment
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class AgentGymServer(JsonServer):
     """Serves environments in the AgentGym form. Use it as a context manager, or ``serve_forever``.
 
@@ -160,17 +153,13 @@ class AgentGymServer(JsonServer):
         self.factory = factory
         self.most = sessions
         self.seed = seed
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, tuple[Environment, threading.Lock]] = {}
         self._numbers = count()
         self._places = threading.Semaphore(sessions)
         self._lock = threading.Lock()
-        calls: dict[str, Callable[[Json], Json]] = {
-            "/create": self._create,
-            "/reset": partial(self._in_session, self._reset),
-            "/step": partial(self._in_session, self._step),
-            "/close": self._close,
-        }
-        routes = {path: partial(_respond, call) for path, call in calls.items()}
+        calls = (self._create, self._reset, self._step, self._close)
+        paths = ("/create", "/reset", "/step", "/close")
+        routes = {path: partial(_respond, call) for path, call in zip(paths, calls, strict=True)}
         super().__init__(routes, host, port, limit)
 
     def server_close(self) -> None:
@@ -178,41 +167,38 @@ class AgentGymServer(JsonServer):
         super().server_close()
         with self._lock:
             sessions, self._sessions = list(self._sessions.values()), {}
-        for session in sessions:
-            with session.lock:
-                session.env.close()
+        for env, lock in sessions:
+            with lock:
+                env.close()
 
     def _create(self, body: Json) -> Json:  # noqa: ARG002 (every path takes a request)
         if not self._places.acquire(blocking=False):
             raise ValueError(f"there are {self.most} sessions already; close one")
         try:
             env = self.factory()
-            started = self._reset(env, {})
+            started = self._begin(env, 0)
         except BaseException:
             self._places.release()
             raise
         with self._lock:
             number = next(self._numbers)
-            self._sessions[number] = _Session(env)
+            self._sessions[number] = (env, threading.Lock())
         return {"id": number, **started}
 
-    def _find(self, body: Json, *, remove: bool = False) -> _Session:
+    @contextmanager
+    def _session(self, body: Json, *, remove: bool = False) -> Iterator[Environment]:
         number = body.get("id")
         with self._lock:
-            session = self._sessions.get(number) if type(number) is int else None
-            if session is None:
+            if type(number) is not int or number not in self._sessions:
                 raise ValueError(f"there is no session {str(number)[:50]}")
+            env, lock = self._sessions[number]
             if remove:
-                del self._sessions[number]  # type: ignore[arg-type]
-        return session
+                del self._sessions[number]
+                self._places.release()
+        with lock:
+            yield env
 
-    def _in_session(self, call: Callable[[Environment, Json], Json], body: Json) -> Json:
-        session = self._find(body)
-        with session.lock:
-            return call(session.env, body)
-
-    def _reset(self, env: Environment, body: Json) -> Json:
-        number = body.get("data_idx", 0)
+    def _begin(self, env: Environment, number: Any) -> Json:
         if type(number) is not int:
             raise TypeError("data_idx must be a whole number")
         if env.tasks is None:
@@ -223,19 +209,22 @@ class AgentGymServer(JsonServer):
             observation = f"{observation}\n\nYour task: {info['task']}"
         return {"observation": observation, "reward": 0.0, "done": False, **_listed(info)}
 
-    def _step(self, env: Environment, body: Json) -> Json:
-        action = body.get("action")
-        if not isinstance(action, str):
-            raise TypeError("action must be text")
-        observation, reward, terminated, truncated, info = env.step(action)
-        done = terminated or truncated
-        return {"observation": observation, "reward": reward, "done": done, **_listed(info)}
+    def _reset(self, body: Json) -> Json:
+        with self._session(body) as env:
+            return self._begin(env, body.get("data_idx", 0))
+
+    def _step(self, body: Json) -> Json:
+        with self._session(body) as env:
+            action = body.get("action")
+            if not isinstance(action, str):
+                raise TypeError("action must be text")
+            observation, reward, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+            return {"observation": observation, "reward": reward, "done": done, **_listed(info)}
 
     def _close(self, body: Json) -> Json:
-        session = self._find(body, remove=True)
-        self._places.release()
-        with session.lock:
-            session.env.close()
+        with self._session(body, remove=True) as env:
+            env.close()
         return {"closed": True}
 
 
