@@ -60,9 +60,6 @@ class BM25:
         texts: the documents; they are known by their place in the list.
         k1: how soon further occurrences of a term stop counting.
         b: how much long documents are penalised, from 0 to 1.
-
-    Raises:
-        MissingExtraError: without snowballstemmer (the extra ``search_qa``).
     """
 
     def __init__(self, texts: Iterable[str], *, k1: float = 0.9, b: float = 0.4) -> None:

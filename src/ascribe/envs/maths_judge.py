@@ -43,11 +43,7 @@ class Judge:
         self._child: subprocess.Popen[str] | None = None
 
     def __call__(self, gold: str, answer: str, seconds: float) -> str:
-        """The verdict on an answer; ``unreadable`` if it takes more seconds of processor time.
-
-        Raises:
-            RuntimeError: if the child process cannot be started.
-        """
+        """The verdict on an answer; ``unreadable`` if it takes more seconds of processor time."""
         with self._lock:
             if self._child is None:
                 self._start()

@@ -135,11 +135,7 @@ class Snapshot(NamedTuple):
 
 
 class StepCounter(ABC):
-    """Counts the steps of an episode, ends it at the horizon, and refuses steps after the end.
-
-    Args:
-        horizon: an episode is truncated after so many actions.
-    """
+    """Counts the steps of an episode, ends it at the horizon, and refuses steps after the end."""
 
     tasks: int | None = None
     example_actions: Sequence[str] | None = None
@@ -219,7 +215,8 @@ class TextEnvironment(StepCounter, Generic[State]):
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
         """Begin an episode; see the module for what seed and options mean."""
         generator = np.random.default_rng(seed)
-        start = self._begin(self._pick(dict(options or {}), generator), generator)
+        task = pick_task(dict(options or {}), self.tasks, generator)
+        start = self._begin(task, generator)
         self.episode = start.episode
         self._steps, self._over = 0, False
         self._info = {"task": start.task, "task_family": start.family}
@@ -238,9 +235,6 @@ class TextEnvironment(StepCounter, Generic[State]):
 
     def close(self) -> None:
         """There is nothing to release."""
-
-    def _pick(self, options: dict[str, Any], generator: np.random.Generator) -> int:
-        return pick_task(options, self.tasks, generator)
 
     def _outcome(self, action: str) -> Outcome:
         assert self.episode is not None
@@ -267,15 +261,9 @@ class TextEnvironment(StepCounter, Generic[State]):
 
 
 def pick_task(options: dict[str, Any], tasks: int | None, generator: np.random.Generator) -> int:
-    """The number of the task that ``reset`` begins: the option ``task``, or else drawn.
+    """The number of the task that ``reset`` begins: its option ``task``, or else drawn.
 
-    Args:
-        options: of ``reset``; ``task`` is removed, and no other may be there.
-        tasks: how many there are, or None if they are without end.
-        generator: draws the task if no number is given.
-
-    Raises:
-        ValueError: if there is no such task or option.
+    No other option may be there.
     """
     task = options.pop("task", None)
     if options:
@@ -288,11 +276,7 @@ def pick_task(options: dict[str, Any], tasks: int | None, generator: np.random.G
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
-    """The value of an option.
-
-    Raises:
-        ValueError: if it is not one of those allowed.
-    """
+    """The value of an option, which must be one of those allowed."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
     return value

@@ -16,11 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fast_downward
-from alfworld.agents.expert import (
-    HandCodedAgentFailed,
-    HandCodedAgentTimeout,
-    HandCodedTWAgent,
-)
+from alfworld.agents.expert import HandCodedAgentFailed, HandCodedAgentTimeout, HandCodedTWAgent
 from alfworld.agents.utils.misc import Demangler
 from mementos.core import _memento_cache
 from textworld.envs.pddl import textgen
@@ -28,13 +24,7 @@ from textworld.envs.pddl.logic import GameLogic, PddlState
 from textworld.generator.game import EntityInfo
 from textworld.logic import Rule, Signature
 
-from ascribe.envs.alfworld.games import (
-    PARAMETERS_FILE,
-    GameFileError,
-    Rules,
-    evaluate,
-    parse,
-)
+from ascribe.envs.alfworld.games import PARAMETERS_FILE, GameFileError, Rules, evaluate, parse
 
 PROPERTIES = {
     "isclean": "clean",

@@ -124,11 +124,7 @@ def parse(expression: str) -> ast.expr:
 
 
 def evaluate(tree: ast.expr, things: Mapping[str, object]) -> object:
-    """The value of an expression about things, as Python would compute it.
-
-    Raises:
-        GameFileError: if it names something that is not there.
-    """
+    """The value of an expression about things, as Python would compute it."""
     match tree:
         case ast.Constant(value):
             return value

@@ -49,9 +49,6 @@ def load_questions(path: str | Path) -> list[Question]:
     """Read questions from a JSONL file with ``question`` and ``golden_answers`` on each line.
 
     ``data_source`` (the family) and ``searches`` (for the expert) are optional.
-
-    Raises:
-        ValueError: if a line is malformed, or there is none.
     """
     questions = read_records(path, "question", _question)
     if not questions:
@@ -72,11 +69,7 @@ def _question(record: Record) -> Question:
 
 
 def load_documents(path: str | Path) -> list[Document]:
-    """Read documents from a JSONL file with ``id`` and ``contents`` on each line.
-
-    Raises:
-        ValueError: if a line is malformed.
-    """
+    """Read documents from a JSONL file with ``id`` and ``contents`` on each line."""
 
     def document(record: Record) -> Document:
         contents = clean(record["contents"])
@@ -86,11 +79,7 @@ def load_documents(path: str | Path) -> list[Document]:
 
 
 class Library:
-    """Documents in memory, searched with BM25.
-
-    Raises:
-        MissingExtraError: without snowballstemmer (the extra ``search_qa``).
-    """
+    """Documents in memory, searched with BM25."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.documents = list(documents)
@@ -117,9 +106,6 @@ class RemoteLibrary:
         url: such as ``http://127.0.0.1:8000/retrieve``.
         timeout: seconds that one attempt may take.
         pause: seconds before the first retry; twice as many before each further one.
-
-    Raises:
-        ValueError: if the address is not one of HTTP.
     """
 
     def __init__(self, url: str, *, timeout: float = 30.0, pause: float = 0.5) -> None:
@@ -129,11 +115,7 @@ class RemoteLibrary:
         )
 
     def __call__(self, query: str, limit: int) -> list[str]:
-        """The contents of the best documents, best first.
-
-        Raises:
-            ServerError: if there is no usable response.
-        """
+        """The contents of the best documents, best first."""
         request = {"queries": [clean(query)], "topk": limit, "return_scores": True}
         response = self._client.post("", request)
         try:

@@ -22,13 +22,7 @@ MOST_DOCUMENTS = 100
 
 
 class RetrieverServer(JsonServer):
-    """Serves a library.
-
-    Args:
-        library: the documents.
-        host: the address to listen on.
-        port: 0 takes a free one; ``url`` tells which.
-    """
+    """Serves a library; ``url`` tells where."""
 
     def __init__(self, library: Library, host: str = "127.0.0.1", port: int = 8000) -> None:
         super().__init__({"/retrieve": partial(retrieve, library)}, host, port, LARGEST_REQUEST)
@@ -40,11 +34,7 @@ class RetrieverServer(JsonServer):
 
 
 def retrieve(library: Library, request: Json) -> Json:
-    """The response to a request: for each query its documents, with scores if asked for.
-
-    Raises:
-        BadRequestError: if the request is malformed.
-    """
+    """The response to a request: for each query its documents, with scores if asked for."""
     queries, limit = request.get("queries"), request.get("topk")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise BadRequestError("queries must be a list of texts")

@@ -145,11 +145,7 @@ class Book:
 
 @cache
 def recipe_book() -> Book:
-    """The book of Minecraft 1.16.2; read once in a process.
-
-    Raises:
-        MissingExtraError: without the package ``minecraft-data``.
-    """
+    """The book of Minecraft 1.16.2; read once in a process."""
     package = find_spec("minecraft_data")
     if package is None or not package.submodule_search_locations:
         raise MissingExtraError("minecraft-data", "textcraft")

@@ -21,12 +21,7 @@ Files = tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[di
 
 
 def generate(count: int = COUNT, seed: int = 0) -> Files:
-    """The contents of the three files: products, attributes, and instructions as people write them.
-
-    Args:
-        count: how many products.
-        seed: another seed, another catalogue.
-    """
+    """The contents of the three files: products, attributes, and instructions as people write."""
     draws = random.Random(seed)
     brands = [start + end for start in STARTS.split() for end in ENDS.split()]
     draws.shuffle(brands)

@@ -86,16 +86,7 @@ class ShoppingGoal:
 
 
 def load(folder: str | Path, *, small: bool = True) -> tuple[Product, ...]:
-    """Read the products from a folder that holds the official files.
-
-    Args:
-        folder: where the files are.
-        small: the 1,000 products that most training uses, or all of them.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a file is malformed.
-    """
+    """Read the products from a folder that holds the official files; see ``WebShop``."""
     products, attributes = SMALL if small else WHOLE
     return read(
         _json(Path(folder) / products, list),
@@ -127,9 +118,6 @@ def goals(products: Sequence[Product], kind: str) -> list[ShoppingGoal]:
     ``synthetic``: one for each combination of a product's options. ``human``: one for each
     instruction that a person wrote. The bound on the price is the larger of two that are drawn from
     the next four multiples of ten above the price.
-
-    Raises:
-        ValueError: if there is no such kind, or there are too many goals.
     """
     one_of("goals", kind, ("synthetic", "human"))
     draws = random.Random(SHUFFLE)

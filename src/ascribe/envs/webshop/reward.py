@@ -41,14 +41,7 @@ LATIN_1 = dict.fromkeys(range(128, 256))
 def score(
     bought: Product, choices: Mapping[str, str], goal: ShoppingGoal, wanted: Product
 ) -> float:
-    """The score of a purchase.
-
-    Args:
-        bought: the product.
-        choices: the chosen value of each option that was clicked.
-        goal: the task.
-        wanted: the product that the goal was written about.
-    """
+    """The score of buying a product with these choices; the goal is about ``wanted``."""
     hits = attribute_hits(bought, goal.attributes) + option_hits(bought, choices, goal.options)
     asked = len(goal.attributes) + len(goal.options) + 1
     return type_score(bought, wanted) * ((hits + (bought.price <= goal.price_bound)) / asked)
@@ -103,11 +96,7 @@ def colour(option: str) -> str:
 
 
 def alike(first: str, second: str) -> bool:
-    """Whether two texts have nearly the same words, in any order.
-
-    Raises:
-        MissingExtraError: without rapidfuzz (the extra ``webshop``).
-    """
+    """Whether two texts have nearly the same words, in any order."""
     try:
         from rapidfuzz.fuzz import token_set_ratio
         from rapidfuzz.utils import default_process
