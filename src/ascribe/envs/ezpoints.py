@@ -1,19 +1,10 @@
 """EZPoints: write a formula with two cards that equals 12, one symbol at a time.
 
-Protocol (``EZPoints-v0`` of gym_cards, from RL4VLM, Zhai et al. 2024). Two cards are dealt such
-that their sum or their product is 12; jacks, queens and kings count as 10. An action is one symbol:
-a number from 1 to 10, ``+``, ``*`` or ``=``.
-
-- A number whose card was not dealt, or is used up, is illegal: reward -1, and a blank ``_`` is
-  written instead. Operators may stand anywhere.
-- ``=`` ends the episode: reward 10 if the formula is well formed, uses both cards and equals 12,
-  else -1.
-- After six symbols only the end of the episode is left: the seventh action, whatever it is, gets -1
-  and the episode is truncated.
-
-The original shows a picture; here cards and formula are text. Text that is no symbol is illegal, as
-a number without a card is. Formulas are read by a small parser and never evaluated as code. RL4VLM
-is MIT; no code and no card image of it is used.
+Two cards are dealt such that their sum or their product is 12. An action is one symbol: a number
+from 1 to 10, ``+``, ``*`` or ``=``, which ends the episode. Text that is no symbol and a number
+without a card are illegal: a blank ``_`` is written instead. After six symbols only the end is
+left. ``docs/environments/ezpoints.md`` has the rewards, and what differs from ``EZPoints-v0`` of
+gym_cards (RL4VLM, Zhai et al. 2024). Formulas are read by a small parser, never evaluated as code.
 """
 
 from collections import Counter
@@ -54,7 +45,7 @@ class Deal:
 
 
 class EZPoints(TextEnvironment[Deal]):
-    """EZPoints. See the module for the protocol.
+    """EZPoints. See ``docs/environments/ezpoints.md``.
 
     Args:
         horizon: an episode is truncated after so many symbols.

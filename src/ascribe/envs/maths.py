@@ -1,24 +1,11 @@
 r"""Maths: one question, one answer.
 
-Protocol: the observation is the question, the action is the answer, and the episode ends with it.
-Reward 1 if the answer equals the gold answer, as ``math-verify`` judges it, else 0.
-
-Questions come from a file of JSON lines that you bring, in either of two forms:
-
-- GSM8K: ``question`` and ``answer``, whose last line is ``#### 18``;
-- MATH: ``problem`` (or ``question``) and ``answer``; or ``solution``, whose last ``\boxed{...}`` is
-  the answer. An ``answer`` that holds a whole solution is read in the same way.
-
-Of the agent's answer, the last ``\boxed{...}`` counts; without one, what follows the last ``####``;
-else the whole text: as a formula, or as a sentence in which ``math-verify`` looks for the answer.
-
-With ``judge="number"`` nothing need be installed: an answer is right if the last number in what
-counts of it equals the gold answer, which must be a number.
-
-Limits: answers of more than 10,000 characters are refused, and judging one may take three seconds
-of processor time. Both count as not valid. ``math-verify`` (Apache-2.0; extra ``maths``) runs in
-another process, see ``ascribe.envs.maths_judge``. GSM8K and MATH (both MIT) are not part of
-Ascribe.
+The observation is the question, the action is the answer, and the episode ends with it. Questions
+come from a file of JSON lines in the form of GSM8K or of MATH. Of an answer, the last
+``\boxed{...}`` counts; without one, what follows the last ``####``; else the whole text: as a
+formula, or as a sentence in which ``math-verify`` (extra ``maths``) looks for the answer. It judges
+in another process, see ``ascribe.envs.maths_judge``. With ``judge="number"`` nothing need be
+installed. ``docs/environments/maths.md`` has the forms of the files, the limits and the licences.
 """
 
 import re
@@ -70,7 +57,7 @@ class MathEpisode:
 
 
 class Maths(TextEnvironment[MathEpisode]):
-    """Maths. See the module for the protocol.
+    """Maths. See ``docs/environments/maths.md``.
 
     Args:
         file: JSON lines of GSM8K's or MATH's form.

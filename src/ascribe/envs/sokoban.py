@@ -1,17 +1,12 @@
 """Sokoban: push every box onto a target.
 
-Protocol (gym-sokoban, Schrader 2018). Actions are ``up``, ``down``, ``left`` and ``right``. Walking
-into a box pushes it, if nothing stands behind it; boxes are never pulled. Reward: -0.1 for every
-action, 1 for a box pushed onto a target, -1 for one pushed off, and 10 when all are on targets,
-which ends the episode. A move that a wall or box stops, and text that is no move, change nothing
-and cost the -0.1.
+Rules and rewards are those of gym-sokoban (Schrader 2018), whose rooms are not used:
+``docs/environments/sokoban.md``. A move that a wall or box stops, and text that is no move, change
+nothing and cost as much as any action.
 
 Rooms are generated: floor is carved by a random walk, boxes are set on targets, and the game is
 played backwards, pulling. So every room can be solved, and how many moves that takes is known: at
 most half the horizon. Boxes may still be pushed into a corner; there is no way to win from there.
-
-gym-sokoban (MIT) is not used, since it is no longer maintained. Neither are its rooms, so results
-on them do not carry over.
 """
 
 from collections import deque
@@ -107,7 +102,7 @@ class SokobanEpisode:
 
 
 class Sokoban(TextEnvironment[SokobanEpisode]):
-    """Sokoban. See the module for the protocol.
+    """Sokoban. See ``docs/environments/sokoban.md``.
 
     Args:
         size: rows and columns of the room, the walls around it included.

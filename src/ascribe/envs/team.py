@@ -1,22 +1,13 @@
 r"""Team: several agents work on one question, and are paid once.
 
-Protocol: the question comes from an environment with one question and one answer, ``maths`` unless
-another is named. Every turn is the decision of one agent, named in ``info["agent"]``.
+The question comes from an environment with one question and one answer. Every turn is the decision
+of one agent, named in ``info["agent"]``. In ``voting`` each agent answers by itself, and the answer
+with the most votes is the team's. In ``think_solve`` the ``thinker`` writes hints, the ``solver``
+reads them and answers, and then, to measure what it earns alone, answers once more without them.
 
-- ``voting``: each agent answers by itself. The answer with the most votes is the team's; if several
-  have the most, the team earns their mean.
-- ``think_solve``: the ``thinker`` writes hints, the ``solver`` reads them and answers. Then, unless
-  ``counterfactual`` is off, the solver answers once more without the hints: to learn what it earns
-  alone, and for nothing else.
-
-The last turn pays the team's reward. ``info["without"]`` then says for each turn what the team
-would have earned without the agent whose turn it was: among voters, the vote without that one; for
-the thinker, what the solver earned alone; for the solver, nothing, since nobody else answers; None
-for the answer that only measures.
-
-Right answers are the same answer. Others are the same if the last ``\boxed{...}`` is, or without
-one the last number, or without one the whole text, spaces and commas left out. Text that the
-question's environment cannot read is no vote.
+The last turn pays the team's reward, and ``info["without"]`` says for each turn what the team would
+have earned without that agent; None for the answer that only measures. Text that the question's
+environment cannot read is no vote. ``docs/environments/team.md`` has the details.
 """
 
 import re
@@ -79,7 +70,7 @@ class TeamTurn:
 
 
 class Team(TextEnvironment[TeamEpisode]):
-    """A team. See the module for the protocol.
+    """A team. See ``docs/environments/team.md``.
 
     Args:
         topology: ``voting`` or ``think_solve``.

@@ -43,7 +43,7 @@ class AlfWorldEpisode:
 
 
 class AlfWorld(TextEnvironment[AlfWorldEpisode]):
-    """ALFWorld in text, on TextWorld's engine. See ``ascribe.envs.alfworld``.
+    """ALFWorld in text, on TextWorld's engine. See ``docs/environments/alfworld.md``.
 
     Args:
         games: a folder that is searched for ``game.tw-pddl``; None for generated games, which are

@@ -29,7 +29,7 @@ class Crafting:
 
 
 class TextCraft(TextEnvironment[Crafting]):
-    """TextCraft. See ``ascribe.envs.textcraft`` for the protocol.
+    """TextCraft. See ``docs/environments/textcraft.md``.
 
     Args:
         split: ``all`` goals; ``adapt``, 200 of depth 2 or more, deepest first; ``train`` and
