@@ -215,8 +215,7 @@ class TextEnvironment(StepCounter, Generic[State]):
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
         """Begin an episode; see the module for what seed and options mean."""
         generator = np.random.default_rng(seed)
-        task = pick_task(dict(options or {}), self.tasks, generator)
-        start = self._begin(task, generator)
+        start = self._begin(self._pick(dict(options or {}), generator), generator)
         self.episode = start.episode
         self._steps, self._over = 0, False
         self._info = {"task": start.task, "task_family": start.family}
@@ -235,6 +234,9 @@ class TextEnvironment(StepCounter, Generic[State]):
 
     def close(self) -> None:
         """There is nothing to release."""
+
+    def _pick(self, options: dict[str, Any], generator: np.random.Generator) -> int:
+        return pick_task(options, self.tasks, generator)
 
     def _outcome(self, action: str) -> Outcome:
         assert self.episode is not None
