@@ -12,7 +12,7 @@ from typing import Any
 
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
-from ascribe.audit import ABLATIONS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, named
+from ascribe.audit import ABLATIONS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, scored_recipe
 from ascribe.audit.report import AuditTables, figure, json_lines, markdown, page
 
 PAGE = ROOT / "docs" / "audit.md"
@@ -59,7 +59,7 @@ def lines_of(*, quick: bool) -> list[dict[str, Any]]:
     """The audit, then the parts of ``sbc`` left out one by one, then blurred fingerprints."""
 
     def run(names: tuple[str, ...], settings: Any) -> list[dict[str, Any]]:
-        found = audit({name: named(name) for name in names}, settings, processes=2)
+        found = audit({name: scored_recipe(name) for name in names}, settings, processes=2)
         return list(json_lines(found, LEADER))
 
     lines = run(QUICK_FORMS, QUICK) if quick else run(FULL_FORMS, FULL)

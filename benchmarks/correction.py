@@ -25,7 +25,7 @@ from common import Figures, Work, interleaved
 from divergence import Divergence, Which, divergence, divergence_credit
 
 from ascribe import StepTable
-from ascribe.audit import QUICK, WORLDS, audit, named, rollouts
+from ascribe.audit import QUICK, WORLDS, audit, rollouts, scored_recipe
 from ascribe.audit.run import interval
 from ascribe.estimators import DrGRPO
 from ascribe.estimators.credit import Credit, Reason, Term
@@ -215,9 +215,9 @@ class Diverging:
         found = found_in(table, groups, self.which)
         values, reason = divergence_credit(found, groups.labels, groups.count, Norm("mean"))
         term = Term(
-            steps.back(values, len(table), 0.0),
-            steps.back(reason, len(table), Reason.PADDING),
-            steps.back(groups.labels, len(table), -1),
+            steps.to_table_order(values, len(table), 0.0),
+            steps.to_table_order(reason, len(table), Reason.PADDING),
+            steps.to_table_order(groups.labels, len(table), -1),
             self.weight,
         )
         return Credit.of(DrGRPO()(table).terms | {"divergence": term}, repr(self))
@@ -239,9 +239,9 @@ class Consistent:
         shaped = reward + bonuses(right, tuples, signal, self.weight)
         value, reason = advantages(shaped, task, tasks)
         term = Term(
-            steps.back(value[steps.trajectory], len(table), 0.0),
-            steps.back(reason[steps.trajectory], len(table), Reason.PADDING),
-            steps.back(steps.group, len(table), -1),
+            steps.to_table_order(value[steps.trajectory], len(table), 0.0),
+            steps.to_table_order(reason[steps.trajectory], len(table), Reason.PADDING),
+            steps.to_table_order(steps.group, len(table), -1),
         )
         return Credit.of({"episode": term}, repr(self))
 
@@ -255,7 +255,7 @@ def audited(figures: Figures, blocks: int) -> None:
         "final 0.5": "dr_grpo",
         "final 1": "dr_grpo",
     }
-    scored = {name: named(name) for name in ("grpo", "dr_grpo", "gigpo_mean", "sbc")}
+    scored = {name: scored_recipe(name) for name in ("grpo", "dr_grpo", "gigpo_mean", "sbc")}
     scored |= {
         f"{which} {weight:g}": Diverging(which, weight)
         for which, weight in product(("first", "final"), (0.5, 1.0))

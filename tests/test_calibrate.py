@@ -79,7 +79,7 @@ def test_the_planted_layer_wins_over_a_better_probe_that_has_collapsed(features:
 
 def test_the_radius_finds_the_planted_states(features: Any) -> None:
     found = chosen(features)
-    assert found.found.in_range
+    assert found.search.in_range
     assert found.clusters.median_size == VISITS
     assert found.clusters.clusters == GROUPS * STATES
     assert found.clusters.singleton_share == 0
@@ -95,7 +95,7 @@ def test_compact_states_are_compared_at_finer_radii() -> None:
     found = chosen(compact)
     assert found.decided_at[0] in FINER
     assert found.layer == 1
-    assert found.found.in_range
+    assert found.search.in_range
     assert found.radius < 0.01
     assert found.clusters.clusters == GROUPS * STATES
 

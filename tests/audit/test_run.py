@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ascribe.audit import QUICK, Audit, audit, named
+from ascribe.audit import QUICK, Audit, audit, scored_recipe
 from ascribe.audit.report import BETTER, json_lines, page
 from ascribe.audit.run import METRICS, interval
 from ascribe.audit.scores import cosine
@@ -25,7 +25,7 @@ NAMES = ("grpo", "gigpo_mean", "sbc")
 
 @pytest.fixture(scope="module")
 def found() -> Audit:
-    return audit({name: named(name) for name in NAMES}, SMALL)
+    return audit({name: scored_recipe(name) for name in NAMES}, SMALL)
 
 
 def test_every_case_has_every_metric(found: Audit) -> None:
@@ -38,7 +38,7 @@ def test_every_case_has_every_metric(found: Audit) -> None:
 
 
 def test_the_same_settings_give_the_same_numbers(found: Audit) -> None:
-    again = audit({"sbc": named("sbc")}, SMALL)
+    again = audit({"sbc": scored_recipe("sbc")}, SMALL)
     for world in SMALL.worlds:
         for metric, values in again.scores[world, "sbc", 8].items():
             np.testing.assert_array_equal(values, found.scores[world, "sbc", 8][metric])
@@ -46,7 +46,7 @@ def test_the_same_settings_give_the_same_numbers(found: Audit) -> None:
 
 @pytest.mark.slow
 def test_processes_change_nothing(found: Audit) -> None:
-    shared = audit({name: named(name) for name in NAMES}, SMALL, processes=2)
+    shared = audit({name: scored_recipe(name) for name in NAMES}, SMALL, processes=2)
     for case, metrics in found.scores.items():
         for metric, values in metrics.items():
             np.testing.assert_array_equal(values, shared.scores[case][metric])
@@ -93,7 +93,7 @@ def test_intervals_hold_the_mean_and_shrink_with_agreement() -> None:
 )
 def test_what_cannot_be_scored_is_said(name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        named(name)
+        scored_recipe(name)
 
 
 runner = CliRunner()

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ascribe.audit import ABLATIONS, QUICK, WORLDS, Audit, audit, named
+from ascribe.audit import ABLATIONS, QUICK, WORLDS, Audit, audit, scored_recipe
 from ascribe.estimators import BiGPO
 from tests.audit.batches import batch_of
 
@@ -20,7 +20,7 @@ FRESH = replace(QUICK, updates=0, seed=2026)
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_it_is_ahead_in_every_world(size: int) -> None:
     settings = replace(FRESH, sizes=(size,), batches=3)
-    found = audit({name: named(name) for name in (*RIVALS, "sbc")}, settings)
+    found = audit({name: scored_recipe(name) for name in (*RIVALS, "sbc")}, settings)
     for world in WORLDS:
         for rival in RIVALS:
             for metric in METRICS:
@@ -32,7 +32,7 @@ def test_in_clusters_that_mix_states_it_is_no_worse_than_gigpo_on_exact_texts() 
     worlds = ("graph", "craft", "stop")
     settings = replace(FRESH, worlds=worlds, blur=0.97)
     found = audit(
-        {name: named(name) for name in ("gigpo", "gigpo_mean", "sbc", "sbc_keep")}, settings
+        {name: scored_recipe(name) for name in ("gigpo", "gigpo_mean", "sbc", "sbc_keep")}, settings
     )
     assert mean_purity(worlds, blur=0.97) < 0.2
     for world in worlds:
@@ -58,7 +58,7 @@ def mean_purity(worlds: tuple[str, ...], blur: float) -> float:
 def test_every_part_can_be_left_out() -> None:
     names = ("sbc", *(f"sbc-{part}" for part in ABLATIONS))
     settings = replace(FRESH, worlds=("craft",), blocks=3, batches=2)
-    found: Audit = audit({name: named(name) for name in names}, settings)
+    found: Audit = audit({name: scored_recipe(name) for name in names}, settings)
     for name in names[1:]:
         one = found.blocks("craft", name, 8, "cosine")
         assert (one != found.blocks("craft", "sbc", 8, "cosine")).all()

@@ -97,7 +97,7 @@ def test_row_order_has_no_meaning(random: Random):
 def test_back_puts_values_where_they_came_from():
     table = StepTable.from_dicts(list(reversed(good_rows())))
     arranged = arrange(table)
-    back = arranged.back(arranged.reward, len(table), -1.0)
+    back = arranged.to_table_order(arranged.reward, len(table), -1.0)
     due = [-1.0 if row["padding"] else row["reward"] for row in reversed(good_rows())]
     assert back.tolist() == due
 

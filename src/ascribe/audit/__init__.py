@@ -10,7 +10,7 @@ from ascribe.audit.run import (
     Interval,
     Settings,
     audit,
-    named,
+    scored_recipe,
 )
 from ascribe.audit.scores import Scores
 from ascribe.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks, rollouts
@@ -33,6 +33,6 @@ __all__ = [
     "TabularTasks",
     "World",
     "audit",
-    "named",
     "rollouts",
+    "scored_recipe",
 ]

@@ -91,11 +91,13 @@ class AuditTables:
     def means(self, size: int) -> TableCells:
         """Every headline metric, as a mean over worlds."""
         metrics = [metric for metric in HEADLINES if self.has(size, metric)]
-        return self._cells("recipe", {name: ("mean", name) for name in metrics}, size, _plain)
+        return self._cells("recipe", {name: ("mean", name) for name in metrics}, size, _with_margin)
 
     def by_world(self, size: int, metric: str) -> TableCells:
         """One metric in every world."""
-        return self._cells("recipe", {name: (name, metric) for name in self.worlds}, size, _plain)
+        return self._cells(
+            "recipe", {name: (name, metric) for name in self.worlds}, size, _with_margin
+        )
 
     def differences(self, size: int, metric: str) -> TableCells:
         """The paired differences of one metric in every world."""
@@ -119,29 +121,29 @@ class AuditTables:
         return [head, *columns], rows
 
 
-def _plain(line: Line, form: str = ".3f") -> str:
+def _with_margin(line: Line, form: str = ".3f") -> str:
     return f"{line['value']:{form}} ±{(line['high'] - line['low']) / 2:.3f}"
 
 
 def _signed(line: Line) -> str:
     """A star marks an interval that excludes zero."""
-    return _plain(line, "+.3f") + (" *" if line["low"] > 0 or line["high"] < 0 else "")
+    return _with_margin(line, "+.3f") + (" *" if line["low"] > 0 or line["high"] < 0 else "")
 
 
 def page(lines: Iterable[Line]) -> str:
     """The tables as Markdown: means over worlds, each world, and paired differences."""
     tables = AuditTables(lines)
-    parts = []
+    sections = []
     for size in tables.sizes:
-        parts += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
+        sections += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
     size = tables.learning_size()
     for metric in PAIRED:
         if not tables.has(size, metric):
             continue
-        parts += [f"### {metric}, group size {size}", markdown(*tables.by_world(size, metric))]
+        sections += [f"### {metric}, group size {size}", markdown(*tables.by_world(size, metric))]
         if tables.pairs:
-            parts.append(markdown(*tables.differences(size, metric)))
-    return "\n\n".join(parts) + "\n"
+            sections.append(markdown(*tables.differences(size, metric)))
+    return "\n\n".join(sections) + "\n"
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -166,12 +168,12 @@ def figure(lines: Iterable[Line], path: Path) -> list[Path]:
     axes = drawing.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     names = tables.recipes[::-1]
     for axis, metric in zip(axes, metrics, strict=True):
-        for place, recipe in enumerate(names):
-            each = [tables.lines[w, recipe, size, metric]["value"] for w in tables.worlds[:-1]]
-            axis.plot(each, [place] * len(each), "o", color="0.75", markersize=3)
+        for y, recipe in enumerate(names):
+            values = [tables.lines[w, recipe, size, metric]["value"] for w in tables.worlds[:-1]]
+            axis.plot(values, [y] * len(values), "o", color="0.75", markersize=3)
             mean = tables.lines["mean", recipe, size, metric]
-            axis.plot([mean["low"], mean["high"]], [place, place], color="C0", linewidth=2)
-            axis.plot(mean["value"], place, "o", color="C0", markersize=6)
+            axis.plot([mean["low"], mean["high"]], [y, y], color="C0", linewidth=2)
+            axis.plot(mean["value"], y, "o", color="C0", markersize=6)
         axis.set_title(metric.replace("_", " "), fontsize=10)
         axis.set_yticks(range(len(names)), names)
         axis.grid(axis="x", color="0.9")

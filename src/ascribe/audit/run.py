@@ -88,8 +88,8 @@ class AblatedSBC(SBC):
         return replace(super().ladder(), **ABLATIONS[self.without])  # type: ignore[arg-type]
 
 
-def named(name: str) -> Scored:
-    """The recipe with this name: a recipe's default, one of ``FORMS``, or your ``module:Name``.
+def scored_recipe(name: str) -> Scored:
+    """The recipe with this name: a default recipe, one of ``FORMS``, or your ``module:Name``.
 
     ``module:Name`` is a recipe class, which is called without arguments, or any function that takes
     a ``StepTable`` and returns a ``Credit``.
@@ -202,8 +202,8 @@ class Audit:
 
     def difference(self, world: str, first: str, second: str, size: int, metric: str) -> Interval:
         """First recipe minus second, paired over blocks."""
-        one = self.blocks(world, first, size, metric)
-        return interval(one - self.blocks(world, second, size, metric))
+        minuend = self.blocks(world, first, size, metric)
+        return interval(minuend - self.blocks(world, second, size, metric))
 
     def metrics(self, size: int) -> list[str]:
         """Names of the metrics that every case of this size has."""
@@ -232,7 +232,7 @@ def audit(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Score recipes against the truth.
+    """Score recipes against exact advantages.
 
     Args:
         recipes: what to score, by name.
@@ -320,13 +320,13 @@ def _run(jobs: list[Callable[[], JobScores]], processes: int) -> Iterable[JobSco
         yield from (job() for job in jobs)
         return
     # The processes use all cores already; threads inside matrix products would slow them down.
-    before = {name: os.environ.get(name) for name in THREADS}
+    saved = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             yield from pool.map(operator.call, jobs)
     finally:
-        for name, value in before.items():
+        for name, value in saved.items():
             del os.environ[name]
             if value is not None:
                 os.environ[name] = value

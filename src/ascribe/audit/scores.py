@@ -15,7 +15,7 @@ UPDATE_LENGTH = 2.0
 """Length of an update on the logits of one task, root mean square over the tasks of a block."""
 
 POINTS = 10
-"""A learning curve measures success after each of so many equal parts of the run."""
+"""Number of evenly spaced points at which a learning curve measures success."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,28 @@ class Tally:
         self.truth = exact.advantage.ravel()
         self.exact_gradient = tasks.gradient(exact)
         cells = self.truth.size
-        self.rows, self.first, self.second = np.zeros(cells), np.zeros(cells), np.zeros(cells)
-        self.cross = self.own = self.true = 0.0
-        self.right = self.clear = 0.0
+        self.rows, self.sums, self.squares = np.zeros(cells), np.zeros(cells), np.zeros(cells)
+        self.cross = self.estimate_squares = self.truth_squares = 0.0
+        self.correct = self.clear = 0.0
         self.cosines: list[float] = []
         self.ranks: list[float] = []
         self.gradients: list[Floats] = []
 
     def add(self, batch: AuditBatch, estimate: Floats) -> None:
-        """Count a batch."""
+        """Add the estimated advantages of a batch."""
         truth = batch.advantage
         shape = (self.tasks.horizon, *self.tasks.logits.shape[:3])
         action = batch.response // self.tasks.forms
         cell = np.ravel_multi_index((batch.step, batch.task, batch.state, action), shape)
         self.rows += np.bincount(cell, minlength=self.truth.size)
-        self.first += np.bincount(cell, estimate, self.truth.size)
-        self.second += np.bincount(cell, estimate * estimate, self.truth.size)
+        self.sums += np.bincount(cell, estimate, self.truth.size)
+        self.squares += np.bincount(cell, estimate * estimate, self.truth.size)
         self.cross += float(estimate @ truth)
-        self.own += float(estimate @ estimate)
-        self.true += float(truth @ truth)
+        self.estimate_squares += float(estimate @ estimate)
+        self.truth_squares += float(truth @ truth)
         clear = np.abs(truth) > CLEAR
         agrees = np.sign(estimate[clear]) * np.sign(truth[clear])
-        self.right += float((agrees + 1.0).sum()) / 2.0
+        self.correct += float((agrees + 1.0).sum()) / 2.0
         self.clear += float(clear.sum())
         self.cosines.append(cosine(estimate, truth))
         self.ranks.append(cosine(_centred_ranks(estimate), _centred_ranks(truth)))
@@ -92,11 +92,11 @@ class Tally:
 
     def scores(self) -> Scores:
         """The scores over all batches so far."""
-        scale = self.cross / self.own if self.own else 0.0
+        scale = self.cross / self.estimate_squares if self.estimate_squares else 0.0
         repeated = self.rows > 1
         rows = self.rows[repeated]
-        mean = scale * self.first[repeated] / rows
-        spread = scale**2 * self.second[repeated] / rows - mean * mean
+        mean = scale * self.sums[repeated] / rows
+        spread = scale**2 * self.squares[repeated] / rows - mean * mean
         spread = np.maximum(spread, 0.0) * rows / (rows - 1)
         squared_bias = (mean - self.truth[repeated]) ** 2 - spread / rows
         by_response = np.array([gradient.ravel() for gradient in self.gradients])
@@ -106,10 +106,10 @@ class Tally:
         noise = float(by_response.var(axis=0, ddof=1).sum()) if len(by_response) > 1 else np.nan
         return Scores(
             cosine=float(np.mean(self.cosines)),
-            mse=1.0 - scale * self.cross / self.true,
-            bias=float(rows @ squared_bias) / self.true,
-            variance=float(rows @ spread) / self.true,
-            sign=self.right / max(self.clear, 1.0),
+            mse=1.0 - scale * self.cross / self.truth_squares,
+            bias=float(rows @ squared_bias) / self.truth_squares,
+            variance=float(rows @ spread) / self.truth_squares,
+            sign=self.correct / max(self.clear, 1.0),
             rank=float(np.mean(self.ranks)),
             gradient_cosine=float(np.mean([cosine(g, exact) for g in by_response])),
             action_gradient_cosine=float(np.mean([cosine(g, exact_action) for g in by_action])),
@@ -124,11 +124,11 @@ def policy_gradient(tasks: TabularTasks, batch: AuditBatch, advantage: Floats) -
     For a softmax policy ``∂ log π(y | s) / ∂ logit(z | s) = 1[y = z] - π(z | s)``.
     """
     n, states, actions, forms = tasks.logits.shape
-    place = batch.task * states + batch.state
-    total = np.bincount(place, advantage, n * states).reshape(n, states, 1, 1)
-    spot = place * actions * forms + batch.response
-    chosen = np.bincount(spot, advantage, n * states * actions * forms)
-    gradient = chosen.reshape(tasks.logits.shape) - total * tasks.response_policy
+    state = batch.task * states + batch.state
+    total = np.bincount(state, advantage, n * states).reshape(n, states, 1, 1)
+    response = state * actions * forms + batch.response
+    by_response = np.bincount(response, advantage, n * states * actions * forms)
+    gradient = by_response.reshape(tasks.logits.shape) - total * tasks.response_policy
     return np.asarray(gradient / batch.group_size)
 
 
@@ -168,15 +168,15 @@ def learning_curves(
         updates: number of updates.
         block: tasks of each block.
     """
-    points = {round(updates * part / POINTS) for part in range(1, POINTS + 1)}
+    points = {round(updates * point / POINTS) for point in range(1, POINTS + 1)}
     curve = [tasks.success()]
-    for number in range(1, updates + 1):
+    for update in range(1, updates + 1):
         batch = rollouts(tasks, None, random, conditions)
         gradient = policy_gradient(tasks, batch, estimate(batch))
         by_block = gradient.reshape(tasks.count // block, -1)
         length = np.sqrt((by_block**2).sum(axis=1, keepdims=True) / block)
         move = (UPDATE_LENGTH * by_block / np.maximum(length, 1e-9)).reshape(gradient.shape)
         tasks = replace(tasks, logits=tasks.logits + move)
-        if number in points:
+        if update in points:
             curve.append(tasks.success())
     return np.asarray(np.array(curve).reshape(len(curve), -1, block).mean(axis=2))

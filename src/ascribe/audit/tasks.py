@@ -38,8 +38,8 @@ class TabularTasks:
         verb: which of ``actions`` each action of a task is, [n, A].
         texts: the text of each observation.
         actions: the text of each action.
-        missed: probability that the verifier misses a success; the others pay more, so that the
-            mean stays the same.
+        missed: probability that the verifier misses a success; the reward of the other successes
+            is raised, so that the mean stays the same.
         reward_noise: standard deviation of the noise on every reward.
     """
 
@@ -178,27 +178,27 @@ def sample_episodes(tasks: TabularTasks, group_size: int, random: np.random.Gene
     task = np.repeat(np.arange(n), group_size)
     responses = tasks.response_policy.reshape(n, states, actions * forms).cumsum(axis=-1)
     outcomes = tasks.chance.cumsum(axis=-1)
-    now = tasks.start[task]
+    current = tasks.start[task]
     shape = (task.size, tasks.horizon)
     state, response = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     reward, alive = np.zeros(shape), np.zeros(shape, dtype=np.bool_)
-    going = np.ones(task.size, dtype=np.bool_)
+    running = np.ones(task.size, dtype=np.bool_)
     for t in range(tasks.horizon):
-        here = np.minimum(now, states - 1)
-        chosen = _draw(responses[task, here], random)
-        action = chosen // forms
-        outcome = _draw(outcomes[task, here, action], random)
-        paid = tasks.reward[task, here, action, outcome]
+        visited = np.minimum(current, states - 1)
+        sampled = _draw(responses[task, visited], random)
+        action = sampled // forms
+        outcome = _draw(outcomes[task, visited, action], random)
+        payoff = tasks.reward[task, visited, action, outcome]
         if tasks.missed:
-            seen = random.random(task.size) >= tasks.missed
-            paid = np.where(paid > 0.5, paid * seen / (1 - tasks.missed), paid)
+            noticed = random.random(task.size) >= tasks.missed
+            payoff = np.where(payoff > 0.5, payoff * noticed / (1 - tasks.missed), payoff)
         if tasks.reward_noise:
-            paid = paid + tasks.reward_noise * random.normal(size=task.size)
-        state[:, t], response[:, t], alive[:, t] = here, chosen, going
-        reward[:, t] = np.where(going, paid, 0.0)
-        now = np.where(going, tasks.outcome[task, here, action, outcome], now)
-        going = going & (now < states)
-    return Episodes(task, state, response, reward, alive, ~going)
+            payoff = payoff + tasks.reward_noise * random.normal(size=task.size)
+        state[:, t], response[:, t], alive[:, t] = visited, sampled, running
+        reward[:, t] = np.where(running, payoff, 0.0)
+        current = np.where(running, tasks.outcome[task, visited, action, outcome], current)
+        running = running & (current < states)
+    return Episodes(task, state, response, reward, alive, ~running)
 
 
 def _draw(cumulative: Floats, random: np.random.Generator) -> Ints:

@@ -91,22 +91,24 @@ class World:
             success: bounds on the exact success; without failures or without successes, credit
                 has no signal.
         """
-        parts: list[Arrays] = []
-        while sum(part["start"].size for part in parts) < count:
+        batches: list[Arrays] = []
+        while sum(batch["start"].size for batch in batches) < count:
             drafts = [self.build(random) for _ in range(count)]
-            part = {name: np.stack([draft[name] for draft in drafts]) for name in drafts[0]}
-            shape = (*part["observation"].shape, wordings or self.wordings, DIMENSIONS)
-            part["shift"] = random.normal(size=shape) / DIMENSIONS**0.5
-            part["shift"][:, :, 0] = 0.0
-            part["logits"] = part["logits"][..., None]
-            rate = self._of(part).success()
+            batch = {name: np.stack([draft[name] for draft in drafts]) for name in drafts[0]}
+            shape = (*batch["observation"].shape, wordings or self.wordings, DIMENSIONS)
+            batch["shift"] = random.normal(size=shape) / DIMENSIONS**0.5
+            batch["shift"][:, :, 0] = 0.0
+            batch["logits"] = batch["logits"][..., None]
+            rate = self._build_tasks(batch).success()
             accepted = (rate > success[0]) & (rate < success[1]) | (not self.pays_once)
-            parts.append({name: values[accepted] for name, values in part.items()})
-        arrays = {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
+            batches.append({name: values[accepted] for name, values in batch.items()})
+        arrays = {
+            name: np.concatenate([batch[name] for batch in batches])[:count] for name in batches[0]
+        }
         arrays["logits"] = np.repeat(arrays["logits"], forms, axis=-1) - np.log(forms)
-        return self._of(arrays)
+        return self._build_tasks(arrays)
 
-    def _of(self, arrays: Arrays) -> TabularTasks:
+    def _build_tasks(self, arrays: Arrays) -> TabularTasks:
         return TabularTasks(
             horizon=self.horizon,
             texts=self.texts,
@@ -127,15 +129,15 @@ def _graph(
     towards the goal.
     """
     actions = 4
-    here = np.broadcast_to(np.arange(states)[:, None], (states, actions))
+    stay = np.broadcast_to(np.arange(states)[:, None], (states, actions))
     leads = random.integers(0, states, (states, actions))
-    leads = np.where(random.random((states, actions)) < 0.15, here, leads)
+    leads = np.where(random.random((states, actions)) < 0.15, stay, leads)
     reward = np.zeros((states, actions, 3))
     logits = 0.8 * random.normal(size=(states, actions))
     if dense:
-        paid = random.normal(size=(states, actions))
-        reward += 0.3 * paid[..., None]
-        logits += 0.4 * paid
+        payoff = random.normal(size=(states, actions))
+        reward += 0.3 * payoff[..., None]
+        logits += 0.4 * payoff
     else:
         leads.ravel()[random.choice(states * actions, 3, replace=False)] = states
         away = _steps_to_goal(leads)[leads]
@@ -143,7 +145,7 @@ def _graph(
         reward[..., 0] = leads == states
     elsewhere = random.integers(0, states, (states, actions))
     return {
-        "outcome": np.stack([leads, here, elsewhere], axis=-1),
+        "outcome": np.stack([leads, stay, elsewhere], axis=-1),
         "chance": np.broadcast_to([1 - slip, slip / 2, slip / 2], reward.shape),
         "reward": reward,
         "logits": logits,
@@ -181,7 +183,7 @@ def _craft(random: np.random.Generator, *, goals: Sequence[str], blind: bool = F
     goal = int(random.integers(len(goals)))
     items = _closure(goals[goal])
     size, held = len(items), np.arange(1 << len(items))
-    needs = [sum(1 << items.index(part) for part in ITEMS[name]) for name in items]
+    needs = [sum(1 << items.index(ingredient) for ingredient in ITEMS[name]) for name in items]
     dropped = 1 << int(random.integers(0, size - 1))
     outcome = np.zeros((held.size, size + 1), dtype=np.int64)
     fails = np.zeros(outcome.shape, dtype=np.bool_)
@@ -205,11 +207,11 @@ def _craft(random: np.random.Generator, *, goals: Sequence[str], blind: bool = F
         nothing = unit(random.normal(size=DIMENSIONS))
         centre = np.concatenate([centre, unit(nothing + 0.38 * centre)])
     kinds = list(ITEMS)
-    here = np.broadcast_to(np.arange(outcome.shape[0])[:, None], outcome.shape)
+    unchanged = np.broadcast_to(np.arange(outcome.shape[0])[:, None], outcome.shape)
     reward = np.zeros((*outcome.shape, 2))
     reward[..., 0] = outcome == end
     return {
-        "outcome": np.stack([outcome, here], axis=-1),
+        "outcome": np.stack([outcome, unchanged], axis=-1),
         "chance": np.broadcast_to([0.95, 0.05], reward.shape),
         "reward": reward,
         "logits": logits,
@@ -242,14 +244,16 @@ def _stop(random: np.random.Generator) -> Arrays:
     outcome[:, 2, 0] = base + np.minimum(quality + 2, best)
     outcome[:, 2, 1] = base + np.maximum(quality - 2, 0)
     outcome[:, 3, 0] = (draft + 1) % drafts * levels + quality // 2
-    first = np.stack([accepted[quality], care, np.full(states, 0.45), np.full(states, 0.9)], axis=1)
+    first_chance = np.stack(
+        [accepted[quality], care, np.full(states, 0.45), np.full(states, 0.9)], axis=1
+    )
     reward = np.full((states, actions, 2), -0.01)
     reward[:, 0] = 1.0, 0.0
     logits = 0.6 * random.normal(size=(states, actions))
     logits[:, 0] += 0.4 * quality - 1.2
     return {
         "outcome": outcome,
-        "chance": np.stack([first, 1 - first], axis=-1),
+        "chance": np.stack([first_chance, 1 - first_chance], axis=-1),
         "reward": reward,
         "logits": logits,
         "start": int(random.integers(0, drafts)) * levels,
@@ -268,13 +272,13 @@ def _keydoor(random: np.random.Generator) -> Arrays:
     states = 2 * places
     key, place = np.divmod(np.arange(states), places)
     buried = int(random.integers(1, 3))
-    here = np.arange(states)
-    outcome = np.repeat(np.repeat(here[:, None, None], 2, axis=2), actions, axis=1)
+    stay = np.arange(states)
+    outcome = np.repeat(np.repeat(stay[:, None, None], 2, axis=2), actions, axis=1)
     chance = np.zeros((states, actions, 2))
     chance[...] = 0.95, 0.05
     reward = np.zeros((states, actions, 2))
     at_door = place == places - 1
-    outcome[:, 0, 0] = np.where(at_door, states, here + 1)
+    outcome[:, 0, 0] = np.where(at_door, states, stay + 1)
     outcome[at_door, 0, 1] = states
     chance[at_door, 0, 0] = np.where(key[at_door] == 1, 0.9, 0.15)
     chance[at_door, 0, 1] = 1 - chance[at_door, 0, 0]
@@ -287,7 +291,7 @@ def _keydoor(random: np.random.Generator) -> Arrays:
     logits = np.concatenate([taste, taste + 0.2 * random.normal(size=taste.shape)])
     logits[:, 0] += 1.0
     logits[place == buried, 2] += 0.4
-    seen = unit(random.normal(size=(places, DIMENSIONS)))[place]
+    visible = unit(random.normal(size=(places, DIMENSIONS)))[place]
     trace = 0.12 * (2 * key - 1)[:, None] * unit(random.normal(size=DIMENSIONS))
     return {
         "outcome": outcome,
@@ -296,7 +300,7 @@ def _keydoor(random: np.random.Generator) -> Arrays:
         "logits": logits,
         "start": 0,
         "observation": place,
-        "centre": unit(seen + trace),
+        "centre": unit(visible + trace),
         "verb": np.arange(actions),
     }
 

@@ -102,13 +102,12 @@ class Rule:
     """When clusters are healthy, and which layer is best (BiPACE, Appendix H).
 
     The best layer has the highest probe accuracy of all whose clusters are healthy: not one giant
-    cluster, not all singletons, and not fewer than 5. The paper leaves some of this open; the
-    attributes name the choices.
+    cluster, not all singletons, and not fewer than 5. The attributes are what the paper leaves open.
 
     Attributes:
         fewest_clusters: with fewer, the six families of the paper's tasks cannot be told apart.
         counted: how clusters are counted for that. ``pooled``: over the rows of all tasks
-            together, as the paper's counts (4 and 12 for 240 rollouts) must have been;
+            together, which the paper's counts (4 and 12 for 240 rollouts) imply;
             ``per_group``: in the median task group, which is what training uses.
         most_singletons: clusters are all singletons if more than this share of them are.
         most_collapsed: there is one giant cluster if in more than this share of the task groups
@@ -134,8 +133,8 @@ class Rule:
 
     def healthy(self, scan: LayerScan, radii: Sequence[float]) -> list[Partition]:
         """The healthy partitions of a layer at these radii."""
-        at = [each for each in scan.partitions if each.radius in radii]
-        return [each for each in at if not self.objection(each)]
+        considered = [clusters for clusters in scan.partitions if clusters.radius in radii]
+        return [clusters for clusters in considered if not self.objection(clusters)]
 
     def choose(self, scans: Sequence[LayerScan], radii: Sequence[float]) -> LayerScan | None:
         """The layer with the best probe of those that are healthy at one of these radii.
@@ -145,27 +144,27 @@ class Rule:
         """
 
         def merit(scan: LayerScan) -> tuple[float, float, int]:
-            fewest = min(each.singleton_share for each in self.healthy(scan, radii))
+            fewest = min(clusters.singleton_share for clusters in self.healthy(scan, radii))
             return scan.probe.accuracy, -fewest, scan.layer
 
         healthy = [scan for scan in scans if self.healthy(scan, radii)]
         return max(healthy, key=merit, default=None)
 
     def refusal(self, scans: Sequence[LayerScan]) -> NoHealthyLayerError:
-        """The error that says why no layer could be chosen, and what to do."""
-        every = [each for scan in scans for each in scan.partitions]
-        reasons = Counter(self.objection(each) for each in every)
+        """The error that explains why no layer is healthy, with advice."""
+        partitions = [clusters for scan in scans for clusters in scan.partitions]
+        reasons = Counter(self.objection(clusters) for clusters in partitions)
         (reason, count), *_ = reasons.most_common(1)
-        radii = [each.radius for each in scans[0].partitions]
-        if reasons["all singletons"] == len(every):
+        radii = [clusters.radius for clusters in scans[0].partitions]
+        if reasons["all singletons"] == len(partitions):
             advice = f"no two states are alike; try radii above {max(radii):g}"
-        elif reasons["one giant cluster"] == len(every):
+        elif reasons["one giant cluster"] == len(partitions):
             advice = "all states look the same to the model; is the text column the right one?"
         else:
             advice = "try other layers, or radii between those of the scan"
         return NoHealthyLayerError(
             f"no layer gives healthy clusters at radii from {min(radii):g} to {max(radii):g}: "
-            f"{reason} in {count} of {len(every)} cases; {advice}"
+            f"{reason} in {count} of {len(partitions)} cases; {advice}"
         )
 
 
@@ -180,7 +179,7 @@ class Calibration:
         rule: how the layer was chosen.
         decided_at: the radii at which layers were compared.
         target: the median cluster size aimed at, and the bounds of the search for the radius.
-        found: the search for the radius.
+        search: the search for the radius.
         scans: all layers and poolings.
         at_radius: the clusters of each of ``scans`` at the chosen radius.
         rows: number of rows that were clustered.
@@ -194,7 +193,7 @@ class Calibration:
     rule: Rule
     decided_at: tuple[float, ...]
     target: Target
-    found: SearchedRadius
+    search: SearchedRadius
     scans: tuple[LayerScan, ...]
     at_radius: tuple[Partition, ...]
     rows: int
@@ -202,7 +201,7 @@ class Calibration:
     probed: int
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """Index of the chosen layer and pooling in ``scans``."""
         keys = [(scan.layer, scan.pooling) for scan in self.scans]
         return keys.index((self.layer, self.pooling))
@@ -210,12 +209,12 @@ class Calibration:
     @property
     def chosen(self) -> LayerScan:
         """The scan of the chosen layer and pooling."""
-        return self.scans[self.place]
+        return self.scans[self.index]
 
     @property
     def clusters(self) -> Partition:
         """The clusters at the chosen layer, pooling and radius."""
-        return self.at_radius[self.place]
+        return self.at_radius[self.index]
 
 
 def calibrate(
@@ -258,58 +257,69 @@ def calibrate(
     for key, vectors in features.items():
         if not vectors.shape[0] == task.size == family.size:
             raise ValueError(f"{task.size:,} rows, but {vectors.shape[0]:,} fingerprints at {key}")
-    whole = np.arange(task.size) if clustered is None else np.flatnonzero(clustered)
-    part = np.arange(task.size) if probed is None else np.flatnonzero(probed)
-    fold = split(task[part], family[part], folds, random)
-    _, group = np.unique(task[whole], return_inverse=True)
+    cluster_rows = np.arange(task.size) if clustered is None else np.flatnonzero(clustered)
+    probe_rows = np.arange(task.size) if probed is None else np.flatnonzero(probed)
+    fold = split(task[probe_rows], family[probe_rows], folds, random)
+    _, group = np.unique(task[cluster_rows], return_inverse=True)
     finer = [radius for radius in FINER if radius < min(radii)]
     scans: list[LayerScan] = []
     for (layer, pooling), vectors in features.items():
-        probe = linear_probe(vectors[part], family[part], fold)
+        probe = linear_probe(vectors[probe_rows], family[probe_rows], fold)
         partitions = tuple(
-            partition(vectors[whole], group, radius, vectors[part])
+            partition(vectors[cluster_rows], group, radius, vectors[probe_rows])
             for radius in sorted({*finer, *radii})
         )
         scans.append(LayerScan(layer, pooling, probe, partitions))
         report(len(scans) / len(features))
-    best, decided_at = None, tuple(radii)
+    best_scan, decided_at = None, tuple(radii)
     for decided_at in (tuple(radii), *((radius,) for radius in finer)):
-        best = rule.choose(scans, decided_at)
-        if best is not None:
+        best_scan = rule.choose(scans, decided_at)
+        if best_scan is not None:
             break
-    if best is None:
+    if best_scan is None:
         raise rule.refusal(scans)
-    bounded = _bounded(target, best)
-    vectors = features[best.layer, best.pooling][whole]
+    bounded = _bounded(target, best_scan)
+    vectors = features[best_scan.layer, best_scan.pooling][cluster_rows]
     groups = int(group.max()) + 1
-    of_group = (vectors[group == number] for number in range(groups))
-    found = search([unit @ unit.T for unit in of_group], bounded)
+    of_group = (vectors[group == index] for index in range(groups))
+    radius_search = search([unit @ unit.T for unit in of_group], bounded)
     return Calibration(
-        layer=best.layer,
-        pooling=best.pooling,
-        radius=found.radius,
+        layer=best_scan.layer,
+        pooling=best_scan.pooling,
+        radius=radius_search.radius,
         rule=rule,
         decided_at=decided_at,
         target=bounded,
-        found=found,
+        search=radius_search,
         scans=tuple(scans),
         at_radius=tuple(
-            partition(each[whole], group, found.radius, each[part]) for each in features.values()
+            partition(
+                layer_vectors[cluster_rows], group, radius_search.radius, layer_vectors[probe_rows]
+            )
+            for layer_vectors in features.values()
         ),
-        rows=int(whole.size),
+        rows=int(cluster_rows.size),
         groups=groups,
-        probed=int(part.size),
+        probed=int(probe_rows.size),
     )
 
 
-def _bounded(target: Target, best: LayerScan) -> Target:
+def _bounded(target: Target, scan: LayerScan) -> Target:
     """The target with the bounds of the search narrowed to two neighbouring radii of the scan.
 
     Six halvings of the paper's range end within 0.003 of the right radius, which is too coarse for
     a model whose states lie closer together than that.
     """
-    small = [each.radius for each in best.partitions if target.wants(each.median_size) > 0]
-    low = max(small, default=min(target.low, best.partitions[0].radius / 2))
-    large = [each.radius for each in best.partitions if target.wants(each.median_size) < 0]
+    small = [
+        clusters.radius
+        for clusters in scan.partitions
+        if target.direction(clusters.median_size) > 0
+    ]
+    low = max(small, default=min(target.low, scan.partitions[0].radius / 2))
+    large = [
+        clusters.radius
+        for clusters in scan.partitions
+        if target.direction(clusters.median_size) < 0
+    ]
     high = min((radius for radius in large if radius > low), default=max(target.high, low))
     return replace(target, low=low, high=high)

@@ -61,24 +61,24 @@ def _by_layer(panels: Any, calibration: Calibration) -> None:
     """Probe accuracy on the left, singletons at the chosen radius on the right, by pooling."""
     rule, (left, right) = calibration.rule, panels
     for pooling, (colour, _) in STYLES.items():
-        both = zip(calibration.scans, calibration.at_radius, strict=True)
-        chosen = [(scan, clusters) for scan, clusters in both if scan.pooling == pooling]
-        if not chosen:
+        pairs = zip(calibration.scans, calibration.at_radius, strict=True)
+        scanned = [(scan, clusters) for scan, clusters in pairs if scan.pooling == pooling]
+        if not scanned:
             continue
-        layers = [scan.layer for scan, _ in chosen]
-        probes = [scan.probe for scan, _ in chosen]
+        layers = [scan.layer for scan, _ in scanned]
+        probes = [scan.probe for scan, _ in scanned]
         low = [probe.accuracy - probe.deviation for probe in probes]
         high = [probe.accuracy + probe.deviation for probe in probes]
         left.fill_between(layers, low, high, color=colour, alpha=0.1, linewidth=0)
-        healthy = [bool(rule.healthy(scan, calibration.decided_at)) for scan, _ in chosen]
+        healthy = [bool(rule.healthy(scan, calibration.decided_at)) for scan, _ in scanned]
         _line(left, layers, [probe.accuracy for probe in probes], healthy, pooling)
-        shares = [clusters.singleton_share for _, clusters in chosen]
-        healthy = [not rule.objection(clusters) for _, clusters in chosen]
+        shares = [clusters.singleton_share for _, clusters in scanned]
+        healthy = [not rule.objection(clusters) for _, clusters in scanned]
         _line(right, layers, shares, healthy, pooling)
     chance = calibration.chosen.probe.chance
     left.axhline(chance, color=GREY, linestyle=":", linewidth=1)
-    first = min(scan.layer for scan in calibration.scans)
-    left.text(first, chance + 0.01, "chance", color=GREY, va="bottom", fontsize=8)
+    first_layer = min(scan.layer for scan in calibration.scans)
+    left.text(first_layer, chance + 0.01, "chance", color=GREY, va="bottom", fontsize=8)
     left.set_ylim(0, 1.04)
     left.set_title("Does the layer predict the family of the task?", fontsize=10, loc="left")
     radii = ", ".join(f"{radius:g}" for radius in calibration.decided_at)
@@ -113,14 +113,14 @@ def _mark(panel: Any, x: float, y: float) -> None:
 def _by_radius(panel: Any, calibration: Calibration) -> None:
     colour, shape = STYLES[calibration.pooling]
     target = calibration.target
-    sizes = {each.radius: each.median_size for each in calibration.chosen.partitions}
-    sizes |= dict(calibration.found.probes)
+    sizes = {clusters.radius: clusters.median_size for clusters in calibration.chosen.partitions}
+    sizes |= dict(calibration.search.probes)
     radii = sorted(sizes)
     panel.axhspan(target.smallest, target.largest, color="#F0E442", alpha=0.4, linewidth=0)
     middle = (target.smallest * target.largest) ** 0.5
     panel.text(radii[0], middle, "target", va="center", fontsize=8)
     panel.plot(radii, [sizes[radius] for radius in radii], color=colour, marker=shape, ms=5)
-    _mark(panel, calibration.radius, calibration.found.median)
+    _mark(panel, calibration.radius, calibration.search.median)
     panel.set_xscale("log")
     panel.set_yscale("log", base=2)
     title = f"How large are clusters? Layer {calibration.layer}, {calibration.pooling}"

@@ -35,16 +35,16 @@ def split(task: Ints, family: Ints, folds: int, random: np.random.Generator) -> 
     Raises:
         ValueError: if there is one family only, or a family has one task only.
     """
-    tasks, first = np.unique(task, return_index=True)
-    family_of_task = family[first]
+    tasks, first_row = np.unique(task, return_index=True)
+    family_of_task = family[first_row]
     families, counts = np.unique(family_of_task, return_counts=True)
     if families.size < 2:
         raise ValueError("a probe needs tasks of two families or more")
     if counts.min() < 2:
         raise ValueError("a probe needs two tasks of every family: one to train on, one to test on")
     fold = np.zeros(int(task.max()) + 1, dtype=np.int64)
-    for number in families:
-        members = random.permutation(tasks[family_of_task == number])
+    for label in families:
+        members = random.permutation(tasks[family_of_task == label])
         fold[members] = np.arange(members.size) % min(folds, int(counts.min()))
     return fold[task]
 

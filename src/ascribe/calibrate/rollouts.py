@@ -29,9 +29,8 @@ WHOLE_SHARE = 2 / 3
 class RowSample:
     """The rows to compute fingerprints for: clusters and probe need different ones.
 
-    Clusters are made inside a task group, and their sizes mean something only if all rows of the
-    group are there. A probe is tested on tasks that it has not seen, so it needs many groups, and
-    a few rows of each are enough.
+    Cluster sizes are meaningful only if all rows of a task group are clustered. The probe is tested
+    on unseen tasks, so it needs many groups, but only a few rows of each.
 
     Attributes:
         rows: the rows, in canonical order.
@@ -48,7 +47,8 @@ def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
     """At most about ``most`` rows: some whole groups, and a few rows of all others.
 
     Whole groups are taken from each family in turn while they fit into two thirds of the rows. The
-    others share the rest evenly, and their rows are evenly spaced. Nothing is random.
+    remaining rows are divided evenly among the other groups and evenly spaced within each. The
+    sample is deterministic.
 
     Args:
         task: label of each row's task group, in canonical order, contiguous from 0.
@@ -57,24 +57,24 @@ def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
             row of every group, even if that is more.
     """
     if most is None or task.size <= most:
-        every = np.ones(task.size, dtype=np.bool_)
-        return RowSample(np.arange(task.size), every, every)
+        all_rows = np.ones(task.size, dtype=np.bool_)
+        return RowSample(np.arange(task.size), all_rows, all_rows)
     start = np.flatnonzero(np.diff(task, prepend=-1))
     size = np.diff(np.append(start, task.size))
     # The first group of each family, then the second of each, and so on.
     turn = np.zeros(size.size, dtype=np.int64)
-    for number in np.unique(family):
-        members = np.flatnonzero(family[start] == number)
+    for index in np.unique(family):
+        members = np.flatnonzero(family[start] == index)
         turn[members] = np.arange(members.size)
     whole = np.zeros(size.size, dtype=np.bool_)
-    for number in np.lexsort((family[start], turn)):
-        if not whole.any() or size[whole].sum() + size[number] <= WHOLE_SHARE * most:
-            whole[number] = True
-    left = most - int(size[whole].sum())
-    each = max(left // max(int((~whole).sum()), 1), 1)
+    for index in np.lexsort((family[start], turn)):
+        if not whole.any() or size[whole].sum() + size[index] <= WHOLE_SHARE * most:
+            whole[index] = True
+    remaining = most - int(size[whole].sum())
+    per_group = max(remaining // max(int((~whole).sum()), 1), 1)
     probed = np.zeros(task.size, dtype=np.bool_)
     for begin, count in zip(start, size, strict=True):
-        probed[begin + np.linspace(0, count - 1, min(each, count)).astype(np.int64)] = True
+        probed[begin + np.linspace(0, count - 1, min(per_group, count)).astype(np.int64)] = True
     clustered = whole[task]
     rows = np.flatnonzero(clustered | probed)
     return RowSample(rows, clustered[rows], probed[rows])
@@ -129,21 +129,21 @@ def select_rows(
     texts = _texts(rollouts, text_column)[steps.rows]
     empty = np.fromiter((not text for text in texts), dtype=np.bool_, count=texts.size)
     _refuse(steps.rows[empty], f"have no text in the column {text_column}")
-    chosen = sample(steps.group, family, most_rows)
+    sampled = sample(steps.group, family, most_rows)
     return CalibrationRows(
-        texts=texts[chosen.rows],
-        task=steps.group[chosen.rows],
-        family=family[chosen.rows],
+        texts=texts[sampled.rows],
+        task=steps.group[sampled.rows],
+        family=family[sampled.rows],
         families=tuple(table.family.values),
-        sample=chosen,
+        sample=sampled,
         all_rows=int(steps.rows.size),
-        trajectories=int(np.unique(steps.trajectory[chosen.rows]).size),
+        trajectories=int(np.unique(steps.trajectory[sampled.rows]).size),
     )
 
 
-def _refuse(rows: Ints, what: str) -> None:
+def _refuse(rows: Ints, complaint: str) -> None:
     if rows.size:
-        raise ValueError(f"{rows.size:,} rows {what}, the first of them row {rows.min()}")
+        raise ValueError(f"{rows.size:,} rows {complaint}, the first of them row {rows.min()}")
 
 
 def _texts(rollouts: Rollouts, column: str) -> Objects:
@@ -222,7 +222,7 @@ def calibrate_model(
 def spaced(blocks: int, most: int = LAYERS) -> list[int]:
     """Indices of evenly spaced layers, the last one included."""
     count = min(most, blocks)
-    return [(number + 1) * blocks // count - 1 for number in range(count)]
+    return [(index + 1) * blocks // count - 1 for index in range(count)]
 
 
 def features_of(
@@ -249,9 +249,9 @@ def features_of(
         report: called now and then with the share that is done.
     """
 
-    def last_tokens(part: list[str], **options: Any) -> dict[str, list[list[int]]]:
+    def last_tokens(batch: list[str], **options: Any) -> dict[str, list[list[int]]]:
         return {
-            "input_ids": [ids[-most_tokens:] for ids in tokenizer(part, **options)["input_ids"]]
+            "input_ids": [ids[-most_tokens:] for ids in tokenizer(batch, **options)["input_ids"]]
         }
 
     distinct, inverse = np.unique(texts, return_inverse=True)
@@ -259,14 +259,14 @@ def features_of(
     order = np.argsort([len(text) for text in distinct], kind="stable")[::-1]
     features: dict[tuple[int, str], Any] = {}
     for start in range(0, order.size, TEXTS_PER_REPORT):
-        part = order[start : start + TEXTS_PER_REPORT]
+        batch = order[start : start + TEXTS_PER_REPORT]
         new = actor_layers(
-            distinct[part], model, last_tokens, layers, poolings, batch_size=batch_size
+            distinct[batch], model, last_tokens, layers, poolings, batch_size=batch_size
         )
         for key, vectors in new.items():
             if key not in features:
                 features[key] = np.empty((distinct.size, vectors.shape[1]), dtype=np.float32)
-            features[key][part] = vectors
+            features[key][batch] = vectors
         report(min(start + TEXTS_PER_REPORT, order.size) / order.size)
     return {key: vectors[inverse] for key, vectors in features.items()}
 

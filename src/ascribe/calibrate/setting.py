@@ -88,7 +88,7 @@ def read_setting(path: str | Path) -> Setting:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a YAML file") from error
     values = document.get("setting") if isinstance(document, dict) else None
-    names = {each.name for each in fields(Setting)}
+    names = {field.name for field in fields(Setting)}
     if not isinstance(values, dict) or set(values) != names:
         raise ValueError(f"{path} must have the block setting with {', '.join(sorted(names))}")
     return Setting(**values)
@@ -100,22 +100,22 @@ def record(calibration: Calibration) -> dict[str, Any]:
         "clusters": asdict(calibration.clusters),
         "target": asdict(calibration.target),
         "search": {
-            "median": calibration.found.median,
-            "in_range": calibration.found.in_range,
+            "median": calibration.search.median,
+            "in_range": calibration.search.in_range,
             "probes": [
-                {"radius": radius, "median": median} for radius, median in calibration.found.probes
+                {"radius": radius, "median": median} for radius, median in calibration.search.probes
             ],
         },
         "rule": asdict(calibration.rule),
         "decided_at": list(calibration.decided_at),
         "scan": [
             {
-                "layer": each.layer,
-                "pooling": each.pooling,
-                "probe": asdict(each.probe),
-                "partitions": [asdict(part) for part in each.partitions],
+                "layer": scan.layer,
+                "pooling": scan.pooling,
+                "probe": asdict(scan.probe),
+                "partitions": [asdict(partition) for partition in scan.partitions],
             }
-            for each in calibration.scans
+            for scan in calibration.scans
         ],
     }
 

@@ -118,13 +118,13 @@ def audit(
 
 
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
-    from ascribe.audit import named
+    from ascribe.audit import scored_recipe
 
     here = str(Path.cwd())
     if here not in sys.path:  # so that module:Name finds a file in this folder, in every process
         sys.path.append(here)
     try:
-        return {name: named(name) for name in names}
+        return {name: scored_recipe(name) for name in names}
     except ValueError as error:
         screen.wrong_call(screen.safe(error, 400))
 

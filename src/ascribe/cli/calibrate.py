@@ -214,11 +214,11 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
     )
     chosen.add_row("pooling", calibration.pooling)
     chosen.add_row("radius", f"{calibration.radius:.4g}")
-    chosen.add_row("median rows of a cluster", f"{calibration.found.median:g}")
+    chosen.add_row("median rows of a cluster", f"{calibration.search.median:g}")
     chosen.add_row("clusters with one row", f"{clusters.singleton_share:.1%}")
     chosen.add_row("rows alone in their cluster", f"{clusters.singleton_share_of_rows:.1%}")
     screen.out.print(chosen)
-    if not calibration.found.in_range:
+    if not calibration.search.in_range:
         target = calibration.target
         note = (
             f"No radius gives a median cluster of {target.smallest:g} to {target.largest:g} rows; "
@@ -249,6 +249,6 @@ def _table(calibration: Calibration) -> Table:
             f"{at.singleton_share:.1%}",
             f"{at.median_size:g}",
             "healthy" if qualified else calibration.rule.objection(compared),
-            style="bold green" if number == calibration.place else "" if qualified else "dim",
+            style="bold green" if number == calibration.index else "" if qualified else "dim",
         )
     return table

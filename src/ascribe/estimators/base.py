@@ -204,9 +204,9 @@ class Recipe:
             reason = np.where(out, np.int8(Reason.TRUNCATED), reason)
             labels = np.where(out, -1, labels)
         return Term(
-            values=steps.back(values, len(table), 0.0),
-            reason=steps.back(reason, len(table), Reason.PADDING),
-            labels=steps.back(labels, len(table), -1),
+            values=steps.to_table_order(values, len(table), 0.0),
+            reason=steps.to_table_order(reason, len(table), Reason.PADDING),
+            labels=steps.to_table_order(labels, len(table), -1),
             weight=weight,
             explain=None if explain is None else partial(_in_table_order, table, explain),
         )
@@ -214,7 +214,7 @@ class Recipe:
 
 def _in_table_order(table: StepTable, explain: Callable[[], Explanation]) -> Explanation:
     steps = arrange(table)
-    return explain().mapped(lambda values: steps.back(values, len(table), 0))
+    return explain().mapped(lambda values: steps.to_table_order(values, len(table), 0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""A key for an action: when two decisions did the same.
+"""Action keys: two decisions with equal keys took the same action.
 
-Keys are computed once for each distinct action text and spread over the rows. A text that a key
-function cannot read has no key: its row is nobody's same-action peer.
+Keys are computed once for each distinct action text. A text that a key function cannot parse has no
+key, and its row has no same-action peers.
 """
 
 import json
@@ -49,8 +49,8 @@ def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
 
 
 def whole(text: str) -> str | None:
-    """The action as it is written, white space folded."""
-    return _folded(text)
+    """The whole action text, with runs of white space replaced by one space."""
+    return _fold_whitespace(text)
 
 
 def tag_body(text: str) -> str | None:
@@ -61,8 +61,8 @@ def tag_body(text: str) -> str | None:
     """
     tag = _TAG.search(text)
     if tag:
-        return _folded(tag.group(1))
-    return None if "<action>" in text.lower() else _folded(text)
+        return _fold_whitespace(tag.group(1))
+    return None if "<action>" in text.lower() else _fold_whitespace(text)
 
 
 def first_tokens(count: int = 8) -> KeyFunction:
@@ -99,5 +99,5 @@ KEY_FUNCTIONS: dict[str, KeyFunction] = {
 """The key functions that recipes know by name."""
 
 
-def _folded(text: str) -> str | None:
+def _fold_whitespace(text: str) -> str | None:
     return " ".join(text.split()) or None

@@ -29,7 +29,7 @@ BATCH_ENTRIES = 32_000_000
 """Entries of Gram matrices that are held at once."""
 
 TOLERANCE = 1e-6
-"""Slack in comparing a distance with the radius: single precision knows distances no better."""
+"""Slack in comparing a distance with the radius: the error of distances in single precision."""
 
 GramBlock = Callable[[int, int], npt.NDArray[Any]]
 """``block(start, stop)``: rows start to stop of a Gram matrix, at least its first stop columns."""
@@ -62,10 +62,12 @@ def cluster(
     bounds = np.append(np.flatnonzero(np.diff(task[rows], prepend=-1)), rows.size)
     sizes = np.diff(bounds)
 
-    def block_of(number: int) -> GramBlock:
-        part = rows[bounds[number] : bounds[number + 1]]
-        whole = part.size == part[-1] - part[0] + 1
-        vectors = fingerprints[part[0] : part[-1] + 1] if whole else fingerprints[part]
+    def block_of(group: int) -> GramBlock:
+        members = rows[bounds[group] : bounds[group + 1]]
+        contiguous = members.size == members[-1] - members[0] + 1
+        vectors = (
+            fingerprints[members[0] : members[-1] + 1] if contiguous else fingerprints[members]
+        )
         return gram_block(vectors, half_product=half_product)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0
@@ -78,8 +80,8 @@ def cluster(
 def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints]:
     """Labels of each group from its Gram matrix, as ``cluster`` gives them from fingerprints.
 
-    The Gram matrix of a group is all that clustering needs, and where a group has fewer records
-    than a fingerprint has numbers, it is the smaller thing to send.
+    Clustering needs nothing but the Gram matrix of a group, which is smaller than the fingerprints
+    if the group has fewer records than a fingerprint has dimensions.
     """
     sizes = np.array([gram.shape[0] for gram in grams], dtype=np.int64)
     return _labels_of(lambda number: _slice_of(grams[number]), sizes, radius)
@@ -109,20 +111,20 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
     count, longest = len(blocks), int(sizes[0])
     rows = min(longest, BLOCK_ROWS)
     gram = np.zeros((count, rows, longest), dtype=np.float32)
-    # A spot is a place in an array of clusters by groups: cluster * count + group.
+    # A spot is a flat index into an array of clusters by groups: cluster * count + group.
     spot = np.zeros((longest, count), dtype=np.int64)
     b = np.zeros((longest, count))
     a, members = np.zeros(longest * count), np.zeros(longest * count)
     closed = np.full((longest, count), -np.inf)
     clusters = np.zeros(count, dtype=np.int64)
-    every = np.arange(count)
+    group_index = np.arange(count)
     active, most = count, 0
     for i in range(longest):
         if i % rows == 0:
             _fill(gram, blocks, sizes, i)
         while sizes[active - 1] <= i:
             active -= 1
-        new = clusters[:active] * count + every[:active]
+        new = clusters[:active] * count + group_index[:active]
         if i == 0:
             joined = np.zeros(active, dtype=np.bool_)
             top, target = np.zeros(active), new
@@ -130,7 +132,7 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
             parts = b[:i, :active] * gram[:active, i % rows, :i].T
             sums = np.bincount(spot[:i, :active].ravel(), parts.ravel(), most * count)
             similarity = (a[: most * count] * sums).reshape(most, count) + closed[:most]
-            nearest = similarity[:, :active].argmax(axis=0) * count + every[:active]
+            nearest = similarity[:, :active].argmax(axis=0) * count + group_index[:active]
             top = similarity.ravel()[nearest]
             joined = top >= 1.0 - radius - TOLERANCE
             target = np.where(joined, nearest, new)
@@ -152,13 +154,13 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
 def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bools:
     """Per task: whether one cluster holds nearly all of its rows (BiPACE, failure mode F1).
 
-    Then step credit is a baseline over the batch and tells no state from another.
+    Then step credit compares a row with the whole task and does not distinguish states.
 
     Args:
         labels: cluster of each row, inside tasks; -1 takes no part.
         count: number of clusters.
         task: label of each row's task group, from 0.
-        share: how much is nearly all.
+        share: the smallest share of a task's rows that counts as nearly all.
     """
     tasks = int(task.max(initial=-1)) + 1
     rows = segments.size(np.where(labels < 0, -1, task), tasks)
@@ -171,19 +173,19 @@ def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bool
 
 def _fill(gram: npt.NDArray[Any], blocks: Sequence[GramBlock], sizes: Ints, start: int) -> None:
     """The next rows of every group's Gram matrix."""
-    for number, block in enumerate(blocks):
-        stop = min(start + gram.shape[1], int(sizes[number]))
+    for group, block in enumerate(blocks):
+        stop = min(start + gram.shape[1], int(sizes[group]))
         if stop > start:
-            gram[number, : stop - start, :stop] = block(start, stop)[:, :stop]
+            gram[group, : stop - start, :stop] = block(start, stop)[:, :stop]
 
 
 def _labels_of(block_of: Callable[[int], GramBlock], sizes: Ints, radius: float) -> list[Ints]:
-    """Labels of the records of each group, from the Gram matrix of the group of each number."""
+    """Labels of the records of each group; ``block_of(group)`` gives its Gram matrix."""
     labels: list[Ints] = [np.empty(0, dtype=np.int64)] * sizes.size
     for batch in _batches(sizes):
-        parts = greedy([block_of(number) for number in batch], sizes[batch], radius)
-        for number, part in zip(batch.tolist(), parts, strict=True):
-            labels[number] = part
+        batch_labels = greedy([block_of(group) for group in batch], sizes[batch], radius)
+        for group, group_labels in zip(batch.tolist(), batch_labels, strict=True):
+            labels[group] = group_labels
     return labels
 
 
@@ -197,7 +199,7 @@ def _batches(sizes: Ints) -> list[Ints]:
     batches, start = [], 0
     while start < order.size:
         longest = int(sizes[order[start]])
-        room = max(BATCH_ENTRIES // (min(longest, BLOCK_ROWS) * longest), 1)
-        batches.append(order[start : start + room])
-        start += room
+        count = max(BATCH_ENTRIES // (min(longest, BLOCK_ROWS) * longest), 1)
+        batches.append(order[start : start + count])
+        start += count
     return batches

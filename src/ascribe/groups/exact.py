@@ -42,8 +42,8 @@ def history(
     levels = [current]
     for _ in range(length):
         earlier = np.full(state.size, -1, dtype=np.int64)
-        same = trajectory[1:] == trajectory[:-1]
-        earlier[1:] = np.where(same, levels[-1].labels[:-1], -1)
+        same_trajectory = trajectory[1:] == trajectory[:-1]
+        earlier[1:] = np.where(same_trajectory, levels[-1].labels[:-1], -1)
         labels, count = segments.pairs(earlier, current.labels, current.count)
         levels.append(Groups(labels, count))
     return levels

@@ -1,4 +1,4 @@
-"""How far apart two states may be and still count as one: the radius of the clusters."""
+"""The cluster radius: the largest cosine distance of states that count as the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from ascribe.groups.cluster import cluster_grams
 from ascribe.steps.arrays import Ints
 
 Over = Literal["clusters", "rows"]
-"""Whose median size: that of the clusters, or that of the clusters that rows find themselves in."""
+"""The median size over clusters, or over rows (each row counts the size of its cluster)."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,12 @@ class Target:
     """The median cluster size to aim for, and where the radius may lie (BiPACE, Appendix F).
 
     Attributes:
-        smallest: a smaller median wants a larger radius.
-        largest: a larger median wants a smaller radius.
+        smallest: below this median the radius must grow.
+        largest: above this median the radius must shrink.
         low: smallest radius.
         high: largest radius.
-        over: whose median. The paper does not say; ``clusters`` is the plain reading.
+        over: median over clusters or over rows. The paper does not say; ``clusters`` is the
+            obvious reading.
     """
 
     smallest: float = 4.0
@@ -34,11 +35,11 @@ class Target:
 
     def median(self, labels: Sequence[Ints]) -> float:
         """Median cluster size over several groups, each with labels from 0."""
-        sizes = np.concatenate([np.bincount(part) for part in labels])
+        sizes = np.concatenate([np.bincount(group_labels) for group_labels in labels])
         return float(np.median(np.repeat(sizes, sizes) if self.over == "rows" else sizes))
 
-    def wants(self, median: float) -> int:
-        """1 for a larger radius, -1 for a smaller one, 0 if the median is right."""
+    def direction(self, median: float) -> int:
+        """Which way the radius must move: 1 larger, -1 smaller, 0 if the median is in range."""
         return int(median < self.smallest) - int(median > self.largest)
 
 
@@ -71,10 +72,10 @@ def search(
         radius = (low + high) / 2
         median = target.median(cluster_grams(grams, radius))
         tried.append((radius, median))
-        wanted = target.wants(median)
-        if wanted == 0:
+        direction = target.direction(median)
+        if direction == 0:
             return SearchedRadius(radius, median, True, tuple(tried))
-        low, high = (radius, high) if wanted > 0 else (low, radius)
+        low, high = (radius, high) if direction > 0 else (low, radius)
     middle = np.sqrt(target.smallest * target.largest)
     radius, median = min(tried, key=lambda probe: abs(np.log(probe[1] / middle)))
     return SearchedRadius(radius, median, False, tuple(tried))
@@ -82,7 +83,7 @@ def search(
 
 @dataclass(frozen=True)
 class OnlineRadius:
-    """A radius that follows the policy as its hidden states move; a value, passed in and out.
+    """A radius that adapts during training as the policy's hidden states move.
 
     The paper fixes the radius before training. This one is changed by ``factor`` only after the
     median cluster size has been off on the same side for ``patience`` iterations in a row, so that
@@ -104,11 +105,11 @@ class OnlineRadius:
 
     def updated(self, median: float) -> "OnlineRadius":
         """The value for the next iteration, given this iteration's median cluster size."""
-        wanted = self.target.wants(median)
-        strikes = self.strikes + wanted if wanted * self.strikes >= 0 else wanted
-        if wanted == 0:
+        direction = self.target.direction(median)
+        strikes = self.strikes + direction if direction * self.strikes >= 0 else direction
+        if direction == 0:
             return replace(self, strikes=0)
         if abs(strikes) < self.patience:
             return replace(self, strikes=strikes)
-        moved = self.radius * self.factor**wanted
+        moved = self.radius * self.factor**direction
         return replace(self, radius=min(max(moved, self.target.low), self.target.high), strikes=0)

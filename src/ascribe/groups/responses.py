@@ -71,18 +71,18 @@ def split_thoughts(text: str) -> tuple[str | None, list[str]]:
     """
     thought: str | None = None
     parts: list[str] = []
-    rest = 0
+    end = 0
     start: re.Match[str] | None = None
     for tag in _tag(("think",)).finditer(text):
         if not tag["close"]:
             start = start or tag
         elif start is not None:
-            parts.append(text[rest : start.start()])
+            parts.append(text[end : start.start()])
             thought = text[start.end() : tag.start()] if thought is None else thought
-            start, rest = None, tag.end()
+            start, end = None, tag.end()
         elif thought is None:
-            thought, rest = text[: tag.start()], tag.end()
-    return None if thought is None else thought.strip(), [*parts, text[rest:]]
+            thought, end = text[: tag.start()], tag.end()
+    return None if thought is None else thought.strip(), [*parts, text[end:]]
 
 
 @lru_cache(maxsize=64)
@@ -196,10 +196,10 @@ def _call_texts(text: str) -> tuple[list[str], int]:
     """The JSON of calls, and the number of opening tags; 0 if the response is JSON as a whole."""
     _, parts = split_thoughts(text)
     tags = tag_bodies(parts, "tool_call")
-    bare = "\n".join(parts).strip()
+    outside = "\n".join(parts).strip()
     # In whole JSON a tag can only be a part of a string.
-    if bare.startswith(("{", "[")) and (not tags.opened or _is_json(bare)):
-        return [bare], 0
+    if outside.startswith(("{", "[")) and (not tags.opened or _is_json(outside)):
+        return [outside], 0
     return [body.strip() for _, body in tags.bodies], tags.opened
 
 

@@ -15,8 +15,8 @@ def similar(task: Ints, state: Ints, texts: Objects, threshold: float) -> Groups
 
     A state joins the first group whose first member is similar enough, else it starts a group:
     ``ratio(a, b) = 2 LCS(a, b) / (|a| + |b|) >= threshold``. States come in canonical order
-    (trajectory, then step), so row order does not matter. A state that was seen before goes where
-    it went before, so only distinct states are compared.
+    (trajectory, then step), so row order does not matter. Equal states share a group, so only
+    distinct states are compared.
 
     Args:
         task: label of each row's task group, rows in canonical order.
@@ -28,12 +28,12 @@ def similar(task: Ints, state: Ints, texts: Objects, threshold: float) -> Groups
         ImportError: without rapidfuzz (the extra ``similar``).
     """
     distinct = exact(task, state, texts.size)
-    first = segments.first_rows(distinct.labels, distinct.count)
-    bounds = np.flatnonzero(np.diff(task[first], prepend=-1, append=-1))
+    first_row = segments.first_rows(distinct.labels, distinct.count)
+    bounds = np.flatnonzero(np.diff(task[first_row], prepend=-1, append=-1))
     merged = np.empty(distinct.count, dtype=np.int64)
     used = 0
     for start, end in pairwise(bounds.tolist()):
-        fitted = _first_fit(list(texts[state[first[start:end]]]), threshold)
+        fitted = _first_fit(list(texts[state[first_row[start:end]]]), threshold)
         merged[start:end] = used + np.array(fitted)
         used += max(fitted) + 1
     labels = np.append(merged, -1)[distinct.labels]
@@ -53,13 +53,13 @@ def _first_fit(texts: list[str], threshold: float) -> list[int]:
     founders: list[str] = []
     fitted = []
     for text in texts:
-        for number, founder in enumerate(founders):
+        for group, founder in enumerate(founders):
             total = len(text) + len(founder)
             needed = _needed(total, threshold)
             if min(len(text), len(founder)) < needed:
                 continue
             if LCSseq.similarity(text, founder, score_cutoff=needed) >= needed:
-                fitted.append(number)
+                fitted.append(group)
                 break
         else:
             fitted.append(len(founders))

@@ -50,8 +50,8 @@ class Arranged:
         """How many trajectories take part."""
         return int(self.starts.size)
 
-    def back(self, values: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
-        """``values`` per place put back in the table's row order; ``fill`` elsewhere."""
+    def to_table_order(self, values: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
+        """``values`` of each place in the table's row order; ``fill`` for rows without a place."""
         out = np.full(size, fill, dtype=values.dtype)
         out[self.rows] = values
         return out
@@ -96,13 +96,13 @@ def _arrange(table: StepTable) -> Arranged | None:
     start_of[present] = starts
     at = np.full(group.size, -1, dtype=np.int64)
     at[start_of[trajectory] + step] = np.arange(group.size)
-    if at.min() < 0:  # two rows wanted one place
+    if at.min() < 0:  # two rows have the same trajectory and step
         return None
 
     last = at[np.append(starts[1:], at.size) - 1]
     truncated = table.flag("truncated", default=False)[real]
     ended = truncated | table.flag("terminated", default=False)[real]
-    if np.count_nonzero(ended) != np.count_nonzero(ended[last]):  # one goes on after its end
+    if np.count_nonzero(ended) != np.count_nonzero(ended[last]):  # steps after an end
         return None
 
     groups, group_of_trajectory = np.unique(owner[present], return_inverse=True)
@@ -133,15 +133,15 @@ class CheckReport:
 
     @property
     def worst(self) -> Severity | None:
-        """The highest severity found, or None if nothing was."""
+        """The highest severity, or None without problems."""
         return max((problem.severity for problem in self.problems), default=None)
 
     def counts(self) -> dict[str, int]:
-        """How many things show each kind of problem."""
-        counted: Counter[str] = Counter()
+        """Number of rows, trajectories, groups or columns with each kind of problem."""
+        totals: Counter[str] = Counter()
         for problem in self.problems:
-            counted[problem.kind.label] += problem.count
-        return dict(counted)
+            totals[problem.kind.label] += problem.count
+        return dict(totals)
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
@@ -164,31 +164,31 @@ def check(table: StepTable, *, group_size: int | None = None) -> CheckReport:
 
 
 def whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:
-    """The rows of problems, the rest of their trajectories, and the groups that those are in."""
+    """Mask of all rows in the trajectories and groups that the problems affect."""
     rows = np.zeros(len(table), dtype=np.bool_)
     for problem in problems:
         rows[problem.rows] = True
     for codes in (table.trajectory.codes, table.group.codes):
-        hit = np.zeros(codes.max(initial=-1) + 2, dtype=np.bool_)
-        hit[codes[rows]] = True
-        hit[-1] = False  # rows without a name have nothing in common
-        rows = rows | hit[codes]
+        affected = np.zeros(codes.max(initial=-1) + 2, dtype=np.bool_)
+        affected[codes[rows]] = True
+        affected[-1] = False  # code -1: rows without a name do not belong together
+        rows = rows | affected[codes]
     return rows
 
 
 def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) -> Bools:
-    """Per group: trajectories earn the same where their actions were valid, and differ elsewhere.
+    """Per group: whether trajectories differ in their invalid actions alone.
 
-    Labels are contiguous from 0. ``group`` holds the group of each trajectory. They differ
-    elsewhere if the number of invalid actions or the reward for them differs.
+    They earn the same with valid actions, and differ in the number of invalid actions or in the
+    reward for these. Labels are contiguous from 0; ``group`` holds the group of each trajectory.
     """
     count, groups = group.size, int(group.max(initial=-1)) + 1
     earned = segments.total(np.where(valid, reward, 0.0), trajectory, count)
     invalid = segments.total((~valid).astype(np.float64), trajectory, count)
-    paid = segments.total(np.where(valid, 0.0, reward), trajectory, count)
-    same = segments.constant(earned, group, groups)
-    differ = ~segments.constant(invalid, group, groups) | ~segments.constant(paid, group, groups)
-    return same & differ
+    penalty = segments.total(np.where(valid, 0.0, reward), trajectory, count)
+    same_earned = segments.constant(earned, group, groups)
+    differ = ~segments.constant(invalid, group, groups) | ~segments.constant(penalty, group, groups)
+    return same_earned & differ
 
 
 def first_names(column: Coded, codes: Ints) -> str:
@@ -198,14 +198,14 @@ def first_names(column: Coded, codes: Ints) -> str:
 
 
 class _TableChecker:
-    """Checks of the rows that are not padding; ``found`` collects the problems."""
+    """Checks of the rows that are not padding; ``collected`` holds the problems."""
 
     def __init__(self, table: StepTable, group_size: int | None) -> None:
         self.table = table
         self.group_size = group_size
         self.padding = table.flag("padding", default=False)
         self.real = np.flatnonzero(~self.padding)
-        self.found: list[Problem] = []
+        self.collected: list[Problem] = []
 
     def problems(self) -> list[Problem]:
         if self.real.size == 0:
@@ -215,17 +215,19 @@ class _TableChecker:
         self._check_values()
         self._check_names()
         self._check_order()
-        fatal = [problem for problem in self.found if problem.severity is Severity.FATAL]
+        fatal = [problem for problem in self.collected if problem.severity is Severity.FATAL]
         if not fatal:
             self._check_groups()
-            return self.found
+            return self.collected
         # The groups without a fatal problem may be credited, so they are checked by themselves.
         sound = np.flatnonzero(~whole_groups(self.table, fatal) & ~self.padding)
         if sound.size:
             rest = _TableChecker(self.table.take(sound), self.group_size)
             rest._check_groups()
-            self.found += [replace(problem, rows=sound[problem.rows]) for problem in rest.found]
-        return self.found
+            self.collected += [
+                replace(problem, rows=sound[problem.rows]) for problem in rest.collected
+            ]
+        return self.collected
 
     def _add(self, kind: ProblemKind, detail: str, rows: Ints, count: int | None = None) -> None:
         """Add a problem, if it has rows; without a count, ``detail`` follows their number."""
@@ -233,7 +235,7 @@ class _TableChecker:
             return
         if count is None:
             count, detail = int(rows.size), f"{rows.size:,} {detail}"
-        self.found.append(Problem(kind, detail, np.sort(rows), count))
+        self.collected.append(Problem(kind, detail, np.sort(rows), count))
 
     def _add_trajectories(self, kind: ProblemKind, detail: str, rows: Ints) -> None:
         if rows.size:
@@ -290,11 +292,11 @@ class _TableChecker:
         real, group, trajectory = real[named], group[named], trajectory[named]
         owner = np.full(table.trajectory.values.size, -1, dtype=np.int64)
         owner[trajectory] = group
-        torn = np.zeros(owner.size, dtype=np.bool_)
-        torn[trajectory[owner[trajectory] != group]] = True
-        detail = f"in two groups: {first_names(table.trajectory, np.flatnonzero(torn))}"
+        in_two_groups = np.zeros(owner.size, dtype=np.bool_)
+        in_two_groups[trajectory[owner[trajectory] != group]] = True
+        detail = f"in two groups: {first_names(table.trajectory, np.flatnonzero(in_two_groups))}"
         kind = ProblemKind.TRAJECTORY_IN_TWO_GROUPS
-        self._add(kind, detail, real[torn[trajectory]], int(torn.sum()))
+        self._add(kind, detail, real[in_two_groups[trajectory]], int(in_two_groups.sum()))
 
     def _check_order(self) -> None:
         """The steps of each trajectory are 0, 1, 2, ... and stop at its end."""
@@ -304,30 +306,30 @@ class _TableChecker:
             return
         rows = named[np.lexsort((named, table.step[named], table.trajectory.codes[named]))]
         trajectory, step = table.trajectory.codes[rows], table.step[rows]
-        same = np.append(False, trajectory[1:] == trajectory[:-1])
-        before = np.append(-1, step[:-1])
-        again = same & (step == before)
-        copy = again.copy()
+        same_trajectory = np.append(False, trajectory[1:] == trajectory[:-1])
+        previous = np.append(-1, step[:-1])
+        repeated = same_trajectory & (step == previous)
+        copy = repeated.copy()
         for name, column in table.columns().items():
             if name not in ("padding", "fingerprint"):
                 values = (column.codes if isinstance(column, Coded) else column)[rows]
                 copy[1:] &= values[1:] == values[:-1]
         add = self._add_trajectories
         add(ProblemKind.DUPLICATE_ROW, "repeats a row exactly", rows[copy])
-        add(ProblemKind.DUPLICATE_STEP, "has a step twice", rows[again & ~copy])
-        add(ProblemKind.LATE_START, "does not start at step 0", rows[~same & (step > 0)])
-        gap = same & (step > before + 1)
+        add(ProblemKind.DUPLICATE_STEP, "has a step twice", rows[repeated & ~copy])
+        add(ProblemKind.LATE_START, "does not start at step 0", rows[~same_trajectory & (step > 0)])
+        gap = same_trajectory & (step > previous + 1)
         add(ProblemKind.GAP_IN_STEPS, "has a gap before this step", rows[gap])
 
         terminated = table.flag("terminated", default=False)[rows]
         ended = terminated | table.flag("truncated", default=False)[rows]
-        starts = np.flatnonzero(~same)
+        starts = np.flatnonzero(~same_trajectory)
         lengths = np.diff(np.append(starts, rows.size))
         ends_before: Ints = np.cumsum(ended) - ended
         over = ends_before > np.repeat(ends_before[starts], lengths)
         add(ProblemKind.STEPS_AFTER_END, "goes on after its end", rows[over])
         if ended.any():
-            last = np.append(~same[1:], True)
+            last = np.append(~same_trajectory[1:], True)
             open_end = rows[last & ~ended & ~over]
             add(ProblemKind.UNFINISHED_TRAJECTORY, "has no end", open_end)
         some_valid = np.logical_or.reduceat(table.flag("valid", default=True)[rows], starts)
@@ -335,7 +337,7 @@ class _TableChecker:
         add(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", invalid)
 
     def _check_groups(self) -> None:
-        """How much the groups can teach; for tables that can be arranged."""
+        """Check the size, returns and states of each group; the table must be arrangeable."""
         table, steps = self.table, arrange(self.table)
         group_of, groups = steps.group_of_trajectory, steps.group_count
         size = np.bincount(group_of, minlength=groups)
@@ -348,14 +350,17 @@ class _TableChecker:
                 rows = steps.rows[which[steps.group]]
                 self._add(kind, f"group {names} {detail}", rows, int(which.sum()))
 
-        # There are as many corrections as wrong answers, so their number is not declared.
-        answers = np.ones(groups, dtype=np.bool_)
+        # A group of corrections has one row per wrong answer, so ``group_size`` does not apply.
+        not_correction = np.ones(groups, dtype=np.bool_)
         if table.corrects is not None:
-            answers = table.corrects.codes[first_of_group] < 0
-        add(ProblemKind.GROUP_OF_ONE, "has one trajectory", answers & (size == 1))
+            not_correction = table.corrects.codes[first_of_group] < 0
+        add(ProblemKind.GROUP_OF_ONE, "has one trajectory", not_correction & (size == 1))
         if self.group_size is not None:
             declared = f"not the declared {self.group_size}"
-            few, many = answers & (size < self.group_size), answers & (size > self.group_size)
+            few, many = (
+                not_correction & (size < self.group_size),
+                not_correction & (size > self.group_size),
+            )
             add(ProblemKind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
             add(ProblemKind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
         returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)

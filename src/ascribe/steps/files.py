@@ -77,7 +77,7 @@ class Rollouts:
     credit: "pa.Table"
     """Columns of an earlier credit; none in a plain file of rollouts."""
     notes: tuple[Problem, ...] = ()
-    """Problems that do not matter to the table, such as unknown columns."""
+    """Problems that do not affect the table, such as unknown columns."""
 
 
 def read_table(path: str | Path) -> StepTable:
@@ -238,8 +238,8 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
     distinct = set(values)
     if len(distinct) < len(values) or None in distinct:
         # A dictionary may hold a text twice, or a null.
-        again = Coded.encode(list(values))
-        codes, values = np.append(again.codes, -1)[codes], again.values
+        recoded = Coded.encode(list(values))
+        codes, values = np.append(recoded.codes, -1)[codes], recoded.values
     return Coded(codes, values.astype(object)).used()
 
 
@@ -260,7 +260,7 @@ def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
 
 
 def _damage(name: str, column: Any) -> Problem | None:
-    """What is wrong inside a column: text that is not UTF-8, offsets or codes to nowhere."""
+    """The problem of a damaged column: text that is not UTF-8, or offsets or codes out of range."""
     try:
         column.validate(full=True)
     except ValueError as error:
@@ -301,12 +301,12 @@ def _read_parquet(
     path: Path, progress: Progress, columns: Collection[str] | None, rows: Ints | None = None
 ) -> "pa.Table":
     """Columns of a Parquet file; with ``rows``, these rows alone, in their order."""
-    with path.open("rb") as opened:
-        if _is_broken(opened):
+    with path.open("rb") as file:
+        if _is_broken(file):
             detail = f"{path.name} is not as it was written: its seal is broken"
             raise _error(ProblemKind.UNREADABLE_FILE, detail)
         try:
-            return _arrow_from_parquet(opened, progress, columns, rows)
+            return _arrow_from_parquet(file, progress, columns, rows)
         # pyarrow reports damage by many exception types, some of them plain ones.
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -325,18 +325,18 @@ def _arrow_from_parquet(
     text = [f.name for f in schema if f.name in TEXT_COLUMNS and pa.types.is_string(f.type)]
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
     names = None if columns is None else [name for name in schema.names if name in columns]
-    parts, start = [], 0
-    for number in range(file.num_row_groups):
-        size = file.metadata.row_group(number).num_rows
+    tables, start = [], 0
+    for index in range(file.num_row_groups):
+        size = file.metadata.row_group(index).num_rows
         inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < start + size)])
         if inside is None:
-            parts.append(file.read_row_group(number, columns=names))
+            tables.append(file.read_row_group(index, columns=names))
         elif inside.size:
-            part = file.read_row_group(number, columns=names)
-            parts.append(part.take(pa.array(inside - start)))
+            row_group = file.read_row_group(index, columns=names)
+            tables.append(row_group.take(pa.array(inside - start)))
         start += size
-        progress((number + 1) / file.num_row_groups)
-    arrow = pa.concat_tables(parts) if parts else file.read_row_groups([], columns=names)
+        progress((index + 1) / file.num_row_groups)
+    arrow = pa.concat_tables(tables) if tables else file.read_row_groups([], columns=names)
     if rows is not None:
         return arrow.take(pa.array(np.argsort(np.argsort(rows, kind="stable"), kind="stable")))
     if arrow.num_rows != file.metadata.num_rows:
@@ -354,12 +354,12 @@ def _write_parquet(table: "pa.Table", path: Path) -> None:
     except pa.ArrowException as error:
         detail = f"Parquet cannot hold these columns: {_first_line(error)}"
         raise _error(ProblemKind.WRONG_TYPE, detail) from error
-    whole = memoryview(buffer.getvalue())
-    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    contents = memoryview(buffer.getvalue())
+    footer = len(contents) - 8 - int.from_bytes(contents[-8:-4], "little")
     with path.open("wb") as file:
-        file.write(whole[:footer])
-        file.write(SEAL_MARK + _digest(whole[footer:], [whole[:footer]]))
-        file.write(whole[footer:])
+        file.write(contents[:footer])
+        file.write(SEAL_MARK + _digest(contents[footer:], [contents[:footer]]))
+        file.write(contents[footer:])
 
 
 def _is_broken(file: IO[bytes]) -> bool:
@@ -482,10 +482,10 @@ def _unaltered(values: list[Any]) -> "pa.Array | None":
 
 
 def _write_jsonl(table: "pa.Table", path: Path) -> None:
-    if strange := [field for field in table.schema if not _fits_json(field.type)]:
-        names = ", ".join(f"{field.name!r} is {field.type}" for field in strange)
+    if unsupported := [field for field in table.schema if not _fits_json(field.type)]:
+        names = ", ".join(f"{field.name!r} is {field.type}" for field in unsupported)
         detail = f"JSON has no such type ({names}); write .parquet instead"
-        raise _error(ProblemKind.WRONG_TYPE, detail, count=len(strange))
+        raise _error(ProblemKind.WRONG_TYPE, detail, count=len(unsupported))
     with path.open("wb") as raw, gzip.open(raw, "wb") if path.suffix == ".gz" else raw as file:
         for batch in table.to_batches(max_chunksize=10_000):
             for row in batch.to_pylist():
@@ -512,11 +512,11 @@ def _other_columns(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
-    strange = [name for name in names if name not in TRANSCRIPT_COLUMNS]
-    if not strange:
+    unknown = [name for name in names if name not in TRANSCRIPT_COLUMNS]
+    if not unknown:
         return ()
-    detail = f"not part of the format: {', '.join(map(repr, strange))}"
-    return (Problem(ProblemKind.UNKNOWN_COLUMN, detail, count=len(strange)),)
+    detail = f"not part of the format: {', '.join(map(repr, unknown))}"
+    return (Problem(ProblemKind.UNKNOWN_COLUMN, detail, count=len(unknown)),)
 
 
 def _is_jsonl(path: Path) -> bool:

@@ -30,7 +30,7 @@ NOTE, WARNING, ERROR, FATAL = Severity
 
 
 class Advised(Enum):
-    """Something that can be wrong: how bad it is, and what to do about it."""
+    """A kind of problem with its severity and advice on what to do about it."""
 
     def __init__(self, severity: Severity, advice: str) -> None:
         self.severity = severity

@@ -52,19 +52,19 @@ def reward_to_go(
     Returns:
         One return per row.
     """
-    out = reward.copy()
+    returns = reward.copy()
     if tail is not None:
-        last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True)[: out.size])
-        out[last] += gamma * tail[trajectory[last]]
-    reach, factor, later = 1, gamma, np.empty_like(out)
-    while reach < out.size and factor != 0.0:
-        same = trajectory[reach:] == trajectory[:-reach]
-        if not same.any():
+        last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True)[: returns.size])
+        returns[last] += gamma * tail[trajectory[last]]
+    reach, factor, later = 1, gamma, np.empty_like(returns)
+    while reach < returns.size and factor != 0.0:
+        same_trajectory = trajectory[reach:] == trajectory[:-reach]
+        if not same_trajectory.any():
             break
-        np.multiply(out[reach:], factor, out=later[reach:])
-        np.add(out[:-reach], later[reach:], out=out[:-reach], where=same)
+        np.multiply(returns[reach:], factor, out=later[reach:])
+        np.add(returns[:-reach], later[reach:], out=returns[:-reach], where=same_trajectory)
         reach, factor = 2 * reach, factor * factor
-    return out
+    return returns
 
 
 def penalties(valid: Bools, amount: float) -> Floats:

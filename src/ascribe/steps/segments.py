@@ -1,4 +1,4 @@
-"""Reductions over labelled rows: count, sum, mean, variance, sameness.
+"""Reductions over labelled rows: count, sum, mean, variance, equality.
 
 A label is an integer from 0 to ``count - 1``; the label -1 marks a row that takes no part. Every
 function visits each row a constant number of times, so cost is linear in rows whatever the number
@@ -46,21 +46,23 @@ def variance(values: Floats, labels: Ints, count: int, *, ddof: int) -> Floats:
 
 
 def constant(values: Floats, labels: Ints, count: int) -> Bools:
-    """Whether all rows of a segment hold the same value but for rounding (true without rows).
+    """Whether all rows of a segment hold the same value up to rounding (true without rows).
 
-    Compares every row with one row of its segment: rounding in a mean cannot hide equality, and
-    rewards that were summed in another order do not pass for a difference.
+    Compares every row with one row of its segment instead of the mean, whose rounding could hide
+    equality. The tolerance allows for rewards that were summed in another order.
     """
-    # One slot more than segments: rows that take no part (label -1) meet in the last one.
+    # One slot more than segments: rows that take no part (label -1) use the last one.
     example = np.zeros(count + 1)
     example[labels] = values
-    out = np.ones(count + 1, dtype=np.bool_)
-    other = example[labels]
-    rows = np.flatnonzero(values != other)  # the test below costs several passes
-    one, other = values[rows], other[rows]
-    apart = np.abs(one - other) > ROUNDING * np.maximum(np.abs(one), np.abs(other))
-    out[labels[rows[apart]]] = False
-    return out[:count]
+    is_constant = np.ones(count + 1, dtype=np.bool_)
+    reference = example[labels]
+    rows = np.flatnonzero(values != reference)  # the test below costs several passes
+    differing, reference = values[rows], reference[rows]
+    apart = np.abs(differing - reference) > ROUNDING * np.maximum(
+        np.abs(differing), np.abs(reference)
+    )
+    is_constant[labels[rows[apart]]] = False
+    return is_constant[:count]
 
 
 def pick(per_segment: Floats, labels: Ints) -> Floats:
@@ -74,11 +76,11 @@ def pick(per_segment: Floats, labels: Ints) -> Floats:
 
 def first_rows(labels: Ints, count: int) -> Ints:
     """The first row of each segment, or the number of rows for a segment without any."""
-    out = np.full(count + 1, labels.size, dtype=np.int64)
+    rows = np.full(count + 1, labels.size, dtype=np.int64)
     # Where an index repeats, numpy keeps the last value assigned: backwards, the smallest row.
     # Rows that take no part (label -1) fall into the slot at the end.
-    out[labels[::-1]] = np.arange(labels.size - 1, -1, -1)
-    return out[:count]
+    rows[labels[::-1]] = np.arange(labels.size - 1, -1, -1)
+    return rows[:count]
 
 
 def by_appearance(labels: Ints, count: int) -> tuple[Ints, int]:
@@ -98,19 +100,19 @@ def by_appearance(labels: Ints, count: int) -> tuple[Ints, int]:
 def pairs(first: Ints, second: Ints, second_count: int) -> tuple[Ints, int]:
     """One label per distinct pair of labels, named by first appearance; -1 if either is -1.
 
-    Most second labels stand beside a single first label (a state that occurs in one task), and
-    those need no sort: the second label names the pair. Only the others are sorted.
+    Most second labels occur with a single first label (a state that occurs in one task), and
+    those need no sort: the second label identifies the pair. Only the others are sorted.
     """
     taking_part = (first >= 0) & (second >= 0)
     labels = np.where(taking_part, second, -1)
     owner = np.full(second_count + 1, -1, dtype=np.int64)
     owner[labels] = first
-    strangers = np.flatnonzero(taking_part & (owner[labels] != first))
-    if strangers.size == 0:
+    shared = np.flatnonzero(taking_part & (owner[labels] != first))
+    if shared.size == 0:
         return by_appearance(labels, second_count)
-    key = first[strangers] * np.int64(second_count) + second[strangers]
+    key = first[shared] * np.int64(second_count) + second[shared]
     distinct, inverse = np.unique(key, return_inverse=True)
-    labels[strangers] = second_count + inverse
+    labels[shared] = second_count + inverse
     return by_appearance(labels, second_count + distinct.size)
 
 

@@ -1,4 +1,4 @@
-"""Decide which groups of a table are credited: one decision, with a reason per dropped group."""
+"""Select the groups of a table that are credited, with a reason for each dropped group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ class GroupSelection:
     """Which rows of a table are credited, and why the others are not."""
 
     keep: Bools
-    """All false if no group is left."""
+    """Mask of the credited rows; all false if every group was dropped."""
     report: CheckReport
-    """The problems of the groups that have not failed."""
+    """The problems of the groups whose rollouts did not fail."""
     dropped: dict[str, str]
     """The reason of each dropped group: its worst problem, or why its rollouts failed."""
     dropped_rows: dict[str, int]
@@ -55,10 +55,10 @@ def select(
         TableError: if the table is refused, or has no rows.
     """
     dropped = dict(failed or {})
-    gone = _corrections_too(table, _rows_of_groups(table, dropped), dropped, absent=bool(dropped))
-    if gone.any() and gone.all():
-        return GroupSelection(~gone, CheckReport(0, ()), dropped, {})
-    report = _check_rest(table, gone, group_size)
+    drop = _corrections_too(table, _rows_of_groups(table, dropped), dropped, absent=bool(dropped))
+    if drop.any() and drop.all():
+        return GroupSelection(~drop, CheckReport(0, ()), dropped, {})
+    report = _check_rest(table, drop, group_size)
     limit = {"raise": severity, "drop": max(severity, Severity.WARNING), "keep": Severity.FATAL}
     problems = [problem for problem in report.problems if problem.severity >= limit[on_problem]]
     unplaced = [problem for problem in problems if problem.rows.size == 0]
@@ -70,38 +70,38 @@ def select(
         dropped_rows[problem.kind.label] = int(rows.sum())
         names = table.group.take(np.flatnonzero(rows)).used().values
         dropped |= {name: problem.kind.label for name in names if name not in dropped}
-        gone = gone | rows
-    gone = _corrections_too(table, gone, dropped, absent=False)
+        drop = drop | rows
+    drop = _corrections_too(table, drop, dropped, absent=False)
     real = ~table.flag("padding", default=False)
-    keep = ~gone & (real & ~gone).any()  # padding alone is nothing to credit
+    keep = ~drop & (real & ~drop).any()  # padding alone is nothing to credit
     return GroupSelection(keep, report, dropped, dropped_rows)
 
 
-def _check_rest(table: StepTable, gone: Bools, group_size: int | None) -> CheckReport:
-    """The problems of the rows that are not gone, by their row numbers in the whole table."""
-    if not gone.any():
+def _check_rest(table: StepTable, drop: Bools, group_size: int | None) -> CheckReport:
+    """The problems of the rows that are not dropped, with row numbers of the whole table."""
+    if not drop.any():
         return check(table, group_size=group_size)
-    rest = np.flatnonzero(~gone)
-    report = check(table.take(rest), group_size=group_size)
-    problems: Sequence[Problem] = [replace(p, rows=rest[p.rows]) for p in report.problems]
+    kept = np.flatnonzero(~drop)
+    report = check(table.take(kept), group_size=group_size)
+    problems: Sequence[Problem] = [replace(p, rows=kept[p.rows]) for p in report.problems]
     return CheckReport(len(table), problems)
 
 
 def _rows_of_groups(table: StepTable, names: Mapping[str, str]) -> Bools:
-    chosen = np.array([name in names for name in table.group.values] + [False], dtype=np.bool_)
-    return chosen[table.group.codes]
+    is_named = np.array([name in names for name in table.group.values] + [False], dtype=np.bool_)
+    return is_named[table.group.codes]
 
 
 def _corrections_too(
-    table: StepTable, gone: Bools, dropped: dict[str, str], *, absent: bool
+    table: StepTable, drop: Bools, dropped: dict[str, str], *, absent: bool
 ) -> Bools:
-    """The rows that are gone, with the groups that correct an answer in them.
+    """``drop`` extended by the groups that correct a trajectory of a dropped group.
 
-    Such a group is added to ``dropped`` with the reason of its answer's group. ``absent`` says
-    whether an answer that is not in the table has failed.
+    Such a group is added to ``dropped`` with the reason of the group it corrects. ``absent`` says
+    whether a corrected trajectory that is not in the table counts as failed.
     """
     if table.corrects is None or not dropped:
-        return gone
+        return drop
     _, first = np.unique(table.trajectory.codes, return_index=True)
     trajectories, groups = table.trajectory.take(first).texts(), table.group.take(first).texts()
     group_of = dict(zip(trajectories, groups, strict=True))
@@ -109,6 +109,6 @@ def _corrections_too(
         group = group_of.get(answer)
         if group in dropped or (group is None and absent):
             reason = dropped.get(str(group), "failed")
-            own = table.group.take(np.flatnonzero(table.corrects.codes == code)).used()
-            dropped |= {name: reason for name in own.values if name not in dropped}
-    return gone | _rows_of_groups(table, dropped)
+            corrections = table.group.take(np.flatnonzero(table.corrects.codes == code)).used()
+            dropped |= {name: reason for name in corrections.values if name not in dropped}
+    return drop | _rows_of_groups(table, dropped)

@@ -1,4 +1,4 @@
-"""Strict JSON for text from outside, and the canonical text of a value."""
+"""Strict JSON parsing of untrusted text, and canonical JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -57,9 +57,9 @@ def levels(value: Any) -> Iterator[list[Any]]:
         yield level
         level = [
             entry
-            for one in level
-            if isinstance(one, dict | list)
-            for entry in (one.values() if isinstance(one, dict) else one)
+            for node in level
+            if isinstance(node, dict | list)
+            for entry in (node.values() if isinstance(node, dict) else node)
         ]
 
 

@@ -34,12 +34,12 @@ class Coded:
     @staticmethod
     def encode(texts: Sequence[str | None]) -> "Coded":
         """Code each distinct text by its first appearance."""
-        number: dict[str | None, int] = {None: -1}
+        code_of: dict[str | None, int] = {None: -1}
         for text in dict.fromkeys(texts):
-            number.setdefault(text, len(number) - 1)
-        codes = np.fromiter(map(number.__getitem__, texts), dtype=np.int64, count=len(texts))
-        values = np.empty(len(number) - 1, dtype=object)
-        values[:] = list(number)[1:]
+            code_of.setdefault(text, len(code_of) - 1)
+        codes = np.fromiter(map(code_of.__getitem__, texts), dtype=np.int64, count=len(texts))
+        values = np.empty(len(code_of) - 1, dtype=object)
+        values[:] = list(code_of)[1:]
         return Coded(codes, values)
 
     def ordered(self) -> "Coded":
@@ -86,16 +86,16 @@ class StepTable:
         step: 0, 1, 2, ... inside a trajectory, one number for each decision, whoever took it.
         state: what the agent saw before it acted, as text or as a key.
         action: what the agent did, as text or as a key.
-        reward: what the environment paid for the action.
+        reward: the environment's reward for the action.
         agent: who acted, in a team.
         family: the kind of task, for reports; no recipe reads it.
         valid: whether the environment understood the action (absent: all were).
         terminated: whether the episode ended by itself with this step (absent: unknown).
         truncated: whether a limit cut the episode after this step (absent: none was cut).
-        padding: a row that fills up a batch and counts for nothing (absent: none does).
+        padding: whether the row only fills up a batch and is ignored (absent: none is).
         fingerprint: the state as a vector, one row of numbers each; zeros where there is none.
-        without: what the team would have earned in the trajectory without the one who took the
-            decision; NaN for a decision that was only taken to find that out.
+        without: the team's return in the trajectory if the acting agent had been absent; NaN for a
+            decision that was sampled only to measure such a return.
         corrects: the trajectory that this one was written to correct; missing for the others.
     """
 
@@ -127,8 +127,8 @@ class StepTable:
 
     def __repr__(self) -> str:
         columns = {"groups": self.group, "trajectories": self.trajectory, "states": self.state}
-        counted = (f"{column.used().values.size:,} {name}" for name, column in columns.items())
-        return f"StepTable({len(self):,} rows, {', '.join(counted)})"
+        counts = (f"{column.used().values.size:,} {name}" for name, column in columns.items())
+        return f"StepTable({len(self):,} rows, {', '.join(counts)})"
 
     def columns(self) -> dict[str, Any]:
         """The columns that are present, by name."""
@@ -138,11 +138,11 @@ class StepTable:
     def take(self, rows: Ints | Bools) -> "StepTable":
         """The table of these rows, by number or by mask, in the order given."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
-        taken: dict[str, Any] = {
+        columns: dict[str, Any] = {
             name: column.take(index) if isinstance(column, Coded) else column[index]
             for name, column in self.columns().items()
         }
-        return StepTable(**taken)
+        return StepTable(**columns)
 
     def flag(self, name: str, *, default: bool) -> Bools:
         """A yes/no column, filled with its documented default where it is absent."""
@@ -167,8 +167,8 @@ class StepTable:
         """A table from one mapping per row; see ``from_columns``."""
         rows = list(rows)
         names = {name for row in rows for name in row}
-        known = [name for name in KNOWN_COLUMNS if name in names]
-        return read_columns({name: [row.get(name) for row in rows] for name in known})
+        present = [name for name in KNOWN_COLUMNS if name in names]
+        return read_columns({name: [row.get(name) for row in rows] for name in present})
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One plain dictionary per row."""
@@ -187,7 +187,7 @@ Column: TypeAlias = Sequence[Any] | npt.NDArray[Any] | Coded
 def read_columns(
     columns: Mapping[str, Any], convert: Callable[[str, Any], Column] = lambda _, values: values
 ) -> StepTable:
-    """A table from columns of any kind that ``convert`` turns into a ``Column``, given its name.
+    """A table from columns of any type; ``convert(name, column)`` turns each into a ``Column``.
 
     Raises:
         TableError: with every problem of every column, also those that ``convert`` raises.
@@ -239,7 +239,7 @@ def _text(name: str, column: Column) -> Coded:
     if isinstance(column, Coded):
         coded = column
     else:
-        values = _plain(column)
+        values = _as_list(column)
         kinds = _types(name, values, "text", str, int, np.integer)
         texts = {kind for kind in kinds if issubclass(kind, str)}
         if texts and kinds - texts:
@@ -260,7 +260,7 @@ def _text(name: str, column: Column) -> Coded:
 def _step(name: str, column: Column) -> Ints:
     if isinstance(column, np.ndarray) and column.dtype.kind == "i" and column.ndim == 1:
         return column.astype(np.int64)
-    values = _plain(column)
+    values = _as_list(column)
     _types(name, values, "an integer", int, np.integer)
     try:
         return np.array([MISSING_STEP if value is None else value for value in values], np.int64)
@@ -273,7 +273,7 @@ def _step(name: str, column: Column) -> Ints:
 def _number(name: str, column: Column) -> Floats:
     if isinstance(column, np.ndarray) and column.dtype.kind in "fiu" and column.ndim == 1:
         return column.astype(np.float64)
-    values = _plain(column)
+    values = _as_list(column)
     _types(name, values, "a number", float, np.floating, int, np.integer)
     try:
         return np.array([np.nan if value is None else value for value in values], np.float64)
@@ -286,7 +286,7 @@ def _number(name: str, column: Column) -> Floats:
 def _flag(name: str, column: Column) -> Bools | None:
     if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
         return column.copy()
-    values = _plain(column)
+    values = _as_list(column)
     kinds = _types(name, values, "true or false", bool, np.bool_)
     if values and not kinds:
         return None  # empty in every row is the same as absent
@@ -300,7 +300,7 @@ def _fingerprint(name: str, column: Column) -> npt.NDArray[Any] | None:
     if isinstance(column, np.ndarray) and column.ndim == 2:
         matrix = column
     else:
-        values = _plain(column)
+        values = _as_list(column)
         example = next((row for row in values if row is not None), None)
         if example is None:
             return None  # empty in every row is the same as absent
@@ -322,24 +322,24 @@ def _fingerprint(name: str, column: Column) -> npt.NDArray[Any] | None:
     return matrix
 
 
-def _plain(column: Column) -> Sequence[Any]:
+def _as_list(column: Column) -> Sequence[Any]:
     if isinstance(column, Coded):
         return column.texts()
     return column.tolist() if isinstance(column, np.ndarray) else column
 
 
-def _types(name: str, values: Sequence[Any], wanted: str, *allowed: type) -> set[type]:
+def _types(name: str, values: Sequence[Any], expected: str, *allowed: type) -> set[type]:
     """The types of the values that are not None; a type that is not allowed is an error."""
     kinds = set(map(type, values)) - {type(None)}
-    wrong = {
+    disallowed = {
         kind
         for kind in kinds
         if not issubclass(kind, allowed) or (kind is bool and bool not in allowed)
     }
-    if wrong:
-        types = ", ".join(sorted(kind.__name__ for kind in wrong))
-        detail = f"column {name} must be {wanted}, not {types}"
-        raise column_error(ProblemKind.WRONG_TYPE, detail, _rows_of(values, wrong))
+    if disallowed:
+        types = ", ".join(sorted(kind.__name__ for kind in disallowed))
+        detail = f"column {name} must be {expected}, not {types}"
+        raise column_error(ProblemKind.WRONG_TYPE, detail, _rows_of(values, disallowed))
     return kinds
 
 
