@@ -1,4 +1,4 @@
-"""Metrics of a credit: where the signal is, and where it is lost."""
+"""Metrics of a credit: how much signal there is, and why rows have none."""
 
 from dataclasses import asdict, dataclass
 
@@ -84,16 +84,16 @@ def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
     steps = arrange(table)
     rows = steps.rows
     advantage = credit.advantage[rows]
-    size = {
+    magnitude = {
         name: float(np.abs(term.weight * term.values[rows]).sum())
         for name, term in credit.terms.items()
     }
-    summed = sum(size.values())
+    summed = sum(magnitude.values())
     returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
-    same = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
+    equal_returns = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
     several = np.bincount(steps.group_of_trajectory, minlength=steps.group_count) > 1
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, steps.group_of_trajectory)
-    counted = np.bincount(credit.reason, minlength=len(Reason))
+    rows_by_reason = np.bincount(credit.reason, minlength=len(Reason))
     return Diagnosis(
         rows=int(rows.size),
         groups=steps.group_count,
@@ -101,12 +101,14 @@ def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
         mean_advantage=float(advantage.mean()),
         advantage_rms=_rms(advantage),
         signal_share=float(credit.credited[rows].mean()),
-        reasons={reason.label: int(counted[reason]) for reason in Reason if counted[reason]},
-        term_share={name: part / summed if summed else 0.0 for name, part in size.items()},
+        reasons={
+            reason.label: int(rows_by_reason[reason]) for reason in Reason if rows_by_reason[reason]
+        },
+        term_share={name: value / summed if summed else 0.0 for name, value in magnitude.items()},
         term_rms={
             name: _rms(term.weight * term.values[rows]) for name, term in credit.terms.items()
         },
-        zero_variance_groups=int((same & several).sum()),
+        zero_variance_groups=int((equal_returns & several).sum()),
         penalty_only_groups=int((penalised & several).sum()),
         states=_states(steps, credit.terms["step"]) if "step" in credit.terms else None,
     )
@@ -116,11 +118,11 @@ def _states(steps: Arranged, term: Term) -> StateGroups:
     labels = term.labels[steps.rows]
     count = int(labels.max(initial=-1)) + 1
     size = segments.size(labels, count)
-    crowded = np.append(size > 1, False)[labels]
+    has_peers = np.append(size > 1, False)[labels]
     size = size[size > 0]
     taking_part = int(size.sum())
     visits = segments.pairs(labels, steps.trajectory, steps.trajectory_count)[1]
-    quiet = (term.reason[steps.rows] == Reason.ZERO_VARIANCE) & crowded
+    equal_peers = (term.reason[steps.rows] == Reason.ZERO_VARIANCE) & has_peers
     return StateGroups(
         count=int(size.size),
         mean_size=taking_part / max(size.size, 1),
@@ -129,7 +131,7 @@ def _states(steps: Arranged, term: Term) -> StateGroups:
         sizes=_histogram(size),
         matched_pairs=int((size * (size - 1) // 2).sum()),
         revisit_share=(taking_part - visits) / max(taking_part, 1),
-        zero_variance=int(np.unique(labels[quiet]).size),
+        zero_variance=int(np.unique(labels[equal_peers]).size),
         cross_task=_cross_task(labels, count, steps.group),
     )
 
@@ -145,8 +147,8 @@ def _histogram(size: Ints) -> dict[str, int]:
         names.append(str(high) if low == high else f"{low}-{high}")
         low = high + 1
     names.append(f"{low}+")
-    counted = np.bincount(np.searchsorted(SIZES, size), minlength=len(names))
-    return dict(zip(names, counted.tolist(), strict=True))
+    counts = np.bincount(np.searchsorted(SIZES, size), minlength=len(names))
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def _rms(values: Floats) -> float:

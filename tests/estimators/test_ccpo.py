@@ -120,7 +120,7 @@ def test_think_solve_and_allocated_are_the_functions() -> None:
     joint, solo = (np.array([pair[number] for pair in pairs]) for number in (1, 2))
     prompt = np.array([0, 0, 0, 1, 1])
     shaping = recipe("ccpo", minimum=1)
-    want, _ = think_solve(joint, solo, prompt, 2, history=Statistics.start(STREAMS), by=shaping)
+    want, _ = think_solve(joint, solo, prompt, 2, history=Statistics.start(STREAMS), recipe=shaping)
     got = credit.advantage.reshape(-1, 3)
     np.testing.assert_allclose(got[:, :2], want.advantage, atol=1e-12)
     assert not got[:, 2].any()

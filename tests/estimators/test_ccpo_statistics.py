@@ -63,7 +63,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_been(shaping, stop):
     def run(steps, history):
         advantages = []
         for joint, solo in rewards[steps]:
-            credit, history = think_solve(joint, solo, prompt, 8, history=history, by=shaping)
+            credit, history = think_solve(joint, solo, prompt, 8, history=history, recipe=shaping)
             advantages.append(credit.advantage)
         return advantages, history
 

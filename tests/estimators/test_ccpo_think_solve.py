@@ -49,7 +49,7 @@ def test_equals_the_equations_batch_after_batch(sizes, shaping, seed):
     random = np.random.default_rng(seed)
     for size in sizes:
         joint, solo, prompt = rollouts_of(size, random)
-        credit, history = think_solve(joint, solo, prompt, 4, history=history, by=shaping)
+        credit, history = think_solve(joint, solo, prompt, 4, history=history, recipe=shaping)
         thinker, solver = wanted(joint.tolist(), solo.tolist(), prompt.tolist())
         # A solver's scores reach 1 / ε where a stream has not varied yet.
         np.testing.assert_allclose(credit.advantage[:, THINKER], thinker, rtol=1e-6, atol=1e-6)
@@ -66,7 +66,7 @@ def test_by_hand():
         np.zeros(4, int),
         1,
         history=Statistics.start(STREAMS),
-        by=CCPO(minimum=4),
+        recipe=CCPO(minimum=4),
     )
     mean, std = 0.25, math.sqrt(3 / 16)  # Δ is 0, 1, 0, 0
     assert after == Statistics(STREAMS, (0.25, 0.5, 0.25), (3 / 16, 1 / 4, 3 / 16), 4)
@@ -84,13 +84,15 @@ def test_rewards_are_compared_as_they_are_until_enough_was_seen():
     prompt, history = np.zeros(2, int), Statistics.start(STREAMS)
     seen = []
     for _ in range(4):
-        credit, history = think_solve(joint, solo, prompt, 1, history=history, by=CCPO(minimum=5))
+        credit, history = think_solve(
+            joint, solo, prompt, 1, history=history, recipe=CCPO(minimum=5)
+        )
         seen.append("trust" in credit.metrics)
         if not seen[-1]:
             np.testing.assert_array_equal(credit.reward, np.stack([joint - solo, joint], axis=1))
     assert seen == [False, False, True, True]  # 2, 4, 6 samples, with the batch itself
     before = CCPO(minimum=5, statistics="before")
-    credit, _ = think_solve(joint, solo, prompt, 1, history=history, by=before)
+    credit, _ = think_solve(joint, solo, prompt, 1, history=history, recipe=before)
     assert "trust" in credit.metrics
 
 
@@ -116,12 +118,12 @@ def test_first_release_uses_what_it_knew_before_the_batch():
     prompt, history = np.zeros(12, int), Statistics.start(STREAMS)
     joint, solo = np.ones(12), np.zeros(12)
     first, history = think_solve(
-        joint, solo, prompt, 1, history=history, by=CCPO.preset("first-release")
+        joint, solo, prompt, 1, history=history, recipe=CCPO.preset("first-release")
     )
     assert not first.metrics
     joint = np.repeat([1.0, 0.0], 6)
     second, _ = think_solve(
-        joint, solo, prompt, 1, history=history, by=CCPO.preset("first-release")
+        joint, solo, prompt, 1, history=history, recipe=CCPO.preset("first-release")
     )
     assert second.reward[:, THINKER] == pytest.approx(np.tanh((joint - 1.0) / 1.000001))
     assert second.metrics["trust"] == pytest.approx(1 / (1 + math.exp(-1 / 1.000001)))

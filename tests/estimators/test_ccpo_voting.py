@@ -140,7 +140,7 @@ def test_the_first_way_equals_the_equations(agents, sizes, minimum, seed):
     for rollouts in sizes:
         delta = random.choice([-1.0, -0.5, 0.0, 0.5, 1.0], (rollouts, agents))
         prompt = random.integers(0, 4, rollouts)
-        credit, history = counterfactual(delta, prompt, 4, history=history, by=shaping)
+        credit, history = counterfactual(delta, prompt, 4, history=history, recipe=shaping)
         for agent, stream in enumerate(streams):
             column = delta[:, agent].tolist()
             scores, *_ = stream.scores(column)
@@ -186,8 +186,8 @@ def test_one_batch_does_not_see_another_prompt():
 def test_a_rollout_that_takes_no_part_changes_nothing():
     delta, prompt = np.array([[1.0], [0.0], [-1.0]]), np.array([0, 0, -1])
     start, shaping = Statistics.start(["agent"]), CCPO(minimum=0)
-    credit, after = counterfactual(delta, prompt, 1, history=start, by=shaping)
-    alone, same = counterfactual(delta[:2], prompt[:2], 1, history=start, by=shaping)
+    credit, after = counterfactual(delta, prompt, 1, history=start, recipe=shaping)
+    alone, same = counterfactual(delta[:2], prompt[:2], 1, history=start, recipe=shaping)
     assert after == same
     np.testing.assert_array_equal(credit.advantage[:2], alone.advantage)
     assert credit.reason[2] == Reason.GROUP_OF_ONE

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ascribe.estimators import OWN
+from ascribe.estimators import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("module", sorted({module for module, _ in OWN.values()}))
+@pytest.mark.parametrize("module", sorted({module for module, _ in BUILT_IN.values()}))
 def test_code_test_and_page_name_each_other(module: str) -> None:
     files = {
         "code": f"src/ascribe/estimators/{module}.py",

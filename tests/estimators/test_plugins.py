@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ascribe import RECIPES, Reason, StepTable, recipe
 from ascribe.cli import app
-from ascribe.estimators import OWN, RecipePluginError
+from ascribe.estimators import BUILT_IN, RecipePluginError
 from ascribe.report import picture
 from tests.conftest import write_jsonl
 from tests.estimators.test_explanation import assert_follows
@@ -41,8 +41,8 @@ def median(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("median")
 def test_the_example_is_a_recipe_like_any_other() -> None:
-    assert list(RECIPES) == [*OWN, "median"]
-    assert len(RECIPES) == len(OWN) + 1
+    assert list(RECIPES) == [*BUILT_IN, "median"]
+    assert len(RECIPES) == len(BUILT_IN) + 1
     returns = [0.0, 1.0, 5.0, 0.5]
     rows = [
         {"group": "g", "trajectory": str(n), "step": 0, "state": "s", "action": "a", "reward": paid}
@@ -106,7 +106,7 @@ def test_one_with_the_name_of_ours_is_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install(monkeypatch, tmp_path, {"gigpo": "no_such_module:Thing"})
-    assert list(RECIPES) == list(OWN)
+    assert list(RECIPES) == list(BUILT_IN)
     assert recipe("gigpo").name == "gigpo"
 
 

@@ -102,7 +102,8 @@ class Rule:
     """When clusters are healthy, and which layer is best (BiPACE, Appendix H).
 
     The best layer has the highest probe accuracy of all whose clusters are healthy: not one giant
-    cluster, not all singletons, and not fewer than 5. The attributes are what the paper leaves open.
+    cluster, not all singletons, and not fewer than 5. The attributes hold what the paper
+    leaves open.
 
     Attributes:
         fewest_clusters: with fewer, the six families of the paper's tasks cannot be told apart.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PLUGINS = "ascribe.recipes"
 """The entry point group of recipes in other packages."""
 
-OWN = {
+BUILT_IN = {
     "grpo": ("grpo", "GRPO"),
     "rloo": ("rloo", "RLOO"),
     "dr_grpo": ("dr_grpo", "DrGRPO"),
@@ -45,7 +45,7 @@ OWN = {
 }
 """Module and class of each recipe of this package."""
 
-_CLASSES = {kind: module for module, kind in OWN.values()} | {"Recipe": "base"}
+_CLASSES = {kind: module for module, kind in BUILT_IN.values()} | {"Recipe": "base"}
 
 
 class RecipePluginError(ValueError):
@@ -56,21 +56,23 @@ class _Recipes(Mapping[str, "type[Recipe]"]):
     """Every recipe by name: those of this package, then those of others, by name."""
 
     def __getitem__(self, name: str) -> "type[Recipe]":
-        if name in OWN:
-            module, kind = OWN[name]
-            own: type[Recipe] = getattr(import_module(f"ascribe.estimators.{module}"), kind)
-            return own
-        return _loaded(_plugins()[name])
+        if name in BUILT_IN:
+            module, kind = BUILT_IN[name]
+            recipe_class: type[Recipe] = getattr(
+                import_module(f"ascribe.estimators.{module}"), kind
+            )
+            return recipe_class
+        return _load_plugin(_plugins()[name])
 
     def __iter__(self) -> Iterator[str]:
-        yield from OWN
+        yield from BUILT_IN
         yield from sorted(_plugins())
 
     def __len__(self) -> int:
-        return len(OWN) + len(_plugins())
+        return len(BUILT_IN) + len(_plugins())
 
     def __contains__(self, name: object) -> bool:
-        return name in OWN or name in _plugins()
+        return name in BUILT_IN or name in _plugins()
 
 
 RECIPES: Mapping[str, "type[Recipe]"] = _Recipes()
@@ -87,35 +89,37 @@ def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> "Recip
     if name not in RECIPES:
         raise ValueError(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
     kind = RECIPES[name]
-    known = [parameter.name for parameter in fields(kind)]
+    names = [parameter.name for parameter in fields(kind)]
     for parameter in parameters:
-        if parameter not in known:
-            raise ValueError(f"{name} has no parameter {parameter!r}; it has: {', '.join(known)}")
+        if parameter not in names:
+            raise ValueError(f"{name} has no parameter {parameter!r}; it has: {', '.join(names)}")
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
 
 
 def _plugins() -> dict[str, EntryPoint]:
     """The entry points of other packages; one with the name of a recipe of ours is ignored."""
-    return {point.name: point for point in entry_points(group=PLUGINS) if point.name not in OWN}
+    return {
+        point.name: point for point in entry_points(group=PLUGINS) if point.name not in BUILT_IN
+    }
 
 
-def _loaded(point: EntryPoint) -> "type[Recipe]":
+def _load_plugin(point: EntryPoint) -> "type[Recipe]":
     from ascribe.estimators.base import Recipe
 
     package = f" of {point.dist.name}" if point.dist is not None else ""
-    where = f"the entry point {point.name} = {point.value}{package}"
+    source = f"the entry point {point.name} = {point.value}{package}"
     try:
         kind = point.load()
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise RecipePluginError(
-            f"{where} cannot be loaded ({problem}); repair or uninstall that package"
+            f"{source} cannot be loaded ({problem}); repair or uninstall that package"
         ) from error
     if not isinstance(kind, type) or not issubclass(kind, Recipe):
-        raise RecipePluginError(f"{where} is no subclass of ascribe.Recipe; it is {kind!r}")
+        raise RecipePluginError(f"{source} is no subclass of ascribe.Recipe; it is {kind!r}")
     if getattr(kind, "name", None) != point.name:
         called = getattr(kind, "name", None)
-        raise RecipePluginError(f"{where} has the name {called!r}; give both the same name")
+        raise RecipePluginError(f"{source} has the name {called!r}; give both the same name")
     return kind
 
 

@@ -65,13 +65,13 @@ def credit_columns(credit: Credit) -> dict[str, "pa.Array"]:
     """Arrow columns of a credit: null where there is none, with the reason beside it.
 
     ``advantage`` and ``reason`` for the whole, ``advantage_TERM`` and ``reason_TERM`` for each
-    term, the weight of the term not yet in.
+    term, not multiplied by its weight.
     """
     columns = {"advantage": _nullable(credit.advantage, credit.reason)}
-    columns["reason"] = _named(credit.reason)
+    columns["reason"] = _reason_labels(credit.reason)
     for name, term in credit.terms.items():
         columns[f"advantage_{name}"] = _nullable(term.values, term.reason)
-        columns[f"reason_{name}"] = _named(term.reason)
+        columns[f"reason_{name}"] = _reason_labels(term.reason)
     return columns
 
 
@@ -81,7 +81,7 @@ def _nullable(values: Any, reason: Any) -> "pa.Array":
     return pa.array(values, mask=reason != Reason.CREDITED)
 
 
-def _named(reason: Any) -> "pa.Array":
+def _reason_labels(reason: Any) -> "pa.Array":
     import pyarrow as pa
 
     names = pa.array([reason.label for reason in Reason])

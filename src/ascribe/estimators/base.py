@@ -18,10 +18,10 @@ from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, rewa
 from ascribe.steps.table import StepTable
 
 Truncation = Literal["end", "exclude"]
-"""What to do with a trajectory that a limit has cut.
+"""What to do with a truncated trajectory.
 
-``end``: its last step is its end and nothing follows, as in the papers. ``exclude``: it enters no
-statistic and gets no credit, since what would have followed is unknown.
+``end``: treat its last step as terminal, as in the papers. ``exclude``: it enters no statistic and
+gets no credit, since its remaining rewards are unknown.
 """
 
 EPISODE = Sentence("{peers} trajectories returned {baseline} on average; this one returned {own}")
@@ -31,13 +31,14 @@ EPISODE = Sentence("{peers} trajectories returned {baseline} on average; this on
 class Recipe:
     """A named estimator: a frozen dataclass of plain parameters, called on a table.
 
-    A subclass sets ``name`` and ``paper`` and writes ``compute``. The other methods are parts that
-    recipes are made of; their arrays are in canonical order (see ``steps.check.arrange``).
+    A subclass sets ``name`` and ``paper`` and implements ``compute``. The other methods are shared
+    parts of recipes; their arrays are in canonical order (see ``steps.check.arrange``).
 
     Attributes:
         invalid_penalty: taken off the reward of an invalid action (GiGPO: 0.1 in ALFWorld and
             WebShop, 0.01 in search). 0 by default, since rewards may hold the penalty already.
-        penalty_timing: before discounting (earlier steps feel it) or after (only its own step).
+        penalty_timing: before discounting (it lowers the returns of earlier steps too) or after (it
+            lowers the return of its own step only).
         truncation: whether a trajectory cut by a limit counts.
     """
 
@@ -92,8 +93,8 @@ class Recipe:
         """
         for name in inputs:
             if name not in self.inputs:
-                takes = ", ".join(self.inputs) or "none"
-                raise TypeError(f"{self.name} takes no input {name!r}; it takes: {takes}")
+                accepted = ", ".join(self.inputs) or "none"
+                raise TypeError(f"{self.name} takes no input {name!r}; it takes: {accepted}")
         return self.compute(table, inputs)
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
@@ -104,24 +105,24 @@ class Recipe:
     def preset(cls, preset: str, **changes: Any) -> Self:
         """The recipe as public code computes it, with any parameter changed by name."""
         if preset not in cls.presets:
-            known = ", ".join(sorted(cls.presets)) or "none"
-            raise ValueError(f"{cls.name} has no preset {preset!r}; it has: {known}")
+            names = ", ".join(sorted(cls.presets)) or "none"
+            raise ValueError(f"{cls.name} has no preset {preset!r}; it has: {names}")
         return cls(**(cls.presets[preset] | changes))
 
     def _validate(self, name: str, hint: Any) -> None:
         value = getattr(self, name)
-        wrong = f"{self.name}: {name} is {value!r}"
+        problem = f"{self.name}: {name} is {value!r}"
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
-                raise ValueError(f"{wrong}, but must be one of {', '.join(get_args(hint))}")
+                raise ValueError(f"{problem}, but must be one of {', '.join(get_args(hint))}")
             return
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        fits = {bool: isinstance(value, bool), int: number and isinstance(value, int)}
-        if not fits.get(hint, number and abs(value) <= sys.float_info.max):
-            raise ValueError(f"{wrong}, but must be a finite {hint.__name__}")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = {bool: isinstance(value, bool), int: is_number and isinstance(value, int)}
+        if not fits.get(hint, is_number and abs(value) <= sys.float_info.max):
+            raise ValueError(f"{problem}, but must be a finite {hint.__name__}")
         low, high = self.ranges.get(name, (-math.inf, math.inf))
         if not low <= value <= high:
-            raise ValueError(f"{wrong}, but must lie between {low} and {high}")
+            raise ValueError(f"{problem}, but must lie between {low} and {high}")
 
     def rewards(self, steps: Arranged) -> Floats:
         """Rewards, less the penalty if it comes before discounting."""
@@ -150,7 +151,7 @@ class Recipe:
         return action_keys(table.action.take(arrange(table).rows), key)
 
     def excluded(self, steps: Arranged) -> Bools:
-        """Rows that the recipe leaves out although they are in the table."""
+        """Mask of the rows that the recipe excludes."""
         if self.truncation == "exclude":
             return steps.truncated
         return np.zeros(steps.rows.size, dtype=np.bool_)
@@ -160,7 +161,7 @@ class Recipe:
         return np.where(self.excluded(steps)[steps.starts], -1, steps.group_of_trajectory)
 
     def episode_term(self, table: StepTable, norm: Norm, sentence: Sentence = EPISODE) -> Term:
-        """Return of each trajectory, counted once, against its task group; the same for its steps.
+        """Relative return of each trajectory in its task group, the same for all its steps.
 
         Args:
             table: the steps.
@@ -170,12 +171,14 @@ class Recipe:
         steps = arrange(table)
         members = (self.episode_returns(steps), self.trajectory_groups(steps), steps.group_count)
         values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
-        others = norm.by == "leave_one_out"
+        leave_one_out = norm.by == "leave_one_out"
         explain = partial(
-            explained, *members, sentence, leave_one_out=others, members=steps.trajectory
+            explained, *members, sentence, leave_one_out=leave_one_out, members=steps.trajectory
         )
-        of = steps.trajectory
-        return self.term(table, values[of], reason[of], steps.group, explain=explain)
+        trajectory = steps.trajectory
+        return self.term(
+            table, values[trajectory], reason[trajectory], steps.group, explain=explain
+        )
 
     def term(
         self,
@@ -198,11 +201,11 @@ class Recipe:
             explain: computes the explanation of the term, in canonical order too.
         """
         steps = arrange(table)
-        out = self.excluded(steps)
-        if out.any():
-            values = np.where(out, 0.0, values)
-            reason = np.where(out, np.int8(Reason.TRUNCATED), reason)
-            labels = np.where(out, -1, labels)
+        excluded = self.excluded(steps)
+        if excluded.any():
+            values = np.where(excluded, 0.0, values)
+            reason = np.where(excluded, np.int8(Reason.TRUNCATED), reason)
+            labels = np.where(excluded, -1, labels)
         return Term(
             values=steps.to_table_order(values, len(table), 0.0),
             reason=steps.to_table_order(reason, len(table), Reason.PADDING),

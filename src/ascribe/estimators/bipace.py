@@ -37,20 +37,20 @@ deviation of the cluster, so that the step term has the scale of a standardised 
 
 
 class Branch(IntEnum):
-    """Which way a row got its step credit (the row mix of BiPACE, Appendix L)."""
+    """How a row got its step credit (the row mix of BiPACE, Appendix L)."""
 
     NONE = -1
     """The row takes no part."""
     PACE = 0
-    """By its action's peers."""
+    """From same-action peers."""
     LEAVE_ONE_OUT = 1
-    """Against the mean of the others, for want of peers."""
+    """Compared with the mean of the others, because it has no such peers."""
     SINGLETON = 2
     """Alone in its cluster: no step credit."""
 
 
 class PeerCredit(NamedTuple):
-    """Advantage of each row, its ``Reason``, and the ``Branch`` by which it came about."""
+    """Advantage of each row, its ``Reason``, and its ``Branch``."""
 
     values: Floats
     reason: Codes8
@@ -90,27 +90,29 @@ def pace(
         nor, for ``q``, one in which every member did the same (``SAME_ACTION``).
     """
     size = segments.size(clusters, count)
-    together, reason = relative(returns, clusters, count, Norm("leave_one_out"))
-    kind, kinds = segments.pairs(clusters, keys, key_count)
-    same_size = segments.size(kind, kinds)
+    leave_one_out, reason = relative(returns, clusters, count, Norm("leave_one_out"))
+    pair, pair_count = segments.pairs(clusters, keys, key_count)
+    same_size = segments.size(pair, pair_count)
     in_cluster = segments.pick(size.astype(np.float64), clusters)
-    alike = np.where(kind >= 0, segments.pick(same_size.astype(np.float64), kind), 1.0)
+    same_count = np.where(pair >= 0, segments.pick(same_size.astype(np.float64), pair), 1.0)
     state_value = segments.pick(segments.mean(returns, clusters, count), clusters)
 
     if form == "q":
-        by_peers = alike >= 2
-        values = segments.pick(segments.mean(returns, kind, kinds), kind) - state_value
-        silent = by_peers & (alike == in_cluster)
+        by_peers = same_count >= 2
+        values = segments.pick(segments.mean(returns, pair, pair_count), pair) - state_value
+        no_contrast = by_peers & (same_count == in_cluster)
     else:
-        others = in_cluster - alike
-        by_peers = others >= 1
+        different_count = in_cluster - same_count
+        by_peers = different_count >= 1
         same_total = np.where(
-            kind >= 0, segments.pick(segments.total(returns, kind, kinds), kind), returns
+            pair >= 0, segments.pick(segments.total(returns, pair, pair_count), pair), returns
         )
-        values = returns - (in_cluster * state_value - same_total) / np.maximum(others, 1.0)
-        silent = np.zeros(returns.size, dtype=np.bool_)
+        values = returns - (in_cluster * state_value - same_total) / np.maximum(
+            different_count, 1.0
+        )
+        no_contrast = np.zeros(returns.size, dtype=np.bool_)
 
-    values = np.where(by_peers, values, together)
+    values = np.where(by_peers, values, leave_one_out)
     if norm is not None:
         ddof = 1 if norm.std == "sample" else 0
         spread = np.sqrt(segments.variance(returns, clusters, count, ddof=ddof))
@@ -121,7 +123,7 @@ def pace(
     branch = np.where(by_peers, Branch.PACE, Branch.LEAVE_ONE_OUT).astype(np.int8)
     branch[alone] = Branch.SINGLETON
     branch[clusters < 0] = Branch.NONE
-    reason[(reason == Reason.CREDITED) & silent] = Reason.SAME_ACTION
+    reason[(reason == Reason.CREDITED) & no_contrast] = Reason.SAME_ACTION
     return PeerCredit(np.where(reason == Reason.CREDITED, values, 0.0), reason, branch)
 
 
@@ -142,20 +144,22 @@ def _explained(
     returns: Floats, clusters: Ints, count: int, keys: Ints, key_count: int, *, form: Form
 ) -> Explanation:
     """The explanation of ``pace``, whose arguments these are."""
-    whole = explained(returns, clusters, count, SAME)
+    cluster = explained(returns, clusters, count, SAME)
     others = explained(returns, clusters, count, OTHERS, leave_one_out=True)
-    kind, kinds = segments.pairs(clusters, keys, key_count)
-    alike = np.where(kind >= 0, np.append(segments.size(kind, kinds), 0)[kind], 1)
+    pair, pair_count = segments.pairs(clusters, keys, key_count)
+    alike = np.where(pair >= 0, np.append(segments.size(pair, pair_count), 0)[pair], 1)
     if form == "q":
         by_peers = alike >= 2
-        own = np.where(by_peers, segments.pick(segments.mean(returns, kind, kinds), kind), returns)
-        baseline, peers, sentence = whole.baseline, whole.peers, SAME
+        own = np.where(
+            by_peers, segments.pick(segments.mean(returns, pair, pair_count), pair), returns
+        )
+        baseline, peers, sentence = cluster.baseline, cluster.peers, SAME
     else:
-        own, peers, sentence = returns, whole.peers - alike, DIFFERENT
+        own, peers, sentence = returns, cluster.peers - alike, DIFFERENT
         by_peers = peers >= 1
-        total = segments.pick(segments.total(returns, kind, kinds), kind)
-        same = np.where(kind >= 0, total, returns)
-        baseline = (whole.peers * whole.baseline - same) / np.maximum(peers, 1)
+        total = segments.pick(segments.total(returns, pair, pair_count), pair)
+        same_total = np.where(pair >= 0, total, returns)
+        baseline = (cluster.peers * cluster.baseline - same_total) / np.maximum(peers, 1)
     return Explanation(
         own=own,
         baseline=np.where(by_peers, baseline, others.baseline),
@@ -187,18 +191,18 @@ class RowMix:
 
 def row_mix(branch: Codes8, clusters: Ints, count: int, keys: Ints, key_count: int) -> RowMix:
     """The row mix of the branches that ``pace`` returned, for the same other arguments."""
-    counted = np.bincount(branch[branch >= 0], minlength=3)
-    rows = max(int(counted.sum()), 1)
-    kind, kinds = segments.pairs(clusters, keys, key_count)
-    first = segments.first_rows(kind, kinds)
-    keys_in = segments.size(clusters[first], count)
-    # A row without a key did something that no other row is known to have done.
+    rows_by_branch = np.bincount(branch[branch >= 0], minlength=3)
+    rows = max(int(rows_by_branch.sum()), 1)
+    pair, pair_count = segments.pairs(clusters, keys, key_count)
+    first_row = segments.first_rows(pair, pair_count)
+    keys_in = segments.size(clusters[first_row], count)
+    # A row without a key counts as an action of its own.
     keys_in = keys_in + segments.size(np.where(keys < 0, clusters, -1), count)
     several = segments.size(clusters, count) > 1
     return RowMix(
-        pace=float(counted[Branch.PACE]) / rows,
-        leave_one_out=float(counted[Branch.LEAVE_ONE_OUT]) / rows,
-        singleton=float(counted[Branch.SINGLETON]) / rows,
+        pace=float(rows_by_branch[Branch.PACE]) / rows,
+        leave_one_out=float(rows_by_branch[Branch.LEAVE_ONE_OUT]) / rows,
+        singleton=float(rows_by_branch[Branch.SINGLETON]) / rows,
         contrasting_clusters=float((keys_in[several] > 1).mean()) if several.any() else 0.0,
         keys_per_cluster=float(keys_in[several].mean()) if several.any() else 0.0,
     )

@@ -30,7 +30,7 @@ THINKER, SOLVER = 0, 1
 """Columns of a credit of ``think_solve``."""
 
 STREAMS = ("contribution", "joint", "solo")
-"""What the running statistics of ``think_solve`` are of."""
+"""The streams of the running statistics of ``think_solve``."""
 
 ADDED = Sentence(
     "this agent added {own:+} to what the team earned; in the {peers} trajectories of the task it "
@@ -46,8 +46,8 @@ class Statistics:
     ``μ_t = λ μ_{t-1} + (1 - λ) mean_t`` and ``σ²_t = λ σ²_{t-1} + (1 - λ) var_t`` (CCPO, Eq. 2-3),
     with the mean and the variance (over n) of the batch. The first batch is taken as it is.
 
-    Nothing else is remembered: a run that saves ``to_dict()`` with its checkpoint, and goes on from
-    ``from_dict()``, computes what the run would have computed that was not stopped, bit for bit.
+    This is the whole carried state: a run that saves ``to_dict()`` with its checkpoint and resumes
+    from ``from_dict()`` gives the same bits as an uninterrupted run.
 
     Attributes:
         streams: what is averaged, one name each: agents, or kinds of reward.
@@ -72,8 +72,8 @@ class Statistics:
     @staticmethod
     def start(streams: Sequence[str]) -> "Statistics":
         """Before the first batch."""
-        nothing = (0.0,) * len(streams)
-        return Statistics(tuple(streams), nothing, nothing, 0)
+        zeros = (0.0,) * len(streams)
+        return Statistics(tuple(streams), zeros, zeros, 0)
 
     def updated(self, batch: Floats, decay: float) -> "Statistics":
         """The statistics after one more batch.
@@ -83,8 +83,7 @@ class Statistics:
             decay: λ, how much of the old statistics stays.
 
         Raises:
-            ValueError: if the batch has other streams, or numbers that are not finite, which would
-                stay in the averages for ever.
+            ValueError: if the batch has other streams, or numbers that are not finite.
         """
         if batch.ndim != 2 or batch.shape[1] != len(self.streams):
             raise ValueError(f"a batch of shape {batch.shape} for {len(self.streams)} streams")
@@ -114,7 +113,7 @@ class Statistics:
         """The statistics that ``to_dict`` gave.
 
         Raises:
-            ValueError: if something is missing or is no such thing.
+            ValueError: if a value is missing or malformed.
         """
         try:
             return Statistics(
@@ -153,22 +152,22 @@ class CCPO(Recipe):
     ``Δ_i = R - R_without_i`` with R the return of the trajectory, ``r_i = tanh(α (Δ_i - μ_i) /
     (σ_i + ε))`` with running statistics, and ``A_i = (r_i - mean r_i) / (std r_i + ε)`` over the
     trajectories of the group. All decisions of an agent in a trajectory get the same. It reads the
-    columns ``agent`` and ``without``; a decision without a number there was only taken to find out
-    what others earn alone, and is not credited.
+    columns ``agent`` and ``without``; a decision without a value in ``without`` was sampled only to
+    measure what others earn alone, and is not credited.
 
     The running statistics go in as ``history`` and come out as ``Credit.history``.
 
     Attributes:
         form: ``contribution`` as above; ``allocated``: the team's advantage, shared out by
-            contributions above 0 (no statistics); ``think_solve``: two agents in line, the second
-            of which answers for the team as far as the first has helped so far.
-        alpha: α, how soon a contribution counts fully.
-        eta: η, how sharply the solver's trust follows the thinker's contributions.
+            contributions above 0 (no statistics); ``think_solve``: a thinker followed by a solver,
+            whose reward is the team's to the extent that thoughts have helped so far.
+        alpha: α, slope of the bound on a contribution.
+        eta: η, slope of the solver's trust in the thinker's contributions.
         decay: λ of the running statistics.
-        minimum: samples that statistics must have seen before they are used.
+        minimum: samples needed before the statistics are used.
         epsilon: ε, added to every standard deviation.
         statistics: those ``after`` the batch is taken in, or ``before``.
-        flat: what divides if a stream has not varied: ``epsilon`` alone, or ``one``.
+        flat: the divisor for a stream without variance: ``epsilon`` alone, or ``one``.
     """
 
     name: ClassVar[str] = "ccpo"
@@ -228,15 +227,15 @@ class CCPO(Recipe):
         team, history = self._advantages(
             joint, contribution, (prompt, count), names, inputs.get("history")
         )
-        measured = agent < 0
-        values = np.where(measured, 0.0, team.advantage[steps.trajectory, agent])
+        measurement = agent < 0
+        values = np.where(measurement, 0.0, team.advantage[steps.trajectory, agent])
         reason = team.reason[steps.trajectory, agent]
-        reason = np.where(measured, np.int8(Reason.COUNTERFACTUAL), reason)
-        labels = np.where(measured, -1, steps.group * len(names) + agent)
-        member = np.where(measured, contribution.size, steps.trajectory * len(names) + agent)
+        reason = np.where(measurement, np.int8(Reason.COUNTERFACTUAL), reason)
+        labels = np.where(measurement, -1, steps.group * len(names) + agent)
+        member = np.where(measurement, contribution.size, steps.trajectory * len(names) + agent)
         explain = partial(_explained, contribution, prompt, count, member)
         means = contribution.mean(axis=0).tolist()
-        metrics = {f"contribution/{one}": mean for one, mean in zip(names, means, strict=True)}
+        metrics = {f"contribution/{name}": mean for name, mean in zip(names, means, strict=True)}
         return Credit.of(
             {"team": self.term(table, values, reason, labels, explain=explain)},
             repr(self),
@@ -250,7 +249,7 @@ class CCPO(Recipe):
         contribution: Floats,
         prompts: tuple[Ints, int],
         names: list[str],
-        before: dict[str, Any] | None,
+        saved: dict[str, Any] | None,
     ) -> tuple[TeamCredit, dict[str, Any] | None]:
         """The credit of every agent in every trajectory, and the statistics for the next batch."""
         if self.form == "allocated":
@@ -259,15 +258,15 @@ class CCPO(Recipe):
         if pair and len(names) != 2:
             raise ValueError(f"think_solve is for two agents, not {', '.join(names)}")
         streams = STREAMS if pair else tuple(names)
-        history = Statistics.start(streams) if before is None else Statistics.from_dict(before)
+        history = Statistics.start(streams) if saved is None else Statistics.from_dict(saved)
         if history.streams != streams:
             raise ValueError(f"the history is of {history.streams}, but the team is {streams}")
         if pair:
             solo = joint - contribution[:, 0]
-            credit, after = think_solve(joint, solo, *prompts, history=history, by=self)
+            credit, updated = think_solve(joint, solo, *prompts, history=history, recipe=self)
         else:
-            credit, after = counterfactual(contribution, *prompts, history=history, by=self)
-        return credit, after.to_dict()
+            credit, updated = counterfactual(contribution, *prompts, history=history, recipe=self)
+        return credit, updated.to_dict()
 
 
 PAPER = CCPO()
@@ -293,7 +292,7 @@ def within_prompts(rewards: Floats, prompt: Ints, count: int, norm: Norm) -> Tea
 
 
 def counterfactual(
-    contribution: Floats, prompt: Ints, count: int, *, history: Statistics, by: CCPO = PAPER
+    contribution: Floats, prompt: Ints, count: int, *, history: Statistics, recipe: CCPO = PAPER
 ) -> tuple[TeamCredit, Statistics]:
     """Advantages of all agents from what each contributed (Eq. 2-5).
 
@@ -304,24 +303,30 @@ def counterfactual(
         prompt: prompt of each rollout; -1 takes no part, not in the statistics either.
         count: number of prompts.
         history: statistics of the batches before, one stream per agent.
-        by: the parameters.
+        recipe: the parameters.
 
     Returns:
         The credit, and the statistics for the next batch.
     """
-    used, after = _statistics_for(contribution[prompt >= 0], history, by)
-    rewards = contribution if used is None else bounded(contribution, used, by)
-    return within_prompts(rewards, prompt, count, by.norm), after
+    used, updated = _statistics_for(contribution[prompt >= 0], history, recipe)
+    rewards = contribution if used is None else bounded(contribution, used, recipe)
+    return within_prompts(rewards, prompt, count, recipe.norm), updated
 
 
 def think_solve(
-    joint: Floats, solo: Floats, prompt: Ints, count: int, *, history: Statistics, by: CCPO = PAPER
+    joint: Floats,
+    solo: Floats,
+    prompt: Ints,
+    count: int,
+    *,
+    history: Statistics,
+    recipe: CCPO = PAPER,
 ) -> tuple[TeamCredit, Statistics]:
     r"""Advantages of a thinker and a solver, from the team's rewards and the solver's own (B.2).
 
     - thinker: ``r_1 = tanh(α z_Δ)`` with ``Δ = R_joint - R_solo``;
-    - solver: ``r_2 = g z_joint + (1 - g) z_solo`` with ``g = sigmoid(η μ_Δ / (σ_Δ + ε))``: it
-      answers for the team as far as thoughts have helped so far, and for itself otherwise;
+    - solver: ``r_2 = g z_joint + (1 - g) z_solo`` with ``g = sigmoid(η μ_Δ / (σ_Δ + ε))``: the more
+      thoughts have helped so far, the more it is rewarded for the team's result;
     - ``z = (x - μ) / (σ + ε)`` with the running statistics of each stream, and then
       ``A = (r - mean r) / (std r + ε)`` inside a prompt, for each of the two.
 
@@ -333,7 +338,7 @@ def think_solve(
         prompt: prompt of each rollout; -1 takes no part.
         count: number of prompts.
         history: statistics of the batches before, with the streams ``STREAMS``.
-        by: the parameters.
+        recipe: the parameters.
 
     Returns:
         The credit, with the columns ``THINKER`` and ``SOLVER`` and, once the statistics are used,
@@ -342,15 +347,15 @@ def think_solve(
     if history.streams != STREAMS:
         raise ValueError(f"statistics of {history.streams}, but think-solve has {STREAMS}")
     streams = np.stack([joint - solo, joint, solo], axis=1)
-    used, after = _statistics_for(streams[prompt >= 0], history, by)
+    used, updated = _statistics_for(streams[prompt >= 0], history, recipe)
     if used is None:
-        return within_prompts(streams[:, :2], prompt, count, by.norm), after
-    z = _standardised(streams, used, by)
-    gate = trust(used, "contribution", by)
-    thinker = bounded(streams, used, by)[:, 0]
+        return within_prompts(streams[:, :2], prompt, count, recipe.norm), updated
+    z = _standardised(streams, used, recipe)
+    gate = trust(used, "contribution", recipe)
+    thinker = bounded(streams, used, recipe)[:, 0]
     solver = gate * z[:, 1] + (1.0 - gate) * z[:, 2]
-    credit = within_prompts(np.stack([thinker, solver], axis=1), prompt, count, by.norm)
-    return TeamCredit(credit.advantage, credit.reason, credit.reward, {"trust": gate}), after
+    credit = within_prompts(np.stack([thinker, solver], axis=1), prompt, count, recipe.norm)
+    return TeamCredit(credit.advantage, credit.reason, credit.reward, {"trust": gate}), updated
 
 
 def allocated(
@@ -361,8 +366,7 @@ def allocated(
     ``A_i = w_i A_joint`` with ``w_i = max(0, Δ_i) / (Σ_k max(0, Δ_k) + ε)`` and
     ``A_joint = (R - mean R) / (std R + ε)`` inside a prompt.
 
-    Where the team earns 0 or 1, no advantage is ever negative: if it fails, no agent has
-    contributed, so nobody is blamed.
+    If the team earns 0 or 1, no advantage is negative: when it fails, no agent has contributed.
 
     Args:
         reward: reward of the team, (rollouts,).
@@ -372,49 +376,49 @@ def allocated(
         norm: how the team's rewards are compared; its epsilon is ε.
     """
     team = within_prompts(reward[:, None], prompt, count, norm)
-    helped = np.maximum(contribution, 0.0)
-    weights = helped / (helped.sum(axis=1, keepdims=True) + norm.epsilon)
+    positive = np.maximum(contribution, 0.0)
+    weights = positive / (positive.sum(axis=1, keepdims=True) + norm.epsilon)
     reason = np.broadcast_to(team.reason, contribution.shape).copy()
     shared = np.broadcast_to(team.reward, contribution.shape).copy()
     return TeamCredit(weights * team.advantage, reason, shared)
 
 
-def bounded(values: Floats, used: Statistics, by: CCPO) -> Floats:
+def bounded(values: Floats, used: Statistics, recipe: CCPO) -> Floats:
     """``r = tanh(α z)`` of each column (Eq. 4): no outlier counts more than 1."""
-    return np.tanh(by.alpha * _standardised(values, used, by))
+    return np.tanh(recipe.alpha * _standardised(values, used, recipe))
 
 
-def trust(used: Statistics, stream: str, by: CCPO) -> float:
+def trust(used: Statistics, stream: str, recipe: CCPO) -> float:
     """``g = 1 / (1 + exp(-η μ / (σ + ε)))`` of a stream of contributions, between 0 and 1.
 
-    One half if they were worth nothing in the mean, more if they helped, less if they did harm.
+    One half if their mean is 0, more if they helped, less if they did harm.
     """
     column = used.streams.index(stream)
-    helpful = used.mean[column] / float(_deviation(used, by)[column])
-    return 0.5 + 0.5 * math.tanh(0.5 * by.eta * helpful)  # as above, and cannot overflow
+    z = used.mean[column] / float(_deviation(used, recipe)[column])
+    return 0.5 + 0.5 * math.tanh(0.5 * recipe.eta * z)  # as above, and cannot overflow
 
 
-def _standardised(values: Floats, used: Statistics, by: CCPO) -> Floats:
+def _standardised(values: Floats, used: Statistics, recipe: CCPO) -> Floats:
     """``z = (x - μ) / (σ + ε)`` of each column, with the μ and σ of its stream."""
-    scores: Floats = (values - np.array(used.mean)) / _deviation(used, by)
+    scores: Floats = (values - np.array(used.mean)) / _deviation(used, recipe)
     return scores
 
 
-def _deviation(used: Statistics, by: CCPO) -> Floats:
+def _deviation(used: Statistics, recipe: CCPO) -> Floats:
     variance = np.array(used.variance)
-    if by.flat == "one":
-        variance = np.where(variance > by.epsilon, variance, 1.0)
+    if recipe.flat == "one":
+        variance = np.where(variance > recipe.epsilon, variance, 1.0)
     deviation: Floats = np.sqrt(variance)
-    return deviation + by.epsilon
+    return deviation + recipe.epsilon
 
 
 def _statistics_for(
-    batch: Floats, history: Statistics, by: CCPO = PAPER
+    batch: Floats, history: Statistics, recipe: CCPO = PAPER
 ) -> tuple[Statistics | None, Statistics]:
     """The statistics to use for a batch, None while there are too few; and those after it."""
-    after = history.updated(batch, by.decay)
-    used = after if by.statistics == "after" else history
-    return (used if used.samples >= max(by.minimum, 1) else None), after
+    updated = history.updated(batch, recipe.decay)
+    used = updated if recipe.statistics == "after" else history
+    return (used if used.samples >= max(recipe.minimum, 1) else None), updated
 
 
 def _by_agent(prompt: Ints, agents: int) -> Ints:
@@ -423,7 +427,7 @@ def _by_agent(prompt: Ints, agents: int) -> Ints:
 
 
 def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
-    """Number of each decision's agent, -1 if it only measures; names; R_without.
+    """Agent index of each decision (-1: counterfactual); agent names; R_without.
 
     Agents are in the order in which they first decide, then of their names.
     """
@@ -440,34 +444,34 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
     credited = ~np.isnan(without_agent)
     if (code[credited] < 0).any():
         raise ValueError("ccpo: a decision has a value in without, but no agent")
-    first = np.full(table.agent.values.size, np.iinfo(np.int64).max)
-    np.minimum.at(first, code[credited], steps.step[credited])
-    present = np.flatnonzero(first < np.iinfo(np.int64).max)
-    ordered = present[np.lexsort((table.agent.values[present].astype(str), first[present]))]
-    number = np.full(first.size + 1, -1)
-    number[ordered] = np.arange(ordered.size)
-    agent = np.where(credited, number[code], -1)
-    names = [str(table.agent.values[one]) for one in ordered]
+    first_step = np.full(table.agent.values.size, np.iinfo(np.int64).max)
+    np.minimum.at(first_step, code[credited], steps.step[credited])
+    present = np.flatnonzero(first_step < np.iinfo(np.int64).max)
+    ordered = present[np.lexsort((table.agent.values[present].astype(str), first_step[present]))]
+    column = np.full(first_step.size + 1, -1)
+    column[ordered] = np.arange(ordered.size)
+    agent = np.where(credited, column[code], -1)
+    names = [str(table.agent.values[agent_code]) for agent_code in ordered]
 
     without = np.full((steps.trajectory_count, len(names)), np.nan)
     without[steps.trajectory[credited], agent[credited]] = without_agent[credited]
     if (without[steps.trajectory[credited], agent[credited]] != without_agent[credited]).any():
         raise ValueError("ccpo: an agent has two values in without in one trajectory")
     if np.isnan(without).any() or not names:
-        missing = ~np.isfinite(without).all(axis=1) if names else np.ones(len(without), np.bool_)
-        row = steps.rows[steps.starts[np.flatnonzero(missing)[0]]]
+        incomplete = ~np.isfinite(without).all(axis=1) if names else np.ones(len(without), np.bool_)
+        row = steps.rows[steps.starts[np.flatnonzero(incomplete)[0]]]
         name = table.trajectory.values[table.trajectory.codes[row]]
         raise ValueError(
-            f"ccpo: {int(missing.sum())} trajectories lack an agent or what the team earns without "
-            f"it, {name!r} among them; an episode that max_turns has cut has no such values"
+            f"ccpo: {int(incomplete.sum())} trajectories lack an agent or what the team earns "
+            f"without it, {name!r} among them; an episode that max_turns has cut has no such values"
         )
     return agent, names, without
 
 
 def _explained(contribution: Floats, prompt: Ints, count: int, member: Ints) -> Explanation:
-    """What each agent added, beside what it added in the other trajectories of its task."""
+    """Each agent's contribution, compared with its contributions in the task's trajectories."""
     agents = contribution.shape[1]
     labels = _by_agent(prompt, agents)
-    # Rows that were only measured belong to one member more, that takes no part.
+    # Counterfactual rows belong to an extra member that takes no part.
     values, labels = np.append(contribution, 0.0), np.append(labels, -1)
     return explained(values, labels, count * agents, ADDED, members=member)

@@ -66,14 +66,14 @@ class Clustering(Recipe):
         if self.radius_rule == "search" and "radius" not in inputs:
             radius = _searched(vectors, steps.group, taking_part)
         groups = cluster(vectors, steps.group, radius, taking_part)
-        fell = collapsed(groups.labels, groups.count, steps.group)
+        is_collapsed = collapsed(groups.labels, groups.count, steps.group)
         texts = exact(steps.group, steps.state, table.state.values.size)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
-        fell &= segments.size(owner, steps.group_count) > 1
-        metrics = {"radius": radius, "collapsed_groups": float(fell.sum())}
-        if self.on_collapse == "exact" and fell.any():
-            apart = np.where(texts.labels < 0, -1, texts.labels + groups.count)
-            labels = np.where(fell[steps.group], apart, groups.labels)
+        is_collapsed &= segments.size(owner, steps.group_count) > 1
+        metrics = {"radius": radius, "collapsed_groups": float(is_collapsed.sum())}
+        if self.on_collapse == "exact" and is_collapsed.any():
+            text_labels = np.where(texts.labels < 0, -1, texts.labels + groups.count)
+            labels = np.where(is_collapsed[steps.group], text_labels, groups.labels)
             labels, count = segments.by_appearance(labels, groups.count + texts.count)
             groups = Groups(labels, count)
         return groups, metrics
@@ -85,8 +85,8 @@ class Clustering(Recipe):
             return identity(steps.group, steps.state, table.state.values.size)
         if self.fingerprint == "ngram":
             by_state = ngram(table.state.values)
-            nothing = np.zeros((1, by_state.shape[1]), by_state.dtype)
-            return np.vstack([by_state, nothing])[steps.state]
+            zero_row = np.zeros((1, by_state.shape[1]), by_state.dtype)
+            return np.vstack([by_state, zero_row])[steps.state]
         vectors = table.fingerprint if vectors is None else vectors
         if vectors is None:
             raise ValueError(
@@ -100,6 +100,6 @@ class Clustering(Recipe):
 
 def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:
     tasks = np.unique(task[taking_part])
-    chosen = tasks[np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)]
-    picked = (vectors[(task == number) & taking_part] for number in chosen)
-    return search([unit @ unit.T for unit in picked], Target()).radius
+    sampled = tasks[np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)]
+    by_task = (vectors[(task == label) & taking_part] for label in sampled)
+    return search([unit @ unit.T for unit in by_task], Target()).radius

@@ -1,4 +1,4 @@
-"""What a decision earned: advantages, their terms, and the reason where there is no signal."""
+"""Credit: advantages, their terms, and the reason where there is no signal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ class Reason(IntEnum):
     """Why a row has no signal; ``CREDITED`` if it has one, even if the number is zero."""
 
     CREDITED = 0
-    """Compared with peers that did differently."""
+    """Compared with peers whose values differ."""
     SINGLETON = 1
     """Alone in its state: no peer to be compared with."""
     GROUP_OF_ONE = 2
@@ -33,13 +33,13 @@ class Reason(IntEnum):
     PADDING = 7
     """A row that fills up a batch."""
     DROPPED = 8
-    """Its group was dropped at the door."""
+    """Its group was dropped before crediting."""
     SAME_ACTION = 9
-    """Every peer in its state did the same, so nothing tells actions apart."""
+    """Every peer in its state took the same action, so actions cannot be compared."""
     COUNTERFACTUAL = 10
-    """Taken to find out what the others earn alone: measured, not learned from."""
+    """Sampled only to measure what the others earn alone; not learned from."""
     NO_TARGET = 11
-    """What it was written to correct does not take part."""
+    """The trajectory that it corrects does not take part."""
 
     @property
     def label(self) -> str:
@@ -49,13 +49,13 @@ class Reason(IntEnum):
 
 @dataclass(frozen=True)
 class Sentence:
-    """How a comparison reads.
+    """A sentence that explains a comparison.
 
     Attributes:
         text: a format string over ``own``, ``baseline``, ``peers`` and ``alike``; ``{own:+}``
             always has a sign.
-        beyond: what the recipe does besides; empty if ``value = (own - baseline) / spread``, with
-            one positive spread for each group.
+        beyond: what else the recipe does with the comparison; empty if ``value = (own - baseline) /
+            spread``, with one positive spread for each group.
     """
 
     text: str
@@ -89,11 +89,11 @@ class Explanation:
     @property
     def plain(self) -> Bools:
         """Rows whose value is ``(own - baseline) / spread``."""
-        whole = np.array([not sentence.beyond for sentence in self.sentences])
-        return whole[np.zeros(self.own.size, np.int8) if self.way is None else self.way]
+        is_plain = np.array([not sentence.beyond for sentence in self.sentences])
+        return is_plain[np.zeros(self.own.size, np.int8) if self.way is None else self.way]
 
     def mapped(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Explanation":
-        """The explanation with every array changed in the same way, as for other rows."""
+        """The explanation with ``change`` applied to every array."""
         way = None if self.way is None else change(self.way)
         alike = None if self.alike is None else change(self.alike)
         own, baseline, peers = change(self.own), change(self.baseline), change(self.peers)
@@ -106,7 +106,7 @@ class Term:
 
     ``values`` is 0 wherever ``reason`` is not ``CREDITED``. ``labels`` names the group that each
     row was compared in, -1 for none. ``weight`` is the factor with which it enters the sum.
-    ``explain`` computes the ``explanation``, in the order of ``values``, when somebody asks for it.
+    ``explain`` computes the ``explanation``, in the order of ``values``, on first use.
     """
 
     values: Floats
@@ -140,7 +140,7 @@ class Term:
 
     @property
     def credited(self) -> Bools:
-        """Rows that were compared with peers that did differently."""
+        """Rows with the reason ``CREDITED``."""
         return np.equal(self.reason, Reason.CREDITED)
 
 
@@ -149,7 +149,7 @@ class Credit:
     """The advantage of every row of a table, in the table's row order.
 
     ``advantage = Σ over terms of weight * values``. A row that no term credits has advantage 0 and
-    says why in ``reason``: no credit is another answer than a credit of zero.
+    its ``reason``, which distinguishes it from a row whose credit is zero.
     """
 
     advantage: Floats
@@ -174,8 +174,8 @@ class Credit:
         reason = list(terms.values())[-1].reason.copy()
         for term in terms.values():
             reason[term.credited] = Reason.CREDITED
-        whole = np.asarray(advantage, np.float64)
-        return Credit(whole, reason, terms, recipe, metrics or {}, history)
+        total = np.asarray(advantage, np.float64)
+        return Credit(total, reason, terms, recipe, metrics or {}, history)
 
     def __len__(self) -> int:
         return int(self.advantage.size)
@@ -193,14 +193,14 @@ class Credit:
                 term.reason[rows],
                 term.labels[rows],
                 term.weight,
-                partial(_picked, term, rows),
+                partial(_explain_rows, term, rows),
             )
             for name, term in self.terms.items()
         }
         return replace(self, advantage=self.advantage[rows], reason=self.reason[rows], terms=terms)
 
     def spread(self, keep: Bools) -> "Credit":
-        """The credit of a larger table whose rows ``keep`` these are; the others were dropped."""
+        """The credit of the full table: this credit at the rows ``keep``, ``DROPPED`` elsewhere."""
         wide = partial(_widened, keep=keep)
         terms = {
             name: Term(
@@ -208,7 +208,7 @@ class Credit:
                 wide(term.reason, fill=Reason.DROPPED),
                 wide(term.labels, fill=-1),
                 term.weight,
-                partial(_spread, term, keep),
+                partial(_explain_spread, term, keep),
             )
             for name, term in self.terms.items()
         }
@@ -221,14 +221,14 @@ class Credit:
 
 
 def _widened(values: npt.NDArray[Any], keep: Bools, fill: float = 0.0) -> npt.NDArray[Any]:
-    out = np.full(keep.size, fill, dtype=values.dtype)
-    out[keep] = values
-    return out
+    wide = np.full(keep.size, fill, dtype=values.dtype)
+    wide[keep] = values
+    return wide
 
 
-def _picked(term: Term, rows: Ints | Bools) -> Explanation:
+def _explain_rows(term: Term, rows: Ints | Bools) -> Explanation:
     return term.explanation.mapped(lambda values: values[rows])
 
 
-def _spread(term: Term, keep: Bools) -> Explanation:
+def _explain_spread(term: Term, keep: Bools) -> Explanation:
     return term.explanation.mapped(lambda values: _widened(values, keep))

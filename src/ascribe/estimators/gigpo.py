@@ -30,7 +30,7 @@ from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
 Revisits = Literal["each", "first", "average"]
-"""How a trajectory counts that comes back to a state.
+"""How repeated visits of a trajectory to a state count.
 
 ``each`` visit is a member of the state's group (Eq. 6). With ``first``, later visits take no part.
 With ``average``, a trajectory is one member with the mean return of its visits, and they share its
@@ -73,7 +73,7 @@ def step_relative(
         norm: what a return is compared with.
         trajectory: label of each row's trajectory, rows in canonical order.
         trajectory_count: number of trajectories.
-        revisits: how a trajectory counts that comes back to a state.
+        revisits: how repeated visits of a trajectory to a state count.
 
     Returns:
         The advantages and, for each, its ``Reason``.
@@ -81,16 +81,16 @@ def step_relative(
     if revisits == "each":
         return relative(returns, labels, count, norm)
     visit, visits = segments.pairs(labels, trajectory, trajectory_count)
-    first = segments.first_rows(visit, visits)
+    first_row = segments.first_rows(visit, visits)
     if revisits == "first":
         later = labels >= 0
-        later[first] = False
+        later[first_row] = False
         advantage, reason = relative(returns, np.where(later, -1, labels), count, norm)
         reason[later] = Reason.REVISIT
         return advantage, reason
     averaged = segments.mean(returns, visit, visits)
-    shared, why = relative(averaged, labels[first], count, norm)
-    reason = np.append(why, np.int8(Reason.SINGLETON))[visit]
+    shared, visit_reason = relative(averaged, labels[first_row], count, norm)
+    reason = np.append(visit_reason, np.int8(Reason.SINGLETON))[visit]
     return segments.pick(shared, visit), reason
 
 
@@ -108,7 +108,7 @@ class TwoLevel(Standardising):
         baseline_unit: the episode baseline counts each ``trajectory`` once (paper) or each
             ``step``, so that long trajectories weigh more.
         group_of_one: a task with one trajectory gives ``no_credit``, or its ``raw`` return.
-        revisits: how a trajectory counts that comes back to a state (paper: ``each`` visit).
+        revisits: how repeated visits of a trajectory to a state count (paper: ``each``).
     """
 
     gamma: float = 0.95
@@ -140,13 +140,13 @@ class TwoLevel(Standardising):
         steps, norm = arrange(table), self.norm(self.normalise)
         if self.baseline_unit == "trajectory" and self.group_of_one == "no_credit":
             return self.episode_term(table, norm)
-        returns, of = self.episode_returns(steps), steps.trajectory
-        scores = returns[of] - self.late_penalties(steps)
+        returns, trajectory = self.episode_returns(steps), steps.trajectory
+        scores = returns[trajectory] - self.late_penalties(steps)
         if self.baseline_unit == "trajectory":
             members = (returns, self.trajectory_groups(steps), steps.group_count)
             values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
-            values, reason = values[of], reason[of]
-            explain = partial(explained, *members, EPISODE, members=of)
+            values, reason = values[trajectory], reason[trajectory]
+            explain = partial(explained, *members, EPISODE, members=trajectory)
         else:
             members = (scores, np.where(self.excluded(steps), -1, steps.group), steps.group_count)
             values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
@@ -181,12 +181,12 @@ class TwoLevel(Standardising):
 
 def _with_raw(explain: "partial[Explanation]", raw: np.ndarray, scores: Floats) -> Explanation:
     """An explanation in which the ``raw`` rows are their own ``scores``, compared with nothing."""
-    out = explain()
+    explanation = explain()
     return replace(
-        out,
-        own=np.where(raw, scores, out.own),
-        baseline=np.where(raw, 0.0, out.baseline),
-        sentences=(*out.sentences, RAW),
+        explanation,
+        own=np.where(raw, scores, explanation.own),
+        baseline=np.where(raw, 0.0, explanation.baseline),
+        sentences=(*explanation.sentences, RAW),
         way=raw.astype(np.int8),
     )
 
@@ -198,11 +198,11 @@ def _explain_step(
     if revisits == "each":
         return explained(returns, labels, count, STEP)
     visit, visits = segments.pairs(labels, trajectory, int(trajectory[-1]) + 1)
-    first = segments.first_rows(visit, visits)
-    values = returns[first] if revisits == "first" else segments.mean(returns, visit, visits)
-    # Rows without a state are members of nothing: one more, that takes no part.
+    first_row = segments.first_rows(visit, visits)
+    values = returns[first_row] if revisits == "first" else segments.mean(returns, visit, visits)
+    # Rows without a state belong to an extra member that takes no part.
     return explained(
-        np.append(values, 0.0), np.append(labels[first], -1), count, VISITS, members=visit
+        np.append(values, 0.0), np.append(labels[first_row], -1), count, VISITS, members=visit
     )
 
 
@@ -248,7 +248,7 @@ class GiGPO(TwoLevel):
         steps = arrange(table)
         task = np.zeros_like(steps.group) if self.scope == "batch" else steps.group
         if self.grouping == "similar":
-            # A trajectory that is left out must not be the link between two states.
+            # An excluded trajectory must not link two states.
             state = np.where(self.excluded(steps), -1, steps.state)
             return similar(task, state, table.state.values, self.similarity), {}
         return exact(task, steps.state, table.state.values.size), {}

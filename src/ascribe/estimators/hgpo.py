@@ -41,15 +41,17 @@ def averaged(
         weights: weight of each context.
         drop_zeros: leave out contexts whose advantage is zero (to 1e-9) as well.
     """
-    top, bottom = np.zeros(contexts[0][0].size), np.zeros(contexts[0][0].size)
-    reason = np.full(top.size, Reason.SINGLETON, dtype=np.int8)
-    for (values, why), weight in zip(contexts, weights, strict=True):
-        peers = why != Reason.SINGLETON
+    weighted_sum, weight_sum = np.zeros(contexts[0][0].size), np.zeros(contexts[0][0].size)
+    reason = np.full(weighted_sum.size, Reason.SINGLETON, dtype=np.int8)
+    for (values, context_reason), weight in zip(contexts, weights, strict=True):
+        peers = context_reason != Reason.SINGLETON
         counts = np.abs(values) > 1e-9 if drop_zeros else peers
-        top += np.where(counts, weight * values, 0.0)
-        bottom += np.where(counts, weight, 0.0)
-        reason = np.where(peers & (reason != Reason.CREDITED), why, reason)
-    return np.divide(top, bottom, out=np.zeros(top.size), where=bottom > 0), reason
+        weighted_sum += np.where(counts, weight * values, 0.0)
+        weight_sum += np.where(counts, weight, 0.0)
+        reason = np.where(peers & (reason != Reason.CREDITED), context_reason, reason)
+    return np.divide(
+        weighted_sum, weight_sum, out=np.zeros(weighted_sum.size), where=weight_sum > 0
+    ), reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,22 +94,22 @@ class HGPO(Standardising):
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
         steps, norm, returns = arrange(table), self.norm(self.normalise), self.step_returns(table)
-        out, states = self.excluded(steps), table.state.values.size
+        excluded, states = self.excluded(steps), table.state.values.size
         levels = history(steps.group, steps.trajectory, steps.state, states, self.history_length)
         contexts = [
-            relative(returns, np.where(out, -1, level.labels), level.count, norm)
+            relative(returns, np.where(excluded, -1, level.labels), level.count, norm)
             for level in levels
         ]
         weights = [(k + 1.0) ** self.alpha for k in range(1, len(levels) + 1)]
         if self.episode:
             scores = self.episode_returns(steps)[steps.trajectory] - self.late_penalties(steps)
-            group = np.where(out, -1, steps.group)
+            group = np.where(excluded, -1, steps.group)
             contexts.insert(0, relative(scores, group, steps.group_count, norm))
             weights.insert(0, 1.0)
         values, reason = averaged(contexts, weights, drop_zeros=self.drop_zeros)
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
         labels = levels[0].labels
-        explain = partial(_explained, returns, np.where(out, -1, labels), levels[0].count)
+        explain = partial(_explained, returns, np.where(excluded, -1, labels), levels[0].count)
         terms = {"step": self.term(table, values, reason, labels, explain=explain)}
         metrics = {}
         if self.scale == "equal":
@@ -117,6 +119,8 @@ class HGPO(Standardising):
 
 
 def _explained(returns: Floats, labels: Ints, count: int) -> Explanation:
-    """Each row's return beside its state, the shortest context."""
-    out = explained(returns, labels, count, SHARED)
-    return replace(out, sentences=(SHARED, ALONE), way=(out.peers < 2).astype(np.int8))
+    """Each row's return, compared with others in its state (the shortest context)."""
+    explanation = explained(returns, labels, count, SHARED)
+    return replace(
+        explanation, sentences=(SHARED, ALONE), way=(explanation.peers < 2).astype(np.int8)
+    )

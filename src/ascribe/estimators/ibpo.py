@@ -28,7 +28,7 @@ from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
 ANSWER, NO_TARGET = -1, -2
-"""What stands for the corrected trajectory where there is none, and where it takes no part."""
+"""Values of ``target`` for a trajectory that corrects none, or one that takes no part."""
 
 NORM = Norm("std", "population", 1e-8)
 """Population standard deviation, 1e-8 added (Algorithm 1, lines 29 and 31)."""
@@ -52,7 +52,7 @@ class IBPO(Recipe):
     Attributes:
         weight: λ (paper: best around 0.6, of 0.4 to 1.2).
         beta: β, size of the bonus in units of the reward between wrong and right (paper: 0.5).
-        right: an episode is right if it was paid at least this, penalties left out.
+        right: an episode is right if its return without penalties is at least this.
         baseline: a correction is compared with all corrections of its ``task``, or with those of
             the same ``prompt`` alone, which correct the same answer (paper). With one correction
             for each wrong answer, as in the paper's algorithm, the second gives no credit.
@@ -76,16 +76,16 @@ class IBPO(Recipe):
         """Whether the table must hold corrections of wrong answers."""
         return self.compare == "correction"
 
-    def is_right(self, paid: Floats) -> Bools:
-        """Whether episodes are right that were paid so much; rounding does not make them wrong."""
-        return np.asarray(paid >= self.right - segments.ROUNDING * abs(self.right))
+    def is_right(self, returns: Floats) -> Bools:
+        """Whether episodes with these returns are right, up to rounding."""
+        return np.asarray(returns >= self.right - segments.ROUNDING * abs(self.right))
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
         steps = arrange(table)
         task = self.trajectory_groups(steps)
-        paid = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
-        right = self.is_right(paid)
+        unpenalised = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+        right = self.is_right(unpenalised)
         target = _targets(table, steps, task)
         answer, corrects = (target == ANSWER) & (task >= 0), (target >= 0) & (task >= 0)
         if self.needs_corrections and table.corrects is None and (answer & ~right).any():
@@ -110,14 +110,16 @@ class IBPO(Recipe):
         shaped = returns + bonus
 
         # Answers are compared in their tasks; corrections in groups of their own, numbered on.
-        beside = target if self.baseline == "prompt" else steps.group_of_trajectory[target]
-        labels = np.where(corrects, steps.group_count + beside, group)
+        compared_in = target if self.baseline == "prompt" else steps.group_of_trajectory[target]
+        labels = np.where(corrects, steps.group_count + compared_in, group)
         labels, count = segments.by_appearance(labels, steps.group_count + task.size)
         values, reason = relative(shaped, labels, count, NORM, Reason.GROUP_OF_ONE)
         reason[target == NO_TARGET] = Reason.NO_TARGET
-        of = steps.trajectory
-        explain = partial(_explained, shaped, labels, count, corrects, of)
-        term = self.term(table, values[of], reason[of], labels[of], explain=explain)
+        trajectory = steps.trajectory
+        explain = partial(_explained, shaped, labels, count, corrects, trajectory)
+        term = self.term(
+            table, values[trajectory], reason[trajectory], labels[trajectory], explain=explain
+        )
         metrics = {
             "bonus_mean": _mean(bonus[answer]),
             "overtakes": float(overtakes(returns, bonus, right, group).sum()),
@@ -133,12 +135,12 @@ class IBPO(Recipe):
 
 @dataclass(frozen=True, eq=False)
 class Tuples:
-    """Each wrong trajectory that takes part beside others of its task (Eq. 4)."""
+    """Each wrong trajectory that takes part, with reference trajectories of its task (Eq. 4)."""
 
     target: Ints
     """The wrong trajectories, rising."""
     references: Ints
-    """The trajectories beside each, (tuples, K - 1); -1 for none."""
+    """The reference trajectories of each, (tuples, K - 1); -1 for none."""
 
     def __len__(self) -> int:
         return int(self.target.size)
@@ -170,23 +172,23 @@ def draw_tuples(
     if size < 2:
         raise ValueError(f"a tuple has at least 2 trajectories, not {size}")
     pool, members, sizes = _pools(right, group, count)
-    first = np.cumsum(sizes) - sizes
+    start = np.cumsum(sizes) - sizes
     rank = np.zeros(right.size, dtype=np.int64)
-    rank[members] = np.arange(members.size) - first[pool[members]]
+    rank[members] = np.arange(members.size) - start[pool[members]]
 
     target = np.flatnonzero(~right & (group >= 0))
-    itself = sizes[group[target]] == 0  # it is among its own candidates
-    source = np.where(itself, pool[target], group[target])
-    candidates = sizes[source] - itself
-    # A rank that no draw can reach stands for "nothing is excluded".
-    skip = np.where(itself, rank[target], sizes[source])
-    place = first[source][:, None] + _distinct(candidates, skip, size - 1, random)
-    some = candidates[:, None] > 0
-    return Tuples(target, np.where(some, members[np.where(some, place, 0)], -1))
+    from_wrong = sizes[group[target]] == 0  # it is among its own candidates
+    source = np.where(from_wrong, pool[target], group[target])
+    candidates = sizes[source] - from_wrong
+    # A rank that no draw can reach: nothing is skipped.
+    skip = np.where(from_wrong, rank[target], sizes[source])
+    index = start[source][:, None] + _distinct(candidates, skip, size - 1, random)
+    has_candidates = candidates[:, None] > 0
+    return Tuples(target, np.where(has_candidates, members[np.where(has_candidates, index, 0)], -1))
 
 
 def every_tuple(right: Bools, group: Ints, count: int) -> Tuples:
-    """Every wrong trajectory beside all right ones of its task; without any, all other wrong ones.
+    """Every wrong trajectory with all right ones of its task, or else all other wrong ones.
 
     Args:
         right: whether each trajectory is right.
@@ -194,16 +196,16 @@ def every_tuple(right: Bools, group: Ints, count: int) -> Tuples:
         count: number of tasks.
     """
     pool, members, sizes = _pools(right, group, count)
-    first = np.cumsum(sizes) - sizes
+    start = np.cumsum(sizes) - sizes
     target = np.flatnonzero(~right & (group >= 0))
     source = np.where(sizes[group[target]] > 0, group[target], pool[target])
-    place = np.arange(max(1, int(sizes[source].max(initial=1))))
-    there = place < sizes[source][:, None]
-    references = members[np.where(there, first[source][:, None] + place, 0)]
-    there &= references != target[:, None]
-    # Those that are there come first, in order.
-    order = np.argsort(~there, axis=1, kind="stable")
-    return Tuples(target, np.take_along_axis(np.where(there, references, -1), order, axis=1))
+    rank = np.arange(max(1, int(sizes[source].max(initial=1))))
+    exists = rank < sizes[source][:, None]
+    references = members[np.where(exists, start[source][:, None] + rank, 0)]
+    exists &= references != target[:, None]
+    # Existing references come first, in order.
+    order = np.argsort(~exists, axis=1, kind="stable")
+    return Tuples(target, np.take_along_axis(np.where(exists, references, -1), order, axis=1))
 
 
 def share_corrected(right: Bools, target: Ints) -> tuple[Floats, Bools]:
@@ -219,9 +221,9 @@ def share_corrected(right: Bools, target: Ints) -> tuple[Floats, Bools]:
     Returns:
         s, and whether the trajectory has a correction at all.
     """
-    number = segments.size(target, right.size)
+    corrections = segments.size(target, right.size)
     total = segments.total(right.astype(np.float64), target, right.size)
-    return total / np.maximum(number, 1), number > 0
+    return total / np.maximum(corrections, 1), corrections > 0
 
 
 def consistency(
@@ -243,28 +245,28 @@ def consistency(
     owner, state = visits // state_count, visits % state_count
     most = max(int(tuples.target.max(initial=0)), int(tuples.references.max(initial=0)))
     size = np.bincount(owner, minlength=most + 1)
-    first = np.cumsum(size) - size
+    start = np.cumsum(size) - size
 
     # One line for each tuple and each distinct state of its target.
     count = len(tuples)
     lengths = size[tuples.target]
     line = np.repeat(np.arange(count), lengths)
     at = np.arange(line.size) - (np.cumsum(lengths) - lengths)[line]
-    wanted = state[first[tuples.target][line] + at]
-    total, seen = np.zeros(count), np.zeros(count)
+    target_state = state[start[tuples.target][line] + at]
+    total, compared_references = np.zeros(count), np.zeros(count)
     for reference in tuples.references.T:
         has_states = (reference >= 0) & (size[reference] > 0)
-        shared = np.isin(reference[line] * state_count + wanted, visits)
-        shares = segments.mean(shared.astype(np.float64), line, count)
-        total += np.where(has_states, shares, 0.0)
-        seen += has_states
-    compared = (lengths > 0) & (seen > 0)
-    values = np.where(compared, total / np.maximum(seen, 1), 0.0)
+        shared = np.isin(reference[line] * state_count + target_state, visits)
+        overlap = segments.mean(shared.astype(np.float64), line, count)
+        total += np.where(has_states, overlap, 0.0)
+        compared_references += has_states
+    compared = (lengths > 0) & (compared_references > 0)
+    values = np.where(compared, total / np.maximum(compared_references, 1), 0.0)
     return values, ~compared & tuples.complete
 
 
 def overtakes(reward: Floats, bonus: Floats, right: Bools, group: Ints) -> Bools:
-    """Wrong trajectories whose bonus takes them to a right one of their task, or past it.
+    """Wrong trajectories whose shaped reward reaches that of a right one of their task.
 
     Then λ β is too large for these rewards, and the order of right and wrong is lost.
     """
@@ -290,12 +292,19 @@ def weight_limit(reward: Floats, bonus: Floats, group: Ints, count: int) -> floa
         count: number of tasks.
     """
     if segments.constant(bonus, group, count).all():
-        return 0.0  # what is left is rounding, and the limit divides by it
-    part = group >= 0
-    one = (reward - segments.pick(segments.mean(reward, group, count), group))[part]
-    two = (bonus - segments.pick(segments.mean(bonus, group, count), group))[part]
+        return 0.0  # its variance is rounding error, and the limit divides by it
+    taking_part = group >= 0
+    reward_deviation = (reward - segments.pick(segments.mean(reward, group, count), group))[
+        taking_part
+    ]
+    bonus_deviation = (bonus - segments.pick(segments.mean(bonus, group, count), group))[
+        taking_part
+    ]
     freedom = max(int(np.maximum(segments.size(group, count) - 1, 0).sum()), 1)
-    variance, covariance = float(two @ two) / freedom, float(one @ two) / freedom
+    variance, covariance = (
+        float(bonus_deviation @ bonus_deviation) / freedom,
+        float(reward_deviation @ bonus_deviation) / freedom,
+    )
     return max(-2.0 * covariance / variance, 0.0) if variance > 0 else 0.0
 
 
@@ -308,19 +317,19 @@ def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
     if table.corrects is None:
         return np.full(task.size, ANSWER)
     code = table.corrects.codes[steps.rows]
-    named = code[steps.starts]
-    if (code != named[steps.trajectory]).any():
+    corrected = code[steps.starts]
+    if (code != corrected[steps.trajectory]).any():
         raise ValueError(
             "ibpo: the rows of a trajectory name two that it corrects, or one and none"
         )
     label = np.full(table.trajectory.values.size + 1, NO_TARGET)
     label[table.trajectory.codes[steps.rows[steps.starts]]] = np.arange(task.size)
-    number = {name: place for place, name in enumerate(table.trajectory.values)}
-    targets = [label[number.get(name, -1)] for name in table.corrects.values]
-    target = np.array([*targets, ANSWER], dtype=np.int64)[named]
-    chained = np.flatnonzero((target >= 0) & (named[target] >= 0))
+    code_of = {name: place for place, name in enumerate(table.trajectory.values)}
+    targets = [label[code_of.get(name, -1)] for name in table.corrects.values]
+    target = np.array([*targets, ANSWER], dtype=np.int64)[corrected]
+    chained = np.flatnonzero((target >= 0) & (corrected[target] >= 0))
     if chained.size:
-        name = table.corrects.values[named[chained[0]]]
+        name = table.corrects.values[corrected[chained[0]]]
         raise ValueError(f"ibpo: {name!r} is corrected, but is a correction itself")
     target[(target >= 0) & (task[target] < 0)] = NO_TARGET
     return target
@@ -337,20 +346,20 @@ def _pools(right: Bools, group: Ints, count: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _distinct(candidates: Ints, skip: Ints, draws: int, random: np.random.Generator) -> Ints:
-    """Ranks drawn for each row without repetition, leaving out ``skip``; then again from the first.
+    """Distinct random ranks for each row, never ``skip``; they repeat once candidates run out.
 
-    A draw among those that are left is moved up past every rank that is taken, in rising order.
+    A draw among the remaining ranks is shifted past every taken rank, in rising order.
     """
-    out = np.zeros((candidates.size, draws), dtype=np.int64)
+    ranks = np.zeros((candidates.size, draws), dtype=np.int64)
     taken = skip[:, None]
     for k in range(min(draws, int(candidates.max(initial=0)))):
         rank = random.integers(0, np.maximum(candidates - k, 1))
-        for other in taken.T:
-            rank += rank >= other
-        out[:, k] = rank
+        for taken_rank in taken.T:
+            rank += rank >= taken_rank
+        ranks[:, k] = rank
         taken = np.sort(np.column_stack([taken, rank]), axis=1)
-    again = np.arange(draws) % np.maximum(candidates, 1)[:, None]
-    return np.take_along_axis(out, again, axis=1)
+    repeat = np.arange(draws) % np.maximum(candidates, 1)[:, None]
+    return np.take_along_axis(ranks, repeat, axis=1)
 
 
 def _mean(values: Floats) -> float:
@@ -360,6 +369,8 @@ def _mean(values: Floats) -> float:
 def _explained(
     reward: Floats, labels: Ints, count: int, corrects: Bools, trajectory: Ints
 ) -> Explanation:
-    """The shaped reward of each answer, or the return of each correction, beside its group."""
-    out = explained(reward, labels, count, SHAPED, members=trajectory)
-    return replace(out, sentences=(SHAPED, EPISODE), way=corrects[trajectory].astype(np.int8))
+    """The shaped reward of each answer, or the return of each correction, against its group."""
+    explanation = explained(reward, labels, count, SHAPED, members=trajectory)
+    return replace(
+        explanation, sentences=(SHAPED, EPISODE), way=corrects[trajectory].astype(np.int8)
+    )

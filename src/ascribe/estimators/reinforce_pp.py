@@ -2,8 +2,8 @@
 
     A(τ_i) = (R(τ_i) - mean_batch R) / (std_batch R + std_epsilon)
 
-R is the return of a trajectory. With ``baseline="group"`` (REINFORCE++-baseline) R is first taken
-less its group's mean. Paper: REINFORCE++, arXiv 2501.03262.
+R is the return of a trajectory. With ``baseline="group"`` (REINFORCE++-baseline) the group's mean
+is subtracted from R first. Paper: REINFORCE++, arXiv 2501.03262.
 
 Page: docs/estimators/reinforce_pp.md. Test: tests/estimators/test_reinforce_pp.py.
 """
@@ -31,8 +31,8 @@ class ReinforcePP(Standardising):
     """REINFORCE++: returns standardised over the whole batch instead of the task group.
 
     ``A(τ_i) = (R(τ_i) - mean_batch R) / (std_batch R + std_epsilon)``. With ``baseline="group"``
-    the group's mean is taken off first, and the batch's standard deviation divides the rest. The
-    batch's statistics make it the one recipe that always needs all groups in one place.
+    the group's mean is subtracted first, and the difference is divided by the batch's standard
+    deviation. It is the one recipe that always needs all groups of a batch together.
 
     Attributes:
         baseline: ``batch`` as in the paper, or ``group`` (its REINFORCE++-baseline).
@@ -53,9 +53,14 @@ class ReinforcePP(Standardising):
         else:
             batch = np.where(group < 0, -1, 0)
             values, reason = relative(returns, batch, 1, norm, Reason.GROUP_OF_ONE)
-        of, sentence = steps.trajectory, EPISODE if self.baseline == "batch" else ABOVE_GROUP
-        explain = partial(explained, returns, batch, 1, sentence, members=of)
-        term = self.term(table, values[of], reason[of], steps.group, explain=explain)
+        trajectory, sentence = (
+            steps.trajectory,
+            EPISODE if self.baseline == "batch" else ABOVE_GROUP,
+        )
+        explain = partial(explained, returns, batch, 1, sentence, members=trajectory)
+        term = self.term(
+            table, values[trajectory], reason[trajectory], steps.group, explain=explain
+        )
         return Credit.of({"episode": term}, repr(self))
 
 
@@ -74,9 +79,14 @@ def above_group(
         The centred returns, 0 or -1 for each trajectory (-1 takes no part in the batch's
         statistics), the advantages and their reasons.
     """
-    centred, why = relative(returns, group, count, Norm("mean"), Reason.GROUP_OF_ONE)
-    # A trajectory without peers has no baseline, and says nothing about the spread.
-    batch = np.where((group < 0) | (why == Reason.GROUP_OF_ONE), -1, 0)
+    centred, group_reason = relative(returns, group, count, Norm("mean"), Reason.GROUP_OF_ONE)
+    # A trajectory without peers has no baseline and does not enter the standard deviation.
+    batch = np.where((group < 0) | (group_reason == Reason.GROUP_OF_ONE), -1, 0)
     values, reason = relative(centred, batch, 1, norm, Reason.GROUP_OF_ONE)
-    silent = why != Reason.CREDITED
-    return centred, batch, np.where(silent, 0.0, values), np.where(silent, why, reason)
+    no_signal = group_reason != Reason.CREDITED
+    return (
+        centred,
+        batch,
+        np.where(no_signal, 0.0, values),
+        np.where(no_signal, group_reason, reason),
+    )

@@ -1,4 +1,4 @@
-"""How much better than its peers: a value against the mean, and the spread, of its group."""
+"""Relative advantages: a value against the mean and the standard deviation of its group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -71,8 +71,8 @@ def relative(
     elif norm.by == "leave_one_out":
         advantage *= (size / np.maximum(size - 1, 1))[labels]
 
-    same = segments.constant(values, labels, count)
-    reason_of = np.where(same, Reason.ZERO_VARIANCE, Reason.CREDITED).astype(np.int8)
+    is_constant = segments.constant(values, labels, count)
+    reason_of = np.where(is_constant, Reason.ZERO_VARIANCE, Reason.CREDITED).astype(np.int8)
     reason_of[size <= 1] = alone
     reason_of[-1] = alone
     reason = reason_of[labels]
@@ -116,8 +116,8 @@ ratio acts as a hidden weight, and the learning rate that suits one recipe is no
 ``equal`` takes this out of a comparison.
 """
 
-NOTHING = 1e-9
-"""A root mean square up to this is rounding, not a signal to be blown up."""
+NEGLIGIBLE = 1e-9
+"""A root mean square up to this is rounding error, which must not be amplified."""
 
 
 def equalised(
@@ -132,22 +132,24 @@ def equalised(
     Args:
         terms: all terms of a credit.
         names: the terms to rescale, all by one factor.
-        episode: the episode term whose size is wanted.
+        episode: the episode term whose size is the target.
         rows: rows that count, in canonical order: padding stays out, and row order cannot matter.
 
     Returns:
         The terms and c.
     """
-    named = [terms[name] for name in names]
-    credited = np.any([term.credited for term in named], axis=0)
-    size = _rms(np.sum([term.values for term in named], axis=0), credited, rows)
-    wanted = _rms(episode.values, episode.credited, rows)
-    factor = wanted / size if min(size, wanted) > NOTHING else 1.0
+    rescaled = [terms[name] for name in names]
+    credited = np.any([term.credited for term in rescaled], axis=0)
+    size = _rms(np.sum([term.values for term in rescaled], axis=0), credited, rows)
+    target = _rms(episode.values, episode.credited, rows)
+    factor = target / size if min(size, target) > NEGLIGIBLE else 1.0
     changed = {name: replace(terms[name], values=factor * terms[name].values) for name in names}
     return terms | changed, factor
 
 
 def _rms(values: Floats, credited: Bools, rows: Ints) -> float:
     """Root mean square over the ``rows`` that are credited; 0 without any."""
-    counted = values[rows][credited[rows]]
-    return float(np.sqrt(np.mean(counted * counted))) if counted.size else 0.0
+    credited_values = values[rows][credited[rows]]
+    return (
+        float(np.sqrt(np.mean(credited_values * credited_values))) if credited_values.size else 0.0
+    )

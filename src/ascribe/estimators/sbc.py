@@ -1,4 +1,4 @@
-"""SBC: shrunken back-off credit, from means that count as far as their groups are large.
+"""SBC: shrunken back-off credit, from group means weighted by group size.
 
     A = S_ca[G - V] + S_ea[rest] + S_ca[R - G] + (R - V - the sum so far) / (1 + κ)
 
@@ -28,18 +28,18 @@ from ascribe.steps.table import StepTable
 
 @dataclass(frozen=True)
 class Ladder:
-    """How many rows the level above is worth: the κ of each level.
+    """The κ of each level: how many rows the level above counts for.
 
-    They were chosen once, in the worlds of ``ascribe.audit``. A level is left out at infinity.
+    They were chosen once, in the worlds of ``ascribe.audit``. An infinite κ disables a level.
 
     Attributes:
         state: κ of a state's value, and of trusting it in a bootstrapped return.
-        text: κ of the rows of a state whose texts are equal, for states that are no such thing.
+        text: κ of the rows of a state whose texts are equal, for states that hold several texts.
         action: κ of an action in a state.
         outcome: κ of what bootstrapped returns missed of an action in a state.
         own: κ of a row's own return: one row, so its residual counts 1 / (1 + κ).
-        sweeps: how often values and bootstrapped returns are made from each other; 0 leaves
-            bootstrapping out.
+        sweeps: how often values and bootstrapped returns are recomputed from each other; 0 disables
+            bootstrapping.
     """
 
     state: float = 2.0
@@ -66,7 +66,7 @@ ALONE = Sentence("no other step is in this state; this one returned {own}", WEIG
 
 @dataclass(frozen=True, kw_only=True)
 class SBC(Clustering):
-    r"""Shrunken back-off credit: trust a group's mean as far as the group is large.
+    r"""Shrunken back-off credit: the larger a group, the more its mean counts.
 
     With ``S_k[x] = Σ over the row's group k of x / (n_k + κ_k)``, c the state, e the rows of the
     state with the same text, a the action, m the task's mean, R the return from the row on, and '
@@ -107,27 +107,27 @@ class SBC(Clustering):
         groups, metrics = self.state_groups(table, inputs)
         keys = self.action_keys(table)
         metrics["parse_rate"] = keys.parse_rate
-        out = self.excluded(steps)
+        excluded = self.excluded(steps)
         rows = Rows(
             reward=self.rewards(steps),
-            task=np.where(out, -1, steps.group),
+            task=np.where(excluded, -1, steps.group),
             task_count=steps.group_count,
             follows=_follows(steps.trajectory),
-            state=np.where(out, -1, groups.labels),
+            state=np.where(excluded, -1, groups.labels),
             state_count=groups.count,
             text=steps.state,
             text_count=table.state.values.size,
-            action=np.where(out, -1, keys.labels),
+            action=np.where(excluded, -1, keys.labels),
             action_count=keys.count,
         )
         returns = reward_to_go(rows.reward, steps.trajectory, self.gamma)
         peers, own = back_off(rows, returns, self.gamma, self.ladder())
-        # A penalty that comes late is known exactly: it needs no peers, only the task's mean.
+        # A late penalty is known exactly, so it is compared with the task's mean alone.
         late = self.late_penalties(steps)
         own -= late - _mean(late, rows.task, rows.task_count)
         reason = _reason(steps, rows, returns - late)
-        silent = reason != Reason.CREDITED
-        peers[silent], own[silent] = 0.0, 0.0
+        no_signal = reason != Reason.CREDITED
+        peers[no_signal], own[no_signal] = 0.0, 0.0
         terms = {
             "own": self.term(
                 table,
@@ -150,7 +150,7 @@ class SBC(Clustering):
         return Credit.of(terms, repr(self), metrics)
 
     def ladder(self) -> Ladder:
-        """The κ of every level; the audit changes them to see what each is worth."""
+        """The κ of every level; the audit overrides them for ablations."""
         return LADDER
 
     def state_groups(
@@ -165,7 +165,7 @@ class SBC(Clustering):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What back-off needs to know of each row, in canonical order; -1 takes no part."""
+    """The inputs of ``back_off`` for each row, in canonical order; -1 takes no part."""
 
     reward: Floats
     task: Ints
@@ -190,22 +190,22 @@ def back_off(rows: Rows, returns: Floats, gamma: float, ladder: Ladder) -> tuple
         ladder: the κ of every level.
     """
     state, states = rows.state, rows.state_count
-    same, sames = segments.pairs(state, rows.text, rows.text_count)
-    act, acts = segments.pairs(state, rows.action, rows.action_count)
-    same_act, same_acts = segments.pairs(same, rows.action, rows.action_count)
+    state_text, state_texts = segments.pairs(state, rows.text, rows.text_count)
+    state_action, state_actions = segments.pairs(state, rows.action, rows.action_count)
+    text_action, text_actions = segments.pairs(state_text, rows.action, rows.action_count)
 
     peers = segments.pick(segments.size(state, states).astype(np.float64), state)
     trace = ladder.state / (peers + ladder.state)
-    boot = returns
+    bootstrap = returns
     for sweep in range(max(ladder.sweeps, 1)):
-        value = _mean(boot, rows.task, rows.task_count)
-        value = value + _shrunk(boot - value, state, states, ladder.state)
-        value = value + _shrunk(boot - value, same, sames, ladder.text)
+        value = _mean(bootstrap, rows.task, rows.task_count)
+        value = value + _shrunk(bootstrap - value, state, states, ladder.state)
+        value = value + _shrunk(bootstrap - value, state_text, state_texts, ladder.text)
         if sweep < ladder.sweeps:
-            boot = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
-    credit = _shrunk(boot - value, act, acts, ladder.action)
-    credit = credit + _shrunk(boot - value - credit, same_act, same_acts, ladder.text)
-    credit = credit + _shrunk(returns - boot, act, acts, ladder.outcome)
+            bootstrap = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
+    credit = _shrunk(bootstrap - value, state_action, state_actions, ladder.action)
+    credit = credit + _shrunk(bootstrap - value - credit, text_action, text_actions, ladder.text)
+    credit = credit + _shrunk(returns - bootstrap, state_action, state_actions, ladder.outcome)
     return credit, (returns - value - credit) / (1.0 + ladder.own)
 
 
@@ -224,16 +224,16 @@ def bootstrapped(
         follows: whether the next row is the next step of the same trajectory.
         gamma: discount γ.
     """
-    out, carry = reward.copy(), np.zeros(reward.size)
-    out[:-1] += np.where(follows[:-1], gamma * (1.0 - trace[1:]) * value[1:], 0.0)
+    returns, carry = reward.copy(), np.zeros(reward.size)
+    returns[:-1] += np.where(follows[:-1], gamma * (1.0 - trace[1:]) * value[1:], 0.0)
     carry[:-1] = np.where(follows[:-1], gamma * trace[1:], 0.0)
     reach = 1
-    while reach < out.size and carry.any():
-        out[:-reach] += carry[:-reach] * out[reach:]
+    while reach < returns.size and carry.any():
+        returns[:-reach] += carry[:-reach] * returns[reach:]
         carry[:-reach] *= carry[reach:]
         carry[-reach:] = 0.0
         reach *= 2
-    return out
+    return returns
 
 
 def _shrunk(values: Floats, labels: Ints, count: int, kappa: float) -> Floats:
@@ -253,21 +253,27 @@ def _follows(trajectory: Ints) -> Bools:
 def _reason(steps: Arranged, rows: Rows, returns: Floats) -> Codes8:
     """Rows back off to their task: no credit only where the task has nothing to compare."""
     reason = np.full(rows.task.size, Reason.CREDITED, dtype=np.int8)
-    same = segments.constant(returns, rows.task, rows.task_count)
-    reason[np.append(same, False)[rows.task]] = Reason.ZERO_VARIANCE
-    counted = np.where(rows.task[steps.starts] < 0, -1, steps.group_of_trajectory)
-    alone = segments.size(counted, steps.group_count) < 2
+    is_constant = segments.constant(returns, rows.task, rows.task_count)
+    reason[np.append(is_constant, False)[rows.task]] = Reason.ZERO_VARIANCE
+    group = np.where(rows.task[steps.starts] < 0, -1, steps.group_of_trajectory)
+    alone = segments.size(group, steps.group_count) < 2
     reason[np.append(alone, False)[rows.task]] = Reason.GROUP_OF_ONE
     return reason
 
 
 def _explain_peers(rows: Rows, returns: Floats) -> Explanation:
-    """The mean return of those that did the same, beside the mean return in the state."""
-    whole = explained(returns, rows.state, rows.state_count, STATE)
-    act, acts = segments.pairs(rows.state, rows.action, rows.action_count)
-    alike = np.where(act >= 0, np.append(segments.size(act, acts), 0)[act], 1)
-    same = np.where(act >= 0, segments.pick(segments.mean(returns, act, acts), act), returns)
-    alone = whole.peers < 2
+    """The mean return of same-action peers, compared with the mean return in the state."""
+    in_state = explained(returns, rows.state, rows.state_count, STATE)
+    state_action, state_actions = segments.pairs(rows.state, rows.action, rows.action_count)
+    alike = np.where(
+        state_action >= 0, np.append(segments.size(state_action, state_actions), 0)[state_action], 1
+    )
+    action_mean = np.where(
+        state_action >= 0,
+        segments.pick(segments.mean(returns, state_action, state_actions), state_action),
+        returns,
+    )
+    alone = in_state.peers < 2
     return replace(
-        whole, own=same, sentences=(STATE, ALONE), way=alone.astype(np.int8), alike=alike
+        in_state, own=action_mean, sentences=(STATE, ALONE), way=alone.astype(np.int8), alike=alike
     )

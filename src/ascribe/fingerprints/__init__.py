@@ -1,4 +1,4 @@
-"""A state as a unit vector: states that the policy takes for the same lie close together."""
+"""Fingerprints: states as unit vectors; equivalent states lie close together."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def normalised(vectors: FloatMatrix) -> FloatMatrix:
         vectors: one row per state.
 
     Raises:
-        ValueError: if a number is not finite, which no distance survives.
+        ValueError: if a number is not finite.
     """
     wide = vectors.astype(np.float32) if vectors.dtype.itemsize < 4 else vectors
     length = np.sqrt(np.einsum("ij,ij->i", wide, wide, dtype=np.float64))[:, None]

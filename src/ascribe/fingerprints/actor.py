@@ -1,10 +1,11 @@
-"""The policy's own hidden state as a fingerprint: states that it represents alike are close.
+"""The policy's hidden state as a fingerprint: states with similar representations are close.
 
 BiPACE, Section 3.4: φ(s) = f(s) / |f(s)|, with f(s) the hidden state at the last token of the
-prompt s, in a late decoder block that is chosen once for each model. It moves as the policy learns.
+prompt s, in a late decoder block that is chosen once for each model. It changes as the policy
+learns.
 
-Here the prompts have a pass of their own (for calibration, or for a file of rollouts). A trainer
-takes the same vectors from the pass that it makes anyway: see ``capture``.
+This module runs a separate forward pass over the prompts (for calibration, or for a file of
+rollouts). A trainer captures the same vectors in the pass that it runs anyway: see ``capture``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ Pooling = Literal["last", "mean", "attention"]
 """How the hidden states of a prompt's tokens become one vector."""
 
 MaskPooling = Callable[[Tensor], Take]
-"""From a batch's mask to what is taken of its pass."""
+"""Maps a batch's mask to the function that selects vectors from its forward pass."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Backbone:
 
     Attributes:
         layer: index of the decoder block, as in Python.
-        radius: largest cosine distance of states that are taken for the same.
+        radius: largest cosine distance of states that count as the same.
     """
 
     layer: int
@@ -168,33 +169,33 @@ def _attention(model: Module, layer: int, weights: list[Tensor]) -> Iterator[Non
     """
     owner, blocks = decoder_blocks(model)
     block = blocks[block_index(layer, len(blocks))]
-    parts = [part for part in block.children() if type(part).__name__.endswith("Attention")]
-    if len(parts) != 1:
+    modules = [module for module in block.children() if type(module).__name__.endswith("Attention")]
+    if len(modules) != 1:
         raise ValueError(f"layer {layer} ({type(block).__name__}) has no attention to weight by")
 
-    def keep(_module: Module, _inputs: Any, output: Any) -> None:
+    def save_weights(_module: Module, _inputs: Any, output: Any) -> None:
         weights.append(output[1].detach())
 
-    before = owner.config._attn_implementation
+    previous = owner.config._attn_implementation
     owner.set_attn_implementation("eager")
-    handle = parts[0].register_forward_hook(keep)
+    handle = modules[0].register_forward_hook(save_weights)
     try:
         yield
     finally:
         handle.remove()
-        owner.set_attn_implementation(before)
+        owner.set_attn_implementation(previous)
 
 
 @contextmanager
 def _evaluating(module: Module) -> Iterator[None]:
     """Without dropout; each module's mode is restored afterwards."""
-    before = [(part, part.training) for part in module.modules()]
+    modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for part, training in before:
-            part.training = training
+        for child, training in modes:
+            child.training = training
 
 
 def _right_padded(tokens: list[list[int]], device: Any) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ its own:
     fingerprints = hidden.fingerprints()
 
 A layer is a Python index into the list of decoder blocks: of 28 blocks, 16 and -12 are the same. A
-hook on that one block gathers the wanted positions; nothing else is kept.
+hook on that one block collects the hidden states at the requested positions; nothing else is kept.
 """
 
 from collections import deque
@@ -90,8 +90,8 @@ def padded(attention_mask: Any, prompt_lengths: Any) -> Places:
     """
     mask, lengths = _ints(attention_mask) != 0, _ints(prompt_lengths)
     _check_lengths(lengths, mask.sum(axis=1))
-    counted = np.cumsum(mask, axis=1)
-    positions = (counted >= lengths[:, None]).argmax(axis=1)
+    token_number = np.cumsum(mask, axis=1)
+    positions = (token_number >= lengths[:, None]).argmax(axis=1)
     return Places(np.arange(lengths.size), positions, (mask.shape[0], mask.shape[1]))
 
 
@@ -137,15 +137,15 @@ def _ints(values: Any) -> Ints:
 def _check_lengths(lengths: Ints, tokens: Ints) -> None:
     if lengths.shape != tokens.shape:
         raise ValueError(f"{lengths.size} prompt lengths for {tokens.size} sequences")
-    wrong = np.flatnonzero((lengths < 1) | (lengths > tokens))
-    if wrong.size:
-        row = int(wrong[0])
+    invalid = np.flatnonzero((lengths < 1) | (lengths > tokens))
+    if invalid.size:
+        row = int(invalid[0])
         raise ValueError(
             f"sequence {row} has {tokens[row]} tokens, its prompt cannot have {lengths[row]}"
         )
 
 
-# The block to watch.
+# The block to capture from.
 
 
 def decoder_blocks(model: Module) -> tuple[Module, Module]:
@@ -211,7 +211,7 @@ class Capture:
         self._passing = False
 
     def expect(self, take: Take) -> None:
-        """Announce a forward pass, and what to take of it.
+        """Announce a forward pass, and what to select from it.
 
         Several passes may be announced ahead, in their order.
 
@@ -231,12 +231,12 @@ class Capture:
 
         if not self._kept:
             raise RuntimeError("there was no forward pass to capture from")
-        kept = torch.cat(self._kept)
-        finite = kept.isfinite().all(dim=1)
+        vectors = torch.cat(self._kept)
+        finite = vectors.isfinite().all(dim=1)
         if not finite.all():
             rows = (~finite).nonzero()[:5, 0].tolist()
             raise ValueError(f"hidden states of rows {rows} hold numbers that are not finite")
-        return kept
+        return vectors
 
     # A pass begins, the block runs, the pass ends. Vectors are kept once the pass has ended, so a
     # pass that failed can be tried again. Gradient checkpointing runs blocks again during the
@@ -254,10 +254,10 @@ class Capture:
             raise RuntimeError("the block ran twice in one forward pass")
         states = output[0] if isinstance(output, tuple) else output
         # In single precision: the length would not be exact enough in half precision.
-        taken = self._expected[0](states.detach()).float()
+        vectors = self._expected[0](states.detach()).float()
         if self._normalise:
-            taken = taken / taken.norm(dim=-1, keepdim=True)
-        self._taken = taken.to(device=self._device or taken.device, dtype=self._dtype)
+            vectors = vectors / vectors.norm(dim=-1, keepdim=True)
+        self._taken = vectors.to(device=self._device or vectors.device, dtype=self._dtype)
 
     def _end(self, *_: Any) -> None:
         if self._taken is None:

@@ -22,9 +22,9 @@ def identity(task: Ints, state: Ints, state_count: int) -> FloatMatrix:
     owner = task[segments.first_rows(labels, count)]
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], owner[order])
-    number = np.empty(count, dtype=np.int64)
-    number[order] = np.arange(count) - starts
-    vectors = np.zeros((task.size, int(number.max(initial=0)) + 1), dtype=np.float32)
+    column = np.empty(count, dtype=np.int64)
+    column[order] = np.arange(count) - starts
+    vectors = np.zeros((task.size, int(column.max(initial=0)) + 1), dtype=np.float32)
     rows = np.flatnonzero(labels >= 0)
-    vectors[rows, number[labels[rows]]] = 1.0
+    vectors[rows, column[labels[rows]]] = 1.0
     return vectors

@@ -27,9 +27,9 @@ def ngram(texts: Objects, *, length: int = 3, width: int = 1024) -> FloatMatrix:
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         if points.size:
             hashed = _hash(points.astype(np.uint64), min(length, points.size))
-            place = ((hashed >> np.uint64(33)) % np.uint64(width)).astype(np.int64)
+            column = ((hashed >> np.uint64(33)) % np.uint64(width)).astype(np.int64)
             sign = np.where(hashed & np.uint64(1 << 32), 1.0, -1.0)
-            vectors[row] = np.bincount(place, sign, width)
+            vectors[row] = np.bincount(column, sign, width)
     return normalised(vectors)
 
 

@@ -27,7 +27,7 @@ REFUSED = frozenset({400, 413, 422})
 LONGEST_PAUSE = 30.0
 CHUNK = 1 << 16
 QUOTED = 300
-"""How many characters of a server's error an error message repeats."""
+"""How many characters of a server's error are quoted in an error message."""
 
 
 class ServerError(RuntimeError):
@@ -124,19 +124,25 @@ class HttpClient:
         raise AssertionError("unreachable")
 
     def _attempt(self, method: str, path: str, body: bytes | None) -> Any:
-        where = f"{self._address.netloc}{self._address.path.rstrip('/')}{path}"
+        endpoint = f"{self._address.netloc}{self._address.path.rstrip('/')}{path}"
         key = os.environ.get(self._key_variable) if self._key_variable else None
         headers = JSON_HEADERS | ({"Authorization": f"Bearer {key}"} if key else {})
         try:
             status, retry_after, content = self._exchange(method, path, body, headers)
         except TimeoutError as error:
-            late = _TransientError if self._limits.retry_timeouts else ServerError
-            raise late(f"{where}: no response within {self._limits.timeout:g} s") from error
+            error_type = _TransientError if self._limits.retry_timeouts else ServerError
+            raise error_type(
+                f"{endpoint}: no response within {self._limits.timeout:g} s"
+            ) from error
         except (OSError, HTTPException) as error:
-            raise _TransientError(f"{where}: {type(error).__name__}: {str(error)[:100]}") from error
+            raise _TransientError(
+                f"{endpoint}: {type(error).__name__}: {str(error)[:100]}"
+            ) from error
         if len(content) > self._limits.max_bytes:
-            raise ServerError(f"{where}: a response of more than {self._limits.max_bytes:,} bytes")
-        failure = f"{where} answered {status}: {_quoted(content, key)}"
+            raise ServerError(
+                f"{endpoint}: a response of more than {self._limits.max_bytes:,} bytes"
+            )
+        failure = f"{endpoint} answered {status}: {_quoted(content, key)}"
         if status in RETRIED:
             pause = retry_after if retry_after.isascii() and retry_after.isdigit() else "0"
             raise _TransientError(failure, float(pause))
@@ -147,7 +153,7 @@ class HttpClient:
         try:
             return json.loads(content, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            raise ServerError(f"{where} answered with something that is not JSON") from error
+            raise ServerError(f"{endpoint} answered with something that is not JSON") from error
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
@@ -169,14 +175,14 @@ class HttpClient:
                         raise IncompleteRead(b"", response.length)
                 return response.status, response.headers.get("Retry-After", ""), bytes(content)
         finally:
-            connection.hang_up()
+            connection.close_all()
 
 
 class _Connection(HTTPConnection):
-    """A connection with one deadline for everything that happens on it.
+    """A connection with one deadline for the whole exchange.
 
-    The timeout of a socket begins anew with every byte, so a server that sends them one by one
-    could hold a client for ever.
+    The timeout of a socket restarts with every byte, so a server that sends one byte at a time
+    could block a client for ever.
     """
 
     def __init__(self, address: SplitResult, deadline: float) -> None:
@@ -188,14 +194,14 @@ class _Connection(HTTPConnection):
 
     def connect(self) -> None:
         """Connect within the time that is left."""
-        self._raw = socket.create_connection((self.host, self.port), _left(self._deadline))
+        self._raw = socket.create_connection((self.host, self.port), _remaining(self._deadline))
         if self._secure:
-            self._raw.settimeout(_left(self._deadline))
+            self._raw.settimeout(_remaining(self._deadline))
             context = ssl.create_default_context()
             self._raw = context.wrap_socket(self._raw, server_hostname=self.host)
         self.sock: Any = _DeadlineSocket(self._raw, self._deadline)
 
-    def hang_up(self) -> None:
+    def close_all(self) -> None:
         """Close the connection and the socket."""
         self.close()
         if self._raw is not None:
@@ -203,7 +209,7 @@ class _Connection(HTTPConnection):
 
 
 class _DeadlineSocket(io.RawIOBase):
-    """What HTTPConnection needs of a socket; every wait ends by the deadline."""
+    """The methods of a socket that HTTPConnection needs, each bounded by the deadline."""
 
     def __init__(self, raw: socket.socket, deadline: float) -> None:
         self._raw, self._deadline = raw, deadline
@@ -212,20 +218,20 @@ class _DeadlineSocket(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._raw.settimeout(_left(self._deadline))
+        self._raw.settimeout(_remaining(self._deadline))
         return self._raw.recv_into(buffer)
 
     def sendall(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            self._raw.settimeout(_left(self._deadline))
-            rest = rest[self._raw.send(rest) :]
+        unsent = memoryview(data)
+        while unsent:
+            self._raw.settimeout(_remaining(self._deadline))
+            unsent = unsent[self._raw.send(unsent) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineSocket(self._raw, self._deadline))
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -240,7 +246,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _quoted(content: bytes, key: str | None) -> str:
-    """The begin of a server's error, without the key and with control characters escaped."""
+    """The beginning of a server's error, without the key and with control characters escaped."""
     text = content.decode(errors="replace")
     return ascii((text.replace(key, "...") if key else text)[:QUOTED])
 

@@ -1,4 +1,4 @@
-"""What a policy is: requests in, samples out, with the very token ids that were sampled."""
+"""The policy interface: requests in, samples with their sampled token ids out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """What one agent wants of the policy: a response to a chat."""
+    """A request for a response to a chat."""
 
     messages: Sequence[Message]
     seed: int
@@ -53,8 +53,8 @@ FINISHES = {
 class Sample:
     """One response of a policy.
 
-    The ids are those that went into the model and came out of it. Whoever trains on a sample trains
-    on these: text that is tokenised again can give other ids.
+    The ids are those that the model read and sampled. Train on these ids: tokenising the text again
+    can give others.
     """
 
     text: str
@@ -95,7 +95,7 @@ class TokenPrompt:
 
     ids: tuple[int, ...]
     seed: int
-    """Of 32 bits: generators of torch on the CPU look at no more."""
+    """Of 32 bits: torch's CPU generators use no more."""
     limit: int
     """How many tokens may be sampled, at least 1."""
 
@@ -111,7 +111,7 @@ class Completion:
 
 
 class ModelPolicy(ABC):
-    """From messages to token ids, and from sampled ids to samples; a subclass does the sampling."""
+    """Converts messages to token ids and sampled ids to samples; a subclass does the sampling."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
@@ -123,19 +123,19 @@ class ModelPolicy(ABC):
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order."""
         prompts: dict[int, TokenPrompt] = {}
-        for number, request in enumerate(requests):
+        for index, request in enumerate(requests):
             try:
                 ids = self.chat.prompt(request.messages)
             except PromptTooLongError:
                 continue
             limit = self.chat.room(ids, sampling.max_tokens)
-            prompts[number] = TokenPrompt(ids, mix_seeds(request.seed % 2**128), limit)
+            prompts[index] = TokenPrompt(ids, mix_seeds(request.seed % 2**128), limit)
         completions = self._complete(list(prompts.values()), sampling) if prompts else []
         samples = [Sample("", finish="prompt_too_long")] * len(requests)
-        for (number, prompt), done in zip(prompts.items(), completions, strict=True):
-            finish = "stop" if done.ended else "length"
-            text = self.chat.text(done.ids)
-            samples[number] = Sample(text, prompt.ids, done.ids, done.logprobs, finish)
+        for (index, prompt), completion in zip(prompts.items(), completions, strict=True):
+            finish = "stop" if completion.ended else "length"
+            text = self.chat.text(completion.ids)
+            samples[index] = Sample(text, prompt.ids, completion.ids, completion.logprobs, finish)
         return samples
 
     def close(self) -> None:  # noqa: B027 (not every policy holds something)

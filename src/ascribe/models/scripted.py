@@ -9,7 +9,7 @@ import numpy as np
 from ascribe.models.policy import Request, Sample, Sampling
 
 WriteAction = Callable[[str], str]
-"""From an action to a response that the agent's parser reads."""
+"""Converts an action to a response that the agent's parser reads."""
 
 
 def tagged(action: str) -> str:

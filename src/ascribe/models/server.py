@@ -1,8 +1,8 @@
-"""Models behind servers that speak OpenAI's protocol.
+"""Models behind servers with OpenAI's API.
 
-``ServerPolicy`` trains on what it samples, so prompts are sent as token ids and responses must come
-back as token ids: a server that returns only text is refused, for text that is tokenised again can
-give other ids. vLLM's server returns them (``return_token_ids``).
+Training needs the sampled token ids, so ``ServerPolicy`` sends prompts and receives responses as
+token ids. It refuses a server that returns only text, because tokenising text again can give other
+ids. vLLM's server returns them (``return_token_ids``).
 """
 
 import math
@@ -24,7 +24,7 @@ class MissingTokenIdsError(ServerError):
 
 
 class OpenAIServer:
-    """A server that speaks OpenAI's protocol, with several requests at a time.
+    """A server with OpenAI's API, with several requests at a time.
 
     Args:
         url: address of the server, such as ``http://localhost:8000``, with or without ``/v1``.
@@ -64,11 +64,11 @@ class OpenAIServer:
             cards = {str(card["id"]): dict(card) for card in response["data"]}
         except (TypeError, KeyError, ValueError) as error:
             raise ServerError("the server's list of models has another form") from error
-        chosen = name if name is not None else next(iter(cards), None)
-        if chosen not in cards or (name is None and len(cards) != 1):
+        model_name = name if name is not None else next(iter(cards), None)
+        if model_name not in cards or (name is None and len(cards) != 1):
             names = ", ".join(ascii(model) for model in sorted(cards)[:20])
             raise ServerError(f"name one of the server's models: {names}")
-        return chosen, cards[chosen]
+        return model_name, cards[model_name]
 
     def close(self) -> None:
         """Send no further requests."""

@@ -1,9 +1,8 @@
 """``Chat``: from messages to prompt ids, once, and from response ids to text.
 
-Special tokens such as ``<|im_end|>`` structure a chat, but a web page or a game may hold the very
-same text. If the chat were tokenised as one string, that text would become the token, and the
-environment could end its own turn and speak as the system. Here special tokens come from the chat
-template alone.
+Special tokens such as ``<|im_end|>`` structure a chat, but an observation may contain the same
+text. If the chat were tokenised as one string, that text would become the token, and an environment
+could end its turn and write a system message. Here special tokens come from the chat template only.
 """
 
 import json
@@ -26,7 +25,7 @@ class PromptTooLongError(ValueError):
 
 
 class Chat:
-    """A tokenizer and the ends of its model's turns.
+    """A tokenizer with its model's end-of-turn tokens and context length.
 
     Args:
         tokenizer: from ``transformers``, with a chat template.
@@ -44,8 +43,8 @@ class Chat:
     ) -> None:
         self.tokenizer = tokenizer
         self.context = context
-        last = tokenizer.eos_token_id
-        self.ends = frozenset(ends) | (frozenset() if last is None else {last})
+        end = tokenizer.eos_token_id
+        self.ends = frozenset(ends) | (frozenset() if end is None else {end})
         self._options = dict(template_options or {})
         added = tokenizer.added_tokens_decoder.items()
         self._special = {token.content: (i, token) for i, token in added if token.special}
@@ -63,7 +62,11 @@ class Chat:
         Raises:
             PromptTooLongError: if there is no room for one more token.
         """
-        ids = self._plain(messages) if self._is_plain(messages) else self._hostile(messages)
+        ids = (
+            self._ids(self._rendered(messages))
+            if self._has_no_special_text(messages)
+            else self._prompt_with_special_text(messages)
+        )
         if self.context is not None and len(ids) >= self.context:
             raise PromptTooLongError(
                 f"the prompt has {len(ids)} tokens, the context {self.context}"
@@ -89,16 +92,13 @@ class Chat:
         )
         return text
 
-    def _is_plain(self, messages: Sequence[Message]) -> bool:
+    def _has_no_special_text(self, messages: Sequence[Message]) -> bool:
         """Whether no content gives a special id, not even after the tokenizer's normalisation."""
         contents = [message["content"] for message in messages]
         return all(self._special_ids.isdisjoint(self._ids(text)) for text in contents)
 
-    def _plain(self, messages: Sequence[Message]) -> list[int]:
-        return self._ids(self._rendered(messages))
-
-    def _hostile(self, messages: Sequence[Message]) -> list[int]:
-        """Run the template with marks in place of special texts, and put the texts back after.
+    def _prompt_with_special_text(self, messages: Sequence[Message]) -> list[int]:
+        """Render the template with placeholders for special texts, then restore the texts.
 
         Special texts that the rendered chat still holds are the template's own. The tokenizer
         splits text at special tokens too, so the pieces between are tokenised one by one.
@@ -121,15 +121,15 @@ class Chat:
             return marked.sub(lambda match: hidden[int(match[1])], piece)
 
         ids: list[int] = []
-        start, left = 0, False
+        start, strip_left = 0, False
         for match in self._pattern.finditer(rendered):
-            number, token = self._special[match[0]]
-            # Some special tokens take the blanks beside them.
-            piece = _stripped(rendered[start : match.start()], left, token.lstrip)
+            token_id, token = self._special[match[0]]
+            # Some special tokens absorb adjacent white space.
+            piece = _stripped(rendered[start : match.start()], strip_left, token.lstrip)
             ids += self._ids(restored(piece), split_special_tokens=True)
-            ids.append(number)
-            start, left = match.end(), token.rstrip
-        piece = _stripped(rendered[start:], left, False)
+            ids.append(token_id)
+            start, strip_left = match.end(), token.rstrip
+        piece = _stripped(rendered[start:], strip_left, False)
         return ids + self._ids(restored(piece), split_special_tokens=True)
 
     def _rendered(self, messages: Sequence[Message]) -> str:

@@ -1,8 +1,8 @@
-"""``TransformersPolicy``: a model of ``transformers`` in this process, on the device it lies on.
+"""``TransformersPolicy``: a model of ``transformers`` in this process, on its current device.
 
-Every request has random numbers of its own, drawn from its seed, whatever else is in the batch. So
+Every request has its own random generator, seeded by the request, whatever else is in the batch. So
 the same request gives the same sample, up to rounding, which may differ between batches. In float32
-that changes next to nothing. In bfloat16, which has three digits, many samples diverge after some
+this changes almost nothing. In bfloat16, which has three digits, many samples diverge after some
 tokens.
 """
 
@@ -62,19 +62,19 @@ class TransformersPolicy(ModelPolicy):
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         torch, _ = packages("actor")
         # Prompts that begin alike share a batch, so that more of them is read once.
-        order = sorted(range(len(prompts)), key=lambda number: prompts[number].ids)
+        order = sorted(range(len(prompts)), key=lambda index: prompts[index].ids)
         completions: dict[int, Completion] = {}
         training = self.model.training
         self.model.eval()
         try:
             with torch.inference_mode():
                 for start in range(0, len(order), self.batch_size):
-                    numbers = order[start : start + self.batch_size]
-                    batch = [prompts[number] for number in numbers]
-                    completions.update(zip(numbers, self._batch(batch, sampling), strict=True))
+                    indices = order[start : start + self.batch_size]
+                    batch = [prompts[index] for index in indices]
+                    completions.update(zip(indices, self._batch(batch, sampling), strict=True))
         finally:
             self.model.train(training)
-        return [completions[number] for number in range(len(prompts))]
+        return [completions[index] for index in range(len(prompts))]
 
     def _batch(self, prompts: list[TokenPrompt], sampling: Sampling) -> list[Completion]:
         """Sample all responses of a batch."""
@@ -94,19 +94,21 @@ class TransformersPolicy(ModelPolicy):
             else:
                 noise = _exponential([generators[row] for row in rows], distribution)
                 tokens = draw(distribution, noise, sampling)
-            chosen = distribution.gather(1, tokens[:, None])[:, 0]
-            for row, token, logprob in zip(rows, tokens.tolist(), chosen.tolist(), strict=True):
+            token_logprobs = distribution.gather(1, tokens[:, None])[:, 0]
+            for row, token, logprob in zip(
+                rows, tokens.tolist(), token_logprobs.tolist(), strict=True
+            ):
                 ids[row].append(token)
                 logprobs[row].append(logprob)
                 ended[row] = token in self.chat.ends or self._stops(ids[row], sampling.stop)
             unfinished = [
-                place
-                for place, row in enumerate(rows)
+                position
+                for position, row in enumerate(rows)
                 if not ended[row] and len(ids[row]) < prompts[row].limit
             ]
             if 0 < len(unfinished) < len(rows):
                 model.keep(unfinished)
-            rows, tokens = [rows[place] for place in unfinished], tokens[unfinished]
+            rows, tokens = [rows[position] for position in unfinished], tokens[unfinished]
             logits = model.step(tokens) if rows else None
         return [
             Completion(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))
@@ -141,8 +143,8 @@ class _CachedModel:
         """Read the prompts; returns the logits of the next token, one row each."""
         torch, device = self.torch, self.model.device
         distinct = sorted(set(prompts))
-        # They are sorted, so all begin with what the first and the last begin with. Every row keeps
-        # at least one token of its own, whose logits are wanted.
+        # The prompts are sorted, so all share the common prefix of the first and the last. At least
+        # one token of every row is left out of the prefix, because its logits are needed.
         pairs = takewhile(
             lambda pair: pair[0] == pair[1], zip(distinct[0], distinct[-1], strict=False)
         )
@@ -150,11 +152,15 @@ class _CachedModel:
         if shared:
             self._forward(torch.tensor([distinct[0][:shared]], device=device))
             self.cache.batch_repeat_interleave(len(distinct))
-        rests = [prompt[shared:] for prompt in distinct]
-        width = max(map(len, rests))
-        padded = [[0] * (width - len(rest)) + list(rest) for rest in rests]
-        own = torch.tensor([[0] * (width - len(rest)) + [1] * len(rest) for rest in rests])
-        self.mask = torch.cat([own.new_ones(len(distinct), shared), own], dim=1).to(device)
+        suffixes = [prompt[shared:] for prompt in distinct]
+        width = max(map(len, suffixes))
+        padded = [[0] * (width - len(suffix)) + list(suffix) for suffix in suffixes]
+        suffix_mask = torch.tensor(
+            [[0] * (width - len(suffix)) + [1] * len(suffix) for suffix in suffixes]
+        )
+        self.mask = torch.cat([suffix_mask.new_ones(len(distinct), shared), suffix_mask], dim=1).to(
+            device
+        )
         self.lengths = self.mask.sum(dim=1)
         positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, shared:]
         logits = self._forward(
@@ -162,8 +168,8 @@ class _CachedModel:
         )
         if distinct == list(prompts):
             return logits
-        number = {prompt: number for number, prompt in enumerate(distinct)}
-        copies = [number[prompt] for prompt in prompts]
+        row_of = {prompt: row for row, prompt in enumerate(distinct)}
+        copies = [row_of[prompt] for prompt in prompts]
         self.keep(copies)
         return logits[copies]
 
@@ -210,11 +216,11 @@ def draw(logprobs: Tensor, noise: Tensor, sampling: Sampling) -> Tensor:
         sampling: temperature, above 0, and top_p.
     """
     torch, _ = packages("actor")
-    share = torch.softmax(logprobs / sampling.temperature, dim=-1)
+    probabilities = torch.softmax(logprobs / sampling.temperature, dim=-1)
     if sampling.top_p < 1:
-        ranked, order = share.sort(dim=-1, descending=True, stable=True)
-        before = ranked.cumsum(dim=-1) - ranked
-        share = torch.zeros_like(share).scatter(
-            1, order, ranked.masked_fill(before >= sampling.top_p, 0.0)
+        ranked, order = probabilities.sort(dim=-1, descending=True, stable=True)
+        mass_before = ranked.cumsum(dim=-1) - ranked
+        probabilities = torch.zeros_like(probabilities).scatter(
+            1, order, ranked.masked_fill(mass_before >= sampling.top_p, 0.0)
         )
-    return (share / noise).argmax(dim=-1)
+    return (probabilities / noise).argmax(dim=-1)

@@ -41,7 +41,7 @@ class PendingDecision:
 
 @dataclass
 class Episode:
-    """A running episode: its steps so far, and what it takes to play them again."""
+    """A running episode: its steps so far, and what is needed to replay them."""
 
     group: int
     member: int
@@ -51,7 +51,7 @@ class Episode:
     """What the environment returned: the reset's result, then one for each action carried out."""
     failures: int = 0
     losses: int = 0
-    """Failures that were another episode's fault."""
+    """Failures that another episode caused."""
     seconds: float = 0.0
     """Time in the environment."""
     pending: PendingDecision | None = None
@@ -74,7 +74,7 @@ class Episode:
         return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
 
     def view(self) -> View:
-        """What the agent may look at now."""
+        """What the agent sees now."""
         turns = [Turn(step.observation, step.sample.text, step.action) for step in self.steps]
         info = self.latest.info
         admissible = info["admissible_actions"]
@@ -99,25 +99,25 @@ class Episode:
         """End the episode with its last step."""
         self.steps[-1] = replace(self.steps[-1], truncated=True)
 
-    def _record(self, after: StepResult, *, valid: bool, last: bool) -> None:
+    def _record(self, result: StepResult, *, valid: bool, last: bool) -> None:
         assert self.pending is not None
-        before, decision = self.latest, self.pending.decision
-        cut = after.truncated or last or decision.end
+        previous, decision = self.latest, self.pending.decision
+        cut = result.truncated or last or decision.end
         self.steps.append(
             Step(
                 # The agent sees the attempts, so they are part of the state.
-                state="\n\n".join([before.info["state"], *self.attempts]),
-                observation=before.observation,
+                state="\n\n".join([previous.info["state"], *self.attempts]),
+                observation=previous.observation,
                 messages=self.pending.messages,
                 sample=self.pending.sample,
                 action=decision.action or "",
                 valid=decision.valid and valid,
                 problem=decision.problem,
-                reward=after.reward,
-                terminated=after.terminated,
-                truncated=cut and not after.terminated,
-                won=bool(after.info["won"]),
-                agent=before.info.get("agent"),
+                reward=result.reward,
+                terminated=result.terminated,
+                truncated=cut and not result.terminated,
+                won=bool(result.info["won"]),
+                agent=previous.info.get("agent"),
             )
         )
         self.pending = None
@@ -139,7 +139,7 @@ class EpisodeFailure(StrEnum):
 
 @dataclass(frozen=True)
 class FailurePolicy:
-    """When an episode is tried again, and when a group still counts.
+    """When an episode is retried, and how many trajectories a group needs.
 
     A failed episode resumes in a new environment: its actions are replayed, the results compared
     with those on record, and the episode goes on from where it was. No step is lost or doubled. If
@@ -147,7 +147,7 @@ class FailurePolicy:
     """
 
     retries: int = 2
-    """How often an episode may fail and be tried again. Crashes caused by others do not count."""
+    """How often a failed episode is retried. Crashes caused by other episodes do not count."""
     smallest_group: int | None = None
     """A group with fewer trajectories is dropped, with its reason. None: it needs all of them."""
     stop: bool = False
@@ -160,7 +160,7 @@ class FailurePolicy:
             raise ValueError(f"smallest_group must be at least 1, not {self.smallest_group}")
 
     def needs(self, size: int) -> int:
-        """How many trajectories a group of ``size`` must have to count."""
+        """How many trajectories a group of ``size`` must have; with fewer it is dropped."""
         return size if self.smallest_group is None else min(self.smallest_group, size)
 
 

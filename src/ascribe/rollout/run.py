@@ -91,8 +91,8 @@ class Trajectory:
     family: str
     steps: tuple[Step, ...]
     without: tuple[float | None, ...] | None = None
-    """For each step of a team, what it would have earned without the agent that took the step; None
-    for a step that was only taken to find that out."""
+    """For each step of a team, its return if the acting agent had been absent; None for a step that
+    was sampled only to measure such a return."""
     corrects: str | None = None
     """The trajectory that this one was written to correct."""
 
@@ -165,19 +165,18 @@ def rollout(
     Raises:
         RolloutFailedError: if an episode fails for good and the failure policy says to stop.
     """
-    run = _Run(plan, pool, agent, policy)
-    run.failures, run.progress = failures or FailurePolicy(), progress
-    return run.play()
+    run = _Run(plan, pool, agent, policy, failures=failures or FailurePolicy())
+    return run.play(progress)
 
 
 class _Run:
     """The state of one rollout."""
 
-    failures: FailurePolicy
-    progress: Progress
-
-    def __init__(self, plan: Plan, pool: Pool, agent: Agent, policy: SamplingPolicy) -> None:
+    def __init__(
+        self, plan: Plan, pool: Pool, agent: Agent, policy: SamplingPolicy, failures: FailurePolicy
+    ) -> None:
         self.plan, self.pool, self.agent, self.policy = plan, pool, agent, policy
+        self.failures = failures
         self.waiting = deque(plan.episodes())
         self.running: dict[int, Episode] = {}
         """By slot."""
@@ -189,7 +188,7 @@ class _Run:
         self.policy_seconds = 0.0
         self.environment_seconds = 0.0
 
-    def play(self) -> Rollout:
+    def play(self, progress: Progress) -> Rollout:
         started = time.perf_counter()
         total = self.plan.groups * self.plan.size
         while self.waiting or self.running:
@@ -197,7 +196,7 @@ class _Run:
             self._sample()
             self._act()
             self._finish()
-            self.progress(1 - (len(self.waiting) + len(self.running)) / total)
+            progress(1 - (len(self.waiting) + len(self.running)) / total)
         seconds = time.perf_counter() - started
         clock = Clock(self.policy_seconds, self.environment_seconds, seconds, self.tokens)
         return self._result(clock)
@@ -220,7 +219,7 @@ class _Run:
             slots = [slot for slot in slots if not self._restored(slot, results[slot])]
 
     def _restored(self, slot: int, results: list[StepResult] | Failure) -> bool:
-        """Whether an episode is where its record ends."""
+        """Whether the environment of an episode is now at the end of the episode's record."""
         if slot not in self.running:  # its group was dropped meanwhile
             return True
         episode = self.running[slot]
@@ -238,7 +237,7 @@ class _Run:
         return False
 
     def _sample(self) -> None:
-        """Ask the policy for all episodes that have no decision pending."""
+        """Sample a response for every episode that has no pending decision."""
         slots = [slot for slot, episode in self.running.items() if episode.pending is None]
         if not slots:
             return
@@ -264,7 +263,7 @@ class _Run:
                 episode.truncate()
             else:
                 detail = "the first prompt leaves no room for a response in the model's context"
-                self._give_up(slot, EpisodeFailure.PROMPT_TOO_LONG, detail)
+                self._fail_for_good(slot, EpisodeFailure.PROMPT_TOO_LONG, detail)
 
     def _act(self) -> None:
         """Carry out all pending decisions; episodes that fail on the way are restored."""
@@ -295,7 +294,7 @@ class _Run:
         limit = self.plan.episode_limit
         if limit is not None and episode.seconds > limit and not episode.over:
             detail = f"{episode.seconds:.1f} s in the environment; the limit is {limit:g} s"
-            self._give_up(slot, EpisodeFailure.TOO_LONG, detail)
+            self._fail_for_good(slot, EpisodeFailure.TOO_LONG, detail)
 
     def _is_last(self, episode: Episode) -> bool:
         return len(episode.steps) + 1 >= self.plan.max_turns
@@ -308,11 +307,11 @@ class _Run:
         else:
             episode.failures += 1
         if episode.losses > MOST_LOSSES or episode.failures > self.failures.retries:
-            self._give_up(slot, kind, detail)
+            self._fail_for_good(slot, kind, detail)
         else:
             self.retries += 1
 
-    def _give_up(self, slot: int, kind: FailureKind | EpisodeFailure, detail: str) -> None:
+    def _fail_for_good(self, slot: int, kind: FailureKind | EpisodeFailure, detail: str) -> None:
         """Record an episode as failed, and drop its group if too few members are left."""
         episode = self.running.pop(slot)
         group = episode.group
@@ -322,12 +321,12 @@ class _Run:
         if self.failures.stop:
             raise RolloutFailedError(failed)
         self.failed.append((group, failed))
-        if self._left(group) < self.failures.needs(self.plan.size):
+        if self._remaining(group) < self.failures.needs(self.plan.size):
             self.dropped.add(group)
-            self.waiting = deque(other for other in self.waiting if other.group != group)
-            self.running = {s: other for s, other in self.running.items() if other.group != group}
+            self.waiting = deque(e for e in self.waiting if e.group != group)
+            self.running = {s: e for s, e in self.running.items() if e.group != group}
 
-    def _left(self, group: int) -> int:
+    def _remaining(self, group: int) -> int:
         """Members of a group that have not failed."""
         return self.plan.size - sum(failed == group for failed, _ in self.failed)
 
@@ -357,9 +356,9 @@ class _Run:
         dropped = [
             DroppedGroup(
                 self.plan.group_name(group),
-                self._left(group),
+                self._remaining(group),
                 self.failures.needs(self.plan.size),
-                tuple(failed for number, failed in self.failed if number == group),
+                tuple(failed for failed_group, failed in self.failed if failed_group == group),
             )
             for group in sorted(self.dropped)
         ]
@@ -374,6 +373,6 @@ def _compared(result: StepResult) -> tuple[object, ...]:
 
 
 def _without(episode: Episode) -> tuple[float | None, ...] | None:
-    """A team's rewards without each agent, if the environment told one for every step."""
+    """A team's returns without each agent, if the environment gives one for every step."""
     rewards = episode.latest.info.get("without")
     return tuple(rewards) if rewards is not None and len(rewards) == len(episode.steps) else None

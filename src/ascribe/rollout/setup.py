@@ -21,7 +21,7 @@ MOST_SLOTS = 256
 
 @dataclass(frozen=True)
 class Setup:
-    """What is played, and where."""
+    """The environment, its prompts, and the pool that runs it."""
 
     environment: str
     """A key of ``ascribe.envs.ENVIRONMENTS``, or ``package.module:factory``."""
@@ -48,17 +48,19 @@ class Setup:
 
     @cached_property
     def facts(self) -> tuple[int | None, int | None]:
-        """The number of tasks and the step limit of the environment, which is made to ask it."""
+        """The number of tasks and the step limit, read from a temporary environment."""
         with closing(make(self.environment, **self.options)) as environment:
             return environment.tasks, getattr(environment, "horizon", None)
 
-    def turns(self, wanted: int | None) -> int:
-        """After how many decisions an episode is cut: as wanted, or the environment's own limit.
+    def turns(self, max_turns: int | None) -> int:
+        """The number of decisions after which an episode is truncated.
+
+        That is ``max_turns``, or the environment's own limit if it is None.
 
         Raises:
             ValueError: if neither is known.
         """
-        limit = self.facts[1] if wanted is None else wanted
+        limit = self.facts[1] if max_turns is None else max_turns
         if limit is None:
             raise ValueError(f"{self.environment} has no step limit of its own: give max_turns")
         return limit

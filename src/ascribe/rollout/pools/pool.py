@@ -37,7 +37,7 @@ class Reset:
 
 
 Command = Reset | str
-"""One thing that an environment is told to do: begin an episode, or carry out an action."""
+"""A command to an environment: begin an episode, or carry out an action."""
 
 
 @dataclass(frozen=True)
@@ -166,13 +166,13 @@ class Pool(ABC):
     ) -> dict[int, list[StepResult] | Failure]:
         if self._closed:
             raise RuntimeError("the pool is closed")
-        for slot, wanted in commands.items():
+        for slot, slot_commands in commands.items():
             if not 0 <= slot < self.slots:
                 raise ValueError(f"there is no slot {slot}; there are {self.slots}, from 0")
-            for command in wanted:
+            for command in slot_commands:
                 if not isinstance(command, Reset | str):
                     raise TypeError(f"an action is text, not {type(command).__name__}")
-        tasks = [Task(slot, wanted) for slot, wanted in commands.items()]
+        tasks = [Task(slot, slot_commands) for slot, slot_commands in commands.items()]
         self._run(tasks)
         return {task.slot: task.failure or task.results for task in tasks}
 

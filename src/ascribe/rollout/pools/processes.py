@@ -73,7 +73,7 @@ class SerialPool(Pool):
 
 
 class TimeLimits(NamedTuple):
-    """Seconds that things may take."""
+    """Time limits in seconds."""
 
     step: float
     reset: float
@@ -82,14 +82,14 @@ class TimeLimits(NamedTuple):
 
 
 class SupervisedWorker(ABC):
-    """Keeps one worker running, and blames the slot that killed it.
+    """Keeps one worker running, and reports which slot killed it.
 
-    A subclass says what a worker is. Its methods raise TimeoutError if the worker is too slow and
+    A subclass implements the worker. Its methods raise TimeoutError if the worker is too slow and
     EOFError if it is gone.
 
     Args:
         spec: the environment, pickled.
-        limits: how long things may take.
+        limits: time limits of steps, resets and starts.
         tries: how often in a row a worker may die without a result.
     """
 
@@ -102,7 +102,7 @@ class SupervisedWorker(ABC):
         self.running = False
         self._ready = False
         self._started = 0.0
-        self._made: set[int] = set()
+        self._with_environment: set[int] = set()
         """The slots whose environment is made."""
         self._call = 0
         self._tasks: Sequence[Task] = ()
@@ -150,8 +150,8 @@ class SupervisedWorker(ABC):
         task = self._pending[0]
         if not isinstance(task.command, Reset):
             return self._limits.step
-        made = task.slot in self._made
-        return self._limits.reset if made else self._limits.start + self._limits.reset
+        has_environment = task.slot in self._with_environment
+        return self._limits.reset if has_environment else self._limits.start + self._limits.reset
 
     @property
     def deadline(self) -> float:
@@ -161,7 +161,7 @@ class SupervisedWorker(ABC):
     def start(self) -> None:
         """Start a worker unless one is running."""
         if self.running and self._has_exited():
-            self._bury()
+            self._record_death()
         if self.running:
             return
         if self._deaths >= self._tries:
@@ -172,20 +172,20 @@ class SupervisedWorker(ABC):
         time.sleep(max(0.0, self._restart_at - time.monotonic()))
         self._launch()
         self.running, self._ready, self._started = True, False, time.monotonic()
-        self._made.clear()
+        self._with_environment.clear()
 
     def prepare(self) -> None:
         """Wait until the worker is ready, restarting it if need be."""
         self.start()
         while not self._ready:
-            left = self._started + self._limits.start - time.monotonic()
+            remaining = self._started + self._limits.start - time.monotonic()
             try:
-                self._wait_until_ready(max(left, 0.001))
+                self._wait_until_ready(max(remaining, 0.001))
                 self._ready = True
             except TimeoutError:
-                self._bury(f"not ready within {self._limits.start:g} s")
+                self._record_death(f"not ready within {self._limits.start:g} s")
             except EOFError:
-                self._bury()
+                self._record_death()
             self.start()
 
     def assign(self, call: int, tasks: Sequence[Task], message: bytes) -> None:
@@ -212,9 +212,9 @@ class SupervisedWorker(ABC):
             return  # from a fork of the worker, about something that is over
         if isinstance(result, StepResult):
             self._deaths = 0
-            self._made.add(task.slot)
+            self._with_environment.add(task.slot)
         elif isinstance(task.command, Reset):  # the worker closes an environment that cannot begin
-            self._made.discard(task.slot)
+            self._with_environment.discard(task.slot)
         task.record(result)
         self._command_began = time.monotonic()
         if task.done:
@@ -223,8 +223,8 @@ class SupervisedWorker(ABC):
     def time_out(self) -> None:
         """End the worker because the current command takes too long."""
         detail = f"no result within {self.limit:g} s"
-        self._bury(detail)
-        self._blame(FailureKind.HUNG, detail)
+        self._record_death(detail)
+        self._fail_tasks(FailureKind.HUNG, detail)
 
     def check_running(self) -> None:
         """Notice an exit that does not close the connection, because a fork holds it open."""
@@ -247,12 +247,12 @@ class SupervisedWorker(ABC):
             self._kill(max(0.0, deadline - time.monotonic()))
 
     def _crashed(self) -> None:
-        self._blame(FailureKind.CRASHED, self._bury())
+        self._fail_tasks(FailureKind.CRASHED, self._record_death())
 
-    def _blame(self, kind: FailureKind, detail: str) -> None:
-        """The worker is gone: the current command is to blame, and every episode is lost.
+    def _fail_tasks(self, kind: FailureKind, detail: str) -> None:
+        """Fail the task whose command ended the worker, and mark the other episodes as lost.
 
-        The results of an episode that has ended stay, for nothing of it is lost.
+        Episodes that had already ended keep their results.
         """
         culprit = self._pending[0]
         lost = Failure(FailureKind.LOST, f"slot {culprit.slot} on the same worker {kind.value}")
@@ -263,9 +263,10 @@ class SupervisedWorker(ABC):
                 task.failure = lost
         self._pending.clear()
 
-    def _bury(self, reason: str | None = None) -> str:
+    def _record_death(self, reason: str | None = None) -> str:
         """End the worker and count its death. Returns why it died."""
-        # One that closed its connection is about to exit: how it exits says more than our kill.
+        # A worker that closed its connection is about to exit; its exit code is more informative
+        # than our kill.
         self.running = False
         ending = self._kill(0.0 if reason else EXIT_TIME)
         delay = 0.0 if self._deaths == 0 else FIRST_DELAY * 2.0 ** (self._deaths - 1)
@@ -327,22 +328,24 @@ class SupervisedPool(Pool):
 
     def _run(self, tasks: Sequence[Task]) -> None:
         self._calls += 1
-        shares: dict[int, list[Task]] = {}
+        tasks_by_worker: dict[int, list[Task]] = {}
         for task in tasks:
-            shares.setdefault(task.slot % len(self._workers), []).append(task)
-        # Commands that cannot be pickled raise here, before anything is sent.
+            tasks_by_worker.setdefault(task.slot % len(self._workers), []).append(task)
+        # A command that cannot be pickled raises here, before anything is sent.
         messages = [
-            pickle.dumps((self._calls, [(task.slot, task.commands) for task in share]))
-            for share in shares.values()
+            pickle.dumps((self._calls, [(task.slot, task.commands) for task in worker_tasks]))
+            for worker_tasks in tasks_by_worker.values()
         ]
-        workers = [self._workers[number] for number in shares]
+        workers = [self._workers[index] for index in tasks_by_worker]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.prepare()
         try:
-            for worker, share, message in zip(workers, shares.values(), messages, strict=True):
-                worker.assign(self._calls, share, message)
+            for worker, worker_tasks, message in zip(
+                workers, tasks_by_worker.values(), messages, strict=True
+            ):
+                worker.assign(self._calls, worker_tasks, message)
             self._collect(workers)
         except BaseException:
             for worker in workers:
@@ -353,8 +356,8 @@ class SupervisedPool(Pool):
         """Take results until every task is done."""
         check = time.monotonic() + LIVENESS_INTERVAL
         while busy := [worker for worker in workers if worker.busy]:
-            until = min(check, *(worker.deadline for worker in busy))
-            ready = self._wait(busy, max(0.0, until - time.monotonic()))
+            wake_at = min(check, *(worker.deadline for worker in busy))
+            ready = self._wait(busy, max(0.0, wake_at - time.monotonic()))
             now = time.monotonic()
             for worker in busy:
                 if worker in ready:
@@ -413,17 +416,18 @@ class ProcessWorker(SupervisedWorker):
     process: "subprocess.Popen[bytes]"
 
     def _launch(self) -> None:
-        self.connection, theirs = Pipe()
+        self.connection, worker_end = Pipe()
         lifeline, self._lifeline = os.pipe()
         program = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from ascribe.rollout.pools.worker import main; main({theirs.fileno()}, {lifeline})"
+            "from ascribe.rollout.pools.worker import main; "
+            f"main({worker_end.fileno()}, {lifeline})"
         )
         try:
             _limit_stalls(self.connection.fileno(), self._limits.step)
             self.process = subprocess.Popen(
                 [sys.executable, "-c", program],
-                pass_fds=(theirs.fileno(), lifeline),
+                pass_fds=(worker_end.fileno(), lifeline),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what environments print must not mix with what the program prints
                 start_new_session=True,  # so that it can be killed with all that it starts
@@ -432,7 +436,7 @@ class ProcessWorker(SupervisedWorker):
             self._release()
             raise
         finally:
-            theirs.close()
+            worker_end.close()
             os.close(lifeline)
 
     def _wait_until_ready(self, timeout: float) -> None:

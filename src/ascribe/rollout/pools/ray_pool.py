@@ -15,11 +15,11 @@ class RayPool(SupervisedPool):
     """Environments in Ray actors, one for each worker.
 
     If Ray is already running in this program it is used as it is; if not, it is started on this
-    machine. It is never stopped, for others may have come to use it.
+    machine. It is never stopped, because other code may be using it.
 
-    The arguments are ``SupervisedPool``'s, and ``cpus``: what each actor asks of Ray. Environments
-    mostly wait for the policy, so a small part of a CPU lets many share one. The environment's
-    package must be installed wherever actors run.
+    The arguments are ``SupervisedPool``'s, and ``cpus``: the CPUs that each actor reserves, a small
+    fraction by default because environments mostly wait for the policy. The environment's package
+    must be installed wherever actors run.
     """
 
     def __init__(self, *arguments: Any, cpus: float = 0.1, **options: Any) -> None:
@@ -45,7 +45,7 @@ class RayPool(SupervisedPool):
 
 
 class ActorWorker(SupervisedWorker):
-    """A Ray actor. Whether it has died is not known before the next call of it."""
+    """A Ray actor. Its death shows only at the next call."""
 
     ray: Any
     actor_class: Any
@@ -94,7 +94,7 @@ class Actor:
 
     def __init__(self, spec: bytes, path: list[str]) -> None:
         os.dup2(2, 1)  # Ray shows what actors print; it must not mix with what the program prints
-        # What the program can import, the actor can, if it is where the actor runs.
+        # The actor can import whatever the program can, if it is installed on the actor's machine.
         sys.path.extend(folder for folder in path if folder not in sys.path)
         self._worker = Worker(pickle.loads(spec))
 

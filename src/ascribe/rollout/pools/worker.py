@@ -46,7 +46,7 @@ DEEPEST = 20
 LONGEST_DETAIL = 500
 
 RAISED = (Exception, SystemExit)
-"""What an environment may raise; Ctrl-C is not its doing."""
+"""What an environment may raise; KeyboardInterrupt comes from the user."""
 
 Result = StepResult | Failure
 Value = TypeVar("Value")
@@ -60,7 +60,7 @@ class Worker:
     """Environments by slot. Each is made when its slot is first reset.
 
     A slot has an episode from a successful reset until its first failure; a step without an episode
-    is ``LOST``. So a restarted worker need not know anything about the one before it.
+    is ``LOST``. So a restarted worker needs no state of its predecessor.
     """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
@@ -85,14 +85,14 @@ class Worker:
     ) -> Iterator[bytes]:
         """Carry out the tasks of one call in turn, and yield each result as a message."""
         for slot, commands in tasks:
-            for number, command in enumerate(commands):
+            for index, command in enumerate(commands):
                 result = self.execute(slot, command)
-                message = encode(call, slot, number, result)
+                message = encode(call, slot, index, result)
                 if len(message) > LARGEST_MESSAGE:
                     self._playing.discard(slot)
                     detail = f"a result of {len(message):,} bytes; the limit is {LARGEST_MESSAGE:,}"
                     result = Failure(FailureKind.MALFORMED, detail)
-                    message = encode(call, slot, number, result)
+                    message = encode(call, slot, index, result)
                 yield message
                 if isinstance(result, Failure):
                     break
@@ -113,8 +113,8 @@ class Worker:
             returned = self._environments[slot].reset(seed=reset.seed, options=reset.options)
             return read_reset(returned, time.perf_counter() - started)
         except RAISED as error:
-            # It may never begin again, for example because its server is gone: the next reset
-            # makes a new environment.
+            # The environment may be unusable, for example because its server is gone, so the next
+            # reset makes a new one.
             self._discard(slot)
             return _failure(error)
 
@@ -144,17 +144,17 @@ def _failure(error: BaseException) -> Failure:
 _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 
 
-def encode(call: int, slot: int, number: int, result: Result) -> bytes:
+def encode(call: int, slot: int, index: int, result: Result) -> bytes:
     """A result as a message, with the call, the slot and the number of its command."""
-    return _JSON.encode([call, slot, number, vars(result)]).encode()
+    return _JSON.encode([call, slot, index, vars(result)]).encode()
 
 
 def decode(message: bytes) -> tuple[tuple[int, int, int], Result]:
     """The tag of a message (call, slot, number of the command), and its result."""
-    call, slot, number, fields = json.loads(message)
+    call, slot, index, fields = json.loads(message)
     if "kind" in fields:
-        return (call, slot, number), Failure(FailureKind(fields["kind"]), fields["detail"])
-    return (call, slot, number), StepResult(**fields)
+        return (call, slot, index), Failure(FailureKind(fields["kind"]), fields["detail"])
+    return (call, slot, index), StepResult(**fields)
 
 
 # The program of a worker process.
@@ -165,8 +165,7 @@ def main(descriptor: int, lifeline: int) -> None:
 
     Args:
         descriptor: of the connection to the pool.
-        lifeline: descriptor of a pipe that nobody writes to, and whose other end the pool holds
-            open as long as it lives.
+        lifeline: read end of a pipe whose write end the pool holds open while it runs, unused.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pool to handle
     for inherited in (descriptor, lifeline):
@@ -216,7 +215,7 @@ def _die_with_pool(lifeline: int) -> None:
 def read_reset(returned: object, seconds: float) -> StepResult:
     """What ``reset`` returned: observation and info."""
     observation, info = _tuple(returned, 2, "reset")
-    text = _read(_text, observation, "the observation")
+    text = _checked(_text, observation, "the observation")
     return StepResult(text, 0.0, False, False, _info(info), seconds)
 
 
@@ -224,10 +223,10 @@ def read_step(returned: object, seconds: float) -> StepResult:
     """What ``step`` returned: observation, reward, terminated, truncated and info."""
     observation, reward, terminated, truncated, info = _tuple(returned, 5, "step")
     return StepResult(
-        _read(_text, observation, "the observation"),
-        float(_read(_number, reward, "the reward")),
-        _read(_bool, terminated, "terminated"),
-        _read(_bool, truncated, "truncated"),
+        _checked(_text, observation, "the observation"),
+        float(_checked(_number, reward, "the reward")),
+        _checked(_bool, terminated, "terminated"),
+        _checked(_bool, truncated, "truncated"),
         _info(info),
         seconds,
     )
@@ -263,23 +262,23 @@ def _info(info: object) -> Info:
     missing = [key for key in INFO_KEYS if key not in info]
     if missing:
         raise MalformedError(f"info lacks {', '.join(missing)}")
-    kept: Info = {}
+    plain: Info = {}
     dropped: list[str] = []
     for key, value in info.items():
         if isinstance(key, str) and key in INFO_TYPES:
-            kept[key] = _read(INFO_TYPES[key], value, f"info[{key!r}]")
+            plain[key] = _checked(INFO_TYPES[key], value, f"info[{key!r}]")
             continue
         try:
-            kept[_text(key)] = _plain(value, DEEPEST)
+            plain[_text(key)] = _plain_data(value, DEEPEST)
         except TypeError as problem:
             name = key if isinstance(key, str) else _type(key)
             dropped.append(shorten(f"{name}: {problem}"))
     if dropped:
-        kept[DROPPED] = dropped
-    return kept
+        plain[DROPPED] = dropped
+    return plain
 
 
-def _read(reader: Callable[[object], Value], value: object, name: str) -> Value:
+def _checked(reader: Callable[[object], Value], value: object, name: str) -> Value:
     try:
         return reader(value)
     except TypeError as problem:
@@ -303,10 +302,10 @@ def _bool(value: object) -> bool:
 def _number(value: object) -> int | float:
     """A finite number; one of numpy's becomes one of Python's."""
     if isinstance(value, Integral):
-        whole = int(value)
-        if whole.bit_length() >= 1024:
+        integer = int(value)
+        if integer.bit_length() >= 1024:
             raise TypeError("too large")
-        return whole
+        return integer
     if not isinstance(value, Real):
         raise TypeError(f"no number but {_type(value)}")
     number = float(value)
@@ -328,7 +327,7 @@ def _optional(reader: Callable[[object], Value]) -> Callable[[object], Value | N
     return lambda value: None if value is None else reader(value)
 
 
-def _plain(value: object, depth: int) -> Any:
+def _plain_data(value: object, depth: int) -> Any:
     """The value as JSON could hold it, or TypeError."""
     if value is None:
         return None
@@ -343,8 +342,8 @@ def _plain(value: object, depth: int) -> Any:
     if depth == 0:
         raise TypeError("nested too deeply")
     if isinstance(value, Mapping):
-        return {_text(key): _plain(item, depth - 1) for key, item in value.items()}
-    return [_plain(item, depth - 1) for item in value]
+        return {_text(key): _plain_data(item, depth - 1) for key, item in value.items()}
+    return [_plain_data(item, depth - 1) for item in value]
 
 
 def _type(value: object) -> str:
