@@ -93,7 +93,7 @@ def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
     equal_returns = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
     several = np.bincount(steps.group_of_trajectory, minlength=steps.group_count) > 1
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, steps.group_of_trajectory)
-    rows_by_reason = np.bincount(credit.reason, minlength=len(Reason))
+    counts = np.bincount(credit.reason, minlength=len(Reason))
     return Diagnosis(
         rows=int(rows.size),
         groups=steps.group_count,
@@ -101,9 +101,7 @@ def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
         mean_advantage=float(advantage.mean()),
         advantage_rms=_rms(advantage),
         signal_share=float(credit.credited[rows].mean()),
-        reasons={
-            reason.label: int(rows_by_reason[reason]) for reason in Reason if rows_by_reason[reason]
-        },
+        reasons={reason.label: int(counts[reason]) for reason in Reason if counts[reason]},
         term_share={name: value / summed if summed else 0.0 for name, value in magnitude.items()},
         term_rms={
             name: _rms(term.weight * term.values[rows]) for name, term in credit.terms.items()

@@ -91,13 +91,11 @@ class AuditTables:
     def means(self, size: int) -> TableCells:
         """Every headline metric, as a mean over worlds."""
         metrics = [metric for metric in HEADLINES if self.has(size, metric)]
-        return self._cells("recipe", {name: ("mean", name) for name in metrics}, size, _with_margin)
+        return self._cells("recipe", {name: ("mean", name) for name in metrics}, size, _cell)
 
     def by_world(self, size: int, metric: str) -> TableCells:
         """One metric in every world."""
-        return self._cells(
-            "recipe", {name: (name, metric) for name in self.worlds}, size, _with_margin
-        )
+        return self._cells("recipe", {name: (name, metric) for name in self.worlds}, size, _cell)
 
     def differences(self, size: int, metric: str) -> TableCells:
         """The paired differences of one metric in every world."""
@@ -121,13 +119,13 @@ class AuditTables:
         return [head, *columns], rows
 
 
-def _with_margin(line: Line, form: str = ".3f") -> str:
+def _cell(line: Line, form: str = ".3f") -> str:
     return f"{line['value']:{form}} ±{(line['high'] - line['low']) / 2:.3f}"
 
 
 def _signed(line: Line) -> str:
     """A star marks an interval that excludes zero."""
-    return _with_margin(line, "+.3f") + (" *" if line["low"] > 0 or line["high"] < 0 else "")
+    return _cell(line, "+.3f") + (" *" if line["low"] > 0 or line["high"] < 0 else "")
 
 
 def page(lines: Iterable[Line]) -> str:

@@ -91,20 +91,18 @@ class World:
             success: bounds on the exact success; without failures or without successes, credit
                 has no signal.
         """
-        batches: list[Arrays] = []
-        while sum(batch["start"].size for batch in batches) < count:
+        draws: list[Arrays] = []
+        while sum(draw["start"].size for draw in draws) < count:
             drafts = [self.build(random) for _ in range(count)]
-            batch = {name: np.stack([draft[name] for draft in drafts]) for name in drafts[0]}
-            shape = (*batch["observation"].shape, wordings or self.wordings, DIMENSIONS)
-            batch["shift"] = random.normal(size=shape) / DIMENSIONS**0.5
-            batch["shift"][:, :, 0] = 0.0
-            batch["logits"] = batch["logits"][..., None]
-            rate = self._build_tasks(batch).success()
+            draw = {name: np.stack([draft[name] for draft in drafts]) for name in drafts[0]}
+            shape = (*draw["observation"].shape, wordings or self.wordings, DIMENSIONS)
+            draw["shift"] = random.normal(size=shape) / DIMENSIONS**0.5
+            draw["shift"][:, :, 0] = 0.0
+            draw["logits"] = draw["logits"][..., None]
+            rate = self._build_tasks(draw).success()
             accepted = (rate > success[0]) & (rate < success[1]) | (not self.pays_once)
-            batches.append({name: values[accepted] for name, values in batch.items()})
-        arrays = {
-            name: np.concatenate([batch[name] for batch in batches])[:count] for name in batches[0]
-        }
+            draws.append({name: values[accepted] for name, values in draw.items()})
+        arrays = {name: np.concatenate([draw[name] for draw in draws])[:count] for name in draws[0]}
         arrays["logits"] = np.repeat(arrays["logits"], forms, axis=-1) - np.log(forms)
         return self._build_tasks(arrays)
 
@@ -244,16 +242,14 @@ def _stop(random: np.random.Generator) -> Arrays:
     outcome[:, 2, 0] = base + np.minimum(quality + 2, best)
     outcome[:, 2, 1] = base + np.maximum(quality - 2, 0)
     outcome[:, 3, 0] = (draft + 1) % drafts * levels + quality // 2
-    first_chance = np.stack(
-        [accepted[quality], care, np.full(states, 0.45), np.full(states, 0.9)], axis=1
-    )
+    prob = np.stack([accepted[quality], care, np.full(states, 0.45), np.full(states, 0.9)], axis=1)
     reward = np.full((states, actions, 2), -0.01)
     reward[:, 0] = 1.0, 0.0
     logits = 0.6 * random.normal(size=(states, actions))
     logits[:, 0] += 0.4 * quality - 1.2
     return {
         "outcome": outcome,
-        "chance": np.stack([first_chance, 1 - first_chance], axis=-1),
+        "chance": np.stack([prob, 1 - prob], axis=-1),
         "reward": reward,
         "logits": logits,
         "start": int(random.integers(0, drafts)) * levels,

@@ -283,21 +283,19 @@ def calibrate(
     vectors = features[best_scan.layer, best_scan.pooling][cluster_rows]
     groups = int(group.max()) + 1
     of_group = (vectors[group == index] for index in range(groups))
-    radius_search = search([unit @ unit.T for unit in of_group], bounded)
+    searched = search([unit @ unit.T for unit in of_group], bounded)
     return Calibration(
         layer=best_scan.layer,
         pooling=best_scan.pooling,
-        radius=radius_search.radius,
+        radius=searched.radius,
         rule=rule,
         decided_at=decided_at,
         target=bounded,
-        search=radius_search,
+        search=searched,
         scans=tuple(scans),
         at_radius=tuple(
-            partition(
-                layer_vectors[cluster_rows], group, radius_search.radius, layer_vectors[probe_rows]
-            )
-            for layer_vectors in features.values()
+            partition(v[cluster_rows], group, searched.radius, v[probe_rows])
+            for v in features.values()
         ),
         rows=int(cluster_rows.size),
         groups=groups,
@@ -311,16 +309,8 @@ def _bounded(target: Target, scan: LayerScan) -> Target:
     Six halvings of the paper's range end within 0.003 of the right radius, which is too coarse for
     a model whose states lie closer together than that.
     """
-    small = [
-        clusters.radius
-        for clusters in scan.partitions
-        if target.direction(clusters.median_size) > 0
-    ]
+    small = [p.radius for p in scan.partitions if target.direction(p.median_size) > 0]
     low = max(small, default=min(target.low, scan.partitions[0].radius / 2))
-    large = [
-        clusters.radius
-        for clusters in scan.partitions
-        if target.direction(clusters.median_size) < 0
-    ]
+    large = [p.radius for p in scan.partitions if target.direction(p.median_size) < 0]
     high = min((radius for radius in large if radius > low), default=max(target.high, low))
     return replace(target, low=low, high=high)

@@ -58,10 +58,8 @@ class _Recipes(Mapping[str, "type[Recipe]"]):
     def __getitem__(self, name: str) -> "type[Recipe]":
         if name in BUILT_IN:
             module, kind = BUILT_IN[name]
-            recipe_class: type[Recipe] = getattr(
-                import_module(f"ascribe.estimators.{module}"), kind
-            )
-            return recipe_class
+            cls: type[Recipe] = getattr(import_module(f"ascribe.estimators.{module}"), kind)
+            return cls
         return _load_plugin(_plugins()[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -98,9 +96,7 @@ def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> "Recip
 
 def _plugins() -> dict[str, EntryPoint]:
     """The entry points of other packages; one with the name of a recipe of ours is ignored."""
-    return {
-        point.name: point for point in entry_points(group=PLUGINS) if point.name not in BUILT_IN
-    }
+    return {p.name: p for p in entry_points(group=PLUGINS) if p.name not in BUILT_IN}
 
 
 def _load_plugin(point: EntryPoint) -> "type[Recipe]":

@@ -37,8 +37,7 @@ class Recipe:
     Attributes:
         invalid_penalty: taken off the reward of an invalid action (GiGPO: 0.1 in ALFWorld and
             WebShop, 0.01 in search). 0 by default, since rewards may hold the penalty already.
-        penalty_timing: before discounting (it lowers the returns of earlier steps too) or after (it
-            lowers the return of its own step only).
+        penalty_timing: before discounting (lowers earlier returns too) or after (its own only).
         truncation: whether a trajectory cut by a limit counts.
     """
 
@@ -175,10 +174,8 @@ class Recipe:
         explain = partial(
             explained, *members, sentence, leave_one_out=leave_one_out, members=steps.trajectory
         )
-        trajectory = steps.trajectory
-        return self.term(
-            table, values[trajectory], reason[trajectory], steps.group, explain=explain
-        )
+        owner = steps.trajectory
+        return self.term(table, values[owner], reason[owner], steps.group, explain=explain)
 
     def term(
         self,

@@ -91,25 +91,23 @@ def pace(
     """
     size = segments.size(clusters, count)
     leave_one_out, reason = relative(returns, clusters, count, Norm("leave_one_out"))
-    pair, pair_count = segments.pairs(clusters, keys, key_count)
-    same_size = segments.size(pair, pair_count)
+    pair, pairs = segments.pairs(clusters, keys, key_count)
+    same_size = segments.size(pair, pairs)
     in_cluster = segments.pick(size.astype(np.float64), clusters)
     same_count = np.where(pair >= 0, segments.pick(same_size.astype(np.float64), pair), 1.0)
     state_value = segments.pick(segments.mean(returns, clusters, count), clusters)
 
     if form == "q":
         by_peers = same_count >= 2
-        values = segments.pick(segments.mean(returns, pair, pair_count), pair) - state_value
+        values = segments.pick(segments.mean(returns, pair, pairs), pair) - state_value
         no_contrast = by_peers & (same_count == in_cluster)
     else:
-        different_count = in_cluster - same_count
-        by_peers = different_count >= 1
+        others = in_cluster - same_count
+        by_peers = others >= 1
         same_total = np.where(
-            pair >= 0, segments.pick(segments.total(returns, pair, pair_count), pair), returns
+            pair >= 0, segments.pick(segments.total(returns, pair, pairs), pair), returns
         )
-        values = returns - (in_cluster * state_value - same_total) / np.maximum(
-            different_count, 1.0
-        )
+        values = returns - (in_cluster * state_value - same_total) / np.maximum(others, 1.0)
         no_contrast = np.zeros(returns.size, dtype=np.bool_)
 
     values = np.where(by_peers, values, leave_one_out)
@@ -146,18 +144,16 @@ def _explained(
     """The explanation of ``pace``, whose arguments these are."""
     cluster = explained(returns, clusters, count, SAME)
     others = explained(returns, clusters, count, OTHERS, leave_one_out=True)
-    pair, pair_count = segments.pairs(clusters, keys, key_count)
-    alike = np.where(pair >= 0, np.append(segments.size(pair, pair_count), 0)[pair], 1)
+    pair, pairs = segments.pairs(clusters, keys, key_count)
+    alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
     if form == "q":
         by_peers = alike >= 2
-        own = np.where(
-            by_peers, segments.pick(segments.mean(returns, pair, pair_count), pair), returns
-        )
+        own = np.where(by_peers, segments.pick(segments.mean(returns, pair, pairs), pair), returns)
         baseline, peers, sentence = cluster.baseline, cluster.peers, SAME
     else:
         own, peers, sentence = returns, cluster.peers - alike, DIFFERENT
         by_peers = peers >= 1
-        total = segments.pick(segments.total(returns, pair, pair_count), pair)
+        total = segments.pick(segments.total(returns, pair, pairs), pair)
         same_total = np.where(pair >= 0, total, returns)
         baseline = (cluster.peers * cluster.baseline - same_total) / np.maximum(peers, 1)
     return Explanation(
@@ -193,8 +189,8 @@ def row_mix(branch: Codes8, clusters: Ints, count: int, keys: Ints, key_count: i
     """The row mix of the branches that ``pace`` returned, for the same other arguments."""
     rows_by_branch = np.bincount(branch[branch >= 0], minlength=3)
     rows = max(int(rows_by_branch.sum()), 1)
-    pair, pair_count = segments.pairs(clusters, keys, key_count)
-    first_row = segments.first_rows(pair, pair_count)
+    pair, pairs = segments.pairs(clusters, keys, key_count)
+    first_row = segments.first_rows(pair, pairs)
     keys_in = segments.size(clusters[first_row], count)
     # A row without a key counts as an action of its own.
     keys_in = keys_in + segments.size(np.where(keys < 0, clusters, -1), count)

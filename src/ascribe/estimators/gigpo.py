@@ -140,13 +140,13 @@ class TwoLevel(Standardising):
         steps, norm = arrange(table), self.norm(self.normalise)
         if self.baseline_unit == "trajectory" and self.group_of_one == "no_credit":
             return self.episode_term(table, norm)
-        returns, trajectory = self.episode_returns(steps), steps.trajectory
-        scores = returns[trajectory] - self.late_penalties(steps)
+        returns, owner = self.episode_returns(steps), steps.trajectory
+        scores = returns[owner] - self.late_penalties(steps)
         if self.baseline_unit == "trajectory":
             members = (returns, self.trajectory_groups(steps), steps.group_count)
             values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
-            values, reason = values[trajectory], reason[trajectory]
-            explain = partial(explained, *members, EPISODE, members=trajectory)
+            values, reason = values[owner], reason[owner]
+            explain = partial(explained, *members, EPISODE, members=owner)
         else:
             members = (scores, np.where(self.excluded(steps), -1, steps.group), steps.group_count)
             values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)

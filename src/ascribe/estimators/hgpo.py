@@ -41,17 +41,15 @@ def averaged(
         weights: weight of each context.
         drop_zeros: leave out contexts whose advantage is zero (to 1e-9) as well.
     """
-    weighted_sum, weight_sum = np.zeros(contexts[0][0].size), np.zeros(contexts[0][0].size)
-    reason = np.full(weighted_sum.size, Reason.SINGLETON, dtype=np.int8)
-    for (values, context_reason), weight in zip(contexts, weights, strict=True):
-        peers = context_reason != Reason.SINGLETON
+    total, mass = np.zeros(contexts[0][0].size), np.zeros(contexts[0][0].size)
+    reason = np.full(total.size, Reason.SINGLETON, dtype=np.int8)
+    for (values, cause), weight in zip(contexts, weights, strict=True):
+        peers = cause != Reason.SINGLETON
         counts = np.abs(values) > 1e-9 if drop_zeros else peers
-        weighted_sum += np.where(counts, weight * values, 0.0)
-        weight_sum += np.where(counts, weight, 0.0)
-        reason = np.where(peers & (reason != Reason.CREDITED), context_reason, reason)
-    return np.divide(
-        weighted_sum, weight_sum, out=np.zeros(weighted_sum.size), where=weight_sum > 0
-    ), reason
+        total += np.where(counts, weight * values, 0.0)
+        mass += np.where(counts, weight, 0.0)
+        reason = np.where(peers & (reason != Reason.CREDITED), cause, reason)
+    return np.divide(total, mass, out=np.zeros(total.size), where=mass > 0), reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +118,5 @@ class HGPO(Standardising):
 
 def _explained(returns: Floats, labels: Ints, count: int) -> Explanation:
     """Each row's return, compared with others in its state (the shortest context)."""
-    explanation = explained(returns, labels, count, SHARED)
-    return replace(
-        explanation, sentences=(SHARED, ALONE), way=(explanation.peers < 2).astype(np.int8)
-    )
+    state = explained(returns, labels, count, SHARED)
+    return replace(state, sentences=(SHARED, ALONE), way=(state.peers < 2).astype(np.int8))

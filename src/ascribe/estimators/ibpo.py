@@ -115,11 +115,9 @@ class IBPO(Recipe):
         labels, count = segments.by_appearance(labels, steps.group_count + task.size)
         values, reason = relative(shaped, labels, count, NORM, Reason.GROUP_OF_ONE)
         reason[target == NO_TARGET] = Reason.NO_TARGET
-        trajectory = steps.trajectory
-        explain = partial(_explained, shaped, labels, count, corrects, trajectory)
-        term = self.term(
-            table, values[trajectory], reason[trajectory], labels[trajectory], explain=explain
-        )
+        owner = steps.trajectory
+        explain = partial(_explained, shaped, labels, count, corrects, owner)
+        term = self.term(table, values[owner], reason[owner], labels[owner], explain=explain)
         metrics = {
             "bonus_mean": _mean(bonus[answer]),
             "overtakes": float(overtakes(returns, bonus, right, group).sum()),
@@ -293,18 +291,11 @@ def weight_limit(reward: Floats, bonus: Floats, group: Ints, count: int) -> floa
     """
     if segments.constant(bonus, group, count).all():
         return 0.0  # its variance is rounding error, and the limit divides by it
-    taking_part = group >= 0
-    reward_deviation = (reward - segments.pick(segments.mean(reward, group, count), group))[
-        taking_part
-    ]
-    bonus_deviation = (bonus - segments.pick(segments.mean(bonus, group, count), group))[
-        taking_part
-    ]
+    used = group >= 0
+    r = (reward - segments.pick(segments.mean(reward, group, count), group))[used]
+    delta = (bonus - segments.pick(segments.mean(bonus, group, count), group))[used]
     freedom = max(int(np.maximum(segments.size(group, count) - 1, 0).sum()), 1)
-    variance, covariance = (
-        float(bonus_deviation @ bonus_deviation) / freedom,
-        float(reward_deviation @ bonus_deviation) / freedom,
-    )
+    variance, covariance = (float(delta @ delta) / freedom, float(r @ delta) / freedom)
     return max(-2.0 * covariance / variance, 0.0) if variance > 0 else 0.0
 
 
@@ -370,7 +361,5 @@ def _explained(
     reward: Floats, labels: Ints, count: int, corrects: Bools, trajectory: Ints
 ) -> Explanation:
     """The shaped reward of each answer, or the return of each correction, against its group."""
-    explanation = explained(reward, labels, count, SHAPED, members=trajectory)
-    return replace(
-        explanation, sentences=(SHAPED, EPISODE), way=corrects[trajectory].astype(np.int8)
-    )
+    shaped = explained(reward, labels, count, SHAPED, members=trajectory)
+    return replace(shaped, sentences=(SHAPED, EPISODE), way=corrects[trajectory].astype(np.int8))

@@ -53,14 +53,9 @@ class ReinforcePP(Standardising):
         else:
             batch = np.where(group < 0, -1, 0)
             values, reason = relative(returns, batch, 1, norm, Reason.GROUP_OF_ONE)
-        trajectory, sentence = (
-            steps.trajectory,
-            EPISODE if self.baseline == "batch" else ABOVE_GROUP,
-        )
-        explain = partial(explained, returns, batch, 1, sentence, members=trajectory)
-        term = self.term(
-            table, values[trajectory], reason[trajectory], steps.group, explain=explain
-        )
+        owner, sentence = (steps.trajectory, EPISODE if self.baseline == "batch" else ABOVE_GROUP)
+        explain = partial(explained, returns, batch, 1, sentence, members=owner)
+        term = self.term(table, values[owner], reason[owner], steps.group, explain=explain)
         return Credit.of({"episode": term}, repr(self))
 
 
@@ -79,14 +74,9 @@ def above_group(
         The centred returns, 0 or -1 for each trajectory (-1 takes no part in the batch's
         statistics), the advantages and their reasons.
     """
-    centred, group_reason = relative(returns, group, count, Norm("mean"), Reason.GROUP_OF_ONE)
+    centred, cause = relative(returns, group, count, Norm("mean"), Reason.GROUP_OF_ONE)
     # A trajectory without peers has no baseline and does not enter the standard deviation.
-    batch = np.where((group < 0) | (group_reason == Reason.GROUP_OF_ONE), -1, 0)
+    batch = np.where((group < 0) | (cause == Reason.GROUP_OF_ONE), -1, 0)
     values, reason = relative(centred, batch, 1, norm, Reason.GROUP_OF_ONE)
-    no_signal = group_reason != Reason.CREDITED
-    return (
-        centred,
-        batch,
-        np.where(no_signal, 0.0, values),
-        np.where(no_signal, group_reason, reason),
-    )
+    silent = cause != Reason.CREDITED
+    return (centred, batch, np.where(silent, 0.0, values), np.where(silent, cause, reason))

@@ -149,7 +149,5 @@ def equalised(
 
 def _rms(values: Floats, credited: Bools, rows: Ints) -> float:
     """Root mean square over the ``rows`` that are credited; 0 without any."""
-    credited_values = values[rows][credited[rows]]
-    return (
-        float(np.sqrt(np.mean(credited_values * credited_values))) if credited_values.size else 0.0
-    )
+    used = values[rows][credited[rows]]
+    return float(np.sqrt(np.mean(used * used))) if used.size else 0.0

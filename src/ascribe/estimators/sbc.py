@@ -126,8 +126,8 @@ class SBC(Clustering):
         late = self.late_penalties(steps)
         own -= late - _mean(late, rows.task, rows.task_count)
         reason = _reason(steps, rows, returns - late)
-        no_signal = reason != Reason.CREDITED
-        peers[no_signal], own[no_signal] = 0.0, 0.0
+        silent = reason != Reason.CREDITED
+        peers[silent], own[silent] = 0.0, 0.0
         terms = {
             "own": self.term(
                 table,
@@ -264,16 +264,10 @@ def _reason(steps: Arranged, rows: Rows, returns: Floats) -> Codes8:
 def _explain_peers(rows: Rows, returns: Floats) -> Explanation:
     """The mean return of same-action peers, compared with the mean return in the state."""
     in_state = explained(returns, rows.state, rows.state_count, STATE)
-    state_action, state_actions = segments.pairs(rows.state, rows.action, rows.action_count)
-    alike = np.where(
-        state_action >= 0, np.append(segments.size(state_action, state_actions), 0)[state_action], 1
-    )
-    action_mean = np.where(
-        state_action >= 0,
-        segments.pick(segments.mean(returns, state_action, state_actions), state_action),
-        returns,
-    )
+    pair, pairs = segments.pairs(rows.state, rows.action, rows.action_count)
+    alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
+    own = np.where(pair >= 0, segments.pick(segments.mean(returns, pair, pairs), pair), returns)
     alone = in_state.peers < 2
     return replace(
-        in_state, own=action_mean, sentences=(STATE, ALONE), way=alone.astype(np.int8), alike=alike
+        in_state, own=own, sentences=(STATE, ALONE), way=alone.astype(np.int8), alike=alike
     )

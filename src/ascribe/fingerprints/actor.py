@@ -1,8 +1,7 @@
 """The policy's hidden state as a fingerprint: states with similar representations are close.
 
 BiPACE, Section 3.4: φ(s) = f(s) / |f(s)|, with f(s) the hidden state at the last token of the
-prompt s, in a late decoder block that is chosen once for each model. It changes as the policy
-learns.
+prompt s, in a late decoder block that is chosen once for each model. It changes during training.
 
 This module runs a separate forward pass over the prompts (for calibration, or for a file of
 rollouts). A trainer captures the same vectors in the pass that it runs anyway: see ``capture``.

@@ -63,11 +63,9 @@ def cluster(
     sizes = np.diff(bounds)
 
     def block_of(group: int) -> GramBlock:
-        members = rows[bounds[group] : bounds[group + 1]]
-        contiguous = members.size == members[-1] - members[0] + 1
-        vectors = (
-            fingerprints[members[0] : members[-1] + 1] if contiguous else fingerprints[members]
-        )
+        own = rows[bounds[group] : bounds[group + 1]]
+        dense = own.size == own[-1] - own[0] + 1
+        vectors = fingerprints[own[0] : own[-1] + 1] if dense else fingerprints[own]
         return gram_block(vectors, half_product=half_product)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0

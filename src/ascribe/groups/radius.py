@@ -23,8 +23,7 @@ class Target:
         largest: above this median the radius must shrink.
         low: smallest radius.
         high: largest radius.
-        over: median over clusters or over rows. The paper does not say; ``clusters`` is the
-            obvious reading.
+        over: median over clusters or over rows; the paper does not say which.
     """
 
     smallest: float = 4.0

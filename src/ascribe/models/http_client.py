@@ -124,25 +124,19 @@ class HttpClient:
         raise AssertionError("unreachable")
 
     def _attempt(self, method: str, path: str, body: bytes | None) -> Any:
-        endpoint = f"{self._address.netloc}{self._address.path.rstrip('/')}{path}"
+        url = f"{self._address.netloc}{self._address.path.rstrip('/')}{path}"
         key = os.environ.get(self._key_variable) if self._key_variable else None
         headers = JSON_HEADERS | ({"Authorization": f"Bearer {key}"} if key else {})
         try:
             status, retry_after, content = self._exchange(method, path, body, headers)
         except TimeoutError as error:
-            error_type = _TransientError if self._limits.retry_timeouts else ServerError
-            raise error_type(
-                f"{endpoint}: no response within {self._limits.timeout:g} s"
-            ) from error
+            kind = _TransientError if self._limits.retry_timeouts else ServerError
+            raise kind(f"{url}: no response within {self._limits.timeout:g} s") from error
         except (OSError, HTTPException) as error:
-            raise _TransientError(
-                f"{endpoint}: {type(error).__name__}: {str(error)[:100]}"
-            ) from error
+            raise _TransientError(f"{url}: {type(error).__name__}: {str(error)[:100]}") from error
         if len(content) > self._limits.max_bytes:
-            raise ServerError(
-                f"{endpoint}: a response of more than {self._limits.max_bytes:,} bytes"
-            )
-        failure = f"{endpoint} answered {status}: {_quoted(content, key)}"
+            raise ServerError(f"{url}: a response of more than {self._limits.max_bytes:,} bytes")
+        failure = f"{url} answered {status}: {_quoted(content, key)}"
         if status in RETRIED:
             pause = retry_after if retry_after.isascii() and retry_after.isdigit() else "0"
             raise _TransientError(failure, float(pause))
@@ -153,7 +147,7 @@ class HttpClient:
         try:
             return json.loads(content, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            raise ServerError(f"{endpoint} answered with something that is not JSON") from error
+            raise ServerError(f"{url} answered with something that is not JSON") from error
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

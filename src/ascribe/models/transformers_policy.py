@@ -94,10 +94,8 @@ class TransformersPolicy(ModelPolicy):
             else:
                 noise = _exponential([generators[row] for row in rows], distribution)
                 tokens = draw(distribution, noise, sampling)
-            token_logprobs = distribution.gather(1, tokens[:, None])[:, 0]
-            for row, token, logprob in zip(
-                rows, tokens.tolist(), token_logprobs.tolist(), strict=True
-            ):
+            sampled = distribution.gather(1, tokens[:, None])[:, 0]
+            for row, token, logprob in zip(rows, tokens.tolist(), sampled.tolist(), strict=True):
                 ids[row].append(token)
                 logprobs[row].append(logprob)
                 ended[row] = token in self.chat.ends or self._stops(ids[row], sampling.stop)
@@ -152,15 +150,11 @@ class _CachedModel:
         if shared:
             self._forward(torch.tensor([distinct[0][:shared]], device=device))
             self.cache.batch_repeat_interleave(len(distinct))
-        suffixes = [prompt[shared:] for prompt in distinct]
-        width = max(map(len, suffixes))
-        padded = [[0] * (width - len(suffix)) + list(suffix) for suffix in suffixes]
-        suffix_mask = torch.tensor(
-            [[0] * (width - len(suffix)) + [1] * len(suffix) for suffix in suffixes]
-        )
-        self.mask = torch.cat([suffix_mask.new_ones(len(distinct), shared), suffix_mask], dim=1).to(
-            device
-        )
+        tails = [prompt[shared:] for prompt in distinct]
+        width = max(map(len, tails))
+        padded = [[0] * (width - len(tail)) + list(tail) for tail in tails]
+        mask = torch.tensor([[0] * (width - len(tail)) + [1] * len(tail) for tail in tails])
+        self.mask = torch.cat([mask.new_ones(len(distinct), shared), mask], dim=1).to(device)
         self.lengths = self.mask.sum(dim=1)
         positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, shared:]
         logits = self._forward(

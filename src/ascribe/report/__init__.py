@@ -91,8 +91,8 @@ class Picture:
             "tables": self.tables(),
             "figures": {figure.name: asdict(figure) for figure in self.figures},
             "comparisons": [
-                {"kind": each.kind, "sentence": visible(each.sentence())}
-                for each in self.comparisons
+                {"kind": comparison.kind, "sentence": visible(comparison.sentence())}
+                for comparison in self.comparisons
             ],
             "browser": self.browser,
             "themes": {name: theme(name) for name in COLOURS},
@@ -125,8 +125,8 @@ def picture(
         ValueError: if a recipe needs something that the files do not have.
     """
     paths = [Path(file) for file in files]
-    given = any(getattr(each, "fingerprint", "") == "given" for each in (recipe, against))
-    batches = read_batches(paths, fingerprints=given)
+    needed = any(getattr(r, "fingerprint", "") == "given" for r in (recipe, against))
+    batches = read_batches(paths, fingerprints=needed)
     progress(0.3)
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)

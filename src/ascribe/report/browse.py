@@ -32,54 +32,54 @@ Plain = dict[str, Any]
 def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
     """The data of the browser as plain values."""
     table, steps, credit = credited.table, credited.steps, credited.credit
-    places = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS)))
-    rows = steps.rows[places]
+    shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS)))
+    rows = steps.rows[shown]
     columns = {
         name: column.take(rows).texts()
         for name in ("state", "action", "agent", "corrects")
         if (column := getattr(table, name)) is not None
     }
     columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
-    number_of: dict[str, int] = {}
+    index: dict[str, int] = {}
     cells: dict[str, list[Any]] = {
-        name: [-1 if text is None else number_of.setdefault(text, len(number_of)) for text in texts]
+        name: [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
         for name, texts in columns.items()
     }
     cells |= {
-        "step": steps.step[places].tolist(),
-        "reward": _rounded(steps.reward[places]),
-        "valid": steps.valid[places].astype(int).tolist(),
-        "return": _rounded(credited.recipe.step_returns(table)[places]),
+        "step": steps.step[shown].tolist(),
+        "reward": _rounded(steps.reward[shown]),
+        "valid": steps.valid[shown].astype(int).tolist(),
+        "return": _rounded(credited.recipe.step_returns(table)[shown]),
         "advantage": _rounded(credit.advantage[rows]),
         "reason": credit.reason[rows].tolist(),
     }
     terms = {name: _term(term, rows) for name, term in credit.terms.items()}
-    state = credited.states[places]
+    state = credited.states[shown]
     groups = []
-    for part in _runs(steps.group[places]):
-        first = int(rows[part.start])
+    for span in _runs(steps.group[shown]):
+        first_row = int(rows[span.start])
         groups.append(
             {
-                "name": _name(table.group, first),
-                "family": None if table.family is None else _name(table.family, first, 120),
-                "batch": one_line(credited.names[credited.batch[first]]),
-                "trajectories": _trajectories(credited, places[part]),
+                "name": _name(table.group, first_row),
+                "family": None if table.family is None else _name(table.family, first_row, 120),
+                "batch": one_line(credited.names[credited.batch[first_row]]),
+                "trajectories": _trajectories(credited, shown[span]),
                 "cells": {
-                    **{name: values[part] for name, values in cells.items()},
-                    "label": _renamed(state[part]),
+                    **{name: values[span] for name, values in cells.items()},
+                    "label": _renamed(state[span]),
                 },
                 "terms": {
-                    name: {key: values[part] for key, values in term.items()}
+                    name: {key: values[span] for key, values in term.items()}
                     for name, term in terms.items()
                 },
             }
         )
-    texts, length = _fitted(list(number_of))
+    texts, length = _fitted(list(index))
     return {
         "texts": texts,
         "cut": length,
         "groups": groups,
-        "steps": int(places.size),
+        "steps": int(shown.size),
         "of_steps": int(steps.rows.size),
         "of_groups": steps.group_count,
         "weights": {name: term.weight for name, term in credit.terms.items()},
@@ -111,23 +111,23 @@ def _term(term: Term, rows: Ints) -> dict[str, list[Any]]:
 
 def _renamed(labels: Ints) -> list[int]:
     """Labels from 0 in the order of appearance; -1 for a state that only one step is in."""
-    known, inverse, counted = np.unique(labels, return_inverse=True, return_counts=True)
-    alone = (known < 0) | (counted < 2)
-    kept = np.where(alone[inverse], -1, inverse)
-    renamed: list[int] = segments.by_appearance(kept, known.size)[0].tolist()
+    distinct, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    alone = (distinct < 0) | (counts < 2)
+    shared = np.where(alone[inverse], -1, inverse)
+    renamed: list[int] = segments.by_appearance(shared, distinct.size)[0].tolist()
     return renamed
 
 
-def _trajectories(credited: Credited, places: Ints) -> list[Plain]:
+def _trajectories(credited: Credited, shown: Ints) -> list[Plain]:
     steps = credited.steps
     trajectories = []
-    for part in _runs(steps.trajectory[places]):
-        inside = places[part]
+    for span in _runs(steps.trajectory[shown]):
+        inside = shown[span]
         rows = steps.rows[inside]
         trajectories.append(
             {
                 "name": _name(credited.table.trajectory, int(rows[0])),
-                "start": part.start,
+                "start": span.start,
                 "length": int(inside.size),
                 "return": _rounded(steps.reward[inside].sum(keepdims=True))[0],
                 "won": None if credited.won is None else bool(credited.won[rows].any()),
@@ -149,7 +149,7 @@ def _most_varied(groups: Sequence[Plain]) -> int:
         returns = [trajectory["return"] for trajectory in group["trajectories"]]
         return max(returns) != min(returns) and len(set(returns)) / len(returns) + 1
 
-    return max(range(len(groups)), key=lambda number: variety(groups[number]))
+    return max(range(len(groups)), key=lambda index: variety(groups[index]))
 
 
 def _scale(advantage: Floats) -> float:
@@ -175,7 +175,7 @@ def _fitted(texts: Sequence[str]) -> tuple[list[str], int]:
     for most in CUTS:
         if np.minimum(length, most).sum() > TEXT_BYTES and most != CUTS[-1]:
             continue  # a character has at least a byte
-        shown = [shortened(text, most) for text in texts]
-        if len(embedded(shown).encode("utf-8", "replace")) <= TEXT_BYTES:
+        cut_texts = [shortened(text, most) for text in texts]
+        if len(embedded(cut_texts).encode("utf-8", "replace")) <= TEXT_BYTES:
             break
-    return shown, most
+    return cut_texts, most

@@ -26,8 +26,8 @@ class Comparison:
     """How one credit differs from another.
 
     Attributes:
-        first: name of the one.
-        second: name of the other.
+        first: name of the first credit.
+        second: name of the second credit.
         kind: ``recipes`` on the same steps, or the same decisions over ``iterations``.
         things: what is counted: steps, or decisions (the same action in the same state).
         compared: how many were compared.
@@ -71,21 +71,21 @@ class Comparison:
         }
 
 
-def two_recipes(one: Credited, other: Credited) -> Comparison:
+def two_recipes(first: Credited, second: Credited) -> Comparison:
     """The same steps under two recipes."""
-    table, steps = one.table, one.steps
+    table, steps = first.table, first.steps
 
-    def step(place: int) -> Plain:
-        row = int(steps.rows[place])
+    def step(index: int) -> Plain:
+        row = int(steps.rows[index])
         return {
             "group": one_line(table.group.values[table.group.codes[row]], 60),
             "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 60),
-            "step": int(steps.step[place]),
+            "step": int(steps.step[index]),
             "action": _text(table.action, row),
         }
 
-    credits_ = one.credit.advantage[steps.rows], other.credit.advantage[steps.rows]
-    names = one.recipe.name, _other_name(one, other)
+    credits_ = first.credit.advantage[steps.rows], second.credit.advantage[steps.rows]
+    names = first.recipe.name, _other_name(first, second)
     return _compared("recipes", "steps", names, credits_, step)
 
 
@@ -102,22 +102,22 @@ def over_time(credited: Credited) -> Comparison | None:
     keys = credited.recipe.action_keys(table)
     pair, count = segments.pairs(steps.state, keys.labels, keys.count)
     late = credited.batch[steps.rows] >= batches // 2
-    first, second = np.where(late, -1, pair), np.where(late, pair, -1)
-    both = (segments.size(first, count) > 0) & (segments.size(second, count) > 0)
+    early, late_pair = np.where(late, -1, pair), np.where(late, pair, -1)
+    in_both = (segments.size(early, count) > 0) & (segments.size(late_pair, count) > 0)
     advantage = credited.credit.advantage[steps.rows]
     credits_ = (
-        segments.mean(advantage, first, count)[both],
-        segments.mean(advantage, second, count)[both],
+        segments.mean(advantage, early, count)[in_both],
+        segments.mean(advantage, late_pair, count)[in_both],
     )
-    example = steps.rows[segments.first_rows(pair, count)[both]]
-    visits = segments.size(pair, count)[both]
+    example = steps.rows[segments.first_rows(pair, count)[in_both]]
+    visits = segments.size(pair, count)[in_both]
 
-    def decision(number: int) -> Plain:
-        row = int(example[number])
+    def decision(index: int) -> Plain:
+        row = int(example[index])
         return {
             "state": _text(table.state, row),
             "action": _text(table.action, row),
-            "steps": int(visits[number]),
+            "steps": int(visits[index]),
         }
 
     names = "the first half", "the second half"
@@ -136,9 +136,9 @@ def _compared(
     signs = 3 * (np.sign(first) + 1).astype(np.int64) + (np.sign(second) + 1).astype(np.int64)
     counts = np.bincount(signs, minlength=9).reshape(3, 3)
     shares = counts / total
-    one, other = first / _rms(first), second / _rms(second)
+    x, y = first / _rms(first), second / _rms(second)
     flipped = np.flatnonzero(first * second < 0)
-    order = flipped[np.argsort(-np.abs(other - one)[flipped], kind="stable")][:MOST_STEPS]
+    order = flipped[np.argsort(-np.abs(y - x)[flipped], kind="stable")][:MOST_STEPS]
     dots = np.unique(np.linspace(0, first.size - 1, min(DOTS, first.size)).astype(np.int64))
     varied = first.size > 1 and first.std() > 0 and second.std() > 0
     return Comparison(
@@ -161,14 +161,14 @@ def _compared(
         ),
         largest=tuple(
             {
-                **describe(int(number)),
-                "first": _short(first[number]),
-                "second": _short(second[number]),
-                "change": _short(other[number] - one[number]),
+                **describe(int(index)),
+                "first": _short(first[index]),
+                "second": _short(second[index]),
+                "change": _short(y[index] - x[index]),
             }
-            for number in order
+            for index in order
         ),
-        dots=tuple({"first": _short(one[n]), "second": _short(other[n])} for n in dots),
+        dots=tuple({"first": _short(x[n]), "second": _short(y[n])} for n in dots),
     )
 
 
@@ -186,11 +186,11 @@ def _text(column: Coded, row: int) -> str | None:
     return None if code < 0 else shortened(column.values[code], 160)
 
 
-def _other_name(one: Credited, other: Credited) -> str:
+def _other_name(first: Credited, second: Credited) -> str:
     """The name of the recipe, or the parameters that differ if both are the same recipe."""
-    name = other.recipe.name
-    if name != one.recipe.name:
+    name = second.recipe.name
+    if name != first.recipe.name:
         return name
-    values = [(field.name, getattr(other.recipe, field.name)) for field in fields(other.recipe)]
-    differ = [f"{key}={value}" for key, value in values if value != getattr(one.recipe, key)]
+    values = [(field.name, getattr(second.recipe, field.name)) for field in fields(second.recipe)]
+    differ = [f"{key}={value}" for key, value in values if value != getattr(first.recipe, key)]
     return f"{name} with {', '.join(differ)}" if differ else name

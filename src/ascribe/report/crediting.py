@@ -19,7 +19,7 @@ from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
 from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
-"""Columns that name groups or trajectories, which are different ones in every batch."""
+"""Columns that name groups or trajectories; equal names in two batches mean different things."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,8 @@ class Credited:
         batch: batch of each row of the table.
         row: number of each row of the table in its batch.
         names: name of each batch.
-        won: whether the task was done after each step, if all files tell.
-        trained: the advantage that each step was trained with, if all files tell.
+        won: whether the task was done after each step, if all files have the column.
+        trained: the advantage that each step was trained with, if all files have the column.
         dropped_groups: groups that could not be credited.
         dropped_rows: their rows.
         diagnoses: numbers about the credit of each batch.
@@ -88,10 +88,10 @@ def credit_batches(
         except TableError as error:
             raise refused(batch, error) from error
         keep = np.flatnonzero(assigned.selection.keep)
-        whole = keep.size == len(batch.table)
+        all_kept = keep.size == len(batch.table)
         history = assigned.credit.history
-        tables.append(batch.table if whole else batch.table.take(keep))
-        credits_.append(assigned.credit if whole else assigned.credit.rows(keep))
+        tables.append(batch.table if all_kept else batch.table.take(keep))
+        credits_.append(assigned.credit if all_kept else assigned.credit.rows(keep))
         reports.append(assigned.selection.report)
         rows.append(keep)
         dropped_groups += len(assigned.selection.dropped)
@@ -134,7 +134,7 @@ def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTab
         parts = [getattr(table, name) for table in tables]
         example = next(part for part in parts if part is not None)
         if isinstance(example, Coded):
-            prefixes = [f"{each}: " if clash and name in NAMES else "" for each in names]
+            prefixes = [f"{batch}: " if clash and name in NAMES else "" for batch in names]
             columns[name] = _joined_texts(parts, sizes, prefixes)
         elif example.dtype == np.bool_:
             default = name == "valid"
@@ -144,17 +144,17 @@ def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTab
     return StepTable(**columns)
 
 
-def _overlap(parts: Sequence[Coded]) -> bool:
-    values = [value for part in parts for value in part.used().values]
+def _overlap(columns: Sequence[Coded]) -> bool:
+    values = [value for column in columns for value in column.used().values]
     return len(set(values)) < len(values)
 
 
 def _joined_texts(
-    parts: Sequence[Coded | None], sizes: Sequence[int], prefixes: Sequence[str]
+    columns: Sequence[Coded | None], sizes: Sequence[int], prefixes: Sequence[str]
 ) -> Coded:
     used = [
         part.used() if part is not None else Coded.encode([None] * n)
-        for part, n in zip(parts, sizes, strict=True)
+        for part, n in zip(columns, sizes, strict=True)
     ]
     texts = [
         prefix + value for part, prefix in zip(used, prefixes, strict=True) for value in part.values
@@ -168,25 +168,25 @@ def _joined_texts(
     return Coded(np.concatenate(codes), joined.values)
 
 
-def _joined_credits(parts: Sequence[Credit]) -> Credit:
+def _joined_credits(batch_credits: Sequence[Credit]) -> Credit:
     """One credit of all rows; labels of different batches differ."""
     terms = {}
-    for name, first in parts[0].terms.items():
-        of_parts = [part.terms[name] for part in parts]
+    for name, first in batch_credits[0].terms.items():
+        batch_terms = [credit.terms[name] for credit in batch_credits]
         labels, used = [], 0
-        for term in of_parts:
+        for term in batch_terms:
             labels.append(np.where(term.labels < 0, -1, term.labels + used))
             used += int(term.labels.max(initial=-1)) + 1
         terms[name] = Term(
-            np.concatenate([term.values for term in of_parts]),
-            np.concatenate([term.reason for term in of_parts]),
+            np.concatenate([term.values for term in batch_terms]),
+            np.concatenate([term.reason for term in batch_terms]),
             np.concatenate(labels),
             first.weight,
-            partial(_joined_explanations, of_parts),
+            partial(_joined_explanations, batch_terms),
         )
-    advantage = np.concatenate([part.advantage for part in parts])
-    reason = np.concatenate([part.reason for part in parts])
-    return Credit(advantage, reason, terms, parts[0].recipe)
+    advantage = np.concatenate([credit.advantage for credit in batch_credits])
+    reason = np.concatenate([credit.reason for credit in batch_credits])
+    return Credit(advantage, reason, terms, batch_credits[0].recipe)
 
 
 def _joined_explanations(terms: Sequence[Term]) -> Explanation:
@@ -212,19 +212,19 @@ def _joined_explanations(terms: Sequence[Term]) -> Explanation:
     )
 
 
-def _joined_reports(parts: Sequence[CheckReport]) -> CheckReport:
+def _joined_reports(reports: Sequence[CheckReport]) -> CheckReport:
     """The problems of all batches, each kind once, with the detail of the first batch."""
     by_kind: dict[ProblemKind, list[Problem]] = {}
     start = 0
-    for part in parts:
-        for problem in part.problems:
+    for report in reports:
+        for problem in report.problems:
             by_kind.setdefault(problem.kind, []).append(replace(problem, rows=problem.rows + start))
-        start += part.rows
+        start += report.rows
     problems = []
-    for kind, same in by_kind.items():
-        others = len(same) - 1
+    for kind, of_kind in by_kind.items():
+        others = len(of_kind) - 1
         more = "one batch more" if others == 1 else f"{others:,} batches more"
-        detail = f"{same[0].detail}; and {more}" if others else same[0].detail
-        rows = np.concatenate([problem.rows for problem in same])
-        problems.append(Problem(kind, detail, rows, sum(problem.count for problem in same)))
+        detail = f"{of_kind[0].detail}; and {more}" if others else of_kind[0].detail
+        rows = np.concatenate([problem.rows for problem in of_kind])
+        problems.append(Problem(kind, detail, rows, sum(problem.count for problem in of_kind)))
     return CheckReport(start, tuple(sorted(problems, key=lambda problem: -problem.severity)))

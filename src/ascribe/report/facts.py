@@ -39,14 +39,14 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that the verdict and the figures are made from.
+    """The input of the verdict and the figures.
 
     Attributes:
         files: names of the files.
         recipe: the estimator.
         diagnosis: numbers about the credit of all batches.
-        report: problems that ``check`` reported. It knows no recipe, so groups with equal returns,
-            or with returns that differ by penalties alone, are counted as the recipe compares them.
+        report: problems from ``check``, except that groups with equal returns, or with returns that
+            differ by penalties alone, are counted with the recipe's own penalty.
         dropped_groups: groups that could not be credited.
         dropped_rows: their rows.
         success_by_column: whether a column says who won; otherwise a return above 0 counts.
@@ -59,7 +59,7 @@ class Facts:
             by the outcome of their task group.
         longest_quarter: share of the gradient of the longest quarter of the trajectories;
             trajectories that tie for its last places share them.
-        cut: share of trajectories that were cut by a limit.
+        cut: share of truncated trajectories.
         blank: steps with neither a state nor an action, or with empty ones.
         collapsed: share of task groups in which one state holds nearly all steps.
         one_action: among steps whose state another trajectory visited, the share for which no
@@ -131,7 +131,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
     # Groups that hold corrections alone are no tasks.
     task_outcome = np.where(segments.size(attempts, steps.group_count) > 0, outcome, -1)
     main_term = "step" if "step" in credit.terms else next(iter(credit.terms))
-    silent = credit.terms[main_term].reason[steps.rows] == Reason.ZERO_VARIANCE
+    equal_peers = credit.terms[main_term].reason[steps.rows] == Reason.ZERO_VARIANCE
     labels = credit.terms["step"].labels if "step" in credit.terms else None
     views = state_views(table, credited.recipe, labels)
     _, _, shared, elsewhere, _ = views[0].stages
@@ -165,7 +165,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         tables=tables,
         main_term=main_term,
         amplified=_amplified(credited, task_outcome == OUTCOMES.index(PENALTIES)),
-        equal_steps=_counted(outcome[steps.group[silent]]),
+        equal_steps=_counted(outcome[steps.group[equal_peers]]),
         longest_quarter=_longest_quarter(episodes),
         cut=float(steps.truncated[steps.starts].mean()),
         blank=_blank(table, steps),
@@ -181,11 +181,11 @@ def _episodes(credited: Credited, family: Ints) -> _Episodes:
     def total(values: Floats) -> Floats:
         return segments.total(values, steps.trajectory, steps.trajectory_count)
 
-    first = steps.rows[steps.starts]
-    batch = credited.batch[first]
-    answer = np.ones(first.size, dtype=np.bool_)
+    first_row = steps.rows[steps.starts]
+    batch = credited.batch[first_row]
+    answer = np.ones(first_row.size, dtype=np.bool_)
     if credited.table.corrects is not None:
-        answer = credited.table.corrects.codes[first] < 0
+        answer = credited.table.corrects.codes[first_row] < 0
         # In a batch of corrections alone, all count.
         answer |= (np.bincount(batch, weights=answer) == 0)[batch]
     returns = total(steps.reward)
@@ -210,20 +210,20 @@ def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
     names = [*map(str, table.family.values), UNKNOWN]
     codes = table.family.codes[steps.rows[steps.starts]]
     codes = np.where(codes < 0, len(names) - 1, codes)
-    counted = np.bincount(codes, minlength=len(names))
-    order = np.argsort(-counted, kind="stable")[: np.count_nonzero(counted)]
-    kept = order[:MOST_FAMILIES]
-    rename = np.full(len(names), kept.size, dtype=np.int64)
-    rename[kept] = np.arange(kept.size)
-    more = [f"{order.size - kept.size:,} more families"] if order.size > kept.size else []
-    return [*(names[code] for code in kept), *more], rename[codes]
+    counts = np.bincount(codes, minlength=len(names))
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    listed = order[:MOST_FAMILIES]
+    rename = np.full(len(names), listed.size, dtype=np.int64)
+    rename[listed] = np.arange(listed.size)
+    more = [f"{order.size - listed.size:,} more families"] if order.size > listed.size else []
+    return [*(names[code] for code in listed), *more], rename[codes]
 
 
 def _by_family(episodes: _Episodes, names: Sequence[str]) -> Rows:
     families = [
-        {"family": name, **_results(episodes, chosen)}
-        for number, name in sorted(enumerate(names), key=lambda each: each[1])
-        if (chosen := episodes.answer & (episodes.family == number)).any()
+        {"family": name, **_results(episodes, in_family)}
+        for code, name in sorted(enumerate(names), key=lambda entry: entry[1])
+        if (in_family := episodes.answer & (episodes.family == code)).any()
     ]
     return [*families, {"family": ALL, **_results(episodes, episodes.answer)}]
 
@@ -251,11 +251,9 @@ def _results(episodes: _Episodes, chosen: Bools) -> dict[str, Any]:
 def _by_batch(credited: Credited, episodes: _Episodes, task_outcome: Ints) -> Rows:
     batch_of_group = episodes.batch[_first_of_group(episodes)]
     batches = []
-    for number, (name, diagnosis) in enumerate(
-        zip(credited.names, credited.diagnoses, strict=True)
-    ):
-        results = _results(episodes, episodes.answer & (episodes.batch == number))
-        tasks = task_outcome[(batch_of_group == number) & (task_outcome >= 0)]
+    for index, (name, diagnosis) in enumerate(zip(credited.names, credited.diagnoses, strict=True)):
+        results = _results(episodes, episodes.answer & (episodes.batch == index))
+        tasks = task_outcome[(batch_of_group == index) & (task_outcome >= 0)]
         states = diagnosis.states
         batches.append(
             {
@@ -283,13 +281,13 @@ def _outcome_of_groups(episodes: _Episodes) -> Ints:
     steps = episodes.steps
     group, count = steps.group_of_trajectory, steps.group_count
     won = segments.mean(episodes.won.astype(np.float64), group, count)
-    same = segments.constant(episodes.compared, group, count)
-    fails, succeeds = same & (won == 0), same & (won == 1)
+    equal = segments.constant(episodes.compared, group, count)
+    fails, succeeds = equal & (won == 0), equal & (won == 1)
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group)
-    one = segments.size(group, count) == 1
-    places = map(OUTCOMES.index, (ONE, *EQUAL, PENALTIES))
-    conditions = [one, fails, succeeds, same, penalised]
-    return np.select(conditions, list(places), OUTCOMES.index(DIFFER)).astype(np.int64)
+    alone = segments.size(group, count) == 1
+    indices = map(OUTCOMES.index, (ONE, *EQUAL, PENALTIES))
+    conditions = [alone, fails, succeeds, equal, penalised]
+    return np.select(conditions, list(indices), OUTCOMES.index(DIFFER)).astype(np.int64)
 
 
 def _counted(outcomes: Ints) -> dict[str, int]:
@@ -301,23 +299,23 @@ def _outcomes(episodes: _Episodes, names: Sequence[str], task_outcome: Ints) -> 
     family = np.where(task_outcome < 0, -1, episodes.family[_first_of_group(episodes)])
     return [
         {"family": name, "outcome": outcome, "groups": groups}
-        for number, name in sorted(enumerate(names), key=lambda each: each[1])
-        for outcome, groups in _counted(task_outcome[family == number]).items()
+        for code, name in sorted(enumerate(names), key=lambda entry: entry[1])
+        for outcome, groups in _counted(task_outcome[family == code]).items()
         if groups
     ]
 
 
 def _as_compared(credited: Credited, task_outcome: Ints) -> CheckReport:
-    """The report with each group counted once, under what the recipe's penalty makes of it."""
-    counted = {
+    """The report with each group counted once, by its outcome after the recipe's penalty."""
+    recounted = {
         ProblemKind.EQUAL_RETURNS: ("has equal returns", EQUAL),
         ProblemKind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", (PENALTIES,)),
     }
     table, steps = credited.table, credited.steps
-    problems = [each for each in credited.report.problems if each.kind not in counted]
-    for kind, (message, outcomes) in counted.items():
-        which = np.isin(task_outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
-        rows = np.sort(steps.rows[which[steps.group]])
+    problems = [each for each in credited.report.problems if each.kind not in recounted]
+    for kind, (message, outcomes) in recounted.items():
+        selected = np.isin(task_outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
+        rows = np.sort(steps.rows[selected[steps.group]])
         if rows.size:
             codes = np.unique(table.group.codes[rows])
             detail = f"group {first_names(table.group, codes)} {message}"
@@ -331,12 +329,12 @@ def _lengths(episodes: _Episodes) -> Rows:
     length, gradient = episodes.length, episodes.gradient
     edges = np.unique(length)
     if edges.size > LENGTH_BINS:
-        shares = np.linspace(0, 1, LENGTH_BINS + 1)[:-1]
-        edges = np.unique(np.quantile(length, shares, method="lower"))
-    place = np.searchsorted(edges, length, side="right") - 1
+        quantiles = np.linspace(0, 1, LENGTH_BINS + 1)[:-1]
+        edges = np.unique(np.quantile(length, quantiles, method="lower"))
+    bin_of = np.searchsorted(edges, length, side="right") - 1
     bins = []
-    for number in range(edges.size):
-        inside = place == number
+    for index in range(edges.size):
+        inside = bin_of == index
         low, high = int(length[inside].min()), int(length[inside].max())
         bins.append(
             {
@@ -351,8 +349,8 @@ def _lengths(episodes: _Episodes) -> Rows:
 
 
 def _longest_quarter(episodes: _Episodes) -> float:
-    _, place = np.unique(-episodes.length, return_inverse=True)
-    size, gradient = np.bincount(place), np.bincount(place, weights=episodes.gradient)
+    _, rank = np.unique(-episodes.length, return_inverse=True)
+    size, gradient = np.bincount(rank), np.bincount(rank, weights=episodes.gradient)
     longer = np.cumsum(size) - size
     inside = np.clip(episodes.length.size / 4 - longer, 0, size) / size
     return float((inside * gradient).sum()) / (float(gradient.sum()) or 1.0)
@@ -397,7 +395,7 @@ def _blank(table: StepTable, steps: Arranged) -> int:
 
 def _collapsed(credited: Credited) -> float:
     steps, states = credited.steps, credited.states
-    # States may reach over tasks.
+    # A state may occur in several tasks.
     states, count = segments.pairs(steps.group, states, int(states.max(initial=-1)) + 1)
     # A task of one turn has one state, and nothing is wrong with it.
     turns = segments.size(steps.group, steps.group_count)
@@ -409,5 +407,5 @@ def _trained_differently(credited: Credited) -> float | None:
     if credited.trained is None:
         return None
     rows = credited.steps.rows
-    same = np.isclose(credited.trained[rows], credited.credit.advantage[rows], 1e-3, 1e-4)
-    return float(1.0 - same.mean())
+    equal = np.isclose(credited.trained[rows], credited.credit.advantage[rows], 1e-3, 1e-4)
+    return float(1.0 - equal.mean())

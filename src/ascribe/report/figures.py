@@ -205,7 +205,9 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
 
 def _lengths(rows: Rows) -> Figure:
     names = ("trajectories", "steps", "gradient")
-    shares = [{"length": row["length"], "of": of, "share": row[of]} for row in rows for of in names]
+    shares = [
+        {"length": row["length"], "of": key, "share": row[key]} for row in rows for key in names
+    ]
     chart = _columns(shares, "length", "steps in the trajectory", 220)
     chart["encoding"] |= {
         "xOffset": {"field": "of", "sort": list(names)},
@@ -332,12 +334,12 @@ def _share(field: str, title: str) -> Spec:
 
 
 def _color(field: str, names: Sequence[str], colors: Sequence[str]) -> Spec:
-    shown = [colors[number % len(colors)] for number in range(len(names))]
+    used = [colors[index % len(colors)] for index in range(len(names))]
     return {
         "field": field,
         "type": "nominal",
         "sort": list(names),
-        "scale": {"domain": list(names), "range": shown},
+        "scale": {"domain": list(names), "range": used},
         # Beside a chart on a narrow screen there is room for one long name.
         "legend": {"columns": 1 if max(map(len, names)) > 13 else 3},
     }

@@ -33,8 +33,8 @@ class Batch:
     Attributes:
         name: name of the file, or number of the iteration.
         table: the steps.
-        won: whether the task was done after each step, if the file tells.
-        trained: the advantage that each step was trained with, if the file tells.
+        won: whether the task was done after each step, if the file has the column.
+        trained: the advantage that each step was trained with, if the file has the column.
         path: the file.
         rows: number of each step's row in the file.
     """
@@ -60,10 +60,10 @@ class RefusedFileError(TableError):
 
 def refused(batch: Batch, error: TableError) -> RefusedFileError:
     """The error for a batch that cannot be credited, with the rows of its file."""
-    part = "" if batch.name.endswith(batch.path.name) else f"{batch.name}: "
+    prefix = "" if batch.name.endswith(batch.path.name) else f"{batch.name}: "
     problems = [
-        replace(each, detail=f"{part}{each.detail}", rows=batch.rows[each.rows])
-        for each in error.problems
+        replace(problem, detail=f"{prefix}{problem.detail}", rows=batch.rows[problem.rows])
+        for problem in error.problems
     ]
     return RefusedFileError(batch.path, problems)
 
@@ -79,18 +79,18 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
         RefusedFileError: if a file cannot be read as a step table.
         OSError: if a file cannot be opened.
     """
-    known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
+    columns = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     batches = []
     for path in files:
         try:
-            rollouts = read(path, columns=(*known, WON, ITERATION, TRAINED))
+            rollouts = read(path, columns=(*columns, WON, ITERATION, TRAINED))
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         batches += _split(path, rollouts.table, rollouts.carried)
-    counted = Counter(batch.name for batch in batches)
+    name_counts = Counter(batch.name for batch in batches)
     return [
-        batch if counted[batch.name] == 1 else replace(batch, name=f"{number}: {batch.name}")
-        for number, batch in enumerate(batches, start=1)
+        batch if name_counts[batch.name] == 1 else replace(batch, name=f"{index}: {batch.name}")
+        for index, batch in enumerate(batches, start=1)
     ]
 
 
@@ -108,29 +108,29 @@ def read_transcript(
 
     texts: dict[str, list[str | None]] = {}
     row_of_file = np.array([batches[b].rows[row] for b, row in zip(batch, rows, strict=True)])
-    for path in dict.fromkeys(each.path for each in batches):
-        numbers = [number for number, each in enumerate(batches) if each.path == path]
-        places = np.flatnonzero(np.isin(batch, numbers))
-        if not places.size:
+    for path in dict.fromkeys(item.path for item in batches):
+        in_file = [index for index, item in enumerate(batches) if item.path == path]
+        selected = np.flatnonzero(np.isin(batch, in_file))
+        if not selected.size:
             continue
-        columns = read_rows(path, TRANSCRIPT, row_of_file[places])
+        columns = read_rows(path, TRANSCRIPT, row_of_file[selected])
         for name in columns.column_names:
             column = columns.column(name)
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
                 of_steps = texts.setdefault(name, [None] * rows.size)
-                for place, text in zip(places.tolist(), column.to_pylist(), strict=True):
+                for place, text in zip(selected.tolist(), column.to_pylist(), strict=True):
                     of_steps[place] = text
     return texts
 
 
-def _split(path: Path, table: StepTable, others: "pa.Table") -> list[Batch]:
+def _split(path: Path, table: StepTable, carried: "pa.Table") -> list[Batch]:
     """One batch for each value of the column ``iteration``; the whole table without one."""
     import pyarrow.types as kinds
 
     def column(name: str, fits: Callable[[Any], bool]) -> Any:
-        if name not in others.column_names:
+        if name not in carried.column_names:
             return None
-        values = others.column(name)
+        values = carried.column(name)
         return values.to_numpy() if fits(values.type) and not values.null_count else None
 
     won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
@@ -140,14 +140,14 @@ def _split(path: Path, table: StepTable, others: "pa.Table") -> list[Batch]:
     batches = []
     for value in np.unique(iteration):
         rows = np.flatnonzero(iteration == value)
-        part = table.take(rows)
-        # Texts that only other iterations have cost nothing here.
-        columns = part.columns().items()
+        subset = table.take(rows)
+        # Drop the texts that only other iterations use.
+        columns = subset.columns().items()
         texts: dict[str, Any] = {name: c.used() for name, c in columns if isinstance(c, Coded)}
         batches.append(
             Batch(
                 f"iteration {value}",
-                replace(part, **texts),
+                replace(subset, **texts),
                 None if won is None else won[rows],
                 None if trained is None else trained[rows],
                 path,

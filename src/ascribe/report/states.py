@@ -57,19 +57,19 @@ def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[S
         # Only states that the sample has get a fingerprint.
         table = replace(table, state=table.state.used(), action=table.action.used())
     steps = arrange(table)
-    same = exact(steps.group, steps.state, table.state.values.size)
+    exact_groups = exact(steps.group, steps.state, table.state.values.size)
     if name != CLUSTERED:
-        known = table.state.values.size > 0
-        clustered = BiGPO.preset("ngram").state_groups(table, {})[0] if known else same
+        has_states = table.state.values.size > 0
+        clustered = BiGPO.preset("ngram").state_groups(table, {})[0] if has_states else exact_groups
     keys, returns = recipe.action_keys(table), recipe.step_returns(table)
-    ways = {"exact": same, name: clustered}
+    ways = {"exact": exact_groups, name: clustered}
     return [_view(name, steps, groups, keys, returns) for name, groups in ways.items()]
 
 
 def _view(
     name: str, steps: Arranged, groups: Groups, keys: ActionKeys, returns: Floats
 ) -> StateView:
-    # A step whose action has no key did something that no other step is known to have done.
+    # A step whose action has no key counts as an action of its own.
     action = np.where(keys.labels < 0, keys.count + np.arange(keys.labels.size), keys.labels)
     outcome = np.unique(returns.round(9), return_inverse=True)[1]
     total = int(steps.rows.size)
@@ -99,7 +99,7 @@ def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
     r"""For each row, how many rows of its segment differ from it in every one of ``differ``.
 
     By inclusion and exclusion: ``Σ over subsets S of (-1)^|S| n(same segment, same in all of S)``,
-    so that no pair is ever written down.
+    without enumerating pairs.
 
     Args:
         labels: segment of each row; -1 has no partners.
@@ -110,8 +110,8 @@ def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
     for chosen in range(len(differ) + 1):
         for subset in combinations(differ, chosen):
             joint, joints = labels, count
-            for same in subset:
-                joint, joints = segments.pairs(joint, same, int(same.max(initial=-1)) + 1)
+            for labels_of in subset:
+                joint, joints = segments.pairs(joint, labels_of, int(labels_of.max(initial=-1)) + 1)
             size = np.append(segments.size(joint, joints), 0)
             count_of_row += (-1) ** chosen * size[joint]
     return count_of_row
@@ -132,14 +132,14 @@ def whole_groups(table: StepTable, most: int) -> Ints:
         return steps.rows[np.isin(steps.group, order[fits])]
     inside = np.flatnonzero(steps.group == order[0])
     ends = np.cumsum(np.unique(steps.trajectory[inside], return_counts=True)[1])
-    kept = max(int((ends <= most).sum()), 1)
-    return steps.rows[inside[: ends[kept - 1]]]
+    count = max(int((ends <= most).sum()), 1)
+    return steps.rows[inside[: ends[count - 1]]]
 
 
 def _evenly(count: int) -> Ints:
-    """The numbers 0 to count - 1 in an order whose beginnings all lie evenly over the range.
+    """The numbers 0 to count - 1, ordered so that every prefix is spread evenly over the range.
 
-    They are ordered by their binary digits read backwards: 0, 1/2, 1/4, 3/4, 1/8, ...
+    This is bit-reversal order: 0, 1/2, 1/4, 3/4, 1/8, ...
     """
     bits = max((count - 1).bit_length(), 1)
     numbers = np.arange(count, dtype=np.int64)

@@ -10,7 +10,7 @@ _ACTING = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 class _Shown(dict[int, str]):
-    """How each character is shown, computed when it is first met."""
+    """How each character is shown, computed on first use."""
 
     def __missing__(self, code: int) -> str:
         self[code] = chr(code) if chr(code) in "\n\t" else printable(chr(code))
@@ -38,8 +38,8 @@ def shortened(text: str, most: int) -> str:
 
 def one_line(text: object, most: int = 120) -> str:
     """A name on one line."""
-    shown = printable(str(text)[: 2 * most])
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    line = printable(str(text)[: 2 * most])
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def embedded(value: Any) -> str:
@@ -48,5 +48,5 @@ def embedded(value: Any) -> str:
     Raises:
         ValueError: for NaN and infinity, which JSON lacks.
     """
-    written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return written.translate(_ACTING)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ACTING)

@@ -1,4 +1,4 @@
-"""The verdict: what the facts mean in words, worst first, and what to try.
+"""The verdict: findings from the facts, worst first, with advice.
 
 Each finding is a rule of thumb with a threshold. Shares are of steps unless a sentence says
 otherwise.
@@ -47,12 +47,12 @@ class ReportVerdict:
         """The findings as rows of a table."""
         return [
             {
-                "finding": each.name,
-                "level": each.level.name.lower(),
-                "message": each.message,
-                "advice": each.advice,
+                "finding": finding.name,
+                "level": finding.level.name.lower(),
+                "message": finding.message,
+                "advice": finding.advice,
             }
-            for each in self.findings
+            for finding in self.findings
         ]
 
 
@@ -92,36 +92,36 @@ _WITHOUT_SIGNAL = {
 
 def _headline(facts: Facts) -> tuple[str, str]:
     kind = "step-level signal" if facts.main_term == "step" else "signal"
-    of_term = [row for row in facts.tables["reasons"] if row["term"] == facts.main_term]
-    silent = sorted(
-        (row for row in of_term if row["reason"] != Reason.CREDITED.label),
+    term_rows = [row for row in facts.tables["reasons"] if row["term"] == facts.main_term]
+    uncredited = sorted(
+        (row for row in term_rows if row["reason"] != Reason.CREDITED.label),
         key=lambda row: -row["share"],
     )
-    if not silent:
+    if not uncredited:
         return f"All of your steps have a {kind}.", ""
-    reasons = [Reason[row["reason"].upper()] for row in silent]
+    reasons = [Reason[row["reason"].upper()] for row in uncredited]
     causes = [_WITHOUT_SIGNAL.get(reason, reason.label) for reason in reasons]
-    shares = _adding_up([row["share"] for row in silent])
+    shares = _adding_up([row["share"] for row in uncredited])
     parts = [f"{percent(share)} {cause}" for share, cause in zip(shares, causes, strict=True)]
     if len(parts) == 1:
         parts = [f"they {causes[0]}"]
-    begin = f"{percent(sum(row['share'] for row in silent))} of your steps have no {kind}"
-    if len(silent) == len(of_term):
+    begin = f"{percent(sum(row['share'] for row in uncredited))} of your steps have no {kind}"
+    if len(uncredited) == len(term_rows):
         begin = f"None of your steps has a {kind}"
     return f"{begin}: {_listed(parts)}.", _advice(facts, reasons[0])
 
 
 def _adding_up(shares: Sequence[float]) -> list[float]:
-    """The shares in whole percents that add up to their rounded sum, as a reader will add them.
+    """The shares rounded to whole percents that add up to their rounded sum.
 
     A share below half a percent stays as it is.
     """
-    whole = [int(100 * share) for share in shares]
-    missing = round(100 * sum(shares)) - sum(whole)
-    by_rest = sorted(range(len(shares)), key=lambda place: whole[place] - 100 * shares[place])
-    for place in by_rest[:missing]:
-        whole[place] += 1
-    return [part / 100 or share for part, share in zip(whole, shares, strict=True)]
+    percents = [int(100 * share) for share in shares]
+    remainder = round(100 * sum(shares)) - sum(percents)
+    by_rest = sorted(range(len(shares)), key=lambda index: percents[index] - 100 * shares[index])
+    for index in by_rest[:remainder]:
+        percents[index] += 1
+    return [percent_ / 100 or share for percent_, share in zip(percents, shares, strict=True)]
 
 
 _WRITE_STATES = "Write what the agent saw before each action to the column state."
@@ -158,9 +158,9 @@ def _against_singletons(facts: Facts) -> str:
     )
 
 
-def _against_equal_returns(counted: Mapping[str, int], things: str) -> str:
+def _against_equal_returns(counts: Mapping[str, int], things: str) -> str:
     """Advice for the outcome that more than half of what is counted have, if there is one."""
-    outcome = max(counted, key=lambda each: counted[each])
+    outcome = max(counts, key=lambda name: counts[name])
     advice = {
         "all fail": "always fail: choose easier ones, warm up first, allow more turns, or sample "
         "more trajectories of each.",
@@ -168,7 +168,7 @@ def _against_equal_returns(counted: Mapping[str, int], things: str) -> str:
         "returns differ": "have better and worse trajectories, but those that met earned the same: "
         "sample more trajectories of each.",
     }.get(outcome)
-    if advice is None or 2 * counted[outcome] <= sum(counted.values()):
+    if advice is None or 2 * counts[outcome] <= sum(counts.values()):
         return _MIXED
     return f"Most of these {things} {advice}"
 
@@ -179,7 +179,7 @@ def _against_equal_returns(counted: Mapping[str, int], things: str) -> str:
 def _about_rows(facts: Facts) -> Iterator[Finding]:
     problems = facts.report.problems
     if facts.dropped_groups or facts.dropped_rows:
-        fatal = [each.kind for each in problems if each.severity is Severity.FATAL]
+        fatal = [problem.kind for problem in problems if problem.severity is Severity.FATAL]
         yield Finding(
             "dropped",
             Level.BAD,
@@ -193,9 +193,9 @@ def _about_rows(facts: Facts) -> Iterator[Finding]:
         share = percent(facts.blank / facts.diagnosis.rows)
         padding = [f"{facts.blank:,} steps ({share}) have neither a state nor an action"]
     padding += [
-        f"{each.rows.size:,} rows repeat another row exactly"
-        for each in problems
-        if each.kind is ProblemKind.DUPLICATE_ROW
+        f"{problem.rows.size:,} rows repeat another row exactly"
+        for problem in problems
+        if problem.kind is ProblemKind.DUPLICATE_ROW
     ]
     if padding:
         yield Finding(
@@ -270,7 +270,7 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
     share = facts.groups_with(PENALTIES) / facts.task_groups
     if share >= 0.05:
         yield _only_penalties(facts, share)
-    never = [each for each in facts.tables["families"][:-1] if each["success"] == 0]
+    never = [row for row in facts.tables["families"][:-1] if row["success"] == 0]
     if facts.everything["success"] == 0:
         yield Finding(
             "nothing_succeeds",
@@ -280,9 +280,7 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "allow more turns.",
         )
     elif never:
-        names = [
-            f"“{one_line(each['family'], 40)}” ({each['tasks']:,} tasks)" for each in never[:5]
-        ]
+        names = [f"“{one_line(row['row'], 40)}” ({row['tasks']:,} tasks)" for row in never[:5]]
         more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
         yield Finding(
             "family_never_succeeds",
@@ -291,16 +289,16 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "These episodes cost as much as others and teach nothing about success: warm up on "
             "such tasks, make them easier, or leave them out for now.",
         )
-    counted = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
-    share = sum(counted.values()) / facts.task_groups
+    counts = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
+    share = sum(counts.values()) / facts.task_groups
     if share >= 0.3:
         yield Finding(
             "equal_returns",
             _bad_above(0.8, share),
             f"In {percent(share)} of the groups all trajectories earned the same "
-            f"({counted['all fail']:,} always fail, {counted['all succeed']:,} always succeed), "
+            f"({counts['all fail']:,} always fail, {counts['all succeed']:,} always succeed), "
             "so these groups give no episode-level signal.",
-            _against_equal_returns(counted, "tasks"),
+            _against_equal_returns(counts, "tasks"),
         )
 
 

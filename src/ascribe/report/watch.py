@@ -48,14 +48,14 @@ class Series:
     @property
     def change(self) -> float | None:
         """The newest value less the one before."""
-        *_, before, last = (None, *self.values)
-        return None if before is None or last is None else last - before
+        *_, previous, newest = (None, *self.values)
+        return None if previous is None or newest is None else newest - previous
 
     def sparkline(self) -> str:
         """The last iterations as bars between their smallest and largest value."""
         shown = self.values[-LONGEST:]
-        known = [value for value in shown if value is not None]
-        low, high = min(known, default=0.0), max(known, default=0.0)
+        present = [value for value in shown if value is not None]
+        low, high = min(present, default=0.0), max(present, default=0.0)
         scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
         return "".join(" " if v is None else BARS[round((v - low) * scale)] for v in shown)
 

@@ -1,4 +1,4 @@
-"""What a report is written as: one HTML page, figures as SVG and PNG, tables as CSV and Parquet.
+"""Write a report: one HTML page, figures as SVG and PNG, tables as CSV and Parquet.
 
 The page is one file that needs no server, no network and no other file. Text from the table goes
 into it as data and is shown as text, never as HTML. A content security policy allows only the two
@@ -27,7 +27,7 @@ WIDTH = 640
 """Of an exported figure, in pixels; PNGs have twice as many."""
 
 _FORMULA = re.compile(r" *[\t\r]|\s*[=+\-@]")
-"""A spreadsheet takes text that begins so for a formula, and runs it."""
+"""The beginning of a text that a spreadsheet would run as a formula."""
 
 
 def write_page(data: Any, path: str | Path) -> int:

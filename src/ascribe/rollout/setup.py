@@ -53,9 +53,7 @@ class Setup:
             return environment.tasks, getattr(environment, "horizon", None)
 
     def turns(self, max_turns: int | None) -> int:
-        """The number of decisions after which an episode is truncated.
-
-        That is ``max_turns``, or the environment's own limit if it is None.
+        """The turns after which an episode is truncated: by default the environment's own limit.
 
         Raises:
             ValueError: if neither is known.

@@ -198,14 +198,14 @@ def first_names(column: Coded, codes: Ints) -> str:
 
 
 class _TableChecker:
-    """Checks of the rows that are not padding; ``collected`` holds the problems."""
+    """Checks of the rows that are not padding; ``issues`` holds the problems."""
 
     def __init__(self, table: StepTable, group_size: int | None) -> None:
         self.table = table
         self.group_size = group_size
         self.padding = table.flag("padding", default=False)
         self.real = np.flatnonzero(~self.padding)
-        self.collected: list[Problem] = []
+        self.issues: list[Problem] = []
 
     def problems(self) -> list[Problem]:
         if self.real.size == 0:
@@ -215,19 +215,17 @@ class _TableChecker:
         self._check_values()
         self._check_names()
         self._check_order()
-        fatal = [problem for problem in self.collected if problem.severity is Severity.FATAL]
+        fatal = [problem for problem in self.issues if problem.severity is Severity.FATAL]
         if not fatal:
             self._check_groups()
-            return self.collected
+            return self.issues
         # The groups without a fatal problem may be credited, so they are checked by themselves.
         sound = np.flatnonzero(~whole_groups(self.table, fatal) & ~self.padding)
         if sound.size:
             rest = _TableChecker(self.table.take(sound), self.group_size)
             rest._check_groups()
-            self.collected += [
-                replace(problem, rows=sound[problem.rows]) for problem in rest.collected
-            ]
-        return self.collected
+            self.issues += [replace(problem, rows=sound[problem.rows]) for problem in rest.issues]
+        return self.issues
 
     def _add(self, kind: ProblemKind, detail: str, rows: Ints, count: int | None = None) -> None:
         """Add a problem, if it has rows; without a count, ``detail`` follows their number."""
@@ -235,7 +233,7 @@ class _TableChecker:
             return
         if count is None:
             count, detail = int(rows.size), f"{rows.size:,} {detail}"
-        self.collected.append(Problem(kind, detail, np.sort(rows), count))
+        self.issues.append(Problem(kind, detail, np.sort(rows), count))
 
     def _add_trajectories(self, kind: ProblemKind, detail: str, rows: Ints) -> None:
         if rows.size:
@@ -351,16 +349,13 @@ class _TableChecker:
                 self._add(kind, f"group {names} {detail}", rows, int(which.sum()))
 
         # A group of corrections has one row per wrong answer, so ``group_size`` does not apply.
-        not_correction = np.ones(groups, dtype=np.bool_)
+        attempts = np.ones(groups, dtype=np.bool_)
         if table.corrects is not None:
-            not_correction = table.corrects.codes[first_of_group] < 0
-        add(ProblemKind.GROUP_OF_ONE, "has one trajectory", not_correction & (size == 1))
+            attempts = table.corrects.codes[first_of_group] < 0
+        add(ProblemKind.GROUP_OF_ONE, "has one trajectory", attempts & (size == 1))
         if self.group_size is not None:
             declared = f"not the declared {self.group_size}"
-            few, many = (
-                not_correction & (size < self.group_size),
-                not_correction & (size > self.group_size),
-            )
+            few, many = (attempts & (size < self.group_size), attempts & (size > self.group_size))
             add(ProblemKind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
             add(ProblemKind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
         returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)

@@ -57,10 +57,8 @@ def constant(values: Floats, labels: Ints, count: int) -> Bools:
     is_constant = np.ones(count + 1, dtype=np.bool_)
     reference = example[labels]
     rows = np.flatnonzero(values != reference)  # the test below costs several passes
-    differing, reference = values[rows], reference[rows]
-    apart = np.abs(differing - reference) > ROUNDING * np.maximum(
-        np.abs(differing), np.abs(reference)
-    )
+    value, reference = values[rows], reference[rows]
+    apart = np.abs(value - reference) > ROUNDING * np.maximum(np.abs(value), np.abs(reference))
     is_constant[labels[rows[apart]]] = False
     return is_constant[:count]
 

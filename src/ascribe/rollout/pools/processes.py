@@ -265,8 +265,7 @@ class SupervisedWorker(ABC):
 
     def _record_death(self, reason: str | None = None) -> str:
         """End the worker and count its death. Returns why it died."""
-        # A worker that closed its connection is about to exit; its exit code is more informative
-        # than our kill.
+        # A worker that closed its connection is exiting; its exit code tells more than our kill.
         self.running = False
         ending = self._kill(0.0 if reason else EXIT_TIME)
         delay = 0.0 if self._deaths == 0 else FIRST_DELAY * 2.0 ** (self._deaths - 1)
@@ -328,24 +327,22 @@ class SupervisedPool(Pool):
 
     def _run(self, tasks: Sequence[Task]) -> None:
         self._calls += 1
-        tasks_by_worker: dict[int, list[Task]] = {}
+        batches: dict[int, list[Task]] = {}
         for task in tasks:
-            tasks_by_worker.setdefault(task.slot % len(self._workers), []).append(task)
+            batches.setdefault(task.slot % len(self._workers), []).append(task)
         # A command that cannot be pickled raises here, before anything is sent.
         messages = [
-            pickle.dumps((self._calls, [(task.slot, task.commands) for task in worker_tasks]))
-            for worker_tasks in tasks_by_worker.values()
+            pickle.dumps((self._calls, [(task.slot, task.commands) for task in batch]))
+            for batch in batches.values()
         ]
-        workers = [self._workers[index] for index in tasks_by_worker]
+        workers = [self._workers[index] for index in batches]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.prepare()
         try:
-            for worker, worker_tasks, message in zip(
-                workers, tasks_by_worker.values(), messages, strict=True
-            ):
-                worker.assign(self._calls, worker_tasks, message)
+            for worker, batch, message in zip(workers, batches.values(), messages, strict=True):
+                worker.assign(self._calls, batch, message)
             self._collect(workers)
         except BaseException:
             for worker in workers:
@@ -416,18 +413,17 @@ class ProcessWorker(SupervisedWorker):
     process: "subprocess.Popen[bytes]"
 
     def _launch(self) -> None:
-        self.connection, worker_end = Pipe()
+        self.connection, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         program = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            "from ascribe.rollout.pools.worker import main; "
-            f"main({worker_end.fileno()}, {lifeline})"
+            f"from ascribe.rollout.pools.worker import main; main({theirs.fileno()}, {lifeline})"
         )
         try:
             _limit_stalls(self.connection.fileno(), self._limits.step)
             self.process = subprocess.Popen(
                 [sys.executable, "-c", program],
-                pass_fds=(worker_end.fileno(), lifeline),
+                pass_fds=(theirs.fileno(), lifeline),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what environments print must not mix with what the program prints
                 start_new_session=True,  # so that it can be killed with all that it starts
@@ -436,7 +432,7 @@ class ProcessWorker(SupervisedWorker):
             self._release()
             raise
         finally:
-            worker_end.close()
+            theirs.close()
             os.close(lifeline)
 
     def _wait_until_ready(self, timeout: float) -> None:
