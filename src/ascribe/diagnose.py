@@ -130,13 +130,8 @@ def _states(steps: Arranged, term: Term) -> StateGroups:
         matched_pairs=int((size * (size - 1) // 2).sum()),
         revisit_share=(taking_part - visits) / max(taking_part, 1),
         zero_variance=int(np.unique(labels[equal_peers]).size),
-        cross_task=_cross_task(labels, count, steps.group),
+        cross_task=int((~segments.constant(steps.group.astype(np.float64), labels, count)).sum()),
     )
-
-
-def _cross_task(labels: Ints, count: int, task: Ints) -> int:
-    keep = labels >= 0
-    return int((~segments.constant(task[keep].astype(np.float64), labels[keep], count)).sum())
 
 
 def _histogram(size: Ints) -> dict[str, int]:

@@ -10,7 +10,8 @@ from ascribe import recipe
 from ascribe.report.browse import CUTS, MOST_STEPS, TEXT_BYTES, browser
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches
-from ascribe.report.text import embedded, one_line, shortened, visible
+from ascribe.report.text import embedded, shortened, visible
+from ascribe.steps.problems import one_line
 from tests.conftest import write_jsonl
 from tests.hostile import LONG
 from tests.report.injections import INJECTIONS
@@ -130,7 +131,7 @@ def test_a_cut_text_says_so() -> None:
     assert shortened("abcdef", 3) == "abc… (3 more characters)"
     assert shortened("abc", 3) == "abc"
     assert one_line("a\nb") == "a\\nb"
-    assert len(one_line("x" * 500)) == 120
+    assert len(one_line("x" * 500)) == 80
 
 
 def test_a_number_that_json_lacks_is_an_error() -> None:

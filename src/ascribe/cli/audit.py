@@ -113,16 +113,16 @@ def audit(
             print(json.dumps(line))
         return
     _print(lines)
-    took = f"{settings.blocks} blocks of {settings.tasks} tasks, {result.seconds:.0f} s."
-    screen.out.print(Text(took, style="dim"))
+    footer = f"{settings.blocks} blocks of {settings.tasks} tasks, {result.seconds:.0f} s."
+    screen.out.print(Text(footer, style="dim"))
 
 
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
     from ascribe.audit import scored_recipe
 
-    here = str(Path.cwd())
-    if here not in sys.path:  # so that module:Name finds a file in this folder, in every process
-        sys.path.append(here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:  # so that module:Name finds a file in this folder, in every process
+        sys.path.append(folder)
     try:
         return {name: scored_recipe(name) for name in names}
     except ValueError as error:
@@ -157,14 +157,14 @@ def _print(lines: list[dict[str, Any]]) -> None:
 
 def _turned(head: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """A line for each world, so that the table fits a narrow terminal."""
-    first, *others = (list(column) for column in zip(head, *rows, strict=True))
-    return ["world", *first[1:]], others
+    names, *rows_by_world = (list(column) for column in zip(head, *rows, strict=True))
+    return ["world", *names[1:]], rows_by_world
 
 
 def _table(title: str, head: list[str], rows: list[list[str]]) -> Table:
     table = Table(title=title, title_justify="left")
-    for place, name in enumerate(head):
-        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=place == 0)
+    for index, name in enumerate(head):
+        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

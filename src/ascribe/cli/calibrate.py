@@ -118,8 +118,8 @@ def calibrate(
     )
     used = _rows_used(file, selected, calibration)
     write_setting(out / "calibration.yaml", setting, calibration, rollouts=used, seed=seed)
-    chosen = f"layer {calibration.layer} of {blocks}, {calibration.pooling} pooling"
-    title = screen.safe(f"{Path(model).name}: {chosen}, ")
+    choice = f"layer {calibration.layer} of {blocks}, {calibration.pooling} pooling"
+    title = screen.safe(f"{Path(model).name}: {choice}, ")
     draw(calibration, out, f"{title}radius {calibration.radius:.3g}")
     if as_json:
         document = {"setting": asdict(setting), "rollouts": used, **record(calibration)}
@@ -130,7 +130,7 @@ def calibrate(
 
 def _numbers(text: str, option: str, kind: Any) -> list[Any]:
     try:
-        return sorted({kind(part) for part in text.split(",")})
+        return sorted({kind(item) for item in text.split(",")})
     except ValueError:
         screen.wrong_call(
             f"{option} takes numbers with commas between them, not {screen.safe(text)!r}"
@@ -138,8 +138,8 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
 
 
 def _poolings(text: str) -> list[Pooling]:
-    names = [part.strip() for part in text.split(",")]
-    if unknown := [part for part in names if part not in POOLINGS]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in POOLINGS]:
         screen.wrong_call(f"no pooling {unknown[0]!r}; there are: {', '.join(POOLINGS)}")
     return [pooling for pooling in POOLINGS if pooling in names]
 
@@ -208,16 +208,16 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
         note = f"No layer is healthy at a larger radius than {calibration.decided_at[0]:g}."
         screen.out.print(Text(note, style="yellow"))
     clusters = calibration.clusters
-    chosen = Table(show_header=False)
-    chosen.add_row(
+    summary = Table(show_header=False)
+    summary.add_row(
         "layer", f"{calibration.layer} of {blocks} ({calibration.layer - blocks} from the end)"
     )
-    chosen.add_row("pooling", calibration.pooling)
-    chosen.add_row("radius", f"{calibration.radius:.4g}")
-    chosen.add_row("median rows of a cluster", f"{calibration.search.median:g}")
-    chosen.add_row("clusters with one row", f"{clusters.singleton_share:.1%}")
-    chosen.add_row("rows alone in their cluster", f"{clusters.singleton_share_of_rows:.1%}")
-    screen.out.print(chosen)
+    summary.add_row("pooling", calibration.pooling)
+    summary.add_row("radius", f"{calibration.radius:.4g}")
+    summary.add_row("median rows of a cluster", f"{calibration.search.median:g}")
+    summary.add_row("clusters with one row", f"{clusters.singleton_share:.1%}")
+    summary.add_row("rows alone in their cluster", f"{clusters.singleton_share_of_rows:.1%}")
+    screen.out.print(summary)
     if not calibration.search.in_range:
         target = calibration.target
         note = (
@@ -225,8 +225,8 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
             "this one came closest."
         )
         screen.out.print(Text(note, style="yellow"))
-    written = "calibration.yaml, calibration.png and calibration.svg"
-    screen.out.print(Text(f"Wrote {written} to {screen.safe(out)}.", style="green"))
+    files = "calibration.yaml, calibration.png and calibration.svg"
+    screen.out.print(Text(f"Wrote {files} to {screen.safe(out)}.", style="green"))
 
 
 def _table(calibration: Calibration) -> Table:
@@ -238,17 +238,17 @@ def _table(calibration: Calibration) -> Table:
     for heading in ("probe", "clusters", "one row", "median"):
         table.add_column(heading, justify="right")
     table.add_column(f"at radius {calibration.decided_at[0]:g}")
-    for number, (each, at) in enumerate(zip(calibration.scans, calibration.at_radius, strict=True)):
-        qualified = calibration.rule.healthy(each, calibration.decided_at)
-        compared = next(p for p in each.partitions if p.radius == calibration.decided_at[0])
+    for index, (scan, at) in enumerate(zip(calibration.scans, calibration.at_radius, strict=True)):
+        qualified = calibration.rule.healthy(scan, calibration.decided_at)
+        compared = next(p for p in scan.partitions if p.radius == calibration.decided_at[0])
         table.add_row(
-            str(each.layer),
-            each.pooling,
-            f"{each.probe.accuracy:.2f} ± {each.probe.deviation:.2f}",
+            str(scan.layer),
+            scan.pooling,
+            f"{scan.probe.accuracy:.2f} ± {scan.probe.deviation:.2f}",
             f"{at.clusters:,}",
             f"{at.singleton_share:.1%}",
             f"{at.median_size:g}",
             "healthy" if qualified else calibration.rule.objection(compared),
-            style="bold green" if number == calibration.index else "" if qualified else "dim",
+            style="bold green" if index == calibration.index else "" if qualified else "dim",
         )
     return table

@@ -27,8 +27,8 @@ def check(
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
     rollouts = screen.open_rollouts(file, as_json=as_json)
-    found = check_table(rollouts.table, group_size=group_size)
-    report = CheckReport(found.rows, (*found.problems, *rollouts.notes))
+    checked = check_table(rollouts.table, group_size=group_size)
+    report = CheckReport(checked.rows, (*checked.problems, *rollouts.notes))
     if as_json:
         screen.print_json({"file": str(file), "refused": False, **report.as_dict()})
     else:

@@ -15,7 +15,7 @@ from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
-from ascribe.steps.files import SUFFIXES, Rollouts, table_to_arrow, write
+from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.problems import TableError
 from ascribe.steps.select import GroupSelection, OnProblem
 
@@ -56,8 +56,7 @@ def credit(
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(policies)}")
-    if not out.name.endswith(SUFFIXES):
-        screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
+    screen.check_suffix(out)
     inputs = {} if history is None else {"history": _statistics(estimator, history)}
     rollouts = screen.open_rollouts(file, as_json=as_json)
     with refusals(file, as_json=as_json):

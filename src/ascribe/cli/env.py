@@ -62,8 +62,8 @@ def check(
     is no such environment, it is not installed, or it does not take the options.
     """
     options = screen.settings(option or [], "--option takes key=value")
-    if strange := [key for key in options if not key.isidentifier()]:
-        screen.wrong_call(f"--option takes key=value, and {screen.safe(strange[0])!r} is no key")
+    if invalid := [key for key in options if not key.isidentifier()]:
+        screen.wrong_call(f"--option takes key=value, and {screen.safe(invalid[0])!r} is no key")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # so that a module of the user's folder is found
     factory = partial(make, name, **options)
@@ -122,7 +122,7 @@ def _finding_table(findings: Sequence[ContractFinding]) -> Table:
 def _verdict(name: str, report: ContractReport) -> Text:
     played = f"{report.episodes:,} episodes, {report.steps:,} steps"
     speed = f"{report.steps_per_second:,.0f} steps a second"
-    kept = "the contract is kept" if report.kept else "the contract is broken"
-    back = f"; goes back by {report.goes_back}" if report.goes_back is not None else ""
+    verdict = "the contract is kept" if report.kept else "the contract is broken"
+    resume = f"; goes back by {report.goes_back}" if report.goes_back is not None else ""
     style = "green" if report.kept else "red"
-    return Text(f"{screen.safe(name)}: {kept}{back}. {played}, {speed}.", style=style)
+    return Text(f"{screen.safe(name)}: {verdict}{resume}. {played}, {speed}.", style=style)

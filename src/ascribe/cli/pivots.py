@@ -28,7 +28,7 @@ from ascribe.cli.train import (
     KeySetting,
     ResumeFlag,
     by_config,
-    say_where,
+    print_model_path,
 )
 from ascribe.engines.config import ConfigError
 from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse_rounds, train_in_rounds
@@ -122,8 +122,8 @@ def extract_command(
     Ends with exit code 1 if a trace cannot be read, with every reason and what to do about it.
     """
     if form is not None and form not in get_args(Format):
-        known = ", ".join(get_args(Format))
-        screen.wrong_call(f"no format {screen.safe(form)!r}; there are: {known}")
+        formats = ", ".join(get_args(Format))
+        screen.wrong_call(f"no format {screen.safe(form)!r}; there are: {formats}")
     with _errors():
         try:
             rollouts = RolloutOptions(seed, first, lost)
@@ -243,11 +243,11 @@ def select_command(
         facts |= {"verifier": spec, "threshold": threshold}
         kept = len(selection.kept)
         if kept:
-            chosen: dict[str, Any] = {"chosen": "mixed outcomes, mean below the threshold"}
-            write_pivots(out, selection.kept, facts | chosen)
+            choice: dict[str, Any] = {"chosen": "mixed outcomes, mean below the threshold"}
+            write_pivots(out, selection.kept, facts | choice)
         if kept and random is not None:
-            chosen = {"chosen": "at random", "seed": seed}
-            write_pivots(random, random_set(scored, kept, seed), facts | chosen)
+            choice = {"chosen": "at random", "seed": seed}
+            write_pivots(random, random_set(scored, kept, seed), facts | choice)
     left_out = selection.counts
     if as_json:
         screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
@@ -336,7 +336,7 @@ def train_command(
                 screen.err.print(Text("No turn is a pivot any more.", style="bold red"))
             if not done[0].kept:
                 raise typer.Exit(1)
-        say_where(loaded)
+        print_model_path(loaded)
 
 
 # Shared by the commands.
@@ -362,7 +362,7 @@ def _fail(error: Exception, advice: str) -> NoReturn:
 def _score(
     candidates: Path, answers: Path | None, verifier: str, k: int | None, label: str | None
 ) -> tuple[Spec, list[Scored], dict[str, Any]]:
-    """The verifier's spec, the candidates with their rewards, and whose responses they have."""
+    """The verifier's spec, the scored candidates, and the model and sampling of the responses."""
     spec = read_spec(verifier)
     verify = make_verifier(spec)
     turns = read_turns(candidates)
@@ -370,12 +370,12 @@ def _score(
     if not journal.exists():
         screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
     responses = list(read_responses(journal))
-    source = _source({(one.model, one.sampling) for one in responses}, label)
-    mine = [one for one in responses if (one.model, one.sampling) == source]
-    scored = score(turns.candidates, mine, verify, k)
-    wanted = max((one.wanted for one in scored), default=0)
-    facts: dict[str, Any] = {"model": source[0], "sampling": source[1], "k": wanted}
-    refusals = (one.refusal for turn in scored for one in turn.responses if one.refusal)
+    source = _source({(response.model, response.sampling) for response in responses}, label)
+    selected = [r for r in responses if (r.model, r.sampling) == source]
+    scored = score(turns.candidates, selected, verify, k)
+    most = max((turn.wanted for turn in scored), default=0)
+    facts: dict[str, Any] = {"model": source[0], "sampling": source[1], "k": most}
+    refusals = (r.refusal for turn in scored for r in turn.responses if r.refusal)
     if (refusal := next(refusals, None)) is not None:
         facts["refusal"] = refusal
     return spec, scored, facts
@@ -385,19 +385,21 @@ def _source(sources: set[tuple[str, str]], label: str | None) -> tuple[str, str]
     """The one model and sampling that the label selects."""
     if not sources:
         screen.wrong_call("the journal holds no responses; run ascribe pivots profile first")
-    chosen = sorted(one for one in sources if label in (None, *one, " ".join(one)))
-    if not chosen:
+    matching = sorted(source for source in sources if label in (None, *source, " ".join(source)))
+    if not matching:
         _offer(sorted(sources), f"holds no responses of {screen.safe(label)!r}")
-    if len(chosen) > 1:
-        _offer(chosen, f"holds responses of {len(chosen)} models or samplings, and one is needed")
-    return chosen[0]
+    if len(matching) > 1:
+        _offer(
+            matching, f"holds responses of {len(matching)} models or samplings, and one is needed"
+        )
+    return matching[0]
 
 
 def _offer(sources: Sequence[tuple[str, str]], reason: str) -> NoReturn:
     """List the labels to choose from, and stop."""
     alike = len({model for model, _ in sources}) < len(sources)
-    for one in sources[:SOURCES_SHOWN]:
-        choice = quote(" ".join(one) if alike else one[0])
+    for source in sources[:SOURCES_SHOWN]:
+        choice = quote(" ".join(source) if alike else source[0])
         # Without line breaks, so that it can be copied.
         screen.err.print(Text(f"  --label {screen.safe(choice, 1_000)}"), soft_wrap=True)
     screen.wrong_call(f"the journal {reason}: give one of the options above")
@@ -439,12 +441,12 @@ def _problem_table(problems: Sequence[TraceProblem]) -> Table:
     for name in ("found", "lines", "what to do"):
         table.add_column(name, overflow="fold")
     for fault in dict.fromkeys(problem.fault for problem in problems):
-        ones = [problem for problem in problems if problem.fault is fault]
-        lines = ", ".join(str(one.line) for one in ones[:3] if one.line)
-        more = f", … ({len(ones):,})" if len(ones) > 3 else ""
+        alike = [problem for problem in problems if problem.fault is fault]
+        lines = ", ".join(str(p.line) for p in alike[:3] if p.line)
+        more = f", … ({len(alike):,})" if len(alike) > 3 else ""
         table.add_row(
             Text(f"{fault.label}\n{fault.severity.name.lower()}", screen.STYLES[fault.severity]),
-            Text(f"{screen.safe(ones[0].file, 60)}: {screen.safe(ones[0].detail, 240)}"),
+            Text(f"{screen.safe(alike[0].file, 60)}: {screen.safe(alike[0].detail, 240)}"),
             Text(lines + more),
             Text(fault.advice),
         )
@@ -469,10 +471,10 @@ def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
     _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics["kept_at"]])
     fifths = [(f"{fifth} of 5", n) for fifth, n, _ in metrics["by_fifth"]]
     _print_bars("kept by place in the trace, in fifths", fifths)
-    for one in metrics["examples"]:
-        texts = {name: one[name] for name in ("demonstrated", "accepted", "refused", "why")}
-        title = f"mean {one['mean']:.3f}, turn {one['turn']}"
-        _print_rows({"situation": one["situation"][-300:]} | texts, title)
+    for example in metrics["examples"]:
+        texts = {name: example[name] for name in ("demonstrated", "accepted", "refused", "why")}
+        title = f"mean {example['mean']:.3f}, turn {example['turn']}"
+        _print_rows({"situation": example["situation"][-300:]} | texts, title)
 
 
 def _share(share: dict[str, Any] | None) -> str | None:

@@ -20,21 +20,21 @@ def recipes(
     """List the recipes, or one of them with its parameters, defaults and presets."""
     if name is not None and name not in RECIPES:
         screen.wrong_call(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
-    chosen = []
-    for each in RECIPES if name is None else [name]:
+    selected = []
+    for recipe_name in RECIPES if name is None else [name]:
         try:
-            chosen.append(RECIPES[each])
+            selected.append(RECIPES[recipe_name])
         except RecipePluginError as error:
             if name is not None:
                 screen.wrong_call(str(error))
             screen.err.print(Text(f"ascribe: {error}", style="yellow"))
     if as_json:
-        screen.print_json([_describe(kind) for kind in chosen])
+        screen.print_json([_describe(kind) for kind in selected])
     elif name is None:
-        screen.out.print(_overview(chosen))
+        screen.out.print(_overview(selected))
         screen.out.print("One in full: ascribe recipes NAME")
     else:
-        _in_full(chosen[0])
+        _in_full(selected[0])
 
 
 def _describe(kind: type[Recipe]) -> dict[str, object]:

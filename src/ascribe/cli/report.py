@@ -50,24 +50,24 @@ def report(
     if out.suffix not in (".html", ".htm"):
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
     estimator = make_recipe(recipe, preset, parameters)
-    other = None if against is None else make_recipe(against, against_preset, [])
+    compared = None if against is None else make_recipe(against, against_preset, [])
     try:
         with screen.progress("reporting") as progress:
-            made = picture(files, estimator, other, group_size=group_size, progress=progress)
-        size = made.write(out)
+            page = picture(files, estimator, compared, group_size=group_size, progress=progress)
+        size = page.write(out)
         if figures is not None:
-            made.write_figures(figures)
+            page.write_figures(figures)
         if tables is not None:
-            made.write_tables(tables)
+            page.write_tables(tables)
     except RefusedFileError as error:
         screen.refuse(error, as_json=as_json, file=error.path)
     except OSError as error:
-        where = error.filename if isinstance(error.filename, str) else out
-        screen.wrong_call(f"cannot open or write {screen.safe(where)}: {error.strerror or error}")
+        path = error.filename if isinstance(error.filename, str) else out
+        screen.wrong_call(f"cannot open or write {screen.safe(path)}: {error.strerror or error}")
     except (ImportError, ValueError) as error:  # something that the recipe or the page needs
         screen.wrong_call(screen.safe(error, 400))
     if as_json:
-        verdict = made.verdict
+        verdict = page.verdict
         screen.print_json(
             {
                 "out": str(out),
@@ -75,15 +75,15 @@ def report(
                 "headline": verdict.headline,
                 "advice": verdict.advice,
                 "verdict": verdict.rows(),
-                "diagnosis": made.facts.diagnosis.as_dict(),
-                "comparisons": [each.sentence() for each in made.comparisons],
+                "diagnosis": page.facts.diagnosis.as_dict(),
+                "comparisons": [c.sentence() for c in page.comparisons],
             }
         )
         return
-    screen.out.print(Text(made.verdict.headline, style="bold"))
-    for finding in made.verdict.findings:
+    screen.out.print(Text(page.verdict.headline, style="bold"))
+    for finding in page.verdict.findings:
         line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
         screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
-    for comparison in made.comparisons:
+    for comparison in page.comparisons:
         screen.out.print(Text(screen.safe(comparison.sentence(), 400)))
     screen.out.print(Text(f"Wrote {screen.safe(out)} ({size / 1e6:.1f} MB).", style="green"))

@@ -26,7 +26,6 @@ from ascribe.rollout import (
 )
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
-from ascribe.steps.files import SUFFIXES
 
 EnvOption = Annotated[
     str,
@@ -108,7 +107,7 @@ def rollout(
     as_json: JsonFlag = False,
 ) -> None:
     """Play groups of episodes and write them to a file that check and credit read."""
-    _check_ending(out)
+    screen.check_suffix(out)
     if states not in get_args(States):
         names = ", ".join(get_args(States))
         screen.wrong_call(f"no states {screen.safe(states)!r}; there are: {names}")
@@ -154,20 +153,20 @@ def evaluate(
 ) -> None:
     """Print how many tasks are solved, by family, with a 95 % interval."""
     if out is not None:
-        _check_ending(out)
+        screen.check_suffix(out)
     with _wrong_calls():
         setup = _setup(env, settings, style, pool, workers, step_limit)
         count = setup.facts[0]
-        last = first + tasks if count is None else min(first + tasks, count)
-        if last <= first:
+        end = first + tasks if count is None else min(first + tasks, count)
+        if end <= first:
             raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
         plan = Plan(
-            last - first,
+            end - first,
             repeats,
             setup.turns(max_turns),
             seed,
             name=env,
-            tasks=range(first, last),
+            tasks=range(first, end),
             sampling=Sampling(temperature, max_tokens=max_tokens),
             episode_limit=episode_limit,
         )
@@ -178,16 +177,11 @@ def evaluate(
 
 @contextmanager
 def _wrong_calls() -> Iterator[None]:
-    """Report what is missing or wrongly specified as a wrong call."""
+    """Report missing packages, files and wrong options as a wrong call."""
     try:
         yield
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
-
-
-def _check_ending(out: Path) -> None:
-    if not out.name.endswith(SUFFIXES):
-        screen.wrong_call(f"cannot tell the format of {screen.safe(out)}; end it in {SUFFIXES}")
 
 
 def _setup(
@@ -195,13 +189,13 @@ def _setup(
 ) -> Setup:
     options = screen.settings(settings)
     setup = Setup(env, options, style, cast("PoolName", pool), workers, step_limit)
-    setup.facts, setup.agent  # noqa: B018 (what is wrong with them shows before anything is played)
+    setup.facts, setup.agent  # noqa: B018 (raises for a wrong option before anything is played)
     return setup
 
 
 def _play(setup: Setup, model: Model, plan: Plan, failures: FailurePolicy) -> Rollout:
-    what = f"{plan.groups * plan.size} episodes"
-    with screen.progress(what) as progress, screen.stdout_to_stderr():
+    title = f"{plan.groups * plan.size} episodes"
+    with screen.progress(title) as progress, screen.stdout_to_stderr():
         return play(setup, model, plan, failures=failures, progress=progress)
 
 

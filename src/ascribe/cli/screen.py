@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.steps.files import Rollouts, read
-from ascribe.steps.problems import Problem, Severity, TableError, printable
+from ascribe.steps.files import SUFFIXES, Rollouts, read
+from ascribe.steps.problems import Problem, Severity, TableError, one_line
 from ascribe.steps.strict_json import without_nan
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -38,10 +38,8 @@ STYLES = {
 }
 
 
-def safe(text: object, width: int = 80) -> str:
-    """Text of a model or an environment on one line: no control characters, at most ``width``."""
-    shown = printable(str(text)[: 2 * width])
-    return shown if len(shown) <= width else shown[: width - 1] + "…"
+safe = one_line
+"""Makes untrusted text printable on one line."""
 
 
 def print_json(value: Any) -> None:
@@ -53,6 +51,12 @@ def wrong_call(message: str) -> NoReturn:
     """Print what is wrong with the call, and exit with code 2."""
     err.print(Text(f"ascribe: {message}", style="red"))
     raise typer.Exit(2)
+
+
+def check_suffix(path: Path) -> None:
+    """Exit with code 2 unless the suffix names a format of rollouts."""
+    if not path.name.endswith(SUFFIXES):
+        wrong_call(f"cannot tell the format of {safe(path)}; end it in {SUFFIXES}")
 
 
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
@@ -116,7 +120,7 @@ def open_rollouts(file: Path, *, as_json: bool) -> Rollouts:
 
 
 @contextmanager
-def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
+def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
     """A bar on standard error that appears only if the work takes more than a second."""
     started = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
@@ -128,7 +132,7 @@ def progress(what: str, patience: float = 1.0) -> Iterator[Any]:
         nonlocal task
         if task is None and time.monotonic() - started > patience:
             bar.start()
-            task = bar.add_task(what, total=1.0)
+            task = bar.add_task(title, total=1.0)
         if task is not None:
             bar.update(task, completed=share)
 
@@ -146,16 +150,16 @@ def stdout_to_stderr() -> Iterator[None]:
     Engines log to standard output, which is reserved for the result of the command.
     """
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _rows(problem: Problem) -> str:
-    shown = ", ".join(str(int(row)) for row in problem.rows[:3])
-    return f"{shown}, … ({problem.rows.size:,})" if problem.rows.size > 3 else shown
+    rows = ", ".join(str(int(row)) for row in problem.rows[:3])
+    return f"{rows}, … ({problem.rows.size:,})" if problem.rows.size > 3 else rows

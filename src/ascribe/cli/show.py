@@ -42,8 +42,8 @@ def show(
         screen.print_json(steps)
         return
     screen.out.print(_table(steps, list(credit)))
-    others = rollouts.table.trajectory.values.size - 1
-    screen.out.print(Text(f"{others:,} more trajectories; pick one with --trajectory.", "dim"))
+    more = rollouts.table.trajectory.values.size - 1
+    screen.out.print(Text(f"{more:,} more trajectories; pick one with --trajectory.", "dim"))
 
 
 def _credit(
@@ -55,7 +55,7 @@ def _credit(
     *,
     as_json: bool,
 ) -> dict[str, list[object]]:
-    """The credit columns of the whole table: computed, or as they stand in the file."""
+    """The credit columns of the whole table: computed, or read from the file."""
     if name is None and preset is None and not parameters and rollouts.credit.num_columns:
         return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
     estimator = make_recipe(name or "gigpo", preset, parameters)
@@ -72,8 +72,8 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
     if not names:
         screen.wrong_call("no row names its trajectory; ascribe check says more")
     if trajectory is not None and trajectory not in names:
-        known = ", ".join(screen.safe(name, 30) for name in names[:5])
-        screen.wrong_call(f"no trajectory {trajectory!r}; there are {len(names):,}: {known}, ...")
+        first = ", ".join(screen.safe(name, 30) for name in names[:5])
+        screen.wrong_call(f"no trajectory {trajectory!r}; there are {len(names):,}: {first}, ...")
     codes, padding = table.trajectory.codes, table.flag("padding", default=False)
     real = codes[~padding & (codes >= 0)]
     code = int(real.min(initial=len(names) - 1)) if trajectory is None else names.index(trajectory)
@@ -82,7 +82,7 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
 
 
 def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
-    title = ", ".join(f"{of} {screen.safe(steps[0][of], 40)}" for of in ("group", "trajectory"))
+    title = ", ".join(f"{key} {screen.safe(steps[0][key], 40)}" for key in ("group", "trajectory"))
     advantages = [name for name in credit if name.startswith("advantage")]
     table = Table(title=Text(title))
     table.add_column("step", justify="right")

@@ -43,17 +43,17 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Train by a config; print every value and who set it."""
-    with by_config(config, engine, settings, as_json=as_json) as found:
+    with by_config(config, engine, settings, as_json=as_json) as loaded:
         if dry_run:
-            verify(found, engine)
+            verify(loaded, engine)
         else:
-            run(found, engine, resume=resume)
-            say_where(found)
+            run(loaded, engine, resume=resume)
+            print_model_path(loaded)
 
 
 @contextmanager
 def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) -> Iterator[Config]:
-    """The config of a command, printed; what is wrong with it or goes wrong is said."""
+    """Load and print a config; report errors in it or in the run, and exit."""
     if engine not in ENGINES:
         screen.wrong_call(f"no engine {screen.safe(engine)!r}; there are: {', '.join(ENGINES)}")
     try:
@@ -70,17 +70,17 @@ def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) ->
         raise typer.Exit(1) from error
 
 
-def say_where(config: Config) -> None:
-    """Where the model is."""
+def print_model_path(config: Config) -> None:
+    """Print where the model was written."""
     folder = Path(config.output.folder)
     screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
 
 
 def _print(loaded: LoadedConfig, *, as_json: bool) -> None:
-    known = known_keys()
+    fields = known_keys()
     rows = []
     for keys, value in leaves(loaded.config):
-        extra: Any = known[keys].json_schema_extra if keys in known else {"origin": ""}
+        extra: Any = fields[keys].json_schema_extra if keys in fields else {"origin": ""}
         rows.append((".".join(keys), value, loaded.origins[keys], extra["origin"]))
     if as_json:
         screen.print_json(
@@ -95,12 +95,7 @@ def _print(loaded: LoadedConfig, *, as_json: bool) -> None:
         if section != name.partition(".")[0]:
             table.add_section()
             section = name.partition(".")[0]
-        said = f"default: {source}" if origin == "default" else origin
-        table.add_row(
-            Text(screen.safe(name)), Text(_shown(value)), Text(said, style=STYLES[origin])
-        )
+        set_by = f"default: {source}" if origin == "default" else origin
+        text = screen.safe(json.dumps(value), 200)
+        table.add_row(Text(screen.safe(name)), Text(text), Text(set_by, style=STYLES[origin]))
     screen.out.print(table)
-
-
-def _shown(value: Any) -> str:
-    return screen.safe(json.dumps(value), 200)

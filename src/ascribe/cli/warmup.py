@@ -1,10 +1,10 @@
-"""``ascribe warmup``: a short supervised start on what an expert would do."""
+"""``ascribe warmup``: a short supervised start on an expert's actions."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast
 
 import typer
 from pydantic import ValidationError
@@ -70,13 +70,10 @@ def warmup(
     as_json: JsonFlag = False,
 ) -> None:
     """Train a model for a few updates on an expert's responses, so that its actions are valid."""
-    if pool not in get_args(PoolName):
-        known = ", ".join(get_args(PoolName))
-        screen.wrong_call(f"no pool {screen.safe(pool)!r}; there are: {known}")
     try:
         setup = Setup(env, screen.settings(settings), style, cast("PoolName", pool), workers)
         sampling = Sampling(temperature, max_tokens=max_tokens)
-        tried = Trial(trial, screen.settings(trial_settings), sampling, max_turns)
+        model_trial = Trial(trial, screen.settings(trial_settings), sampling, max_turns)
         with _progress() as report:
             done = warm_up(
                 model,
@@ -90,16 +87,16 @@ def warmup(
                     seed=seed,
                 ),
                 schedule=Schedule(steps=steps, batch=batch, learning_rate=learning_rate, seed=seed),
-                trial=tried if trial else None,
+                trial=model_trial if trial else None,
                 context=context,
                 device=device,
                 report=report,
             )
     except ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
+        location = ".".join(map(str, problem["loc"]))
         message = problem["msg"].replace("Input should", "must").removeprefix("Value error, ")
-        screen.wrong_call(screen.safe(f"{where}: {message}" if where else message, 400))
+        screen.wrong_call(screen.safe(f"{location}: {message}" if location else message, 400))
     except (ImportError, OSError, ValueError, TypeError, RuntimeError) as error:
         screen.wrong_call(screen.safe(error, 400))
     if as_json:

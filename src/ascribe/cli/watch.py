@@ -53,15 +53,15 @@ def _read(folder: Path) -> RunMetrics | None:
 def _shown(folder: Path, metrics: RunMetrics | None) -> RenderableType:
     if metrics is None:
         return Text(f"{screen.safe(folder)} has no metrics yet.", style="dim")
-    took = "" if metrics.seconds is None else f", after {metrics.seconds / 60:.0f} min"
-    table = Table(title=Text(f"{screen.safe(folder)}: iteration {metrics.iteration:,}{took}"))
+    elapsed = "" if metrics.seconds is None else f", after {metrics.seconds / 60:.0f} min"
+    table = Table(title=Text(f"{screen.safe(folder)}: iteration {metrics.iteration:,}{elapsed}"))
     table.add_column("metric")
     table.add_column("now", justify="right")
     table.add_column("change", justify="right")
     table.add_column("over iterations", no_wrap=True)
     for series in metrics.series:
         last, change, share = series.last, series.change, series.is_share
-        now = "–" if last is None else f"{last:.1%}" if share else f"{last:.4g}"
-        by = "" if change is None else f"{100 * change:+.1f}" if share else f"{change:+.3g}"
-        table.add_row(series.label, now, by, series.sparkline())
+        value = "–" if last is None else f"{last:.1%}" if share else f"{last:.4g}"
+        difference = "" if change is None else f"{100 * change:+.1f}" if share else f"{change:+.3g}"
+        table.add_row(series.label, value, difference, series.sparkline())
     return table

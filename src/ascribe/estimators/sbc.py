@@ -112,7 +112,7 @@ class SBC(Clustering):
             reward=self.rewards(steps),
             task=np.where(excluded, -1, steps.group),
             task_count=steps.group_count,
-            follows=_follows(steps.trajectory),
+            follows=np.append(steps.trajectory[1:] == steps.trajectory[:-1], False),
             state=np.where(excluded, -1, groups.labels),
             state_count=groups.count,
             text=steps.state,
@@ -244,10 +244,6 @@ def _shrunk(values: Floats, labels: Ints, count: int, kappa: float) -> Floats:
 
 def _mean(values: Floats, labels: Ints, count: int) -> Floats:
     return segments.pick(segments.mean(values, labels, count), labels)
-
-
-def _follows(trajectory: Ints) -> Bools:
-    return np.append(trajectory[1:] == trajectory[:-1], False)
 
 
 def _reason(steps: Arranged, rows: Rows, returns: Floats) -> Codes8:

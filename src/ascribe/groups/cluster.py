@@ -82,7 +82,7 @@ def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints
     if the group has fewer records than a fingerprint has dimensions.
     """
     sizes = np.array([gram.shape[0] for gram in grams], dtype=np.int64)
-    return _labels_of(lambda number: _slice_of(grams[number]), sizes, radius)
+    return _labels_of(lambda i: lambda start, stop: grams[i][start:stop, :stop], sizes, radius)
 
 
 def gram_block(vectors: Any, *, half_product: bool = False) -> GramBlock:
@@ -185,10 +185,6 @@ def _labels_of(block_of: Callable[[int], GramBlock], sizes: Ints, radius: float)
         for group, group_labels in zip(batch.tolist(), batch_labels, strict=True):
             labels[group] = group_labels
     return labels
-
-
-def _slice_of(gram: npt.NDArray[Any]) -> GramBlock:
-    return lambda start, stop: gram[start:stop, :stop]
 
 
 def _batches(sizes: Ints) -> list[Ints]:

@@ -1,8 +1,7 @@
 """Policies without a model: they choose among the actions that the environment names."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -50,7 +49,12 @@ class RandomPolicy(ScriptedPolicy):
     """
 
     def _respond(self, request: Request) -> str:
-        actions = _named_actions(request.info)
+        info = request.info
+        actions: Sequence[str] = info.get("admissible_actions") or info.get("example_actions") or ()
+        if not actions:
+            raise ValueError(
+                "the environment names no action: neither admissible nor example actions"
+            )
         return self.write(actions[int(np.random.default_rng(request.seed).integers(len(actions)))])
 
 
@@ -65,11 +69,3 @@ class ExpertPolicy(ScriptedPolicy):
             raise ValueError("the environment has no expert: make it with expert=True")
         action = request.info["expert_action"]
         return "" if action is None else self.write(action)
-
-
-def _named_actions(info: Mapping[str, Any]) -> Sequence[str]:
-    for key in ("admissible_actions", "example_actions"):
-        actions: Sequence[str] | None = info.get(key)
-        if actions:
-            return actions
-    raise ValueError("the environment names no action: neither admissible nor example actions")

@@ -13,10 +13,11 @@ from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw
 from ascribe.report.reading import RefusedFileError, read_batches
-from ascribe.report.text import one_line, visible
+from ascribe.report.text import visible
 from ascribe.report.verdict import ReportVerdict, judge
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
+from ascribe.steps.problems import one_line
 
 __all__ = [
     "Comparison",

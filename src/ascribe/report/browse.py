@@ -12,9 +12,10 @@ from ascribe.estimators.credit import Reason, Term
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, read_transcript
 from ascribe.report.states import whole_groups
-from ascribe.report.text import embedded, one_line, shortened
+from ascribe.report.text import embedded, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.problems import one_line
 from ascribe.steps.table import Coded
 
 MOST_STEPS = 10_000
@@ -62,7 +63,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
             {
                 "name": _name(table.group, first_row),
                 "family": None if table.family is None else _name(table.family, first_row, 120),
-                "batch": one_line(credited.names[credited.batch[first_row]]),
+                "batch": one_line(credited.names[credited.batch[first_row]], 120),
                 "trajectories": _trajectories(credited, shown[span]),
                 "cells": {
                     **{name: values[span] for name, values in cells.items()},

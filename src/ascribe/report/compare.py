@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ascribe.report.crediting import Credited
-from ascribe.report.text import one_line, shortened
+from ascribe.report.text import shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
+from ascribe.steps.problems import one_line
 from ascribe.steps.table import Coded
 
 SIGNS = ("negative", "no credit", "positive")

@@ -165,7 +165,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         tables=tables,
         main_term=main_term,
         amplified=_amplified(credited, task_outcome == OUTCOMES.index(PENALTIES)),
-        equal_steps=_counted(outcome[steps.group[equal_peers]]),
+        equal_steps=_by_outcome(outcome[steps.group[equal_peers]]),
         longest_quarter=_longest_quarter(episodes),
         cut=float(steps.truncated[steps.starts].mean()),
         blank=_blank(table, steps),
@@ -290,7 +290,7 @@ def _outcome_of_groups(episodes: _Episodes) -> Ints:
     return np.select(conditions, list(indices), OUTCOMES.index(DIFFER)).astype(np.int64)
 
 
-def _counted(outcomes: Ints) -> dict[str, int]:
+def _by_outcome(outcomes: Ints) -> dict[str, int]:
     counts = np.bincount(outcomes, minlength=len(OUTCOMES)).tolist()
     return dict(zip(OUTCOMES, counts, strict=True))
 
@@ -300,7 +300,7 @@ def _outcomes(episodes: _Episodes, names: Sequence[str], task_outcome: Ints) -> 
     return [
         {"family": name, "outcome": outcome, "groups": groups}
         for code, name in sorted(enumerate(names), key=lambda entry: entry[1])
-        for outcome, groups in _counted(task_outcome[family == code]).items()
+        for outcome, groups in _by_outcome(task_outcome[family == code]).items()
         if groups
     ]
 

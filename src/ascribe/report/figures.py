@@ -12,7 +12,7 @@ from typing import Any
 
 from ascribe.report.compare import SIGNS, Comparison
 from ascribe.report.facts import OUTCOMES, Facts, Rows
-from ascribe.report.text import one_line
+from ascribe.steps.problems import one_line
 
 Spec = dict[str, Any]
 
@@ -120,8 +120,8 @@ def _iterations(rows: Rows) -> list[Figure]:
     numbered = list(enumerate(rows, start=1))
     batch = {"field": "number", "type": "ordinal", "title": "batch", "axis": FLAT}
     shares = [
-        {"number": number, "batch": one_line(row["iteration"]), "what": label, "share": row[name]}
-        for number, row in numbered
+        {"number": n, "batch": one_line(row["iteration"], 120), "what": label, "share": row[name]}
+        for n, row in numbered
         for name, label in labels.items()
     ]
     chart = _chart(

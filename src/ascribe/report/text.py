@@ -36,12 +36,6 @@ def shortened(text: str, most: int) -> str:
     return f"{visible(text[:most])}… ({len(text) - most:,} more characters)"
 
 
-def one_line(text: object, most: int = 120) -> str:
-    """A name on one line."""
-    line = printable(str(text)[: 2 * most])
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
 def embedded(value: Any) -> str:
     """The value as JSON that is safe inside an HTML script element.
 

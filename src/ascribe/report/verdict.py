@@ -12,8 +12,7 @@ from typing import Any
 from ascribe.estimators.credit import Reason
 from ascribe.report.facts import EQUAL, ONE, PENALTIES, Facts
 from ascribe.report.states import CLUSTERED
-from ascribe.report.text import one_line
-from ascribe.steps.problems import ProblemKind, Severity
+from ascribe.steps.problems import ProblemKind, Severity, one_line
 
 
 class Level(IntEnum):
@@ -280,7 +279,7 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "allow more turns.",
         )
     elif never:
-        names = [f"“{one_line(row['row'], 40)}” ({row['tasks']:,} tasks)" for row in never[:5]]
+        names = [f"“{one_line(row['family'], 40)}” ({row['tasks']:,} tasks)" for row in never[:5]]
         more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
         yield Finding(
             "family_never_succeeds",

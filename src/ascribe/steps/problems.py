@@ -220,6 +220,12 @@ class TableError(ValueError):
 def printable(text: str) -> str:
     """The text on one line, with an escape for every character that does not print.
 
-    Names, states and actions come from outside, and terminals obey escape sequences.
+    Names, states and actions are untrusted text, and terminals obey escape sequences.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: object, most: int = 80) -> str:
+    """Untrusted text on one line: printable, and at most ``most`` characters."""
+    line = printable(str(text)[: 2 * most])
+    return line if len(line) <= most else line[: most - 1] + "…"

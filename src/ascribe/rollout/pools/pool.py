@@ -129,11 +129,11 @@ class Pool(ABC):
 
     def reset(self, resets: Mapping[int, Reset]) -> dict[int, StepResult | Failure]:
         """Begin an episode in each of these slots."""
-        return _only(self._call({slot: [reset] for slot, reset in resets.items()}))
+        return _first(self._call({slot: [reset] for slot, reset in resets.items()}))
 
     def step(self, actions: Mapping[int, str]) -> dict[int, StepResult | Failure]:
         """Carry out one action in each of these slots."""
-        return _only(self._call({slot: [action] for slot, action in actions.items()}))
+        return _first(self._call({slot: [action] for slot, action in actions.items()}))
 
     def replay(
         self, episodes: Mapping[int, tuple[Reset, Sequence[str]]]
@@ -177,5 +177,5 @@ class Pool(ABC):
         return {task.slot: task.failure or task.results for task in tasks}
 
 
-def _only(results: dict[int, list[StepResult] | Failure]) -> dict[int, StepResult | Failure]:
+def _first(results: dict[int, list[StepResult] | Failure]) -> dict[int, StepResult | Failure]:
     return {slot: r if isinstance(r, Failure) else r[0] for slot, r in results.items()}
