@@ -9,10 +9,11 @@ import pickle
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from functools import partial
+from itertools import zip_longest
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -98,8 +99,7 @@ def check_environment(
         checker.random_episodes,
         checker.second_instance,
         checker.interleaved_instances,
-        checker.step_before_reset,
-        checker.reset_without_seed,
+        checker.unusual_beginnings,
         checker.listed_actions,
         checker.hostile_actions,
         checker.task_numbers,
@@ -226,11 +226,16 @@ class _Checker:
         self.note(fault, f"{where} returns {_shown(result)}")
         return result
 
-    def same(self, fault: Fault, where: str, then: _Result, now: _Result) -> bool:
-        """Whether two results are equal; notes the fault if they differ."""
-        if (what := then.difference(now)) is not None:
-            self.note(fault, f"{where}: {what}")
-        return what is None
+    def compare(
+        self, fault: Fault, where: str, then: Sequence[_Result], now: Iterable[_Result]
+    ) -> bool:
+        """Whether results are the recorded ones; stops at the first difference, and notes it."""
+        # The recorded ones come first: when they end, nothing more is played.
+        for number, (one, other) in enumerate(zip(then, now, strict=False)):
+            if (what := one.difference(other)) is not None:
+                self.note(fault, f"{where}, result {number}: {what}")
+                return False
+        return True
 
     def instance(self, number: int) -> Environment:
         """One of the instances, made when it is first needed: making one may take long."""
@@ -337,8 +342,7 @@ class _Checker:
             actions.append(action)
             returned.append(result)
             kept.append(deepcopy(result))
-        for number, (then, now) in enumerate(zip(kept, returned, strict=True)):
-            self.same(Fault.INFO_CHANGES_LATER, f"seed {seed}, result {number}", then, now)
+        self.compare(Fault.INFO_CHANGES_LATER, f"seed {seed}", kept, returned)
         if kept[-1].over:
             self.after_end(env, f"seed {seed}, after the end")
         return _RecordedEpisode(seed, actions, kept)
@@ -352,41 +356,33 @@ class _Checker:
             if isinstance(returned, tuple) and len(returned) == 5 and returned[1]:
                 self.note(Fault.REWARD_AFTER_END, f"{where}, the reward is {_shown(returned[1])}")
 
+    def play(
+        self, env: Environment, episode: _RecordedEpisode, first: int | None = None
+    ) -> Iterator[_Result]:
+        """Play an episode again, step by step: from its reset, or on from step ``first``."""
+        if first is None:
+            yield self.reset(env, seed=episode.seed)
+        for number in range(first or 0, len(episode.actions)):
+            where = f"seed {episode.seed}, step {number}"
+            yield self.step(env, episode.actions[number], where)
+
     def second_instance(self) -> None:
         """The same episodes in another instance, the last one first, and again in that one."""
         env = self.instance(1)
         for episode in [*reversed(self.episodes), *self.episodes[-1:]]:
-            start = self.reset(env, seed=episode.seed)
-            if self.same(Fault.UNEQUAL_STARTS, f"seed {episode.seed}", episode.results[0], start):
-                self.replay(env, episode, 0, Fault.NOT_DETERMINISTIC)
-
-    def replay(
-        self, env: Environment, episode: _RecordedEpisode, first: int, fault: Fault, where: str = ""
-    ) -> bool:
-        """Continue an episode from step ``first``: whether every result is the recorded one."""
-        for number in range(first, len(episode.actions)):
-            here = f"{where}seed {episode.seed}, step {number}"
-            result = self.step(env, episode.actions[number], here)
-            if not self.same(fault, here, episode.results[number + 1], result):
-                return False
-        return True
+            where, (start, *others) = f"seed {episode.seed}", episode.results
+            results = self.play(env, episode)
+            if self.compare(Fault.UNEQUAL_STARTS, where, [start], results):
+                self.compare(Fault.NOT_DETERMINISTIC, where, others, results)
 
     def interleaved_instances(self) -> None:
         """The first episode again, while another instance plays the last one between its steps."""
         if not self.deterministic:
             return
-        episode, other = self.episodes[0], self.episodes[-1]
-        env, beside = self.instance(0), self.instance(1)
-        where = "beside another instance"
-        result = self.reset(env, seed=episode.seed)
-        self.reset(beside, seed=other.seed)
-        for number, then in enumerate(episode.results):
-            if number > 0:
-                result = self.step(env, episode.actions[number - 1], where)
-            if not self.same(Fault.INSTANCES_DISTURB, f"{where}, result {number}", then, result):
-                return
-            for action in other.actions[number : number + 1]:
-                self.step(beside, action, where)
+        episode, beside = self.episodes[0], self.play(self.instance(1), self.episodes[-1])
+        results = (one for one, _ in zip_longest(self.play(self.instance(0), episode), beside))
+        where = f"beside another instance, seed {episode.seed}"
+        self.compare(Fault.INSTANCES_DISTURB, where, episode.results, results)
 
     def new_process(self) -> None:
         """The first episode again in a new process."""
@@ -397,18 +393,12 @@ class _Checker:
         with ProcessPoolExecutor(1, mp_context=spawn) as process:
             work = process.submit(_play, self.factory, episode.seed, list(episode.actions))
             results = self.attempt(Fault.PROCESSES_DIFFER, "in a new process: ", work.result)
-        for number, (then, now) in enumerate(zip(episode.results, results, strict=True)):
-            where = f"seed {episode.seed}, result {number}"
-            if not self.same(Fault.PROCESSES_DIFFER, where, then, now):
-                return
+        self.compare(Fault.PROCESSES_DIFFER, f"seed {episode.seed}", episode.results, results)
 
-    def step_before_reset(self) -> None:
-        """A step in an instance that was never reset."""
+    def unusual_beginnings(self) -> None:
+        """A step in an instance that was never reset, and a reset without arguments."""
         step = partial(self.instance(2).step, "look")
         self.must_raise(EpisodeOverError, Fault.STEP_BEFORE_RESET, "step", step)
-
-    def reset_without_seed(self) -> None:
-        """A reset without arguments."""
         self.reset(self.instance(0), Fault.RESET_WITHOUT_SEED_FAILS)
 
     def listed_actions(self) -> None:
@@ -467,7 +457,8 @@ class _Checker:
         starts = [begin(one, number) for number in numbers]
         # In reverse order, so that state left by one task shows in the next.
         for number, start in zip(reversed(numbers), reversed(starts), strict=True):
-            self.same(Fault.TASK_NUMBERS_CHANGE, f"task {number}", start, begin(other, number))
+            again = [begin(other, number)]
+            self.compare(Fault.TASK_NUMBERS_CHANGE, f"task {number}", [start], again)
         if _all_alike(starts):
             self.note(Fault.TASKS_ALL_ALIKE, f"tasks {', '.join(map(str, numbers))}")
         for number in (-1, count):
@@ -488,40 +479,39 @@ class _Checker:
         length = len(episode.actions)
         differs, tied = Fault.SNAPSHOT_DIFFERS, Fault.SNAPSHOT_TIED
         for point in dict.fromkeys((0, length // 2, length)):
-            where = f"snapshot after {point} steps, "
+            where = f"snapshot after {point} steps"
             self.reset(env, seed=episode.seed)
             for action in episode.actions[:point]:
                 self.step(env, action, where)
             snapshot = self.snapshot(env, where)
-            then = episode.results[point]
+            then = episode.results[point:]
+            restored = partial(self.restored, snapshot=snapshot, episode=episode, point=point)
             if (
-                self.replay(env, episode, point, differs, where)
-                and self.restore(env, snapshot, differs, then)
-                and self.replay(env, episode, point, differs, where)
-                and self.restore(elsewhere, snapshot, tied, then)
-                and self.replay(elsewhere, episode, point, tied, where)
-                and episode.results[-1].over
+                self.compare(differs, where, then[1:], self.play(env, episode, point))
+                and self.compare(differs, where, then, restored(env, fault=differs))
+                and self.compare(tied, where, then, restored(elsewhere, fault=tied))
+                and then[-1].over
             ):
-                self.after_end(elsewhere, f"{where}restored, after the end")
+                self.after_end(elsewhere, f"{where}, restored, after the end")
 
     def snapshot(self, env: Branching, where: str) -> Any:
         """A snapshot, pickled and read again if it survives that."""
-        snapshot = self.attempt(Fault.SNAPSHOT_DIFFERS, where, env.snapshot)
+        snapshot = self.attempt(Fault.SNAPSHOT_DIFFERS, f"{where}: ", env.snapshot)
         try:
             return pickle.loads(pickle.dumps(snapshot))
         except Exception as error:
-            self.note(Fault.SNAPSHOT_NOT_PICKLED, f"{where}{_described(error)}")
+            self.note(Fault.SNAPSHOT_NOT_PICKLED, f"{where}: {_described(error)}")
             return snapshot
 
-    def restore(self, env: Branching, snapshot: Any, fault: Fault, then: _Result) -> bool:
-        """Whether a restored point is the recorded one."""
-        try:
-            observation, info = env.restore(snapshot)
-        except Exception as error:
-            self.note(fault, f"restore: {_described(error)}")
-            return False
-        now = _Result(observation, then.reward, then.terminated, then.truncated, info)
-        return self.same(fault, "restore", then, now)
+    def restored(
+        self, env: Branching, snapshot: Any, episode: _RecordedEpisode, point: int, fault: Fault
+    ) -> Iterator[_Result]:
+        """Restore a snapshot that was taken at a point of an episode, and play on."""
+        returned = self.attempt(fault, "restore: ", partial(env.restore, snapshot))
+        observation, info = self.unpack(returned, 2, "restore")
+        # A restored point has no reward and no ends of its own: those are as recorded.
+        yield episode.results[point]._replace(observation=observation, info=info)
+        yield from self.play(env, episode, point)
 
     def close(self) -> None:
         """Close every instance, twice."""
