@@ -287,8 +287,7 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
 # Returning to an earlier point.
 
 
-@dataclass(frozen=True)
-class ReplaySnapshot:
+class ReplaySnapshot(NamedTuple):
     """A point of an episode as the actions that lead to it."""
 
     seed: int
@@ -322,7 +321,7 @@ class Replayed:
         result = self.environment.step(action)
         if (point := self._point) is not None:
             actions = (*point.actions, action)
-            self._point = ReplaySnapshot(point.seed, point.options, actions, result[0])
+            self._point = point._replace(actions=actions, observation=result[0])
         return result
 
     def snapshot(self) -> ReplaySnapshot:

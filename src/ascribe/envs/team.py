@@ -133,19 +133,20 @@ class Team(TextEnvironment[TeamEpisode]):
         valid = bool(action.strip())
         episode.responses.append(action)
         if turn.answers:
-            judged, valid = self._judge(episode, action)
+            judged = self._judge(episode, action)
             episode.judged.append(judged)
+            valid = judged.key is not None
         if len(episode.responses) < len(self.turns):
             return Outcome(self._shown(episode), valid=valid)
         reward, won = self._result(episode.judged)
         verdict = "The team is right." if won else "The team is wrong."
         return Outcome(verdict, reward=reward, terminated=True, won=won, valid=valid)
 
-    def _judge(self, episode: TeamEpisode, answer: str) -> tuple[Judged, bool]:
+    def _judge(self, episode: TeamEpisode, answer: str) -> Judged:
         self.inner.reset(seed=episode.seed, options={"task": episode.task})
         _, reward, _, _, info = self.inner.step(answer)
         key = ("right" if info["won"] else f"= {_key(answer)}") if info["valid"] else None
-        return Judged(float(reward), bool(info["won"]), key), bool(info["valid"])
+        return Judged(float(reward), bool(info["won"]), key)
 
     def _result(self, judged: Sequence[Judged]) -> tuple[float, bool]:
         """What the team earns, and whether it is right."""

@@ -116,9 +116,6 @@ class AgentGymEnvironment(WrappedEnvironment):
     def _admissible(self) -> list[str] | None:
         return self._listed
 
-    def _state(self, observation: str) -> str:
-        return observation
-
     def close(self) -> None:
         """Close the session. A server that has gone or knows no ``/close`` is no error."""
         session, self._session, self._over = self._session, None, True

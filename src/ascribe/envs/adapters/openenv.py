@@ -60,22 +60,18 @@ class OpenEnvEnvironment(WrappedEnvironment):
         self._client: Any = None
         self._fields: Fields = {}
 
-    def _connect(self) -> Any:
-        try:
-            from openenv.core import GenericEnvClient
-        except ImportError as error:
-            raise MissingExtraError("OpenEnv", "openenv") from error
-        client = GenericEnvClient(
-            base_url=self.server,
-            connect_timeout_s=self.timeout,
-            message_timeout_s=self.timeout,
-            max_message_size_mb=self.limit / 2**20,
-        )
-        return client.sync()
-
     def _begin(self, seed: int, options: dict[str, Any]) -> str:
         if self._client is None:
-            self._client = self._connect()
+            try:
+                from openenv.core import GenericEnvClient
+            except ImportError as error:
+                raise MissingExtraError("OpenEnv", "openenv") from error
+            self._client = GenericEnvClient(
+                base_url=self.server,
+                connect_timeout_s=self.timeout,
+                message_timeout_s=self.timeout,
+                max_message_size_mb=self.limit / 2**20,
+            ).sync()
         self._ask(lambda: self._client.reset(seed=seed, **options))
         return self.render(self._fields)
 

@@ -63,9 +63,9 @@ class WrappedEnvironment(StepCounter):
         """The actions that can be taken now; None where any text may be."""
         return None
 
-    @abstractmethod
     def _state(self, observation: str) -> str:
-        """A key of the situation."""
+        """A key of the situation; right as it is if the observation shows all that matters."""
+        return observation
 
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
         """Begin an episode; without a seed one is drawn."""

@@ -12,7 +12,6 @@ from ascribe.envs.bm25 import LONGEST_QUERY
 from ascribe.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe.envs.search_qa.data import (
     Library,
-    Question,
     RemoteLibrary,
     exact_match,
     load_documents,
@@ -97,7 +96,7 @@ class SearchQA(TextEnvironment[Inquiry]):
             return Outcome(self._search(episode, argument))
         if kind == "answer":
             episode.answered = True
-            won = exact_match(argument, self._question(episode).answers)
+            won = exact_match(argument, self.questions[episode.question].answers)
             return Outcome("", float(won), terminated=True, won=won)
         return Outcome(NEITHER, valid=False)
 
@@ -114,14 +113,11 @@ class SearchQA(TextEnvironment[Inquiry]):
 
     def _expert(self, episode: Inquiry) -> str:
         """The searches that lead to the answer, then the answer."""
-        question = self._question(episode)
+        question = self.questions[episode.question]
         searches = (question.searches or (question.text,))[: self.horizon - 1]
         if episode.searches < len(searches):
             return f"search[{searches[episode.searches]}]"
         return f"answer[{question.answers[0]}]"
-
-    def _question(self, episode: Inquiry) -> Question:
-        return self.questions[episode.question]
 
 
 @lru_cache(maxsize=4)

@@ -69,10 +69,12 @@ class Book:
     Attributes:
         recipes: sorted by what they make.
         families: the members of every family, sorted.
+        parts: what each craftable item is made of, and the members of each family.
     """
 
     recipes: tuple[CraftingRecipe, ...]
     families: Mapping[str, tuple[str, ...]]
+    parts: Mapping[str, Iterable[str]]
 
     @cached_property
     def numbers(self) -> dict[str, tuple[int, ...]]:
@@ -127,19 +129,9 @@ class Book:
         """The members of a family; an item is its own only member."""
         return self.families.get(name, (name,))
 
-    @cached_property
-    def _parts(self) -> dict[str, Iterable[str]]:
-        """What each craftable item is made of, and the members of each family."""
-        recipes = self.recipes
-        crafted = {
-            output: [part for number in numbers for part, _ in recipes[number].ingredients]
-            for output, numbers in self.numbers.items()
-        }
-        return {**self.families, **crafted}
-
     def tree(self, goal: str) -> list[int]:
         """Every recipe that may help to make the goal, by its place in ``recipes``, rising."""
-        reached = _reachable(goal, self._parts)
+        reached = _reachable(goal, self.parts)
         return sorted(number for name in reached for number in self.numbers.get(name, ()))
 
 
@@ -156,16 +148,17 @@ def recipe_book() -> Book:
 
 
 def build_book(
-    recipes: Mapping[str, Sequence[Mapping[str, Any]]], names: Mapping[int, str]
+    entries: Mapping[str, Sequence[Mapping[str, Any]]], names: Mapping[int, str]
 ) -> Book:
     """The book from the package's two tables: recipes by the id of their output, and item names."""
     families: dict[str, set[str]] = defaultdict(set)
     merged = {
-        names[int(output)]: _merge([_alternative(entry, names) for entry in entries], families)
-        for output, entries in recipes.items()
+        names[int(output)]: _merge([_alternative(entry, names) for entry in ways], families)
+        for output, ways in entries.items()
     }
     sorted_families = {name: tuple(sorted(members)) for name, members in sorted(families.items())}
-    return Book(tuple(_without_circles(merged, sorted_families)), sorted_families)
+    recipes, parts = _without_circles(merged, sorted_families)
+    return Book(recipes, sorted_families, parts)
 
 
 Alternative = tuple[int, Ingredients]
@@ -214,7 +207,7 @@ def _family(names: list[str], families: dict[str, set[str]]) -> str | None:
 
 def _without_circles(
     merged: Mapping[str, list[Alternative]], families: Mapping[str, tuple[str, ...]]
-) -> list[CraftingRecipe]:
+) -> tuple[tuple[CraftingRecipe, ...], Mapping[str, Iterable[str]]]:
     parts = defaultdict(set, {family: set(members) for family, members in families.items()})
     kept = []
     for output in sorted(merged):
@@ -225,7 +218,7 @@ def _without_circles(
                 continue
             parts[output].update(names)
             kept.append(CraftingRecipe(output, made, ingredients))
-    return kept
+    return tuple(kept), parts
 
 
 def _reachable(name: str, parts: Mapping[str, Iterable[str]]) -> set[str]:
