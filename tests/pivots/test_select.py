@@ -22,7 +22,7 @@ from ascribe.pivots import (
 from ascribe.pivots.candidates import Origin, candidate
 from ascribe.pivots.profile import ProfileResponse, seed_of
 from ascribe.pivots.select import Scored
-from ascribe.pivots.verifiers import Verdict
+from ascribe.pivots.verifiers.verdict import Verdict
 from tests.pivots.made import a_turn, call
 
 

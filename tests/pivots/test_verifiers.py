@@ -2,7 +2,6 @@
 
 import json
 import string
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from time import process_time
@@ -16,16 +15,8 @@ from ascribe.envs import MissingExtraError
 from ascribe.groups.responses import Call
 from ascribe.pivots import VERIFIERS, Candidate, make_verifier
 from ascribe.pivots.chat import write_call
-from ascribe.pivots.verifiers import (
-    Verdict,
-    Verifier,
-    all_of,
-    any_of,
-    first_of,
-    read_spec,
-    weighted,
-)
-from ascribe.pivots.verifiers.verdict import act, calls_in
+from ascribe.pivots.verifiers import COMPOSERS, combine, read_spec, weighted
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, act, calls_in
 from ascribe.steps.strict_json import MAX_DEPTH, loads
 from tests.hostile import HOSTILE, LONG, hostile_texts
 from tests.pivots.made import SEARCH, a_turn, call
@@ -428,12 +419,12 @@ def test_parts_that_do_not_apply_take_no_part(found: list[Verdict]) -> None:
     said = [one.accepted for one in found if one.accepted is not None]
     turn: Candidate = a_turn("x")
 
-    def accepted(make: Callable[[list[Verifier]], Verifier]) -> bool | None:
-        return make(parts)(turn, "y").accepted
+    def accepted(form: str) -> bool | None:
+        return combine(parts, COMPOSERS[form])(turn, "y").accepted
 
-    assert accepted(any_of) == (any(said) if said else None)
-    assert accepted(all_of) == (all(said) if said else None)
-    assert accepted(first_of) == (said[0] if said else None)
+    assert accepted("any") == (any(said) if said else None)
+    assert accepted("all") == (all(said) if said else None)
+    assert accepted("first") == (said[0] if said else None)
     heavy = weighted([(part, 1.0) for part in parts], 0.5)(turn, "y").accepted
     assert heavy == (sum(said) / len(said) >= 0.5 if said else None)
 
@@ -442,9 +433,8 @@ def test_parts_after_the_answer_is_known_are_not_asked() -> None:
     def costly(_candidate: Candidate, _answer: str) -> Verdict:
         raise AssertionError("asked")
 
-    assert any_of([says(YES), costly])(a_turn("x"), "y") == YES
-    assert all_of([says(NO), costly])(a_turn("x"), "y") == NO
-    assert first_of([says(NO), costly])(a_turn("x"), "y") == NO
+    for form, verdict in (("any", YES), ("all", NO), ("first", NO)):
+        assert combine([says(verdict), costly], COMPOSERS[form])(a_turn("x"), "y") == verdict
 
 
 @needs_edit

@@ -20,7 +20,8 @@ import numpy as np
 
 from ascribe.pivots.candidates import KINDS, Candidate, write_turns
 from ascribe.pivots.profile import ProfileResponse
-from ascribe.pivots.verifiers import Verdict, Verifier, strict
+from ascribe.pivots.verifiers.text import strict
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier
 from ascribe.rollout.summary import wilson
 
 LAMBDA_DIFF = 0.6

@@ -75,7 +75,7 @@ class TextServer:
         """
         errors: list[ServerError] = []
 
-        def sample(request: Request) -> Sample | None:
+        def sample(request: Request) -> TextSample | None:
             if errors:
                 return None
             try:
@@ -95,7 +95,7 @@ class TextServer:
         """Send no further requests."""
         self._server.close()
 
-    def _sample(self, request: Request, sampling: Sampling) -> Sample:
+    def _sample(self, request: Request, sampling: Sampling) -> TextSample:
         body: dict[str, Any] = {
             "model": self.model,
             # The server runs the chat template on text, so the text must hold no chat tokens.

@@ -6,14 +6,13 @@ combination skips the verifiers that do not apply to a turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ascribe.pivots.candidates import Candidate
 from ascribe.pivots.verifiers.effect import effect, progress
 from ascribe.pivots.verifiers.judge import judge
 from ascribe.pivots.verifiers.shell import shell
-from ascribe.pivots.verifiers.text import edit, exact, normalised, strict
+from ascribe.pivots.verifiers.text import edit, exact, normalised
 from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
 from ascribe.steps.strict_json import loads
@@ -33,7 +32,15 @@ VERIFIERS: dict[str, Callable[..., Verifier]] = {
 """Every verifier by name: a function from its options to the verifier."""
 
 
-def _combine(parts: Sequence[Verifier], decisive: Sequence[bool]) -> Verifier:
+COMPOSERS = {"any": (True,), "all": (False,), "first": (True, False)}
+"""How several verifiers become one, by name, and the verdicts after which no further one is called.
+
+``any``: accepted by at least one, so put the cheap ones first; ``all``: by every one that applies;
+``first``: the verdict of the first that applies. There is also ``weighted``.
+"""
+
+
+def combine(parts: Sequence[Verifier], decisive: Sequence[bool]) -> Verifier:
     """The first verdict that is decisive; without one the last that applies."""
     if not parts:
         raise ValueError("a combination needs at least one verifier")
@@ -49,17 +56,6 @@ def _combine(parts: Sequence[Verifier], decisive: Sequence[bool]) -> Verifier:
         return last
 
     return verify
-
-
-any_of: Callable[[Sequence[Verifier]], Verifier] = partial(_combine, decisive=(True,))
-"""Accepted by at least one. Parts after that are not called: put the cheap ones first."""
-all_of: Callable[[Sequence[Verifier]], Verifier] = partial(_combine, decisive=(False,))
-"""Accepted by every one that applies. Parts after the first that refuses are not called."""
-first_of: Callable[[Sequence[Verifier]], Verifier] = partial(_combine, decisive=(True, False))
-"""The verdict of the first part that applies: one verifier for calls, another for sentences."""
-
-COMPOSERS = {"any": any_of, "all": all_of, "first": first_of}
-"""How several verifiers become one, by name; also ``weighted``."""
 
 
 def weighted(parts: Sequence[tuple[Verifier, float]], threshold: float = 0.5) -> Verifier:
@@ -111,7 +107,7 @@ def make_verifier(spec: Spec) -> Verifier:
     if name in COMPOSERS:
         if not isinstance(options, list | tuple):
             raise ValueError(f"{name} takes a list of verifiers")
-        return COMPOSERS[name]([make_verifier(part) for part in options])
+        return combine([make_verifier(part) for part in options], COMPOSERS[name])
     if name == "weighted":
         return _weighted(options)
     if name not in VERIFIERS:
@@ -151,19 +147,3 @@ def read_spec(text: str) -> Spec:
     except ValueError as error:
         raise ValueError(f"the verifier is not JSON: {error}") from error
     return spec
-
-
-__all__ = [
-    "COMPOSERS",
-    "VERIFIERS",
-    "Spec",
-    "Verdict",
-    "Verifier",
-    "all_of",
-    "any_of",
-    "first_of",
-    "make_verifier",
-    "read_spec",
-    "strict",
-    "weighted",
-]

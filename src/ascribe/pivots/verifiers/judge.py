@@ -6,8 +6,8 @@ one word; the rest of its reply is not read.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.candidates import Candidate, Message
 from ascribe.pivots.chat import safe
 from ascribe.pivots.journal import Journal, JournalError
-from ascribe.pivots.text_server import REFUSED, TextSample, TextServer
+from ascribe.pivots.text_server import TextSample, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier
 from ascribe.steps.strict_json import canonical
 
@@ -66,17 +66,54 @@ def judge(
     """
     if max_calls < 0:
         raise ValueError(f"max_calls must be at least 0, not {max_calls}")
+    path, label, calls = Path(cache), model or url, 0
     sampling = Sampling(0.0, max_tokens=max_tokens)
-    ask = _Judge(url, model, key_variable, Path(cache), sampling, max_calls)
+    server = lru_cache(lambda: TextServer(url, model, key_variable=key_variable))
+    replies = lru_cache(lambda: _read_cache(path))
+
+    def request(messages: Sequence[Message]) -> str:
+        nonlocal calls
+        if calls == max_calls:
+            raise JudgeBudgetError(
+                "the judge was asked as often as max_calls allows; raise it and go on: "
+                f"its replies are in {path.name}"
+            )
+        calls += 1
+        (sample,) = server()([Request(messages, seed=0)], sampling)
+        if isinstance(sample, TextSample) and sample.refusal:
+            raise ServerError(f"the judge's server refuses: {sample.refusal}")
+        if sample.finish == "length" and _word(sample.text) not in ("SAME", "DIFFERENT"):
+            raise JudgeBudgetError(
+                f"the judge gave neither word within {max_tokens} tokens, the most "
+                "that max_tokens allows; raise it and go on: judges that think need more"
+            )
+        return sample.text
 
     def verify(candidate: Candidate, response: str) -> Verdict:
         if response == candidate.action:
             return Verdict(True, "same_text")
-        reply = ask(chat(candidate, response))
+        messages = chat(candidate, response)
+        key = key_of(label, sampling, messages)
+        if key not in replies():
+            reply = request(messages)
+            with Journal(path) as journal:
+                journal.append([{"key": key, "judge": label, "said": reply}])
+            replies()[key] = reply
+        reply = replies()[key]
         same = is_same(reply)
         return Verdict(same, "judged_same" if same else "judged_other", reply[:60])
 
     return verify
+
+
+def _read_cache(path: Path) -> dict[str, str]:
+    """The replies of the cache, by key."""
+    replies = {}
+    for row in Journal.records(path):
+        if set(row) != {"key", "judge", "said"}:
+            raise JournalError("the judge's cache holds something else than a judge's replies")
+        replies[str(row["key"])] = str(row["said"])
+    return replies
 
 
 def chat(candidate: Candidate, response: str) -> list[Message]:
@@ -110,54 +147,3 @@ def _word(reply: str) -> str:
 def key_of(label: str, sampling: Sampling, messages: Sequence[Message]) -> str:
     """The key of a reply in the cache: which model, how it is sampled, and the messages."""
     return sha256(canonical([label, asdict(sampling), list(messages)]).encode()).hexdigest()
-
-
-@dataclass
-class _Judge:
-    url: str
-    model: str | None
-    key_variable: str
-    cache: Path
-    sampling: Sampling
-    calls_left: int
-    server: TextServer | None = field(default=None, init=False)
-
-    @cached_property
-    def replies(self) -> dict[str, str]:
-        """The replies of the cache, by key."""
-        replies = {}
-        for row in Journal.records(self.cache):
-            if set(row) != {"key", "judge", "said"}:
-                raise JournalError("the judge's cache holds something else than a judge's replies")
-            replies[str(row["key"])] = str(row["said"])
-        return replies
-
-    def __call__(self, messages: Sequence[Message]) -> str:
-        label = self.model or self.url
-        key = key_of(label, self.sampling, messages)
-        if key not in self.replies:
-            reply = self._ask(messages)
-            with Journal(self.cache) as journal:
-                journal.append([{"key": key, "judge": label, "said": reply}])
-            self.replies[key] = reply
-        return self.replies[key]
-
-    def _ask(self, messages: Sequence[Message]) -> str:
-        if self.calls_left < 1:
-            raise JudgeBudgetError(
-                "the judge was asked as often as max_calls allows; raise it and go on: "
-                f"its replies are in {self.cache.name}"
-            )
-        self.calls_left -= 1
-        if self.server is None:
-            self.server = TextServer(self.url, self.model, key_variable=self.key_variable)
-        (sample,) = self.server([Request(messages, seed=0)], self.sampling)
-        if sample.finish == REFUSED:
-            refusal = sample.refusal if isinstance(sample, TextSample) else ""
-            raise ServerError(f"the judge's server refuses: {refusal}")
-        if sample.finish == "length" and _word(sample.text) not in ("SAME", "DIFFERENT"):
-            raise JudgeBudgetError(
-                f"the judge gave neither word within {self.sampling.max_tokens} tokens, the most "
-                "that max_tokens allows; raise it and go on: judges that think need more"
-            )
-        return sample.text
