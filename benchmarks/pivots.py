@@ -27,7 +27,7 @@ import common
 
 from ascribe.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
 from ascribe.pivots.chat import write_call
-from ascribe.pivots.journal import Journal
+from ascribe.pivots.journal import open_journal
 from ascribe.pivots.text_server import TextServer
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
@@ -154,8 +154,8 @@ def moves(folder: Path, count: int) -> list[Pair]:
 def judged(folder: Path, texts: Sequence[Pair]) -> dict[str, Any]:
     """The spec of a judge that has said everything already."""
     path, url, sampling = folder / "cache.jsonl", "http://127.0.0.1:9", Sampling(0.0, max_tokens=16)
-    with Journal(path) as journal:
-        journal.append(
+    with open_journal(path) as append:
+        append(
             {"key": key_of(url, sampling, chat(*pair)), "judge": url, "said": "SAME"}
             for pair in texts
         )

@@ -13,7 +13,7 @@ from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.load import load_config
 from ascribe.engines.rounds import Round, Rounds, train_in_rounds
 from ascribe.pivots import ProfileTask, read_turns, write_turns
-from ascribe.pivots.journal import Journal
+from ascribe.pivots.journal import open_journal
 from ascribe.pivots.profile import Profiled, ProfileResponse
 from tests.pivots.made import a_turn
 
@@ -65,8 +65,8 @@ class Engine:
                 text = "nothing" if hard and k % 2 else one.action
                 who = (order.reference.model, order.reference.label)
                 asked.append(ProfileResponse(one.id, k, 0, *who, text, "stop", 1, 1))
-        with Journal(order.journal) as journal:
-            journal.append([answer.__dict__ for answer in asked])
+        with open_journal(order.journal) as append:
+            append([answer.__dict__ for answer in asked])
         return Profiled(len(asked), 0, len(asked), 0, 0, 0.0)
 
     def train(self, config: Config, engine: str, *, resume: bool) -> None:

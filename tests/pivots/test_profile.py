@@ -26,7 +26,7 @@ from ascribe.pivots import (
     read_responses,
     write_turns,
 )
-from ascribe.pivots.journal import Journal, JournalError
+from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.profile import (
     Profiled,
     ProfileResponse,
@@ -193,22 +193,22 @@ def test_without_token_counts_four_characters_are_a_token(tmp_path: Path) -> Non
 @given(cut=st.integers(1, 60))
 def test_a_torn_last_line_is_no_record(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"
-    with Journal(path) as journal:
-        journal.append([{"n": number, "text": "é" * number} for number in range(9)])
+    with open_journal(path) as append:
+        append([{"n": number, "text": "é" * number} for number in range(9)])
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    left = list(Journal.records(path))
+    left = list(read_journal(path))
     assert [record["n"] for record in left] == list(range(len(left)))
-    with Journal(path) as journal:
-        journal.append([{"n": 99}])
-    assert [r["n"] for r in Journal.records(path)] == [*range(len(left)), 99]
+    with open_journal(path) as append:
+        append([{"n": 99}])
+    assert [r["n"] for r in read_journal(path)] == [*range(len(left)), 99]
 
 
 def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     path.write_text('{"n": 1}\n{"n": \n{"n": 3}\n')
     with pytest.raises(JournalError, match=r"line 2 of j\.jsonl is no record"):
-        list(Journal.records(path))
+        list(read_journal(path))
     path.write_text('{"n": 1}\n')
     with pytest.raises(JournalError, match="something else than responses"):
         list(read_responses(path))
@@ -228,8 +228,8 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    with pytest.raises(JournalError), Journal(path) as journal:
-        journal.append([{"n": 2}])
+    with pytest.raises(JournalError), open_journal(path) as append:
+        append([{"n": 2}])
     assert path.read_bytes() == content
     with pytest.raises(JournalError):
         profile(turns(1), Echo(), HERE, path, k=1)
@@ -239,8 +239,8 @@ def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path: Path, content: byt
 def test_whoever_only_opens_a_journal_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     path.write_bytes(b'{"n": 1}\n{"n": ')
-    with Journal(path) as journal:
-        journal.append([])
+    with open_journal(path) as append:
+        append([])
     assert path.read_bytes() == b'{"n": 1}\n{"n": '
 
 
@@ -255,18 +255,18 @@ def test_nobody_is_asked_for_answers_that_cannot_be_written_down(tmp_path: Path)
 def test_one_writes_and_the_other_waits(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     code = (
-        "import sys, time\nfrom ascribe.pivots.journal import Journal\n"
-        f"with Journal({str(path)!r}) as journal:\n"
-        "    print('in', flush=True); time.sleep(0.5); journal.append([{'n': 1}])\n"
+        "import sys, time\nfrom ascribe.pivots.journal import open_journal, read_journal\n"
+        f"with open_journal({str(path)!r}) as append:\n"
+        "    print('in', flush=True); time.sleep(0.5); append([{'n': 1}])\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"in\n"
         waited: list[bool] = []
-        with Journal(path, lambda: waited.append(True)) as journal:
-            journal.append([{"n": 2}])
+        with open_journal(path, lambda: waited.append(True)) as append:
+            append([{"n": 2}])
     assert waited == [True]
-    assert [record["n"] for record in Journal.records(path)] == [1, 2]
+    assert [record["n"] for record in read_journal(path)] == [1, 2]
 
 
 # Servers that give text alone.
@@ -451,7 +451,7 @@ def test_a_bad_tool_call_does_not_stop_profiling(tmp_path: Path, arguments: str)
 def test_journals_without_refusals_are_read_as_before(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     profile(turns(1), Echo(), HERE, path, k=1)
-    (row,) = Journal.records(path)
+    (row,) = read_journal(path)
     del row["refusal"]
     assert set(read_responses(lines(tmp_path / "old.jsonl", row))) == known(path)
 

@@ -1,7 +1,7 @@
 """Files of JSON lines: strict reading, atomic writing, and an append-only journal.
 
-Files may come from others, so lines are strict JSON objects of limited size. A ``Journal`` survives
-the end of its writer: records are on the disk (``fsync``) before ``append`` returns, and one
+Files may come from others, so lines are strict JSON objects of limited size. A journal survives
+the end of its writer: records are on the disk (``fsync``) before appending returns, and one
 process writes at a time. A last line that was cut short by a crash is no record: readers skip it,
 and the next record replaces it if it begins like a record. Nothing else is ever removed, in case
 the file is no journal.
@@ -9,11 +9,13 @@ the file is no journal.
 
 import gzip
 import json
+import mmap
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ascribe.steps.strict_json import loads
 
@@ -73,89 +75,76 @@ def write_objects(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         draft.unlink(missing_ok=True)
 
 
-class Journal:
-    """A journal that is open for writing.
+@contextmanager
+def open_journal(
+    path: str | Path, on_wait: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[Iterable[Mapping[str, Any]]], None]]:
+    """A function that appends records to a journal; they are on the disk when it returns.
 
     Args:
         path: the file; it is created if needed.
         on_wait: called once if another process has it open.
 
     Raises:
-        JournalError: on entering it, if the last line is neither whole nor part of a record.
+        JournalError: on entering and on appending, if the last line was cut short and is no part of
+            such a record.
     """
+    path = Path(path)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    end, partial = 0, b""
 
-    def __init__(self, path: str | Path, on_wait: Callable[[], None] = lambda: None) -> None:
-        self.path = Path(path)
-        self._on_wait = on_wait
-        self._file: int | None = None
+    def check(begin: bytes) -> None:
+        if not begin.startswith(partial[: len(begin)]):
+            raise JournalError(
+                f"{path.name} is no journal, or was changed by something else: its last line "
+                "is no part of a record; the file was left as it is"
+            )
 
-    def __enter__(self) -> Self:
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            _lock(self._file, self._on_wait)
-            self._partial_line("{")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            os.close(self._file)  # and with it the lock
-            self._file = None
-
-    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append records; they are on the disk when this returns.
-
-        Raises:
-            JournalError: if the last line was cut short and is no part of such a record.
-        """
-        assert self._file is not None, "the journal is not open"
+    def append(records: Iterable[Mapping[str, Any]]) -> None:
+        nonlocal partial
         lines = [json.dumps(record, ensure_ascii=True, allow_nan=False) for record in records]
         if not lines:
             return
-        first_key, _, _ = lines[0].partition(":")
-        os.ftruncate(self._file, self._partial_line(first_key))
+        if partial:
+            check(lines[0].partition(":")[0].encode())
+            os.ftruncate(file, end)
+            partial = b""
         data = memoryview("".join(f"{line}\n" for line in lines).encode())
         while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
+            data = data[os.write(file, data) :]
+        os.fsync(file)
 
-    def _partial_line(self, begin: str) -> int:
-        """Where a last line that was cut short starts; what there is of it must match ``begin``."""
-        assert self._file is not None
-        place = _end_of_lines(self._file)
-        os.lseek(self._file, place, os.SEEK_SET)
-        if not begin.encode().startswith(os.read(self._file, len(begin.encode()))):
-            raise JournalError(
-                f"{self.path.name} is no journal, or was changed by something else: its last line "
-                "is no part of a record; the file was left as it is"
-            )
-        return place
+    try:
+        _lock(file, on_wait)
+        end, partial = _partial_line(file)
+        check(b"{")
+        yield append
+    finally:
+        os.close(file)  # and with it the lock
 
-    @staticmethod
-    def records(path: str | Path) -> Iterator[dict[str, Any]]:
-        """The records of a journal, oldest first; none if there is no file.
 
-        Raises:
-            JournalError: for a line that is no record, unless it is the last and cut short.
-        """
-        path = Path(path)
-        if not path.exists():
-            return
-        try:
-            for number, line in numbered_lines(path):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield parse_object(line)
-                except LineError as error:
-                    raise JournalError(
-                        f"line {number} of {path.name} is no record: {error}; something else "
-                        "changed the file: remove the line, and its record is requested again"
-                    ) from error
-        except LineError as error:
-            raise JournalError(f"{path.name} is no journal: {error}") from error
+def read_journal(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The records of a journal, oldest first; none if there is no file.
+
+    Raises:
+        JournalError: for a line that is no record, unless it is the last and cut short.
+    """
+    path = Path(path)
+    if not path.exists():
+        return
+    try:
+        for number, line in numbered_lines(path):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield parse_object(line)
+            except LineError as error:
+                raise JournalError(
+                    f"line {number} of {path.name} is no record: {error}; something else "
+                    "changed the file: remove the line, and its record is requested again"
+                ) from error
+    except LineError as error:
+        raise JournalError(f"{path.name} is no journal: {error}") from error
 
 
 def _lock(file: int, on_wait: Callable[[], None]) -> None:
@@ -170,14 +159,10 @@ def _lock(file: int, on_wait: Callable[[], None]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def _end_of_lines(file: int) -> int:
-    """How many bytes of the file are whole lines."""
-    end = os.fstat(file).st_size
-    while end > 0:
-        begin = max(0, end - (1 << 16))
-        os.lseek(file, begin, os.SEEK_SET)
-        newline = os.read(file, end - begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0
+def _partial_line(file: int) -> tuple[int, bytes]:
+    """How many bytes of the file are whole lines, and the beginning of what follows them."""
+    if not os.fstat(file).st_size:
+        return 0, b""
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as data:
+        end = data.rfind(b"\n") + 1
+        return end, data[end : end + 1_000]

@@ -33,7 +33,7 @@ from ascribe.models import SCRIPTED, make_policy
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.pivots.candidates import Candidate, read_turns
-from ascribe.pivots.journal import Journal, JournalError
+from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.text_server import REFUSED, IncompleteBatchError, TextSample, TextServer
 from ascribe.steps.strict_json import canonical
 
@@ -95,7 +95,7 @@ def read_responses(
     Raises:
         JournalError: if something else is in it.
     """
-    for record in Journal.records(path):
+    for record in read_journal(path):
         try:
             response = ProfileResponse(**record)
         except TypeError as error:
@@ -192,7 +192,7 @@ def profile(
     if k < 1 or batch < 1:
         raise ValueError("k and batch must be at least 1")
     waiting = "Another run is writing its last responses; waiting for it."
-    with Journal(path, lambda: on_message(waiting)) as journal:
+    with open_journal(path, lambda: on_message(waiting)) as append:
         present = {response.key for response in read_responses(path, reference)}
         missing = [
             (one, number, seed)
@@ -215,7 +215,7 @@ def profile(
             refusals = [one.refusal for one in responses if one.finish == REFUSED]
             if start == 0 and responses and len(refusals) == len(responses):
                 _check_refusal(policy, candidates, reference)
-            journal.append(map(asdict, responses))
+            append(map(asdict, responses))
             if error is not None:
                 raise error
             for response, length in zip(responses, lengths[start:], strict=False):

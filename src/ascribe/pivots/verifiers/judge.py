@@ -17,7 +17,7 @@ from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.candidates import Candidate, Message
 from ascribe.pivots.chat import safe
-from ascribe.pivots.journal import Journal, JournalError
+from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.text_server import TextSample, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier
 from ascribe.steps.strict_json import canonical
@@ -96,8 +96,8 @@ def judge(
         key = key_of(label, sampling, messages)
         if key not in replies():
             reply = request(messages)
-            with Journal(path) as journal:
-                journal.append([{"key": key, "judge": label, "said": reply}])
+            with open_journal(path) as append:
+                append([{"key": key, "judge": label, "said": reply}])
             replies()[key] = reply
         reply = replies()[key]
         same = is_same(reply)
@@ -109,7 +109,7 @@ def judge(
 def _read_cache(path: Path) -> dict[str, str]:
     """The replies of the cache, by key."""
     replies = {}
-    for row in Journal.records(path):
+    for row in read_journal(path):
         if set(row) != {"key", "judge", "said"}:
             raise JournalError("the judge's cache holds something else than a judge's replies")
         replies[str(row["key"])] = str(row["said"])
