@@ -65,6 +65,11 @@ def neutralise(text: str, tokens: Sequence[str] = CHAT_TOKENS) -> str:
     return _starts(tuple(tokens)).sub(r"\g<0> ", text)
 
 
+def safe(text: str, tokens: Sequence[str] = CHAT_TOKENS) -> str:
+    """The text without the names of chat tokens and without half surrogates."""
+    return neutralise(replace_surrogates(text), tokens)
+
+
 def shorten(text: str, longest: int | None) -> str:
     """At most ``longest`` characters of the text, its beginning and its end, a mark between."""
     if longest is None or len(text) <= longest:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from ascribe.agents.agent import Parsed
 from ascribe.agents.clean import replace_surrogates
-from ascribe.groups.responses import ToolCallError, first_call, split_thoughts, tag_bodies
+from ascribe.groups.responses import ToolCallError, first_call, split_thoughts, tag_bodies, tag_call
 from ascribe.steps.strict_json import canonical
 
 PROBLEMS = {
@@ -97,16 +97,16 @@ class _Tagged(ResponseParser):
 
     def _parse(self, text: str) -> Parsed:
         thought, parts = split_thoughts(text)
-        tags = tag_bodies(parts, *self.names)
-        bodies = [body.strip() for _, body in tags.bodies]
-        place, problem = self._first_fitting(bodies, tags.opened)
+        tags, opened = tag_bodies(parts, *self.names)
+        bodies = [body.strip() for _, body in tags]
+        place, problem = self._first_fitting(bodies, opened)
         if problem is not None:
             return Parsed(None, thought, problem)
         if self.needs_thought and not thought:
             problem = "no_thought"
         elif self.only_one and len(bodies) > 1:
             problem = "several_actions"
-        return Parsed(self._action(tags.bodies[place][0], bodies[place]), thought, problem)
+        return Parsed(self._action(tags[place][0], bodies[place]), thought, problem)
 
 
 class ThinkAction(_Tagged):
@@ -199,8 +199,7 @@ class ToolCall(ResponseParser):
         return Parsed(action, thought)
 
     def _render(self, action: str, /) -> str:
-        # In JSON this character stands in strings alone; escaped, it begins no tag.
-        return "<tool_call>\n" + action.replace("<", r"\u003c") + "\n</tool_call>"
+        return tag_call(action)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ascribe.agents.agent import Message, Prompt, Turn, View
-from ascribe.agents.clean import CHAT_TOKENS, neutralise, replace_surrogates, shorten
+from ascribe.agents.clean import CHAT_TOKENS, neutralise, safe, shorten
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 
@@ -71,13 +71,8 @@ def check_template(
 
 
 def _refuse_tokens(name: str, text: str, tokens: Sequence[str]) -> None:
-    if _safe(text, tokens) != text:
+    if safe(text, tokens) != text:
         raise ValueError(f"{name} holds the name of a chat token or half a surrogate pair")
-
-
-def _safe(text: str, tokens: Sequence[str]) -> str:
-    # The whole message, not its values: two values side by side could make up a token.
-    return neutralise(replace_surrogates(text), tokens)
 
 
 def _check_longest(longest: int | None) -> None:
@@ -163,7 +158,8 @@ class TextPrompt:
 
     def __call__(self, view: View, remembered: Sequence[Turn]) -> list[Message]:
         """The chat for this decision."""
-        user = {"role": "user", "content": _safe(self._body(view, remembered), self.tokens)}
+        # The whole message, not its values: two values side by side could make up a token.
+        user = {"role": "user", "content": safe(self._body(view, remembered), self.tokens)}
         return [user] if self.system is None else [{"role": "system", "content": self.system}, user]
 
     def _body(self, view: View, remembered: Sequence[Turn]) -> str:
@@ -239,25 +235,23 @@ class ChatPrompt:
 
     def __call__(self, view: View, remembered: Sequence[Turn]) -> list[Message]:  # noqa: ARG002
         """The chat for this decision."""
-        chat = _chat(view.observation) or [{"role": "user", "content": view.observation}]
-        return [{**message, "content": _safe(message["content"], self.tokens)} for message in chat]
+        try:
+            chat = json.loads(view.observation)
+        except (ValueError, RecursionError):
+            chat = None
+        if not is_chat(chat):
+            chat = [{"role": "user", "content": view.observation}]
+        return [{**message, "content": safe(message["content"], self.tokens)} for message in chat]
 
 
-def _chat(observation: str) -> list[Message] | None:
-    """The messages, or None if the text is something else."""
-    try:
-        value = json.loads(observation)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, list) and value and all(map(_is_message, value)) else None
-
-
-def _is_message(value: Any) -> bool:
+def is_chat(value: Any) -> bool:
+    """Whether a value is a list of messages, at least one, each with a known role and a text."""
     return (
-        isinstance(value, dict)
-        and set(value) == {"role", "content"}
-        and value["role"] in ("system", "user", "assistant")
-        and isinstance(value["content"], str)
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and set(one) == {"role", "content"} for one in value)
+        and all(one["role"] in ("system", "user", "assistant") for one in value)
+        and all(isinstance(one["content"], str) for one in value)
     )
 
 
@@ -349,7 +343,7 @@ class CorrectionPrompt:
             for number, text in enumerate(texts, start=1)
         ]
         values = {"task": task, "count": str(len(texts)), "attempts": "\n\n".join(attempts)}
-        return [{"role": "user", "content": _safe(fill(self.body, values), self.tokens)}]
+        return [{"role": "user", "content": safe(fill(self.body, values), self.tokens)}]
 
 
 @dataclass(frozen=True)

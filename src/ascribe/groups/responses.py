@@ -34,17 +34,8 @@ class ToolCallError(ValueError):
         self.problem = problem
 
 
-@dataclass(frozen=True)
-class TagBodies:
-    """The text between tags: pairs of tag name and body, in order."""
-
-    bodies: tuple[tuple[str, str], ...]
-    opened: int
-    """How many opening tags there are."""
-
-
-def tag_bodies(parts: Iterable[str], *names: str) -> TagBodies:
-    """The bodies of tags that are closed and have no tag of these names inside.
+def tag_bodies(parts: Iterable[str], *names: str) -> tuple[list[tuple[str, str]], int]:
+    """The name and body of each tag that is closed and has no such tag inside; the opening tags.
 
     Each part is searched by itself: a tag that is opened in one is not closed in another.
     """
@@ -59,7 +50,7 @@ def tag_bodies(parts: Iterable[str], *names: str) -> TagBodies:
                 if start is not None and start["name"].lower() == tag["name"].lower():
                     bodies.append((tag["name"].lower(), part[start.end() : tag.start()]))
                 start = None
-    return TagBodies(tuple(bodies), opened)
+    return bodies, opened
 
 
 def split_thoughts(text: str) -> tuple[str | None, list[str]]:
@@ -159,6 +150,12 @@ def first_call(text: str, longest: int = 65_536) -> tuple[str, dict[str, Any]]:
     raise ToolCallError("there is no tool call", "no_action")
 
 
+def tag_call(call: str) -> str:
+    """The JSON of a call inside its tags, as a model writes it."""
+    # In JSON this character stands in strings alone; escaped, it begins no tag.
+    return "<tool_call>\n" + call.replace("<", r"\u003c") + "\n</tool_call>"
+
+
 @dataclass(frozen=True)
 class Call:
     """A tool call: the name, and the arguments as canonical JSON."""
@@ -195,12 +192,12 @@ def all_calls(text: str) -> tuple[Call, ...] | None:
 def _call_texts(text: str) -> tuple[list[str], int]:
     """The JSON of calls, and the number of opening tags; 0 if the response is JSON as a whole."""
     _, parts = split_thoughts(text)
-    tags = tag_bodies(parts, "tool_call")
+    bodies, opened = tag_bodies(parts, "tool_call")
     outside = "\n".join(parts).strip()
     # In whole JSON a tag can only be a part of a string.
-    if outside.startswith(("{", "[")) and (not tags.opened or _is_json(outside)):
+    if outside.startswith(("{", "[")) and (not opened or _is_json(outside)):
         return [outside], 0
-    return [body.strip() for _, body in tags.bodies], tags.opened
+    return [body.strip() for _, body in bodies], opened
 
 
 def _listed(value: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ascribe.agents.prompts import is_chat
 from ascribe.pivots.journal import LineError, numbered_lines, parse_object, write_objects
 from ascribe.steps.strict_json import canonical
 
@@ -177,11 +178,9 @@ def _checked_head(row: dict[str, Any]) -> dict[str, Any]:
 
 def _candidate(row: dict[str, Any]) -> Candidate:
     scene = row["scene"]
-    for message in row["messages"]:
-        if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise TurnFileError("a message has a role and a content, and nothing else")
-    texts = [text for message in row["messages"] for text in message.values()]
-    for text in (row["id"], row["action"], *row["tools"], *texts):
+    if not is_chat(row["messages"]):
+        raise TurnFileError("the messages are no list of messages with a role and a content")
+    for text in (row["id"], row["action"], *row["tools"]):
         if not isinstance(text, str):
             raise TurnFileError(f"{str(text)[:40]!r} is not text")
     one = candidate(

@@ -15,27 +15,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ascribe.agents.clean import CHAT_TOKENS, neutralise, replace_surrogates
+from ascribe.agents.clean import neutralise, replace_surrogates, safe
+from ascribe.groups.responses import tag_call
 
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 """Texts that a tool's output must not hold: it could end its part and call a tool itself."""
-
-
-def safe(text: str) -> str:
-    """Text of a trace, safe to put into a chat: no chat tokens, no half surrogates."""
-    return neutralise(replace_surrogates(text), CHAT_TOKENS)
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
     """A call as a model writes it, arguments in the given order."""
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, allow_nan=False)
     return tag_call(replace_surrogates(call))
-
-
-def tag_call(call: str) -> str:
-    """The JSON of a call inside its tags."""
-    # In JSON this character stands in strings alone; escaped, it begins no tag.
-    return "<tool_call>\n" + call.replace("<", r"\u003c") + "\n</tool_call>"
 
 
 def tool_output(text: str) -> str:

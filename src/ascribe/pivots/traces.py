@@ -12,11 +12,12 @@ from enum import unique
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from ascribe.agents.clean import replace_surrogates
+from ascribe.agents.clean import replace_surrogates, safe
+from ascribe.agents.prompts import is_chat
 from ascribe.groups.responses import ToolCallError, name_and_arguments
 from ascribe.models.policy import mix_seeds
 from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, candidate, distinct
-from ascribe.pivots.chat import describe_tools, safe, tool_output, write_call
+from ascribe.pivots.chat import describe_tools, tool_output, write_call
 from ascribe.pivots.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.files import read
 from ascribe.steps.problems import ERROR, FATAL, WARNING, Advised, Severity, TableError, printable
@@ -391,10 +392,7 @@ def _episode(
         elif row.get("valid") is False:
             left_out[TraceFault.INVALID_TURN] += 1
         else:
-            try:
-                messages = _prompt_messages(row["prompt"])
-            except ValueError as error:
-                raise TraceFaultError(TraceFault.BAD_PROMPT, str(error), row["line"]) from error
+            messages = _prompt_messages(row)
             origin, scene = Origin(file, trace, turn, len(rows)), _scene(row, actions, options)
             action = replace_surrogates(response)
             candidates.append(candidate(messages, action, origin, scene=scene))
@@ -412,17 +410,14 @@ def _scene(row: dict[str, Any], actions: list[str], options: RolloutOptions) -> 
     return ReplayPoint(mix_seeds(options.seed, int(number)), task, tuple(actions), row["state"])
 
 
-def _prompt_messages(prompt: Any) -> list[Message]:
-    if not isinstance(prompt, str):
-        raise ValueError("there is no prompt")
-    messages = loads(prompt)
-    if not isinstance(messages, list) or not messages:
-        raise ValueError("it is no list of messages")
-    for message in messages:
-        if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise ValueError("a message has a role and a content, and nothing else")
-        if not all(isinstance(text, str) for text in message.values()):
-            raise ValueError("a message is not text")
+def _prompt_messages(row: dict[str, Any]) -> list[Message]:
+    try:
+        messages: Any = loads(row["prompt"]) if isinstance(row["prompt"], str) else None
+    except ValueError as error:
+        raise TraceFaultError(TraceFault.BAD_PROMPT, str(error), row["line"]) from error
+    if not is_chat(messages):
+        detail = "it is no list of messages with a role and a content"
+        raise TraceFaultError(TraceFault.BAD_PROMPT, detail, row["line"])
     return [{**message, "content": safe(message["content"])} for message in messages]
 
 

@@ -11,12 +11,11 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from ascribe.agents.clean import shorten
+from ascribe.agents.clean import safe, shorten
 from ascribe.groups.responses import split_thoughts
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.candidates import Candidate, Message
-from ascribe.pivots.chat import safe
 from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.text_server import TextSample, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier
