@@ -31,7 +31,7 @@ def faults(path: Path, **options: Any) -> list[tuple[TraceFault, int]]:
 def test_every_assistant_turn_is_a_candidate_with_its_whole_history(tmp_path: Path) -> None:
     found = extract([lines(tmp_path / "t.jsonl", CHAT)])
     first, second = found.candidates
-    assert (found.traces, found.turns, found.problems) == (1, 2, ())
+    assert (found.traces, found.turns, found.problems) == (1, 2, [])
     assert [said["role"] for said in first.messages] == ["system", "user"]
     assert first.messages[0]["content"].startswith("You help.\n\nYou can call these tools.")
     assert '"name":"search"' in first.messages[0]["content"]
@@ -129,7 +129,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rollouts_of_an_expert_are_traces(played: Path) -> None:
     found = extract([played], rollouts=RolloutOptions(seed=3))
     assert found.traces == 6
-    assert found.problems == ()
+    assert found.problems == []
     one = found.candidates[1]
     assert one.messages[0]["role"] == "user"
     assert one.action.startswith("<action>")
@@ -313,7 +313,7 @@ def test_turns_that_demonstrate_nothing_are_left_out_and_told(tmp_path: Path) ->
     opening = chat({"role": "assistant", "content": "Hello!"})
     nobody = chat(USER)
     found = extract([lines(tmp_path / "t.jsonl", silent, opening, nobody)])
-    assert found.candidates == ()
+    assert found.candidates == []
     assert [(p.fault, p.line) for p in found.problems] == [
         (TraceFault.EMPTY_TURN, 1),
         (TraceFault.NO_HISTORY, 2),
@@ -355,7 +355,7 @@ def test_hostile_texts_break_nothing(name: str, tmp_path: Path) -> None:
     found = extract([lines(tmp_path / "t.jsonl", row)])
     path = tmp_path / "c.jsonl"
     write_turns(path, found.candidates)
-    assert read_turns(path).candidates == found.candidates
+    assert read_turns(path).candidates == tuple(found.candidates)
     for turn in found.candidates:
         shown = turn.messages[1]["content"]
         assert shown.count("</tool_response>") == 1
@@ -381,7 +381,7 @@ def test_candidates_are_what_was_written(tmp_path: Path) -> None:
     write_turns(path, found, facts={"traces": 1})
     read = read_turns(path)
     assert (read.kind, dict(read.facts)) == ("pivot candidates", {"traces": 1})
-    assert read.candidates == found
+    assert read.candidates == tuple(found)
 
 
 def test_ids_follow_from_history_and_action_alone() -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, NoReturn, cast, get_args
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.table import Table
@@ -53,7 +53,7 @@ from ascribe.pivots import (
 from ascribe.pivots.journal import JournalError
 from ascribe.pivots.profile import ProfilingError, journal_beside
 from ascribe.pivots.select import Scored
-from ascribe.pivots.traces import Format, TraceError, TraceProblem
+from ascribe.pivots.traces import TraceError, TraceFaultError
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
 
@@ -121,15 +121,10 @@ def extract_command(
 
     Ends with exit code 1 if a trace cannot be read, with every reason and what to do about it.
     """
-    if form is not None and form not in get_args(Format):
-        formats = ", ".join(get_args(Format))
-        screen.wrong_call(f"no format {screen.safe(form)!r}; there are: {formats}")
     with _errors():
         try:
             rollouts = RolloutOptions(seed, first, lost)
-            extracted = extract(
-                traces, cast("Format | None", form), rollouts=rollouts, skip_bad=skip_bad
-            )
+            extracted = extract(traces, form, rollouts=rollouts, skip_bad=skip_bad)
         except TraceError as error:
             _refuse(error.problems, as_json=as_json)
         write_turns(out, extracted.candidates, facts={"traces": extracted.traces})
@@ -423,7 +418,7 @@ def _print_round(done: Round) -> None:
     screen.err.print(Text(f"{mean}, {kept}; {done.iterations:,} iterations."))
 
 
-def _refuse(problems: Sequence[TraceProblem], *, as_json: bool) -> NoReturn:
+def _refuse(problems: Sequence[TraceFaultError], *, as_json: bool) -> NoReturn:
     if as_json:
         screen.print_json({"refused": True, "problems": [p.as_dict() for p in problems]})
     else:
@@ -434,7 +429,7 @@ def _refuse(problems: Sequence[TraceProblem], *, as_json: bool) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _problem_table(problems: Sequence[TraceProblem]) -> Table:
+def _problem_table(problems: Sequence[TraceFaultError]) -> Table:
     """Each fault once, with the first lines and what to do."""
     table = Table()
     table.add_column("problem", no_wrap=True)

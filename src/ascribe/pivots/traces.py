@@ -7,10 +7,10 @@ its line, a reason and what to do.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import unique
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from ascribe.agents.clean import replace_surrogates, safe
 from ascribe.agents.prompts import is_chat
@@ -20,10 +20,10 @@ from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, c
 from ascribe.pivots.chat import describe_tools, tool_output, write_call
 from ascribe.pivots.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.files import read
-from ascribe.steps.problems import ERROR, FATAL, WARNING, Advised, Severity, TableError, printable
+from ascribe.steps.problems import ERROR, FATAL, WARNING, Advised, TableError, printable
 from ascribe.steps.strict_json import canonical, loads
 
-Format = Literal["openai", "sharegpt", "ascribe"]
+FORMATS = ("openai", "sharegpt", "ascribe")
 
 
 # Problems.
@@ -44,19 +44,13 @@ class TraceFault(Advised):
         "rollouts; name the format if it was meant to be one of them",
     )
     NO_TRACES = FATAL, "there is nothing in the file; check that it was written"
-    NO_TRANSCRIPT = (
-        FATAL,
-        "it lacks the column prompt or response; write it with ascribe rollout",
-    )
+    NO_TRANSCRIPT = FATAL, "it lacks the column prompt or response; write it with ascribe rollout"
     BAD_TABLE = FATAL, "fix the table first; ascribe check says how"
     BAD_LINE = ERROR, "every line must be one JSON object; fix or remove the line"
     NO_MESSAGES = ERROR, "give the trace a list of messages that is not empty"
     BAD_MESSAGE = ERROR, "a message is an object with a role and a content; fix it"
     UNKNOWN_ROLE = ERROR, "docs/pivots.md lists the known roles; rename or remove the message"
-    BAD_CONTENT = (
-        ERROR,
-        "a content is text, null beside tool calls, or a list of text parts",
-    )
+    BAD_CONTENT = ERROR, "a content is text, null beside tool calls, or a list of text parts"
     BAD_TOOL_CALL = (
         ERROR,
         "a call has a name, and arguments that are a JSON object or JSON text of one",
@@ -70,19 +64,12 @@ class TraceFault(Advised):
     NO_HISTORY = WARNING, "no user message comes before this turn, so there is no prompt for it"
 
 
-@dataclass(frozen=True)
-class TraceProblem:
+class TraceFaultError(ValueError):
     """One fault, where it is, and a sentence about it. Lines are counted from 1; 0 is the file."""
 
-    fault: TraceFault
-    detail: str
-    file: str
-    line: int = 0
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is."""
-        return self.fault.severity
+    def __init__(self, fault: TraceFault, detail: str, line: int = 0) -> None:
+        super().__init__(detail)
+        self.fault, self.detail, self.file, self.line = fault, detail, "", line
 
     def __str__(self) -> str:
         where = f"{self.file}, line {self.line}" if self.line else self.file
@@ -94,7 +81,7 @@ class TraceProblem:
         """Plain values for JSON."""
         return {
             "fault": self.fault.label,
-            "severity": self.severity.name.lower(),
+            "severity": self.fault.severity.name.lower(),
             "file": self.file,
             "line": self.line,
             "detail": self.detail,
@@ -105,20 +92,12 @@ class TraceProblem:
 class TraceError(ValueError):
     """Traces that cannot be read, with the problems that say why."""
 
-    def __init__(self, problems: Iterable[TraceProblem]) -> None:
-        self.problems: Sequence[TraceProblem] = tuple(problems)
-        shown = [str(problem) for problem in self.problems[:20]]
-        if len(self.problems) > len(shown):
-            shown.append(f"and {len(self.problems) - len(shown):,} more")
+    def __init__(self, problems: Sequence[TraceFaultError]) -> None:
+        self.problems = problems
+        shown = [str(problem) for problem in problems[:20]]
+        if len(problems) > len(shown):
+            shown.append(f"and {len(problems) - len(shown):,} more")
         super().__init__("\n".join(shown))
-
-
-class TraceFaultError(ValueError):
-    """A trace, or the whole file, cannot be read."""
-
-    def __init__(self, fault: TraceFault, detail: str, line: int = 0) -> None:
-        super().__init__(detail)
-        self.fault, self.detail, self.line = fault, detail, line
 
 
 # Chats: OpenAI's and ShareGPT's.
@@ -225,22 +204,21 @@ READERS: dict[str, tuple[str, str, Callable[[dict[str, Any]], _Message]]] = {
 }
 """The key of a line with the messages, what they are called, and how one is read."""
 
-Faults = list[tuple[TraceFault, str]]
 
-
-def _chat(row: dict[str, Any], form: str, file: str, trace: str) -> tuple[list[Candidate], Faults]:
+def _chat(
+    row: dict[str, Any], form: str, file: str, trace: str
+) -> Iterator[Candidate | TraceFaultError]:
     """The candidates of one trace, and why turns were skipped."""
     tools = _functions(row.get("tools", row.get("functions") if form == "openai" else None))
     messages: list[Message] = []
     turns: list[tuple[int, int, str]] = []
-    skipped: Faults = []
     number, previous = 0, ""
     for one in _messages(row, form):
         if one.role == "assistant":
             if one.demonstrated and not one.text:
-                skipped.append((TraceFault.EMPTY_TURN, f"turn {number} holds nothing"))
+                yield TraceFaultError(TraceFault.EMPTY_TURN, f"turn {number} holds nothing")
             elif one.demonstrated and all(message["role"] == "system" for message in messages):
-                skipped.append((TraceFault.NO_HISTORY, f"turn {number} opens the trace"))
+                yield TraceFaultError(TraceFault.NO_HISTORY, f"turn {number} opens the trace")
             elif one.demonstrated:
                 turns.append((number, len(messages), one.text))
             number += 1
@@ -257,10 +235,9 @@ def _chat(row: dict[str, Any], form: str, file: str, trace: str) -> tuple[list[C
     elif tools:
         messages.insert(0, {"role": "system", "content": describe_tools(tools)})
         added = 1
-    return [
-        candidate(messages[: place + added], action, Origin(file, trace, turn, number), tools)
-        for turn, place, action in turns
-    ], skipped
+    for turn, place, action in turns:
+        origin = Origin(file, trace, turn, number)
+        yield candidate(messages[: place + added], action, origin, tools)
 
 
 def _messages(row: dict[str, Any], form: str) -> Iterator[_Message]:
@@ -323,9 +300,6 @@ class RolloutOptions:
     lost: bool = False
 
 
-Turns = tuple[list[Candidate], int, list[TraceProblem]]
-"""The candidates of a file, the number of its traces, and the problems."""
-
 _LEFT_OUT = {
     TraceFault.LOST_TRACE: "episodes were not won",
     TraceFault.INVALID_TURN: "turns were not valid",
@@ -333,16 +307,18 @@ _LEFT_OUT = {
 }
 
 
-def _rollouts(path: Path, options: RolloutOptions) -> Turns:
+def _rollouts(path: Path, options: RolloutOptions, extracted: "Extracted") -> None:
     """Each row's prompt is the state and its response the action.
 
     The actions before it are kept, so that verifiers can try other actions there.
     """
-    file = replace_surrogates(path.name)
     try:
         rollouts = read(path)
     except TableError as error:
-        return [], 0, [TraceProblem(TraceFault.BAD_TABLE, str(p), file) for p in error.problems]
+        extracted.problems += [
+            TraceFaultError(TraceFault.BAD_TABLE, str(p)) for p in error.problems
+        ]
+        return
     columns = {
         name: rollouts.carried.column(name).to_pylist()
         for name in ("prompt", "response", "won")
@@ -351,29 +327,27 @@ def _rollouts(path: Path, options: RolloutOptions) -> Turns:
     missing = {"prompt", "response"} - columns.keys()
     if missing:
         detail = f"there is no column {' and no column '.join(sorted(missing))}"
-        return [], 0, [TraceProblem(TraceFault.NO_TRANSCRIPT, detail, file)]
+        raise TraceFaultError(TraceFault.NO_TRANSCRIPT, detail)
     traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for place, row in enumerate(rollouts.table.to_dicts()):
         row |= {name: values[place] for name, values in columns.items()}
         if not row.get("padding"):
             traces[row["trajectory"]].append(row | {"line": place + 1})
+    extracted.traces += len(traces)
     left_out: Counter[TraceFault] = Counter()
-    candidates: list[Candidate] = []
-    problems: list[TraceProblem] = []
     for name in sorted(traces):
         rows = sorted(traces[name], key=lambda row: row["step"])
         if rows[-1].get("won") is False and not options.lost:
             left_out[TraceFault.LOST_TRACE] += 1
             continue
         try:
-            candidates += _episode(file, name, rows, options, left_out)
+            file = replace_surrogates(path.name)
+            extracted.candidates += _episode(file, name, rows, options, left_out)
         except TraceFaultError as error:
-            problems.append(TraceProblem(error.fault, error.detail, file, error.line))
-    problems += [
-        TraceProblem(fault, f"{count:,} {_LEFT_OUT[fault]}", file)
-        for fault, count in left_out.items()
+            extracted.problems.append(error)
+    extracted.problems += [
+        TraceFaultError(fault, f"{count:,} {_LEFT_OUT[fault]}") for fault, count in left_out.items()
     ]
-    return candidates, len(traces), problems
 
 
 def _episode(
@@ -424,22 +398,22 @@ def _prompt_messages(row: dict[str, Any]) -> list[Message]:
 # Files.
 
 
-@dataclass(frozen=True)
+@dataclass
 class Extracted:
     """The candidates of files of traces."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: list[Candidate] = field(default_factory=list)
     """Each once."""
-    traces: int
-    turns: int
+    traces: int = 0
+    turns: int = 0
     """Demonstrated turns, copies included."""
-    problems: tuple[TraceProblem, ...]
+    problems: list[TraceFaultError] = field(default_factory=list)
     """What was left out, and why."""
 
 
 def extract(
     paths: Iterable[str | Path],
-    form: Format | None = None,
+    form: str | None = None,
     *,
     rollouts: RolloutOptions | None = None,
     skip_bad: bool = False,
@@ -448,7 +422,7 @@ def extract(
 
     Args:
         paths: ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
-        form: the format; None: detected.
+        form: one of ``FORMATS``; None: detected.
         rollouts: how the episodes of rollouts were started.
         skip_bad: leave out traces that cannot be read; they are among the problems.
 
@@ -456,81 +430,75 @@ def extract(
         TraceError: if a file, or without ``skip_bad`` a trace, cannot be read.
         OSError: if a file cannot be opened.
     """
-    if form is not None and form not in get_args(Format):
-        known = ", ".join(get_args(Format))
-        raise ValueError(f"there is no format {form!r}; there are: {known}")
-    candidates: list[Candidate] = []
-    traces = 0
-    problems: list[TraceProblem] = []
+    if form is not None and form not in FORMATS:
+        raise ValueError(f"there is no format {form!r}; there are: {', '.join(FORMATS)}")
+    extracted = Extracted()
     for path in map(Path, paths):
-        turns, count, found = _file(path, form, rollouts or RolloutOptions())
-        candidates += turns
-        traces += count
-        problems += found
+        before = len(extracted.problems)
+        try:
+            detected = form or _detect(path)
+            if detected == "ascribe":
+                _rollouts(path, rollouts or RolloutOptions(), extracted)
+            else:
+                _lines(path, detected, extracted)
+        except TraceFaultError as error:
+            extracted.problems.append(error)
+        except LineError as error:
+            fault = TraceFaultError(TraceFault.UNREADABLE_FILE, str(error))
+            extracted.problems.append(fault)
+        for problem in extracted.problems[before:]:
+            problem.file = replace_surrogates(path.name)
     limit = FATAL if skip_bad else ERROR
-    if worst := [problem for problem in problems if problem.severity >= limit]:
+    if worst := [one for one in extracted.problems if one.fault.severity >= limit]:
         raise TraceError(worst)
-    return Extracted(tuple(distinct(candidates)), traces, len(candidates), tuple(problems))
-
-
-def _file(path: Path, form: Format | None, rollouts: RolloutOptions) -> Turns:
-    try:
-        detected = form or _detect(path)
-        if detected == "ascribe":
-            return _rollouts(path, rollouts)
-        return _lines(path, detected)
-    except TraceFaultError as error:
-        file = replace_surrogates(path.name)
-        return [], 0, [TraceProblem(error.fault, error.detail, file, error.line)]
+    extracted.turns = len(extracted.candidates)
+    extracted.candidates = distinct(extracted.candidates)
+    return extracted
 
 
 def _detect(path: Path) -> str:
     """The format of the first line that can be read."""
     if path.suffix == ".parquet":
         return "ascribe"
-    try:
-        for number, line in numbered_lines(path):
-            try:
-                row = parse_object(line)
-            except LineError:
-                continue
-            if row.keys() >= {"group", "trajectory", "step"}:
-                return "ascribe"
-            for name, (key, _, _) in READERS.items():
-                if key in row:
-                    return name
-            keys = ", ".join(sorted(row)[:8])
-            detail = f"the keys are {keys[:200]}" if keys else "the object is empty"
-            raise TraceFaultError(TraceFault.UNKNOWN_FORMAT, detail, number)
-    except LineError as error:
-        raise TraceFaultError(TraceFault.UNREADABLE_FILE, str(error)) from error
+    for number, line in numbered_lines(path):
+        try:
+            row = parse_object(line)
+        except LineError:
+            continue
+        if row.keys() >= {"group", "trajectory", "step"}:
+            return "ascribe"
+        for name, (key, _, _) in READERS.items():
+            if key in row:
+                return name
+        keys = ", ".join(sorted(row)[:8])
+        detail = f"the keys are {keys[:200]}" if keys else "the object is empty"
+        raise TraceFaultError(TraceFault.UNKNOWN_FORMAT, detail, number)
     raise TraceFaultError(TraceFault.NO_TRACES, "no line holds a JSON object")
 
 
-def _lines(path: Path, form: str) -> Turns:
-    file = replace_surrogates(path.name)
-    candidates: list[Candidate] = []
-    problems: list[TraceProblem] = []
-    traces = 0
-    try:
-        for number, line in numbered_lines(path):
-            traces += 1
-            try:
-                row = parse_object(line)
-                turns, faults = _chat(row, form, file, _name(row, number))
-            except LineError as error:
-                turns, faults = [], [(TraceFault.BAD_LINE, str(error))]
-            except TraceFaultError as error:
-                turns, faults = [], [(error.fault, error.detail)]
-            if not turns and not faults:
-                faults = [(TraceFault.NO_ASSISTANT_TURN, "there is no assistant turn")]
-            candidates += turns
-            problems += [TraceProblem(fault, detail, file, number) for fault, detail in faults]
-    except LineError as error:
-        problems.append(TraceProblem(TraceFault.UNREADABLE_FILE, str(error), file))
-    if not traces:
-        problems.append(TraceProblem(TraceFault.NO_TRACES, "there is no line", file))
-    return candidates, traces, problems
+def _lines(path: Path, form: str, extracted: Extracted) -> None:
+    before = extracted.traces
+    for number, line in numbered_lines(path):
+        extracted.traces += 1
+        results: list[Candidate | TraceFaultError]
+        try:
+            row = parse_object(line)
+            results = list(_chat(row, form, replace_surrogates(path.name), _name(row, number)))
+        except LineError as error:
+            results = [TraceFaultError(TraceFault.BAD_LINE, str(error))]
+        except TraceFaultError as error:
+            results = [error]
+        if not results:
+            detail = "there is no assistant turn"
+            results = [TraceFaultError(TraceFault.NO_ASSISTANT_TURN, detail)]
+        for one in results:
+            if isinstance(one, Candidate):
+                extracted.candidates.append(one)
+            else:
+                one.line = number
+                extracted.problems.append(one)
+    if extracted.traces == before:
+        raise TraceFaultError(TraceFault.NO_TRACES, "there is no line")
 
 
 def _name(row: dict[str, Any], number: int) -> str:
