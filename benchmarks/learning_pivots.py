@@ -42,7 +42,6 @@ import tiny
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from ascribe.agents import Writer
 from ascribe.engines.config import Config
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
@@ -205,8 +204,7 @@ class Run:
     def taught(self, setup: Setup, tasks: Sequence[int], stray: float) -> list[tuple[str, str]]:
         """Prompts, and what somebody says who knows the way and often does anything."""
         setup = setup.with_expert()
-        parser = setup.agent.parser
-        say = parser.render if isinstance(parser, Writer) else str
+        say = setup.agent.render
         policy = Clumsy(ExpertPolicy(say), RandomPolicy(say), stray)
         plan = Plan(len(tasks), 1, self.size.turns, 1000 + self.seed, tasks=tasks)
         with setup.open_pool(64) as pool:

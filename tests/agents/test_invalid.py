@@ -6,7 +6,6 @@ from ascribe.agents import (
     Agent,
     Decision,
     EndEpisode,
-    OnInvalid,
     Parsed,
     SendText,
     Skip,
@@ -15,6 +14,7 @@ from ascribe.agents import (
     View,
     agent_for,
 )
+from ascribe.agents.agent import OnInvalid
 from tests.hostile import HOSTILE
 
 VIEW = View("task", "now", admissible=["look"])

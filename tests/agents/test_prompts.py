@@ -12,7 +12,6 @@ from ascribe.agents import (
     CHAT_TOKENS,
     FIELDS,
     LastTurns,
-    Memory,
     TextPrompt,
     Turn,
     View,
@@ -20,6 +19,7 @@ from ascribe.agents import (
     neutralise,
     replace_surrogates,
 )
+from ascribe.agents.agent import Memory
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 ALL = [(name, style) for name, styles in AGENTS.items() for style in styles]

@@ -9,9 +9,9 @@ from ascribe.agents import (
     TextPrompt,
     Turn,
     View,
-    Writer,
     agent_for,
 )
+from ascribe.agents.parsers import ResponseParser
 from ascribe.envs import ENVIRONMENTS, make
 
 ONE_TURN = ("maths", "team", "pivots")
@@ -98,7 +98,7 @@ def test_an_expert_that_speaks_through_the_parser_wins(name: str, style: str) ->
     while not over:
         view = View(info["task"], observation, turns, info["admissible_actions"])
         assert observation in agent.messages(view)[0]["content"]
-        assert isinstance(agent.parser, Writer)
+        assert isinstance(agent.parser, ResponseParser)
         answer = agent.parser.render(info["expert_action"], "the expert says so")
         decision = agent.decide(answer, view)
         assert decision.valid

@@ -6,23 +6,18 @@ from ascribe.agents.agent import (
     EndEpisode,
     FullHistory,
     LastTurns,
-    Memory,
     Message,
-    OnInvalid,
     Parsed,
-    Parser,
     Prompt,
     SendText,
     Skip,
     Substitute,
     Turn,
     View,
-    Writer,
 )
 from ascribe.agents.clean import CHAT_TOKENS, neutralise, replace_surrogates, shorten
 from ascribe.agents.parsers import (
     PROBLEMS,
-    ResponseParser,
     SearchAnswer,
     ThinkAction,
     ThoughtAction,
@@ -36,7 +31,7 @@ from ascribe.agents.prompts import (
     CorrectionPrompt,
     TextPrompt,
 )
-from ascribe.agents.registry import AGENTS, Style, agent_for
+from ascribe.agents.registry import AGENTS, agent_for
 
 __all__ = [
     "AGENTS",
@@ -51,17 +46,12 @@ __all__ = [
     "EndEpisode",
     "FullHistory",
     "LastTurns",
-    "Memory",
     "Message",
-    "OnInvalid",
     "Parsed",
-    "Parser",
     "Prompt",
-    "ResponseParser",
     "SearchAnswer",
     "SendText",
     "Skip",
-    "Style",
     "Substitute",
     "TextPrompt",
     "ThinkAction",
@@ -70,7 +60,6 @@ __all__ = [
     "Turn",
     "View",
     "WholeText",
-    "Writer",
     "agent_for",
     "neutralise",
     "replace_surrogates",

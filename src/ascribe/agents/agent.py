@@ -7,7 +7,6 @@ It holds no state, so one agent serves any number of episodes at once.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from ascribe.agents.clean import replace_surrogates
 
@@ -73,22 +72,8 @@ Parser = Callable[[str], Parsed]
 """Parses a response. Never raises, whatever the text."""
 
 
-@runtime_checkable
-class Writer(Protocol):
-    """A parser that can also write what it reads, for scripted policies."""
-
-    def render(self, action: str, thought: str | None = None) -> str:
-        """A response that gives this action; ``ValueError`` if there is none."""
-        ...
-
-
-class Prompt(Protocol):
-    """Writes what the model reads."""
-
-    def __call__(self, view: View, remembered: Sequence[Turn]) -> list[Message]:
-        """The chat for this decision, given the turns that the memory kept."""
-        ...
-
+Prompt = Callable[[View, Sequence[Turn]], list[Message]]
+"""Writes what the model reads: the chat for this decision, given the turns that the memory kept."""
 
 OnInvalid = Callable[[str, Parsed, View], Decision]
 """What to do with a response without a well-formed action."""
@@ -102,6 +87,15 @@ class Agent:
     memory: Memory
     parser: Parser
     on_invalid: OnInvalid
+
+    @property
+    def render(self) -> Callable[[str], str]:
+        """From an action to a response that gives it, for scripted policies.
+
+        The parser's own ``render``; for a parser without one the action is the response.
+        """
+        render: Callable[[str], str] = getattr(self.parser, "render", str)
+        return render
 
     def messages(self, view: View) -> list[Message]:
         """The chat that the model responds to."""

@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
-from ascribe.agents import Writer
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe.models.loading import load_causal_lm, load_smollm2, packages, save_model
 from ascribe.models.tokens import Message, PromptTooLongError
@@ -128,8 +127,7 @@ def demonstrate(
     if demonstration.teacher == "expert":
         setup = setup.with_expert()
     turns = setup.turns(demonstration.max_turns)
-    parser = setup.agent.parser
-    render = parser.render if isinstance(parser, Writer) else str
+    render = setup.agent.render
     random = RandomPolicy(render)
     teacher = ExpertPolicy(render) if demonstration.teacher == "expert" else random
     policy = NoisyExpert(teacher, random, demonstration.noise)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from ascribe.agents import Agent, Writer, agent_for
+from ascribe.agents import Agent, agent_for
 from ascribe.envs import make
 from ascribe.models import check_backend, make_policy
 from ascribe.models.policy import SamplingPolicy
@@ -98,8 +98,7 @@ class Model:
 
     def open(self, agent: Agent) -> SamplingPolicy:
         """The policy; close it after use. Scripted ones write what the agent's parser reads."""
-        write = agent.parser.render if isinstance(agent.parser, Writer) else str
-        return make_policy(**asdict(self), write=write)
+        return make_policy(**asdict(self), write=agent.render)
 
 
 def play(
