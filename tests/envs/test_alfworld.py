@@ -16,17 +16,18 @@ from typing import Any
 
 import pytest
 
-from ascribe.envs.alfworld import FAMILIES, AlfWorld, GameFileError, find_games, generate_games
+pytest.importorskip("fast_downward", reason="needs the extra alfworld")
+pytest.importorskip("textworld", reason="needs the extra alfworld")
+pytest.importorskip("alfworld", reason="needs the extra alfworld")
+
+from ascribe.envs.alfworld import FAMILIES, AlfWorld, GameFileError, find_games
 from ascribe.envs.alfworld.games import GameFile
-from ascribe.envs.alfworld.generate import make_games
+from ascribe.envs.alfworld.generate import generate_games, make_games
 from ascribe.envs.contract import check_environment
 from ascribe.envs.protocol import TextEnvironment
 from tests.hostile import HOSTILE, LONG
 
 pytestmark = pytest.mark.engine
-
-for package in ("fast_downward", "textworld", "alfworld"):
-    pytest.importorskip(package, reason="needs the extra alfworld")
 
 COUNT = 12
 
@@ -113,7 +114,7 @@ def test_generated_games_are_written_once(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_several_processes_may_generate_the_same_games(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from ascribe.envs.alfworld import generate_games"
+    code = "import sys; from pathlib import Path; from ascribe.envs.alfworld.generate import *"
     code += "; generate_games(Path(sys.argv[1]), 6, seed=3)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     for process in [subprocess.Popen(command) for _ in range(2)]:

@@ -12,7 +12,6 @@ before an environment is made.
 
 from ascribe.envs.alfworld.environment import AlfWorld, cache_folder
 from ascribe.envs.alfworld.games import FAMILIES, GameFile, GameFileError, find_games
-from ascribe.envs.alfworld.generate import generate_games
 
 __all__ = [
     "FAMILIES",
@@ -21,5 +20,4 @@ __all__ = [
     "GameFileError",
     "cache_folder",
     "find_games",
-    "generate_games",
 ]

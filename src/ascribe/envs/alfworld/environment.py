@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ascribe.envs.alfworld.games import NOTHING, GameFileError, find_games
-from ascribe.envs.alfworld.generate import generate_games
 from ascribe.envs.protocol import (
     Info,
     MissingExtraError,
@@ -76,6 +75,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         super().__init__(horizon=horizon, expert=expert)
         try:
             from ascribe.envs.alfworld.engine import Engine
+            from ascribe.envs.alfworld.generate import generate_games
         except ImportError as error:
             raise MissingExtraError(error.name or "alfworld", "alfworld") from error
         wanted = None if families is None else sorted(set(families))

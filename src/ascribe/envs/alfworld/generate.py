@@ -6,6 +6,8 @@ these games say nothing about results on ALFWorld's own, which are a download.
 
 Every game can be won: things lie where they can be reached, and the file carries the way
 (``walkthrough``). No game is won at the start.
+
+Imports ALFWorld: import this late.
 """
 
 import json
@@ -16,9 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import alfworld
 import numpy as np
+from alfworld.agents.utils.misc import Demangler
+from alfworld.gen import constants
+from alfworld.gen.goal_library import gdict
+from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
+from alfworld.info import __version__ as version
 
 from ascribe.envs.alfworld.games import FAMILIES, GAME_FILE, PARAMETERS_FILE, chosen_families
 
@@ -69,18 +77,9 @@ class FloorPlan(NamedTuple):
     """The kinds of things in the room, sorted."""
 
 
-def _constants() -> Any:
-    """ALFWorld's tables of what holds what, and of what can be done with each kind of thing."""
-    from alfworld.gen import constants
-
-    return constants
-
-
 @lru_cache(maxsize=128)
 def floor_plan(number: int) -> FloorPlan:
     """One of the rooms by its number."""
-    import alfworld
-
     layouts = Path(alfworld.__file__).parent / "gen" / "layouts"
     kinds = sorted(json.loads((layouts / f"FloorPlan{number}-objects.json").read_text()))
     places = json.loads((layouts / f"FloorPlan{number}-openable.json").read_text())
@@ -101,7 +100,6 @@ def floor_plan(number: int) -> FloorPlan:
 
 def _is_fixed(kind: str) -> bool:
     """Whether things can be put there, and it cannot be carried itself."""
-    constants = _constants()
     return (
         kind in constants.VAL_RECEPTACLE_OBJECTS and kind not in constants.MOVABLE_RECEPTACLES_SET
     )
@@ -153,8 +151,6 @@ def generate_games(
     Returns:
         The folder with the games.
     """
-    from alfworld.info import __version__ as version
-
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
     wanted = chosen_families(families)
@@ -190,7 +186,6 @@ def make_games(
 
     A room and things are drawn until they allow a goal of the family.
     """
-    constants = _constants()
     for number in range(count):
         generator = np.random.default_rng([seed, number])
         family = families[number % len(families)]
@@ -207,7 +202,7 @@ def make_games(
 
 def _scatter(room: FloorPlan, family: str, generator: np.random.Generator) -> list[Thing]:
     """One or two of every kind that can lie somewhere in the room, each in any place for it."""
-    holds = _constants().VAL_RECEPTACLE_OBJECTS
+    holds = constants.VAL_RECEPTACLE_OBJECTS
     things: list[Thing] = []
 
     def put(kind: str, places: Sequence[Receptacle]) -> None:
@@ -226,7 +221,6 @@ def _scatter(room: FloorPlan, family: str, generator: np.random.Generator) -> li
 
 def _goals(family: str, room: FloorPlan, things: Sequence[Thing]) -> list[HouseholdGoal]:
     """Every goal of a family that can be reached and is not reached yet."""
-    constants = _constants()
     holds = constants.VAL_RECEPTACLE_OBJECTS
     kinds = sorted({thing.kind for thing in things} - {LAMP})
     if family == "look_at_obj_in_light":
@@ -257,9 +251,6 @@ def _written(
     number: int,
     generator: np.random.Generator,
 ) -> GeneratedGame:
-    from alfworld.gen.goal_library import gdict
-    from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
-
     lamp = goal.family == "look_at_obj_in_light"
     library = gdict[goal.family]
     words = {"obj": goal.kind, "recep": goal.target, "toggle": goal.target, "mrecep": ""}
@@ -296,7 +287,6 @@ def _written(
 
 def _problem(room: FloorPlan, things: Sequence[Thing]) -> str:
     """The start in PDDL, up to the goal, which closes the last bracket."""
-    constants = _constants()
     kinds = sorted({thing.kind for thing in things})
     targets = sorted({one.kind for one in room.receptacles})
     locations = sorted({one.location for one in room.receptacles} | {START})
@@ -346,7 +336,7 @@ def _walkthrough(goal: HouseholdGoal, room: FloorPlan, things: Sequence[Thing]) 
 
     def go(one: Receptacle) -> str:
         way.append(f"go to {called[one.name]}")
-        if one.kind in _constants().OPENABLE_CLASS_SET and f"open {called[one.name]}" not in way:
+        if one.kind in constants.OPENABLE_CLASS_SET and f"open {called[one.name]}" not in way:
             way.append(f"open {called[one.name]}")
         return called[one.name]
 
@@ -369,8 +359,6 @@ def _walkthrough(goal: HouseholdGoal, room: FloorPlan, things: Sequence[Thing]) 
 
 def _called(room: FloorPlan, things: Sequence[Thing]) -> Mapping[str, str]:
     """What the game calls everything: ``Potato|+03...`` is ``potato 2``."""
-    from alfworld.agents.utils.misc import Demangler
-
     names = [one.name for one in room.receptacles] + [thing.name for thing in things]
     symbols = {name: _symbol(name).lower() for name in names}
     demangler = Demangler(game_infos={s: SimpleNamespace(id=s) for s in symbols.values()})
