@@ -113,11 +113,6 @@ AS_ABOVE = "(as above)"
 """Stands for the first observation in the history, where the body shows it already."""
 
 
-def as_it_is(action: str) -> str:
-    """The action, unchanged."""
-    return action
-
-
 @dataclass(frozen=True)
 class TextPrompt:
     """Writes one user message for each decision, from four templates.
@@ -146,8 +141,8 @@ class TextPrompt:
     system: str | None = None
     longest: int | None = None
     tokens: tuple[str, ...] = CHAT_TOKENS
-    show_action: Callable[[str], str] = as_it_is
-    show_choice: Callable[[str], str] = as_it_is
+    show_action: Callable[[str], str] = str
+    show_choice: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         _check_longest(self.longest)

@@ -8,15 +8,15 @@ and copies are found whatever their origin.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from ascribe.agents.prompts import is_chat
-from ascribe.pivots.journal import LineError, numbered_lines, parse_object, write_objects
+from ascribe.pivots.journal import numbered_lines, parse_object, write_objects
 from ascribe.steps.strict_json import canonical
 
 Message = dict[str, str]
@@ -102,12 +102,6 @@ class TurnFile:
     facts: Mapping[str, Any]
     """The rest of the first line: for pivots the verifier, the model, K and the threshold."""
     candidates: tuple[Candidate, ...]
-    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """For pivots: mean, variance and rewards by id."""
-
-
-class TurnFileError(ValueError):
-    """A file that does not hold candidates or pivots."""
 
 
 def write_turns(
@@ -115,14 +109,11 @@ def write_turns(
     candidates: Iterable[Candidate],
     kind: str = KINDS[0],
     facts: Mapping[str, Any] | None = None,
-    profiles: Mapping[str, Mapping[str, Any]] | None = None,
+    profiles: Iterable[dict[str, Any]] = repeat({}),
 ) -> None:
-    """Write candidates, or pivots with their profiles, under a first line of facts."""
+    """Write candidates, or pivots and what else to say of each, under a first line of facts."""
     head = {"ascribe": kind, "version": VERSION, **(facts or {})}
-    rows = (
-        asdict(one) | ({"profile": dict(profiles[one.id])} if profiles else {})
-        for one in candidates
-    )
+    rows = (asdict(one) | profile for one, profile in zip(candidates, profiles, strict=False))
     write_objects(Path(path), chain([head], rows))
 
 
@@ -130,7 +121,7 @@ def read_turns(path: str | Path) -> TurnFile:
     """Read what ``write_turns`` wrote; a file is read again only if it has changed.
 
     Raises:
-        TurnFileError: if the file holds something else, with the line and the reason.
+        ValueError: if the file holds something else, with the line and the reason.
         OSError: if it cannot be opened.
     """
     path = Path(path).resolve()
@@ -141,7 +132,6 @@ def read_turns(path: str | Path) -> TurnFile:
 @lru_cache(maxsize=8)
 def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
     candidates: dict[str, Candidate] = {}
-    profiles: dict[str, Mapping[str, Any]] = {}
     head: dict[str, Any] | None = None
     place = "a line"
     try:
@@ -151,38 +141,35 @@ def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
             if head is None:
                 head = _checked_head(row)
                 continue
-            profile = row.pop("profile", None)
             one = _candidate(row)
             if one.id in candidates:
-                raise TurnFileError("the turn is in the file twice")
+                raise ValueError("the turn is in the file twice")
             candidates[one.id] = one
-            if profile is not None:
-                profiles[one.id] = profile
-    except (LineError, TurnFileError, TypeError, KeyError) as error:
-        raise TurnFileError(
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
             f"{place} of {path.name}: {error}; give a file of ascribe pivots extract or "
             "select, unchanged"
         ) from error
     if head is None:
-        raise TurnFileError(f"{path.name} is empty; write it with ascribe pivots extract or select")
-    return TurnFile(head.pop("ascribe"), head, tuple(candidates.values()), profiles)
+        raise ValueError(f"{path.name} is empty; write it with ascribe pivots extract or select")
+    return TurnFile(head.pop("ascribe"), head, tuple(candidates.values()))
 
 
 def _checked_head(row: dict[str, Any]) -> dict[str, Any]:
     if row.get("ascribe") not in KINDS:
-        raise TurnFileError(f"it does not say that the file holds {' or '.join(KINDS)}")
+        raise ValueError(f"it does not say that the file holds {' or '.join(KINDS)}")
     if row.pop("version", None) != VERSION:
-        raise TurnFileError("it was written for another version of ascribe")
+        raise ValueError("it was written for another version of ascribe")
     return row
 
 
 def _candidate(row: dict[str, Any]) -> Candidate:
     scene = row["scene"]
     if not is_chat(row["messages"]):
-        raise TurnFileError("the messages are no list of messages with a role and a content")
+        raise ValueError("the messages are no list of messages with a role and a content")
     for text in (row["id"], row["action"], *row["tools"]):
         if not isinstance(text, str):
-            raise TurnFileError(f"{str(text)[:40]!r} is not text")
+            raise ValueError(f"{str(text)[:40]!r} is not text")
     one = candidate(
         row["messages"],
         row["action"],
@@ -191,5 +178,5 @@ def _candidate(row: dict[str, Any]) -> Candidate:
         None if scene is None else ReplayPoint(**{**scene, "actions": tuple(scene["actions"])}),
     )
     if one.id != row["id"]:
-        raise TurnFileError("the turn does not match its id")
+        raise ValueError("the turn does not match its id")
     return replace(one, copies=int(row["copies"]))

@@ -172,14 +172,10 @@ def random_set(scored: Sequence[Scored], size: int, seed: int = 0) -> list[Score
 
 def write_pivots(path: str | Path, scored: Sequence[Scored], facts: Mapping[str, Any]) -> None:
     """Write a file of pivots with the mean, variance and rewards of each."""
-    profiles = {
-        one.candidate.id: {
-            "mean": one.mean,
-            "variance": one.variance,
-            "rewards": list(one.rewards),
-        }
+    profiles = (
+        {"profile": {"mean": one.mean, "variance": one.variance, "rewards": list(one.rewards)}}
         for one in scored
-    }
+    )
     write_turns(path, [one.candidate for one in scored], KINDS[1], facts, profiles)
 
 

@@ -7,6 +7,7 @@ enough.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,14 +133,11 @@ def read_chat_completion(completion: Any) -> TextSample:
 
 def _written(call: Any) -> str:
     """A call as a model writes it. A malformed one is written as it is, and stays malformed."""
-    try:
+    with suppress(ValueError, RecursionError):
         return write_call(*name_and_arguments(call))
-    except (ValueError, RecursionError):
-        pass
-    try:
+    with suppress(RecursionError):
         return tag_call(json.dumps(call, ensure_ascii=False))
-    except RecursionError:
-        return tag_call("nested too deeply")
+    return tag_call("nested too deeply")
 
 
 def _count(value: Any) -> int:

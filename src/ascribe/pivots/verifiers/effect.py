@@ -33,14 +33,10 @@ KEPT = 64
 NO_SCENE = "the trace does not say where the environment was"
 
 
-class SceneMismatchError(ValueError):
-    """The environment cannot be brought to the situation of the trace."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"{reason}: give the verifier the options that the traces were made with, and ascribe "
-            "pivots extract their --seed (and --first, for traces of ascribe eval)"
-        )
+ADVICE = (
+    "give the verifier the options that the traces were made with, and ascribe pivots extract "
+    "their --seed (and --first, for traces of ascribe eval)"
+)
 
 
 def effect(
@@ -57,7 +53,7 @@ def effect(
         style: of the agent whose parser reads responses.
 
     Raises:
-        SceneMismatchError: when it is called, if the options or the seed are not the traces'.
+        ValueError: when it is called, if the options or the seed are not the traces'.
     """
     agent = agent_for(environment, style)
     replay = Replay(branching(make(environment, **(options or {}))))
@@ -92,8 +88,8 @@ def progress(
         style: of the agent whose parser reads responses.
 
     Raises:
-        ValueError: if the environment has no expert.
-        SceneMismatchError: when it is called, if the options or the seed are not the traces'.
+        ValueError: if the environment has no expert; and when it is called, if the options or the
+            seed are not the traces'.
     """
     agent = agent_for(environment, style)
     try:
@@ -168,7 +164,8 @@ class Replay:
         for action in point.actions:
             _, _, terminated, truncated, info = self.environment.step(action)
             if terminated or truncated:
-                raise SceneMismatchError("the episode is over before the turn")
+                raise ValueError(f"the episode is over before the turn: {ADVICE}")
         if info["state"] != point.state:
-            raise SceneMismatchError("the environment is in another state than the trace says")
+            reason = "the environment is in another state than the trace says"
+            raise ValueError(f"{reason}: {ADVICE}")
         return self.environment.snapshot()
