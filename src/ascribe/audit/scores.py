@@ -1,4 +1,4 @@
-"""How close an advantage comes to the exact one, and what a policy learns from it."""
+"""Score estimated advantages against exact ones, and run learning curves with them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

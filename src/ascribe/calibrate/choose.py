@@ -18,7 +18,7 @@ RADII = (0.05, 0.10, 0.15, 0.20)
 """The radii that the paper scans (Appendix H)."""
 
 FINER = (0.02, 0.01, 0.005, 0.002, 0.001, 0.0005)
-"""Tried one after another if no layer is healthy at the radii asked for: small models need them."""
+"""Tried one after another if no layer is healthy at the given radii: small models need them."""
 
 Features = Mapping[tuple[int, str], FloatMatrix]
 """Unit fingerprints of the same rows by (layer, pooling), as ``fingerprints.actor`` gives them."""
@@ -106,7 +106,7 @@ class Rule:
     leaves open.
 
     Attributes:
-        fewest_clusters: with fewer, the six families of the paper's tasks cannot be told apart.
+        fewest_clusters: fewer cannot distinguish the six families of the paper's tasks.
         counted: how clusters are counted for that. ``pooled``: over the rows of all tasks
             together, which the paper's counts (4 and 12 for 240 rollouts) imply;
             ``per_group``: in the median task group, which is what training uses.

@@ -188,7 +188,7 @@ def calibrate_model(
         poolings: how tokens become one vector.
         radii: see ``calibrate``.
         chat: whether to wrap each text in the tokenizer's chat template.
-        most_tokens: of a longer text only the end is read.
+        most_tokens: longer texts are cut to this many tokens at the end.
         report: called now and then with the share that is done.
 
     Raises:
@@ -244,7 +244,7 @@ def features_of(
         tokenizer: the model's tokenizer.
         layers: indices of decoder blocks.
         poolings: how tokens become one vector.
-        most_tokens: of a longer text only the end is read, where prompts differ.
+        most_tokens: longer texts are cut to this many tokens at the end, where prompts differ.
         batch_size: prompts in one pass.
         report: called now and then with the share that is done.
     """

@@ -26,7 +26,7 @@ class Setting:
         radius: largest cosine distance of states that count as the same.
         text_column: what the model read in the rollouts.
         chat: whether each text was wrapped in the model's chat template.
-        most_tokens: of longer texts, only so many tokens at the end were read.
+        most_tokens: longer texts were cut to this many tokens at the end.
         dtype: type that the model computed in.
     """
 

@@ -42,7 +42,7 @@ def assign(
         on_problem: what to do about problems, see ``select``; by default, refuse the table.
         severity: the least severity that counts.
         group_size: how many trajectories each group was meant to have, if known.
-        inputs: what the recipe takes besides the table.
+        inputs: further inputs of the recipe.
 
     Raises:
         TableError: if the table is refused, or no group is left.
@@ -62,7 +62,7 @@ def assign(
 
 
 def credit_columns(credit: Credit) -> dict[str, "pa.Array"]:
-    """Arrow columns of a credit: null where there is none, with the reason beside it.
+    """Arrow columns of a credit: null where a row has none, and a column of reasons.
 
     ``advantage`` and ``reason`` for the whole, ``advantage_TERM`` and ``reason_TERM`` for each
     term, not multiplied by its weight.

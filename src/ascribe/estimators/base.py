@@ -47,7 +47,7 @@ class Recipe:
     credits_steps: ClassVar[bool] = True
     """Whether steps of one trajectory may get different advantages."""
     inputs: ClassVar[tuple[str, ...]] = ()
-    """Names of what a call takes besides the table."""
+    """Names of the inputs of a call, in addition to the table."""
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         "gamma": (0.0, 1.0),
         "similarity": (0.0, 1.0),
@@ -84,7 +84,7 @@ class Recipe:
 
         Args:
             table: the steps.
-            **inputs: what the recipe needs besides, by the names in ``inputs``.
+            **inputs: further inputs, by the names in ``inputs``.
 
         Raises:
             TableError: if the rows of the table cannot be put in order; ``ascribe.check`` says why.

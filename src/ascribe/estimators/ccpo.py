@@ -334,7 +334,7 @@ def think_solve(
 
     Args:
         joint: reward of each rollout.
-        solo: reward of the solver for an answer without a thought, sampled beside each rollout.
+        solo: reward of the solver's answer without a thought, sampled once for each rollout.
         prompt: prompt of each rollout; -1 takes no part.
         count: number of prompts.
         history: statistics of the batches before, with the streams ``STREAMS``.

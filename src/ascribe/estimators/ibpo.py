@@ -155,13 +155,13 @@ def draw_tuples(
     """Draw references for every wrong trajectory (Section 3.2 and Appendix C.1).
 
     From the right trajectories of its task, uniformly; if there is none, from the other wrong ones.
-    The draws for one tuple are distinct as far as the candidates reach, and then repeat in order.
+    The draws for one tuple are distinct until the candidates run out, and then repeat in order.
 
     Args:
         right: whether each trajectory is right.
         group: task of each trajectory; -1 takes no part.
         count: number of tasks.
-        random: where randomness comes from.
+        random: source of randomness.
         size: K, trajectories of a tuple, the wrong one included (paper: 2).
 
     Raises:

@@ -19,12 +19,11 @@ class Norm:
     """What a value is compared with, and on what scale.
 
     Attributes:
-        by: ``mean`` subtracts the group's mean; ``std`` divides by its standard deviation besides;
+        by: ``mean`` subtracts the group's mean; ``std`` also divides by its standard deviation;
             ``leave_one_out`` subtracts the mean of the others.
         std: which standard deviation.
         epsilon: added to the standard deviation.
-        floor: the standard deviation is at least this, so that near-equal values are not blown up
-            to full size.
+        floor: smallest standard deviation, so that tiny differences are not amplified.
     """
 
     by: Literal["std", "mean", "leave_one_out"] = "std"

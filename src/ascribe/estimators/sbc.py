@@ -77,7 +77,7 @@ class SBC(Clustering):
       from V twice, starting at ``G = R``;
     - credit: ``A = S_ca[G - V] + S_ea[rest] + S_ca[R - G] + (R - V - the sum so far) / (1 + κ)``.
 
-    Every group lies inside one task, so tasks can be credited apart.
+    Every group is inside one task, so tasks can be credited separately.
 
     Attributes:
         gamma: discount γ of a return.

@@ -33,5 +33,5 @@ def normalised(vectors: FloatMatrix) -> FloatMatrix:
 
 
 def present(vectors: FloatMatrix) -> Bools:
-    """Rows that have a fingerprint: a row of zeros stands for none."""
+    """Rows that have a fingerprint; a row of zeros means none."""
     return np.asarray(vectors.any(axis=1))

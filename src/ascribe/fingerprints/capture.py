@@ -101,7 +101,7 @@ def packed(cu_seqlens: Any, prompt_lengths: Any, length: int | None = None) -> P
     Args:
         cu_seqlens: where each sequence begins, and after them where the last one ends.
         prompt_lengths: tokens of each sequence's prompt.
-        length: columns of the batch, if it goes on after the last sequence (padding).
+        length: columns of the batch, if padding follows the last sequence.
     """
     bounds, lengths = _ints(cu_seqlens), _ints(prompt_lengths)
     _check_lengths(lengths, np.diff(bounds))
@@ -170,7 +170,7 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
 
 
 def _lists(module: Module, count: int, path: str = "") -> dict[str, tuple[Module, Module]]:
-    """The outermost lists of so many modules by path, each with the module that holds it."""
+    """The outermost lists of ``count`` modules by path, each with its parent module."""
     import torch
 
     lists = {}
@@ -238,9 +238,9 @@ class Capture:
             raise ValueError(f"hidden states of rows {rows} hold numbers that are not finite")
         return vectors
 
-    # A pass begins, the block runs, the pass ends. Vectors are kept once the pass has ended, so a
-    # pass that failed can be tried again. Gradient checkpointing runs blocks again during the
-    # backward pass, when no forward pass is under way.
+    # Hooks: a pass begins, the block runs, the pass ends. Vectors are kept only when the pass ends,
+    # so a failed pass can be retried. Gradient checkpointing runs blocks again during the backward
+    # pass, outside of any forward pass.
 
     def _begin(self, *_: Any) -> None:
         if not self._expected:

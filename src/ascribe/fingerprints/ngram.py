@@ -1,4 +1,4 @@
-"""Character n-grams as a fingerprint: states that are written alike lie close together."""
+"""Character n-grams as a fingerprint: states with similar texts are close together."""
 
 import numpy as np
 import numpy.typing as npt

@@ -84,16 +84,16 @@ def search(
 class OnlineRadius:
     """A radius that adapts during training as the policy's hidden states move.
 
-    The paper fixes the radius before training. This one is changed by ``factor`` only after the
-    median cluster size has been off on the same side for ``patience`` iterations in a row, so that
-    noise does not move it. Save it with the checkpoint, and a resumed run goes on exactly.
+    The paper fixes the radius before training. This one changes by ``factor`` after the median
+    cluster size has been too small, or too large, for ``patience`` iterations in a row, so noise
+    does not move it. Save it with the checkpoint to resume a run exactly.
 
     Attributes:
         radius: the radius to use now.
         target: the median cluster size to keep, and the bounds of the radius.
         patience: iterations off target, on one side, before the radius moves.
         factor: by how much it moves.
-        strikes: iterations off target so far: above 0 too small, below 0 too large.
+        strikes: iterations off target in a row; positive if too small, negative if too large.
     """
 
     radius: float = 0.10

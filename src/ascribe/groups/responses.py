@@ -1,8 +1,8 @@
 """Reading model responses: thoughts, tags and tool calls.
 
-Tags are found in one pass over the text, whatever it holds: patterns match single tags, never what
-lies between two, which would take quadratic time on a response of many opening tags. Upper and
-lower case are alike, and white space may stand before the closing bracket, as in XML.
+Tags are found in one pass: patterns match single tags, never the text between two, which would take
+quadratic time on a response of many opening tags. Case does not matter, and white space may precede
+the closing bracket, as in XML.
 
 This is the one reader of tool calls. A call is an object with a ``name`` and with ``arguments`` (or
 ``parameters``), an object or JSON text of one; OpenAI wraps it in ``function``, and several in
@@ -95,7 +95,7 @@ def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[st
         ToolCallError: if it is no call.
     """
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
-        # Servers put ids and the like beside a function.
+        # Servers put ids and other keys next to ``function``.
         if strict and not value.keys().isdisjoint({"name", *ARGUMENTS}):
             raise ToolCallError("a part of the call stands outside of its function")
         value = value["function"]

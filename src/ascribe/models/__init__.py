@@ -48,7 +48,7 @@ def make_policy(
         backend: what runs a model folder: ``transformers`` or ``vllm``.
         dtype: type to compute in, such as ``bfloat16``; by default float32 with transformers, and
             vLLM's choice with vLLM.
-        context: at most so many tokens for prompt and response, where the model takes more.
+        context: most tokens of prompt and response together, if below the model's own limit.
         tokenizer: for a server: a folder with the tokenizer of its model.
         write: for ``random`` and ``expert``: puts an action into a response.
 

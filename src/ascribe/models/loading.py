@@ -59,8 +59,8 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
     loaded = transformers.AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=name, dtype=torch.float32, local_files_only=True, **options
     )
-    # transformers refuses to save a model that comes from a GGUF file, so the weights move to a new
-    # model.
+    # transformers cannot save a model loaded from a GGUF file, so the weights are copied to a new
+    # one.
     config = copy(loaded.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config

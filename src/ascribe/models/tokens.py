@@ -49,7 +49,7 @@ class Chat:
         added = tokenizer.added_tokens_decoder.items()
         self._special = {token.content: (i, token) for i, token in added if token.special}
         self._special_ids = frozenset(i for i, _ in self._special.values())
-        # Longest first: of two specials that begin alike the tokenizer takes the longer.
+        # Longest first: of two special tokens with a common prefix, the tokenizer takes the longer.
         longest = sorted(self._special, key=lambda text: (-len(text), text))
         self._pattern = re.compile("|".join(map(re.escape, longest)) or r"(?!)")
 
@@ -149,7 +149,7 @@ def load_chat(folder: str | Path, context: int | None = None, **options: Any) ->
     Args:
         folder: holds the tokenizer's files, and the model's ``config.json`` and
             ``generation_config.json`` if it has them.
-        context: at most so many tokens, where the model itself takes more.
+        context: most tokens of prompt and response together, if below the model's own limit.
         options: further ones of ``Chat``.
     """
     folder = Path(folder)

@@ -22,14 +22,14 @@ Tensor = Any
 class TransformersPolicy(ModelPolicy):
     """Samples token by token with a cache of keys and values; finished rows leave the batch.
 
-    The part of the prompts that a whole batch shares is read once, and so are equal prompts. For
-    models whose blocks all use attention; a model with a recurrent state cannot be padded.
+    The common prefix of a batch is read once, and so are equal prompts. All blocks of the model
+    must use attention, because a model with a recurrent state cannot be padded.
 
     Args:
         model: a causal language model, which may be one that is being trained.
         tokenizer: its tokenizer, with a chat template.
-        batch_size: at most so many responses are sampled at once.
-        context: at most so many tokens for prompt and response, where the model takes more.
+        batch_size: most responses that are sampled at once.
+        context: most tokens of prompt and response together, if below the model's own limit.
         chat_options: further ones of ``Chat``.
     """
 
@@ -61,7 +61,7 @@ class TransformersPolicy(ModelPolicy):
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         torch, _ = packages("actor")
-        # Prompts that begin alike share a batch, so that more of them is read once.
+        # Prompts with a common prefix share a batch, so that more of the prefix is read once.
         order = sorted(range(len(prompts)), key=lambda index: prompts[index].ids)
         completions: dict[int, Completion] = {}
         training = self.model.training

@@ -15,14 +15,14 @@ CPU_CACHE_GIB = "1"
 
 
 class VllmPolicy(ModelPolicy):
-    """Token ids go into the engine and come out of it; its own text is not used.
+    """Samples token ids from a vLLM engine; the engine's decoded text is not used.
 
-    Each request has a random generator of its own, from its seed. The log-probabilities are the raw
-    ones, before temperature and top-p.
+    Each request is seeded separately. The log-probabilities are the raw ones, before temperature
+    and top-p.
 
     Args:
         folder: holds ``config.json``, the tokenizer's files and ``*.safetensors``.
-        context: at most so many tokens for prompt and response; the model's own limit by default.
+        context: most tokens of prompt and response together; the model's own limit by default.
         dtype: type to compute in; ``auto`` is the model's, which vLLM turns into bfloat16 or
             float16 if it is float32.
         chat_options: further ones of ``Chat``.

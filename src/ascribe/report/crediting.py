@@ -24,7 +24,7 @@ NAMES = ("group", "trajectory", "corrects")
 
 @dataclass(frozen=True, eq=False)
 class Credited:
-    """All steps that could be credited, with their credit and where they come from.
+    """All steps that could be credited, with their credit and their origin.
 
     Attributes:
         recipe: the estimator.

@@ -325,7 +325,7 @@ def _as_compared(credited: Credited, task_outcome: Ints) -> CheckReport:
 
 
 def _lengths(episodes: _Episodes) -> Rows:
-    """From short to long: each length by itself, or bins of about equally many trajectories."""
+    """Shares by length: one row per length, or bins with about equally many trajectories."""
     length, gradient = episodes.length, episodes.gradient
     edges = np.unique(length)
     if edges.size > LENGTH_BINS:

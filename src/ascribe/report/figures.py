@@ -291,7 +291,7 @@ def _chart(rows: Rows, **parts: Any) -> Spec:
 def _bars(
     rows: Rows, y: str, x: Spec, color: str | Spec, *, row_height: int = 26, stacked: bool = True
 ) -> Spec:
-    """Horizontal bars for each value of ``y``, of one colour, or of several beside or on top."""
+    """Horizontal bars for each value of ``y``, in one colour, or stacked or grouped by colour."""
     encoding = {"y": {"field": y, "type": "nominal", "sort": None, "title": None}, "x": x}
     mark = _mark("bar")
     if isinstance(color, str):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WON, ITERATION = "won", "iteration"
 TRANSCRIPT = ("observation", "response")
-"""Columns that are shown beside a step, where a file has them."""
+"""Columns that are shown with a step, if the file has them."""
 
 
 @dataclass(frozen=True, eq=False)

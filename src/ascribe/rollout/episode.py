@@ -142,8 +142,8 @@ class FailurePolicy:
     """When an episode is retried, and how many trajectories a group needs.
 
     A failed episode resumes in a new environment: its actions are replayed, the results compared
-    with those on record, and the episode goes on from where it was. No step is lost or doubled. If
-    the results differ, the episode starts over.
+    with those on record, and the episode continues from there. No step is lost or doubled. If the
+    results differ, the episode starts over.
     """
 
     retries: int = 2

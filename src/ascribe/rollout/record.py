@@ -1,4 +1,4 @@
-"""A rollout as a table of steps, with the transcript beside it.
+"""A rollout as a table of steps with its transcript.
 
 Besides the columns of the format (``docs/format.md``) a file of rollouts has the transcript:
 observations, prompts, responses and token ids. Trainers read the token ids from there.

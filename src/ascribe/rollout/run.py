@@ -39,7 +39,7 @@ class Plan:
     groups: int
     size: int
     max_turns: int
-    """An episode is truncated after so many decisions, including those without an action."""
+    """Decisions, including those without an action, after which an episode is truncated."""
     seed: int = 0
     name: str = "rollout"
     """Groups are called ``name/0``, trajectories ``name/0/0``."""

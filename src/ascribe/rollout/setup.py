@@ -69,7 +69,7 @@ class Setup:
 
     @contextmanager
     def open_pool(self, episodes: int) -> Iterator[Pool]:
-        """A pool for so many episodes."""
+        """A pool with slots for this many episodes."""
         spec = EnvironmentSpec(self.environment, dict(self.options))
         slots = min(episodes, MOST_SLOTS)
         workers = min(self.workers, slots)

@@ -1,6 +1,6 @@
 """Step tables in Arrow, Parquet and JSON lines: the one reader and the one writer.
 
-``docs/format.md`` describes the format. Every column, wherever it comes from, passes the checks of
+``docs/format.md`` describes the format. Every column, from whatever source, passes the checks of
 ``ascribe.steps.table.read_columns``. Parquet files carry checksums of their pages and a seal over
 the whole file; both are verified, so that a damaged file is refused. pyarrow is imported inside the
 functions, to keep ``import ascribe`` light.
@@ -59,7 +59,7 @@ SEAL_SIZE = len(SEAL_MARK) + 16
 """The seal of a Parquet file: the mark, and a digest of all other bytes of the file.
 
 Parquet has checksums for its pages, but not for the footer that says where they are and how many
-rows they hold: one wrong bit there can lose rows silently. The seal lies between the last page and
+rows they hold: one wrong bit there can lose rows silently. The seal is between the last page and
 the footer, where readers do not look. A copy written by another tool has no seal, and needs none.
 """
 
@@ -105,7 +105,7 @@ def read(
     Args:
         path: the file.
         progress: called with the share that has been read.
-        columns: the columns to read from a Parquet file, which may hold much besides; None: all.
+        columns: the columns to read from a Parquet file; None: all.
 
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.

@@ -12,10 +12,11 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 
 PenaltyTiming = Literal["before", "after"]
-"""When the invalid-action penalty is taken off.
+"""When the invalid-action penalty is subtracted.
 
-``before`` discounting it is part of the reward: earlier steps feel it, as in the GiGPO paper, where
-it is "a reward penalty". ``after`` discounting it touches the invalid step alone, as in verl-agent.
+``before`` discounting it is part of the reward and lowers the returns of earlier steps, as in the
+GiGPO paper ("a reward penalty"). ``after`` discounting it lowers the return of the invalid step
+alone, as in verl-agent.
 """
 
 
@@ -40,14 +41,14 @@ def reward_to_go(
 
     Computed by doubling: after the pass with reach d, a row holds the sum over its next 2d steps.
     So a batch costs rows times log2 of the longest trajectory, without a loop over rows, and equal
-    rewards from a step on give equal bits wherever the trajectory lies.
+    reward sequences give equal bits.
 
     Args:
         reward: reward of each row, rows in canonical order.
         trajectory: label of each row's trajectory.
         gamma: discount γ, from 0 to 1.
-        tail: value that follows the last step of each trajectory (bootstrapping at truncation);
-            nothing follows by default.
+        tail: value after the last step of each trajectory (bootstrapping at truncation); 0 by
+            default.
 
     Returns:
         One return per row.
@@ -68,5 +69,5 @@ def reward_to_go(
 
 
 def penalties(valid: Bools, amount: float) -> Floats:
-    """What each row loses for an action that the environment did not understand."""
+    """The penalty of each row: ``amount`` for an invalid action, else 0."""
     return np.where(valid, 0.0, amount)

@@ -2,8 +2,8 @@
 
 A label is an integer from 0 to ``count - 1``; the label -1 marks a row that takes no part. Every
 function visits each row a constant number of times, so cost is linear in rows whatever the number
-of segments. Sums are taken in the order of the rows: callers that want the same bits for every
-row order pass rows in a canonical order (see ``arrange``).
+of segments. Sums are taken in the order of the rows; for results that do not depend on the row
+order, pass rows in canonical order (see ``arrange``).
 """
 
 import numpy as np
@@ -75,8 +75,8 @@ def pick(per_segment: Floats, labels: Ints) -> Floats:
 def first_rows(labels: Ints, count: int) -> Ints:
     """The first row of each segment, or the number of rows for a segment without any."""
     rows = np.full(count + 1, labels.size, dtype=np.int64)
-    # Where an index repeats, numpy keeps the last value assigned: backwards, the smallest row.
-    # Rows that take no part (label -1) fall into the slot at the end.
+    # Where an index repeats, numpy keeps the last value assigned; in reverse order, that is the
+    # smallest row. Rows that take no part (label -1) use the last slot.
     rows[labels[::-1]] = np.arange(labels.size - 1, -1, -1)
     return rows[:count]
 

@@ -1,7 +1,7 @@
-"""``StepTable``: one row per decision, and the checks that every column passes on its way in.
+"""``StepTable``: one row per decision, and the checks of its columns.
 
 Row order carries no meaning: estimators work on ``ascribe.steps.check.arrange(table)``, the rows in
-one canonical order, so that the same rows in another order give the same bits.
+one canonical order, so results do not depend on the row order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Coded:
         return Coded(rename[self.codes], self.values[present[:-1]])
 
     def take(self, rows: Ints) -> "Coded":
-        """The column at these rows; the values stay."""
+        """The column at these rows, with the same ``values``."""
         return Coded(self.codes[rows], self.values)
 
     def texts(self) -> list[str | None]:
@@ -81,16 +81,16 @@ class StepTable:
     """One row per decision an agent took, column by column.
 
     Attributes:
-        group: the task instance; trajectories of one group started alike and may be compared.
+        group: the task instance; trajectories of a group have the same start and may be compared.
         trajectory: the episode; its name is unique over the table.
-        step: 0, 1, 2, ... inside a trajectory, one number for each decision, whoever took it.
+        step: 0, 1, 2, ... inside a trajectory, counting the decisions of all agents.
         state: what the agent saw before it acted, as text or as a key.
         action: what the agent did, as text or as a key.
         reward: the environment's reward for the action.
         agent: who acted, in a team.
         family: the kind of task, for reports; no recipe reads it.
         valid: whether the environment understood the action (absent: all were).
-        terminated: whether the episode ended by itself with this step (absent: unknown).
+        terminated: whether the environment ended the episode with this step (absent: unknown).
         truncated: whether a limit cut the episode after this step (absent: none was cut).
         padding: whether the row only fills up a batch and is ignored (absent: none is).
         fingerprint: the state as a vector, one row of numbers each; zeros where there is none.

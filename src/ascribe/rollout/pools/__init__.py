@@ -1,4 +1,4 @@
-"""Pools: many environments side by side."""
+"""Pools: many environments in parallel."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What a pool is: many environments side by side, each in a slot of its own.
+"""The pool interface: many environments in parallel, each in its own slot.
 
 ::
 
@@ -7,8 +7,8 @@
         results = pool.step({0: "left", 7: "up"})
 
 A call returns when every slot it names has a ``StepResult``, or a ``Failure`` with the reason. A
-failure ends the episode of its slot. A pool never retries by itself, because only the caller knows
-whether the episode is still wanted; ``replay`` resumes an episode in a new environment.
+failure ends the episode of its slot. A pool never retries, because the episode may no longer be
+needed; the caller resumes it in a new environment with ``replay``.
 """
 
 from abc import ABC, abstractmethod

@@ -46,8 +46,8 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 class SerialPool(Pool):
     """All environments in this process, one after another, for tests and debugging.
 
-    There are no time limits: an environment that hangs hangs the program, and one that crashes ends
-    it. What environments print goes to standard error, as far as Python prints it.
+    There are no time limits: an environment that hangs or crashes also hangs or ends the program.
+    What environments print through Python goes to standard error.
 
     Args:
         spec: the environment.
@@ -121,7 +121,7 @@ class SupervisedWorker(ABC):
 
     @abstractmethod
     def _receive(self) -> bytes:
-        """The next message, which is known to be there."""
+        """The next message; called only when there is one."""
 
     @abstractmethod
     def request_stop(self) -> None:
@@ -129,10 +129,10 @@ class SupervisedWorker(ABC):
 
     @abstractmethod
     def _kill(self, patience: float) -> str:
-        """Give the worker so many seconds to exit, then kill it. Returns how it ended."""
+        """Wait ``patience`` seconds for the worker to exit, then kill it. Returns how it ended."""
 
     def _has_exited(self) -> bool:
-        """Whether it is known to have ended."""
+        """Whether the worker has ended, as far as can be told without a call."""
         return False
 
     def _has_message(self) -> bool:
@@ -205,11 +205,11 @@ class SupervisedWorker(ABC):
         task = self._pending[0]
         try:
             tag, result = decode(self._receive())
-        except (EOFError, ValueError, TypeError, KeyError):  # gone, or no longer to be trusted
+        except (EOFError, ValueError, TypeError, KeyError):  # gone, or its messages are corrupt
             self._crashed()
             return
         if tag != (self._call, task.slot, len(task.results)):
-            return  # from a fork of the worker, about something that is over
+            return  # a stale message from a fork of the worker
         if isinstance(result, StepResult):
             self._deaths = 0
             self._with_environment.add(task.slot)
@@ -227,7 +227,7 @@ class SupervisedWorker(ABC):
         self._fail_tasks(FailureKind.HUNG, detail)
 
     def check_running(self) -> None:
-        """Notice an exit that does not close the connection, because a fork holds it open."""
+        """Detect an exit that did not close the connection because a fork holds it open."""
         if self.busy and self._has_exited():
             while self.busy and self._has_message():
                 self.receive()
@@ -453,7 +453,7 @@ class ProcessWorker(SupervisedWorker):
     def _receive(self) -> bytes:
         try:
             return self.connection.recv_bytes(LARGEST_MESSAGE)
-        except OSError:  # stuck on its way, or too large: as bad as none
+        except OSError:  # incomplete or too large
             raise EOFError from None
 
     def _has_message(self) -> bool:
@@ -484,9 +484,9 @@ class ProcessWorker(SupervisedWorker):
 
 
 def _limit_stalls(descriptor: int, seconds: float) -> None:
-    """Make reads and writes fail that make no progress for so many seconds.
+    """Make reads and writes fail after this many seconds without progress.
 
-    Connections have no timeouts of their own, and a stopped process takes or sends half a message.
+    Connections have no timeouts, and a stopped process may take or send half a message.
     """
     timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or 1)
     with socket.socket(fileno=os.dup(descriptor)) as end:
