@@ -113,7 +113,7 @@ def assert_sound(played: Rollout) -> None:
     dropped = {group.group: group for group in played.dropped}
     assert sorted([*kept, *dropped]) == sorted({t.group for t in whole.values()})
     for group in dropped.values():
-        assert group.left < group.needed
+        assert group.remaining < group.needed
         assert all(lost.kind and lost.detail for lost in group.failed)
     steps = table(played)
     rows = set(zip(steps.trajectory.texts(), steps.step.tolist(), strict=True))

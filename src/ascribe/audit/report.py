@@ -70,8 +70,8 @@ class AuditTables:
     def __init__(self, lines: Iterable[Line]) -> None:
         self.lines: dict[tuple[str, str, int, str], Line] = {}
         for line in lines:
-            world, rest = line["case"].split("/", 1)
-            recipe, size = rest.rsplit("/", 1)
+            world, recipe_and_size = line["case"].split("/", 1)
+            recipe, size = recipe_and_size.rsplit("/", 1)
             self.lines[world, recipe, int(size), line["metric"]] = line
         names = dict.fromkeys(recipe for _, recipe, _, _ in self.lines)
         self.recipes = [name for name in names if MINUS not in name]

@@ -157,8 +157,8 @@ class Settings:
 
     def conditions(self, world: str, size: int) -> Conditions:
         """How a world is rolled out."""
-        own = WORLDS[world].paraphrase
-        rate = own if self.paraphrase is None else self.paraphrase
+        default = WORLDS[world].paraphrase
+        rate = default if self.paraphrase is None else self.paraphrase
         return Conditions(size, rate, self.noise, self.blur)
 
 

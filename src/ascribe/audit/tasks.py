@@ -284,7 +284,7 @@ def rollouts(
 
 
 def _names(kind: str, count: int) -> Objects:
-    return np.array([f"{kind} {number:06}" for number in range(count)], dtype=object)
+    return np.array([f"{kind} {index:06}" for index in range(count)], dtype=object)
 
 
 def _states(tasks: TabularTasks, wordings: int) -> Objects:

@@ -66,16 +66,16 @@ def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
     for index in np.unique(family):
         members = np.flatnonzero(family[start] == index)
         turn[members] = np.arange(members.size)
-    whole = np.zeros(size.size, dtype=np.bool_)
+    is_whole = np.zeros(size.size, dtype=np.bool_)
     for index in np.lexsort((family[start], turn)):
-        if not whole.any() or size[whole].sum() + size[index] <= WHOLE_SHARE * most:
-            whole[index] = True
-    remaining = most - int(size[whole].sum())
-    per_group = max(remaining // max(int((~whole).sum()), 1), 1)
+        if not is_whole.any() or size[is_whole].sum() + size[index] <= WHOLE_SHARE * most:
+            is_whole[index] = True
+    remaining = most - int(size[is_whole].sum())
+    per_group = max(remaining // max(int((~is_whole).sum()), 1), 1)
     probed = np.zeros(task.size, dtype=np.bool_)
     for begin, count in zip(start, size, strict=True):
         probed[begin + np.linspace(0, count - 1, min(per_group, count)).astype(np.int64)] = True
-    clustered = whole[task]
+    clustered = is_whole[task]
     rows = np.flatnonzero(clustered | probed)
     return RowSample(rows, clustered[rows], probed[rows])
 

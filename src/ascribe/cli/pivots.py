@@ -194,7 +194,7 @@ def profile_command(
         with screen.progress("profiling") as bar:
             done = profile_in_worker(
                 task,
-                on_progress=lambda done, wanted: bar(done / max(1, wanted)),
+                on_progress=lambda done, total: bar(done / max(1, total)),
                 on_message=_print_message,
             )
     if as_json:

@@ -201,10 +201,10 @@ def _play(setup: Setup, model: Model, plan: Plan, failures: FailurePolicy) -> Ro
 
 def _report(played: Rollout, out: Path | None, states: States, *, as_json: bool) -> None:
     """Write the episodes, and print success, failures and speed; exit 1 if none was completed."""
-    written = out if played.trajectories else None
-    if written is not None:
+    saved = out if played.trajectories else None
+    if saved is not None:
         try:
-            save(played, written, states)
+            save(played, saved, states)
         except OSError as error:
             screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
     rows = success(played)
@@ -212,7 +212,7 @@ def _report(played: Rollout, out: Path | None, states: States, *, as_json: bool)
         clock = asdict(played.clock) | {"tokens_per_second": played.clock.tokens_per_second}
         screen.print_json(
             {
-                "out": None if written is None else str(written),
+                "out": None if saved is None else str(saved),
                 "success": [asdict(row) for row in rows],
                 "failed": [asdict(episode) for episode in played.failed],
                 "dropped": [group.group for group in played.dropped],
@@ -221,13 +221,13 @@ def _report(played: Rollout, out: Path | None, states: States, *, as_json: bool)
             }
         )
     else:
-        _print(played, rows, written)
+        _print(played, rows, saved)
     if not played.trajectories:
         screen.err.print(Text("No episode was completed.", style="bold red"))
         raise typer.Exit(1)
 
 
-def _print(played: Rollout, rows: list[Success], written: Path | None) -> None:
+def _print(played: Rollout, rows: list[Success], saved: Path | None) -> None:
     for group in played.dropped:
         screen.out.print(Text(f"Dropped {screen.safe(group, 300)}", style="red"))
     if played.retries:
@@ -255,5 +255,5 @@ def _print(played: Rollout, rows: list[Success], written: Path | None) -> None:
     if clock.tokens:
         times += f" ({clock.tokens:,} tokens, {clock.tokens_per_second:,.0f} a second)"
     screen.err.print(Text(f"{times}, environments {clock.environment_seconds:.1f} s.", style="dim"))
-    if written is not None:
-        screen.out.print(Text(f"Wrote {screen.safe(written)}.", style="green"))
+    if saved is not None:
+        screen.out.print(Text(f"Wrote {screen.safe(saved)}.", style="green"))

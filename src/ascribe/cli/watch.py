@@ -28,20 +28,20 @@ def watch(
     They are read from the run's metrics.jsonl, which the engines write. Stop with Ctrl-C. With
     --json they are read once.
     """
-    metrics = _read(run)
+    metrics = _metrics(run)
     if as_json:
         screen.print_json(None if metrics is None else asdict(metrics))
         return
     if once:
-        screen.out.print(_shown(run, metrics))
+        screen.out.print(_table(run, metrics))
         return
-    with suppress(KeyboardInterrupt), Live(_shown(run, metrics), console=screen.out) as live:
+    with suppress(KeyboardInterrupt), Live(_table(run, metrics), console=screen.out) as live:
         while True:
             time.sleep(every)
-            live.update(_shown(run, _read(run)))
+            live.update(_table(run, _metrics(run)))
 
 
-def _read(folder: Path) -> RunMetrics | None:
+def _metrics(folder: Path) -> RunMetrics | None:
     try:
         return read_run(folder)
     except OSError as error:
@@ -50,7 +50,7 @@ def _read(folder: Path) -> RunMetrics | None:
         screen.wrong_call(screen.safe(error, 400))
 
 
-def _shown(folder: Path, metrics: RunMetrics | None) -> RenderableType:
+def _table(folder: Path, metrics: RunMetrics | None) -> RenderableType:
     if metrics is None:
         return Text(f"{screen.safe(folder)} has no metrics yet.", style="dim")
     elapsed = "" if metrics.seconds is None else f", after {metrics.seconds / 60:.0f} min"

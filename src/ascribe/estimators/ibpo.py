@@ -315,7 +315,7 @@ def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
         )
     label = np.full(table.trajectory.values.size + 1, NO_TARGET)
     label[table.trajectory.codes[steps.rows[steps.starts]]] = np.arange(task.size)
-    code_of = {name: place for place, name in enumerate(table.trajectory.values)}
+    code_of = {name: i for i, name in enumerate(table.trajectory.values)}
     targets = [label[code_of.get(name, -1)] for name in table.corrects.values]
     target = np.array([*targets, ANSWER], dtype=np.int64)[corrected]
     chained = np.flatnonzero((target >= 0) & (corrected[target] >= 0))

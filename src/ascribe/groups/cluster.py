@@ -63,15 +63,15 @@ def cluster(
     sizes = np.diff(bounds)
 
     def block_of(group: int) -> GramBlock:
-        own = rows[bounds[group] : bounds[group + 1]]
-        dense = own.size == own[-1] - own[0] + 1
-        vectors = fingerprints[own[0] : own[-1] + 1] if dense else fingerprints[own]
+        members = rows[bounds[group] : bounds[group + 1]]
+        adjacent = members.size == members[-1] - members[0] + 1
+        vectors = fingerprints[members[0] : members[-1] + 1] if adjacent else fingerprints[members]
         return gram_block(vectors, half_product=half_product)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0
-    for number, part in enumerate(_labels_of(block_of, sizes, radius)):
-        labels[rows[bounds[number] : bounds[number + 1]]] = used + part
-        used += int(part.max()) + 1
+    for number, group_labels in enumerate(_labels_of(block_of, sizes, radius)):
+        labels[rows[bounds[number] : bounds[number + 1]]] = used + group_labels
+        used += int(group_labels.max()) + 1
     return Groups(labels, used)
 
 
@@ -127,8 +127,8 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
             joined = np.zeros(active, dtype=np.bool_)
             top, target = np.zeros(active), new
         else:
-            parts = b[:i, :active] * gram[:active, i % rows, :i].T
-            sums = np.bincount(spot[:i, :active].ravel(), parts.ravel(), most * count)
+            weighted = b[:i, :active] * gram[:active, i % rows, :i].T
+            sums = np.bincount(spot[:i, :active].ravel(), weighted.ravel(), most * count)
             similarity = (a[: most * count] * sums).reshape(most, count) + closed[:most]
             nearest = similarity[:, :active].argmax(axis=0) * count + group_index[:active]
             top = similarity.ravel()[nearest]
@@ -146,7 +146,7 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
             closed.ravel()[target] = 0.0
             clusters[:active] += ~joined
             most = int(clusters.max())
-    return [spot[: sizes[number], number] // count for number in range(count)]
+    return [spot[: sizes[group], group] // count for group in range(count)]
 
 
 def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bools:

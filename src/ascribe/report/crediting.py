@@ -131,16 +131,16 @@ def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTab
     clash = any(_overlap([getattr(table, name) for table in tables]) for name in NAMES[:2])
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for table in tables for name in table.columns()):
-        parts = [getattr(table, name) for table in tables]
-        example = next(part for part in parts if part is not None)
+        blocks = [getattr(table, name) for table in tables]
+        example = next(block for block in blocks if block is not None)
         if isinstance(example, Coded):
             prefixes = [f"{batch}: " if clash and name in NAMES else "" for batch in names]
-            columns[name] = _joined_texts(parts, sizes, prefixes)
+            columns[name] = _joined_texts(blocks, sizes, prefixes)
         elif example.dtype == np.bool_:
             default = name == "valid"
             columns[name] = np.concatenate([table.flag(name, default=default) for table in tables])
-        elif len({None if part is None else part.shape[1:] for part in parts}) == 1:
-            columns[name] = np.concatenate(parts)
+        elif len({None if block is None else block.shape[1:] for block in blocks}) == 1:
+            columns[name] = np.concatenate(blocks)
     return StepTable(**columns)
 
 
@@ -153,17 +153,15 @@ def _joined_texts(
     columns: Sequence[Coded | None], sizes: Sequence[int], prefixes: Sequence[str]
 ) -> Coded:
     used = [
-        part.used() if part is not None else Coded.encode([None] * n)
-        for part, n in zip(columns, sizes, strict=True)
+        c.used() if c is not None else Coded.encode([None] * n)
+        for c, n in zip(columns, sizes, strict=True)
     ]
-    texts = [
-        prefix + value for part, prefix in zip(used, prefixes, strict=True) for value in part.values
-    ]
+    texts = [prefix + value for c, prefix in zip(used, prefixes, strict=True) for value in c.values]
     joined = Coded.encode(texts)
-    starts = np.cumsum([0, *(part.values.size for part in used)])
+    starts = np.cumsum([0, *(c.values.size for c in used)])
     codes = [
-        np.append(joined.codes[start : start + part.values.size], -1)[part.codes]
-        for part, start in zip(used, starts, strict=False)
+        np.append(joined.codes[start : start + c.values.size], -1)[c.codes]
+        for c, start in zip(used, starts, strict=False)
     ]
     return Coded(np.concatenate(codes), joined.values)
 

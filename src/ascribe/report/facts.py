@@ -228,23 +228,23 @@ def _by_family(episodes: _Episodes, names: Sequence[str]) -> Rows:
     return [*families, {"family": ALL, **_results(episodes, episodes.answer)}]
 
 
-def _results(episodes: _Episodes, chosen: Bools) -> dict[str, Any]:
+def _results(episodes: _Episodes, selected: Bools) -> dict[str, Any]:
     """Success and lengths of the chosen episodes; success is a mean over tasks."""
     steps = episodes.steps
-    group = np.where(chosen, steps.group_of_trajectory, -1)
+    group = np.where(selected, steps.group_of_trajectory, -1)
     tasks = segments.size(group, steps.group_count) > 0
     won = segments.mean(episodes.won.astype(np.float64), group, steps.group_count)
     success = float(won[tasks].mean())
     low, high = wilson(success, int(tasks.sum()))
     return {
         "tasks": int(tasks.sum()),
-        "episodes": int(chosen.sum()),
+        "episodes": int(selected.sum()),
         "success": success,
         "low": low,
         "high": high,
-        "mean_return": float(episodes.returns[chosen].mean()),
-        "turns": float(episodes.length[chosen].mean()),
-        "valid": float(steps.valid[chosen[steps.trajectory]].mean()),
+        "mean_return": float(episodes.returns[selected].mean()),
+        "turns": float(episodes.length[selected].mean()),
+        "valid": float(steps.valid[selected[steps.trajectory]].mean()),
     }
 
 
@@ -312,7 +312,7 @@ def _as_compared(credited: Credited, task_outcome: Ints) -> CheckReport:
         ProblemKind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", (PENALTIES,)),
     }
     table, steps = credited.table, credited.steps
-    problems = [each for each in credited.report.problems if each.kind not in recounted]
+    problems = [p for p in credited.report.problems if p.kind not in recounted]
     for kind, (message, outcomes) in recounted.items():
         selected = np.isin(task_outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
         rows = np.sort(steps.rows[selected[steps.group]])

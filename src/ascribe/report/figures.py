@@ -63,8 +63,8 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     success["layer"] = [bars, interval]
     note = "" if facts.success_by_column else " Without a column won, a return above 0 counts."
     colors = dict(zip(OUTCOMES, (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
-    present = [each for each in colors if any(row["outcome"] == each for row in groups)]
-    parts = _color("outcome", present, [colors[each] for each in present])
+    present = [outcome for outcome in colors if any(row["outcome"] == outcome for row in groups)]
+    parts = _color("outcome", present, [colors[outcome] for outcome in present])
     return [
         Figure(
             "success_by_family",
@@ -205,9 +205,7 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
 
 def _lengths(rows: Rows) -> Figure:
     names = ("trajectories", "steps", "gradient")
-    shares = [
-        {"length": row["length"], "of": key, "share": row[key]} for row in rows for key in names
-    ]
+    shares = [{"length": row["length"], "of": k, "share": row[k]} for row in rows for k in names]
     chart = _columns(shares, "length", "steps in the trajectory", 220)
     chart["encoding"] |= {
         "xOffset": {"field": "of", "sort": list(names)},

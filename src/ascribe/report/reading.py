@@ -118,8 +118,8 @@ def read_transcript(
             column = columns.column(name)
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
                 of_steps = texts.setdefault(name, [None] * rows.size)
-                for place, text in zip(selected.tolist(), column.to_pylist(), strict=True):
-                    of_steps[place] = text
+                for step, text in zip(selected.tolist(), column.to_pylist(), strict=True):
+                    of_steps[step] = text
     return texts
 
 

@@ -107,13 +107,13 @@ def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
         differ: labels from 0 of what must differ.
     """
     count_of_row = np.zeros(labels.size, dtype=np.int64)
-    for chosen in range(len(differ) + 1):
-        for subset in combinations(differ, chosen):
+    for order in range(len(differ) + 1):
+        for subset in combinations(differ, order):
             joint, joints = labels, count
             for labels_of in subset:
                 joint, joints = segments.pairs(joint, labels_of, int(labels_of.max(initial=-1)) + 1)
             size = np.append(segments.size(joint, joints), 0)
-            count_of_row += (-1) ** chosen * size[joint]
+            count_of_row += (-1) ** order * size[joint]
     return count_of_row
 
 

@@ -333,16 +333,16 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
         )
     states = facts.diagnosis.states
     if states is not None and states.revisit_share >= 0.4:
-        each = _parameter(facts, "revisits", "each") == "each"
+        every = _parameter(facts, "revisits", "each") == "each"
         once = "count a trajectory once per state (--set revisits=average), and "
         yield Finding(
             "loops",
             Level.WARNING,
             f"{percent(states.revisit_share)} of the steps revisit a state of their own "
-            f"trajectory{', and are compared with themselves' if each else ''}: episodes run in "
+            f"trajectory{', and are compared with themselves' if every else ''}: episodes run in "
             "circles.",
             _sentence(
-                f"{once if each and _accepts(facts, revisits='average') else ''}end episodes that "
+                f"{once if every and _accepts(facts, revisits='average') else ''}end episodes that "
                 "make no progress"
             ),
         )

@@ -53,11 +53,11 @@ class Series:
 
     def sparkline(self) -> str:
         """The last iterations as bars between their smallest and largest value."""
-        shown = self.values[-LONGEST:]
-        present = [value for value in shown if value is not None]
+        recent = self.values[-LONGEST:]
+        present = [value for value in recent if value is not None]
         low, high = min(present, default=0.0), max(present, default=0.0)
         scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-        return "".join(" " if v is None else BARS[round((v - low) * scale)] for v in shown)
+        return "".join(" " if v is None else BARS[round((v - low) * scale)] for v in recent)
 
 
 @dataclass(frozen=True)

@@ -183,13 +183,13 @@ class DroppedGroup:
     """A group with too few trajectories left; nothing of it is in the result."""
 
     group: str
-    left: int
+    remaining: int
     needed: int
     failed: tuple[FailedEpisode, ...]
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{episode.trajectory} {episode.kind}" for episode in self.failed)
-        return f"{self.group}: {self.left} of {self.needed} trajectories left ({reasons})"
+        return f"{self.group}: {self.remaining} of {self.needed} trajectories left ({reasons})"
 
 
 class RolloutFailedError(RuntimeError):

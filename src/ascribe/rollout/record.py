@@ -30,7 +30,7 @@ def table(rollout: Rollout, states: States = "environment") -> StepTable:
     columns: dict[str, list[Any]] = {
         "group": [t.group for t in rollout.trajectories for _ in t.steps],
         "trajectory": [t.name for t in rollout.trajectories for _ in t.steps],
-        "step": [number for t in rollout.trajectories for number in range(len(t.steps))],
+        "step": [n for t in rollout.trajectories for n in range(len(t.steps))],
         "family": [t.family for t in rollout.trajectories for _ in t.steps],
         "without": [
             value for t in rollout.trajectories for value in t.without or [None] * len(t.steps)

@@ -52,9 +52,9 @@ class Arranged:
 
     def to_table_order(self, values: npt.NDArray[Any], size: int, fill: float) -> npt.NDArray[Any]:
         """``values`` of each place in the table's row order; ``fill`` for rows without a place."""
-        out = np.full(size, fill, dtype=values.dtype)
-        out[self.rows] = values
-        return out
+        ordered = np.full(size, fill, dtype=values.dtype)
+        ordered[self.rows] = values
+        return ordered
 
 
 def arrange(table: StepTable) -> Arranged:
@@ -193,8 +193,8 @@ def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) ->
 
 def first_names(column: Coded, codes: Ints) -> str:
     """The first of these values of a column, and how many more there are."""
-    shown = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
-    return f"{shown} and {codes.size - 3:,} more" if codes.size > 3 else shown
+    names = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
+    return f"{names} and {codes.size - 3:,} more" if codes.size > 3 else names
 
 
 class _TableChecker:
@@ -299,10 +299,10 @@ class _TableChecker:
     def _check_order(self) -> None:
         """The steps of each trajectory are 0, 1, 2, ... and stop at its end."""
         table, real = self.table, self.real
-        named = real[(table.trajectory.codes[real] >= 0) & (table.step[real] >= 0)]
-        if named.size == 0:
+        placed = real[(table.trajectory.codes[real] >= 0) & (table.step[real] >= 0)]
+        if placed.size == 0:
             return
-        rows = named[np.lexsort((named, table.step[named], table.trajectory.codes[named]))]
+        rows = placed[np.lexsort((placed, table.step[placed], table.trajectory.codes[placed]))]
         trajectory, step = table.trajectory.codes[rows], table.step[rows]
         same_trajectory = np.append(False, trajectory[1:] == trajectory[:-1])
         previous = np.append(-1, step[:-1])
@@ -342,11 +342,11 @@ class _TableChecker:
         first_steps = steps.rows[steps.starts]
         first_of_group = first_steps[segments.first_rows(group_of, groups)]
 
-        def add(kind: ProblemKind, detail: str, which: Bools) -> None:
-            if which.any():
-                names = first_names(table.group, np.sort(table.group.codes[first_of_group[which]]))
-                rows = steps.rows[which[steps.group]]
-                self._add(kind, f"group {names} {detail}", rows, int(which.sum()))
+        def add(kind: ProblemKind, detail: str, hit: Bools) -> None:
+            if hit.any():
+                names = first_names(table.group, np.sort(table.group.codes[first_of_group[hit]]))
+                rows = steps.rows[hit[steps.group]]
+                self._add(kind, f"group {names} {detail}", rows, int(hit.sum()))
 
         # A group of corrections has one row per wrong answer, so ``group_size`` does not apply.
         attempts = np.ones(groups, dtype=np.bool_)

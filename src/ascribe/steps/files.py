@@ -253,9 +253,9 @@ def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
     if len(widths) != 1 or widths == [0] or flat.null_count:
         lists: Column = column.to_pylist()
         return lists
-    numbers = flat.to_numpy(zero_copy_only=False)
-    matrix = np.zeros((len(column), widths[0]), dtype=numbers.dtype)
-    matrix[array.is_valid().to_numpy(zero_copy_only=False)] = numbers.reshape(-1, widths[0])
+    values = flat.to_numpy(zero_copy_only=False)
+    matrix = np.zeros((len(column), widths[0]), dtype=values.dtype)
+    matrix[array.is_valid().to_numpy(zero_copy_only=False)] = values.reshape(-1, widths[0])
     return matrix
 
 
@@ -397,8 +397,8 @@ def _read_jsonl(path: Path, progress: Progress) -> Rollouts:
     if broken := [name for name in names if not encodable(name)]:
         detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
         raise _error(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))
-    known = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
-    table = read_columns({name: [row.get(name) for row in rows] for name in known})
+    present = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
+    table = read_columns({name: [row.get(name) for row in rows] for name in present})
     others, credit = _other_columns(names)
     return Rollouts(table, _carry(rows, others), _carry(rows, credit), _unknown_note(others))
 
@@ -406,7 +406,7 @@ def _read_jsonl(path: Path, progress: Progress) -> Rollouts:
 def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
     """The objects of all lines but blank ones; ``TableError`` with one problem for each kind."""
     rows, broken = [], dict[ProblemKind, tuple[str, list[int]]]()
-    for number, line in lines:
+    for index, line in lines:
         if not line.strip():
             continue
         try:
@@ -419,16 +419,16 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
             kind, detail = ProblemKind.DUPLICATE_KEY, f"is ambiguous: {error}"
         except (ValueError, RecursionError) as error:
             kind, detail = ProblemKind.BAD_LINE, f"is not JSON: {_first_line(error)}"
-        broken.setdefault(kind, (f"line {number + 1} {detail}", []))[1].append(number)
+        broken.setdefault(kind, (f"line {index + 1} {detail}", []))[1].append(index)
     if broken:
         raise TableError(
             Problem(
                 kind,
-                f"{first}, and {len(numbers) - 1:,} lines more" if len(numbers) > 1 else first,
-                np.array(numbers),
-                len(numbers),
+                f"{first}, and {len(at) - 1:,} lines more" if len(at) > 1 else first,
+                np.array(at),
+                len(at),
             )
-            for kind, (first, numbers) in broken.items()
+            for kind, (first, at) in broken.items()
         )
     return rows
 
@@ -437,10 +437,10 @@ def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
     size = max(path.stat().st_size, 1)
     with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
         try:
-            for number, line in enumerate(file):
-                if number % 10_000 == 0:
+            for index, line in enumerate(file):
+                if index % 10_000 == 0:
                     progress(raw.tell() / size)
-                yield number, line
+                yield index, line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             detail = f"{path.name} cannot be unpacked: {_first_line(error)}"
             raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
@@ -499,8 +499,8 @@ def _fits_json(kind: "pa.DataType") -> bool:
         return all(_fits_json(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_dictionary(kind):
         return _fits_json(kind.value_type)
-    plain = pa.types.is_boolean(kind) or pa.types.is_null(kind)
-    return bool(plain) or _is_text(kind) or _is_number(kind)
+    is_simple = pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    return bool(is_simple) or _is_text(kind) or _is_number(kind)
 
 
 def _other_columns(names: list[str]) -> tuple[list[str], list[str]]:

@@ -102,11 +102,14 @@ def _corrections_too(
     """
     if table.corrects is None or not dropped:
         return drop
-    _, first = np.unique(table.trajectory.codes, return_index=True)
-    trajectories, groups = table.trajectory.take(first).texts(), table.group.take(first).texts()
+    _, first_row = np.unique(table.trajectory.codes, return_index=True)
+    trajectories, groups = (
+        table.trajectory.take(first_row).texts(),
+        table.group.take(first_row).texts(),
+    )
     group_of = dict(zip(trajectories, groups, strict=True))
-    for code, answer in enumerate(table.corrects.values):
-        group = group_of.get(answer)
+    for code, corrected in enumerate(table.corrects.values):
+        group = group_of.get(corrected)
         if group in dropped or (group is None and absent):
             reason = dropped.get(str(group), "failed")
             corrections = table.group.take(np.flatnonzero(table.corrects.codes == code)).used()
