@@ -104,14 +104,8 @@ class Maths(TextEnvironment[MathEpisode]):
         verdict = "unreadable"
         if action.strip() and len(action) <= LONGEST_ANSWER:
             verdict = self._verdict(episode.problem.gold, action)
-        right = verdict == "right"
-        return Outcome(
-            OBSERVATIONS[verdict],
-            reward=float(right),
-            terminated=True,
-            won=right,
-            valid=verdict != "unreadable",
-        )
+        right, valid = verdict == "right", verdict != "unreadable"
+        return Outcome(OBSERVATIONS[verdict], float(right), terminated=True, won=right, valid=valid)
 
     def _verdict(self, gold: str, answer: str) -> str:
         if self.judge == "math-verify":

@@ -75,12 +75,11 @@ class Room:
 
     def least_pushes(self, boxes: frozenset[int]) -> int:
         """The distances of all boxes to their nearest targets, added up."""
-
-        def distance(cell: int, other: int) -> int:
-            (row, column), (row_2, column_2) = divmod(cell, self.size), divmod(other, self.size)
-            return abs(row - row_2) + abs(column - column_2)
-
-        return sum(min(distance(box, target) for target in self.targets) for box in boxes)
+        size, targets = self.size, self.targets
+        return sum(
+            min(abs(box // size - t // size) + abs(box % size - t % size) for t in targets)
+            for box in boxes
+        )
 
     def shown(self, position: Position) -> str:
         """The room as text, one line for each row."""

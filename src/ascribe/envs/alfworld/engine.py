@@ -263,19 +263,16 @@ class Expert:
     Args:
         game: the path of the game file; the task is read from the file beside it.
         seed: for the choices between things of one kind.
+        observation: the first of the episode.
     """
 
-    def __init__(self, game: Path, seed: int) -> None:
+    def __init__(self, game: Path, seed: int, observation: str) -> None:
         if not game.with_name(PARAMETERS_FILE).is_file():
             raise GameFileError(f"the expert needs a {PARAMETERS_FILE} beside {game}")
         self._agent = HandCodedTWAgent(max_steps=200)
         self._agent.reset(str(game))
-        self._random_state = random.Random(seed).getstate()
-
-    def begin(self, observation: str) -> str:
-        """Look at the first observation."""
         self._agent.observe(observation)
-        return "look"
+        self._random_state = random.Random(seed).getstate()
 
     def advise(self, engine: Engine, observation: str, command: str) -> str | None:
         """What to do after a command that led to an observation; None if it does not know."""

@@ -113,8 +113,8 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         if self.expert:
             from ascribe.envs.alfworld.engine import Expert
 
-            play.expert = Expert(game.path, int(generator.integers(2**32)))
-            play.advice = play.expert.begin(observation)
+            play.expert = Expert(game.path, int(generator.integers(2**32)), observation)
+            play.advice = "look"
         self._played = play
         return Start(play, observation, task=wording[1], family=game.family)
 

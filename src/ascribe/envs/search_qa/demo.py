@@ -6,7 +6,6 @@ well an agent searches here, not how it does on the datasets of the papers.
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,8 +20,7 @@ TRADES = "bicycles clocks glass lamps maps pianos tea tents violins watches"
 COUNTRIES, CITIES_OF_EACH, COMPANIES = 12, 4, 40
 
 
-@dataclass(frozen=True)
-class Demo:
+class Demo(NamedTuple):
     """The documents and the questions."""
 
     documents: list[Document]
