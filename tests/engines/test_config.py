@@ -224,6 +224,13 @@ def test_a_file_that_is_no_config(tmp_path: Path, text: str, said: str, yaml: An
     assert said in found[0]
 
 
+def test_keys_that_are_not_text_are_unknown_keys(tmp_path: Path, yaml: Any) -> None:
+    file = written(tmp_path, "1: 2\nyes: 3\nupdate: {4: 5}")
+    found = problems(file, SMALLEST)
+    assert found[0].startswith("1: unknown key; a config has: model, environment,")
+    assert found[1].startswith("update.4: unknown key; update has: iterations,")
+
+
 def test_a_file_that_is_not_text(tmp_path: Path, yaml: Any) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(b"\xff\xfe\x00")

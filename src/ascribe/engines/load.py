@@ -160,7 +160,7 @@ def _messages(errors: Iterable[Any]) -> list[str]:
     for error in errors:
         path: Keys = tuple(str(each) for each in error["loc"])
         keys = path
-        if error["type"] == "unexpected_keyword_argument":
+        if error["type"] in {"unexpected_keyword_argument", "invalid_key"}:
             names = [each[-1] for each in known if each[:-1] == keys[:-1]]
             near = get_close_matches(keys[-1], names, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
