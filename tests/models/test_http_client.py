@@ -173,6 +173,22 @@ def test_a_key_does_not_travel_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> 
         HttpClient(url, key_variable=KEY)
 
 
+@pytest.mark.parametrize("port", ["abc", "99999"])
+def test_an_address_with_a_wrong_port_is_refused_at_once(port: str) -> None:
+    with pytest.raises(ValueError, match="has no valid port"):
+        HttpClient(f"http://localhost:{port}")
+
+
+@pytest.mark.parametrize("key", ["hidden\n", "hidden\u20ac"])
+def test_a_key_that_no_header_may_hold_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv(KEY, key)
+    with pytest.raises(ValueError, match=f"{KEY} holds a line break") as caught:
+        HttpClient("https://example.org", key_variable=KEY)
+    assert "hidden" not in str(caught.value)
+
+
 def test_a_query_goes_along_where_there_is_no_key(bad: BadServer) -> None:
     bad.rules = [says(1)]
     assert HttpClient(f"{bad.url}/a?b=c").post("", {}) == 1

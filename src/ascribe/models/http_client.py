@@ -76,8 +76,8 @@ class HttpClient:
             as a bearer token.
 
     Raises:
-        ValueError: for an unusable address, one that holds a password, or one to which the key
-            would be sent unencrypted.
+        ValueError: for an unusable address, one that holds a password, one to which the key
+            would be sent unencrypted, or a key that no header may hold.
     """
 
     def __init__(
@@ -87,6 +87,10 @@ class HttpClient:
         self._limits, self._key_variable = limits or HttpLimits(), key_variable
         if self._address.scheme not in {"http", "https"} or not self._address.hostname:
             raise ValueError(f"a server's address looks like http://host:port, not {url!r}")
+        try:
+            _ = self._address.port
+        except ValueError as error:
+            raise ValueError(f"the address {url!r} has no valid port: {error}") from None
         if self._address.username is not None or self._address.fragment:
             raise ValueError("a server's address must hold no user name, password or fragment")
         if key_variable is not None:
@@ -98,6 +102,12 @@ class HttpClient:
             if key_variable in os.environ and not encrypted:
                 raise ValueError(
                     f"{key_variable} is set and would be sent unencrypted: use https, or unset it"
+                )
+            key = os.environ.get(key_variable, "")
+            if not (key.isascii() and key.isprintable()):  # http.client would quote the key
+                raise ValueError(
+                    f"{key_variable} holds a line break or another character that no header may "
+                    "hold: set it to the key alone"
                 )
 
     def get(self, path: str = "") -> Any:
