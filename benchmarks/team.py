@@ -23,6 +23,7 @@ outcomes.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from coalitions import Ties, Votes, contributions, outcome_bonus, shapley, side_by_side
@@ -183,8 +184,12 @@ HARD = Thinker(0.5, 0.4, 0.1, 0.2)
 # Numbers with intervals.
 
 
-Interval = tuple[float, float, float]
-"""A number, and the bounds of its 95 % interval."""
+class Interval(NamedTuple):
+    """A number, and the bounds of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def interval(statistic: Callable[..., float], *columns: Floats) -> Interval:
@@ -193,7 +198,7 @@ def interval(statistic: Callable[..., float], *columns: Floats) -> Interval:
     block = np.arange(len(columns[0])) * BLOCKS // len(columns[0])
     left = [statistic(*(column[block != b] for column in columns)) for b in range(BLOCKS)]
     error = float(np.sqrt((BLOCKS - 1) * np.var(left)))
-    return whole, whole - 1.96 * error, whole + 1.96 * error
+    return Interval(whole, whole - 1.96 * error, whole + 1.96 * error)
 
 
 def mean(values: Floats) -> float:
