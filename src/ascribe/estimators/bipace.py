@@ -29,7 +29,7 @@ from ascribe.steps.table import StepTable
 
 Form = Literal["q", "diff"]
 """``q``: mean of the same-action peers minus mean of the cluster (Eq. 5-7). ``diff``: the row's own
-return minus the mean of the peers that did something else (Eq. 4)."""
+return minus the mean of the peers that took another action (Eq. 4)."""
 
 StepNormalise = Literal["raw", "std"]
 """``raw``: in units of the return, as the equations are written. ``std``: divided by the standard
@@ -83,11 +83,11 @@ def pace(
         keys: action key of each row; -1 has no same-action peers.
         key_count: number of action keys.
         form: which of the two estimators.
-        norm: divide by the cluster's standard deviation as this says; by default do not.
+        norm: how to divide by the cluster's standard deviation; None: do not divide.
 
     Returns:
-        The credit. A cluster in which every return is the same gives none (``ZERO_VARIANCE``),
-        nor, for ``q``, one in which every member did the same (``SAME_ACTION``).
+        The credit. A cluster with equal returns gives none (``ZERO_VARIANCE``). With ``q``, neither
+        does a cluster in which every member took the same action (``SAME_ACTION``).
     """
     size = segments.size(clusters, count)
     leave_one_out, reason = relative(returns, clusters, count, Norm("leave_one_out"))

@@ -44,7 +44,7 @@ class Statistics:
     r"""Exponential moving averages of the mean and the variance of some streams of numbers.
 
     ``μ_t = λ μ_{t-1} + (1 - λ) mean_t`` and ``σ²_t = λ σ²_{t-1} + (1 - λ) var_t`` (CCPO, Eq. 2-3),
-    with the mean and the variance (over n) of the batch. The first batch is taken as it is.
+    with the mean and the variance (over n) of the batch. The first batch sets both.
 
     This is the whole carried state: a run that saves ``to_dict()`` with its checkpoint and resumes
     from ``from_dict()`` gives the same bits as an uninterrupted run.
@@ -53,7 +53,7 @@ class Statistics:
         streams: what is averaged, one name each: agents, or kinds of reward.
         mean: μ of each stream.
         variance: σ² of each stream.
-        samples: numbers seen so far, per stream.
+        samples: number of values so far, per stream.
     """
 
     streams: tuple[str, ...]
@@ -155,7 +155,7 @@ class CCPO(Recipe):
     columns ``agent`` and ``without``; a decision without a value in ``without`` was sampled only to
     measure what others earn alone, and is not credited.
 
-    The running statistics go in as ``history`` and come out as ``Credit.history``.
+    The running statistics are the input ``history`` and the output ``Credit.history``.
 
     Attributes:
         form: ``contribution`` as above; ``allocated``: the team's advantage, shared out by
@@ -166,7 +166,7 @@ class CCPO(Recipe):
         decay: λ of the running statistics.
         minimum: samples needed before the statistics are used.
         epsilon: ε, added to every standard deviation.
-        statistics: those ``after`` the batch is taken in, or ``before``.
+        statistics: use those ``after`` the update with the current batch, or ``before`` it.
         flat: the divisor for a stream without variance: ``epsilon`` alone, or ``one``.
     """
 

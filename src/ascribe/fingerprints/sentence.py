@@ -21,15 +21,15 @@ WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 INSTALL = "install it with: pip install 'ascribe[sentence]'"
 
 LONGEST = 256
-"""Word pieces that the encoder was made for; what comes after them is not read."""
+"""The encoder's context in word pieces; longer texts are cut."""
 
 
 def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMatrix:
     """Fingerprints of texts by all-MiniLM-L6-v2: (texts, 384), unit length, single precision.
 
     The mean of the last layer's vectors over the tokens of a text, at unit length. It does not
-    depend on the policy, nor change as the policy learns. **It reads the first 256 word pieces
-    only**: give it the observation, not a prompt that ends in what is new.
+    depend on the policy. **It reads the first 256 word pieces only**: pass the observation, not a
+    prompt whose new part comes last.
 
     Args:
         texts: state texts. Equal texts get equal fingerprints, an empty one a row of zeros.
@@ -73,7 +73,7 @@ def _encoder() -> tuple[Any, Any]:
     except ImportError as error:
         raise ImportError(f"needs torch and transformers; {INSTALL}") from error
     folder = _package_folder() / "model"
-    # The package is not the makers' own: fingerprints of other weights would be other fingerprints.
+    # The package is a third party's, so check that it holds the published weights.
     with (folder / "model.safetensors").open("rb") as weights:
         if hashlib.file_digest(weights, "sha256").hexdigest() != WEIGHTS:
             raise ValueError(f"{folder} does not hold the weights of all-MiniLM-L6-v2")

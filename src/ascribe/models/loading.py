@@ -1,4 +1,4 @@
-"""Loading models: from local folders and safetensors only, without running code of the model.
+"""Load models from local folders and safetensors only, without running the model's own code.
 
 Nothing is fetched from the network, and no weights are unpickled.
 """
