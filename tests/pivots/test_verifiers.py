@@ -457,7 +457,8 @@ def test_weights_take_shares_where_there_are_any() -> None:
         ({"exact": []}, "are an object"),
         ({"weighted": {"parts": [["exact", 0]]}}, "more than 0"),
         ({"weighted": {"parts": [["exact", 1]], "threshold": 2}}, "must lie in"),
-        ({"weighted": [["exact", 1]]}, "takes parts"),
+        ({"weighted": [["exact", 1]]}, "are an object"),
+        ({"weighted": {"parts": [["exact", 1]], "more": 1}}, "does not take these options"),
         ({"weighted": {"parts": ["exact"]}}, "pairs"),
     ],
 )

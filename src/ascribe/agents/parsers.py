@@ -43,6 +43,9 @@ class ResponseParser(ABC):
 
     longest: int = 10_000
 
+    with_thought: ClassVar[str] = "<think>{thought}</think>{action}"
+    """How a thought and a rendered action are written."""
+
     def __post_init__(self) -> None:
         if self.longest < 1:
             raise ValueError(f"longest must be at least 1, not {self.longest}")
@@ -54,9 +57,6 @@ class ResponseParser(ABC):
     @abstractmethod
     def _render(self, action: str, /) -> str:
         """Write the action in this format."""
-
-    def _with_thought(self, action: str, thought: str | None) -> str:
-        return action if thought is None else f"<think>{thought}</think>{action}"
 
     def __call__(self, text: str) -> Parsed:
         """Parse a response."""
@@ -70,7 +70,9 @@ class ResponseParser(ABC):
         Raises:
             ValueError: if there is none, for instance because the action holds a closing tag.
         """
-        response = self._with_thought(self._render(action), thought)
+        response = self._render(action)
+        if thought is not None:
+            response = self.with_thought.format(thought=thought, action=response)
         if self(response).action != action:
             raise ValueError(f"no response of this format gives the action {action[:200]!r}")
         return response
@@ -152,6 +154,8 @@ class ThoughtAction(ResponseParser):
     after ``Thought:``, or without this label the text before the first label.
     """
 
+    with_thought = "Thought: {thought}\n{action}"
+
     def _parse(self, text: str) -> Parsed:
         labels = list(_LABEL.finditer(text))
         edges = [*(label.start() for label in labels), len(text)]
@@ -167,9 +171,6 @@ class ThoughtAction(ResponseParser):
 
     def _render(self, action: str, /) -> str:
         return f"Action: {action}"
-
-    def _with_thought(self, action: str, thought: str | None) -> str:
-        return action if thought is None else f"Thought: {thought}\n{action}"
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,8 @@ class WholeText(ResponseParser):
 
     longest: int = 1_000_000
 
+    with_thought = "{action}"
+
     def _parse(self, text: str) -> Parsed:
         action = text.strip()
         if len(action) > self.longest:
@@ -219,9 +222,6 @@ class WholeText(ResponseParser):
         return Parsed(action)
 
     def _render(self, action: str, /) -> str:
-        return action
-
-    def _with_thought(self, action: str, thought: str | None) -> str:  # noqa: ARG002
         return action
 
 

@@ -17,6 +17,8 @@ from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
 from ascribe.steps.strict_json import loads
 
+Spec = str | Mapping[str, Any]
+
 VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "exact": exact,
     "normalised": normalised,
@@ -58,24 +60,31 @@ def combine(parts: Sequence[Verifier], decisive: Sequence[bool]) -> Verifier:
     return verify
 
 
-def weighted(parts: Sequence[tuple[Verifier, float]], threshold: float = 0.5) -> Verifier:
+def weighted(parts: Sequence[tuple[Verifier | Spec, float]], threshold: float = 0.5) -> Verifier:
     """Accepted if Σ w x / Σ w ≥ threshold, over the parts that apply.
 
     x is the part's share where it gives one (``edit``: the similarity), else its reward.
 
     Args:
-        parts: verifiers and their weights.
+        parts: pairs of a verifier, or its spec, and its weight.
         threshold: the least weighted mean that is accepted.
     """
     if not parts:
         raise ValueError("a combination needs at least one verifier")
+    if not isinstance(parts, list | tuple) or not all(
+        isinstance(part, list | tuple) and len(part) == 2 and isinstance(part[1], int | float)
+        for part in parts
+    ):
+        raise ValueError("the parts of weighted are pairs [verifier, weight]")
     if any(weight <= 0 for _, weight in parts):
         raise ValueError("weights must be more than 0")
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], not {threshold}")
 
+    verifiers = [(one if callable(one) else make_verifier(one), weight) for one, weight in parts]
+
     def verify(candidate: Candidate, response: str) -> Verdict:
-        verdicts = [(part(candidate, response), weight) for part, weight in parts]
+        verdicts = [(part(candidate, response), weight) for part, weight in verifiers]
         counted = [(one, weight) for one, weight in verdicts if one.accepted is not None]
         if not counted:
             return verdicts[-1][0]
@@ -87,9 +96,6 @@ def weighted(parts: Sequence[tuple[Verifier, float]], threshold: float = 0.5) ->
         return Verdict(enough, "enough" if enough else "too_little", f"{share:.3f}", share)
 
     return verify
-
-
-Spec = str | Mapping[str, Any]
 
 
 def make_verifier(spec: Spec) -> Verifier:
@@ -108,30 +114,16 @@ def make_verifier(spec: Spec) -> Verifier:
         if not isinstance(options, list | tuple):
             raise ValueError(f"{name} takes a list of verifiers")
         return combine([make_verifier(part) for part in options], COMPOSERS[name])
-    if name == "weighted":
-        return _weighted(options)
-    if name not in VERIFIERS:
+    makers = VERIFIERS | {"weighted": weighted}
+    if name not in makers:
         known = ", ".join([*VERIFIERS, *COMPOSERS, "weighted"])
         raise ValueError(f"there is no verifier {name[:60]!r}; there are: {known}")
     if not isinstance(options, Mapping):
         raise ValueError(f"the options of {name} are an object")
     try:
-        return VERIFIERS[name](**options)
+        return makers[name](**options)
     except TypeError as error:
         raise ValueError(f"the verifier {name} does not take these options: {error}") from error
-
-
-def _weighted(options: Any) -> Verifier:
-    if not isinstance(options, Mapping) or set(options) - {"parts", "threshold"}:
-        raise ValueError("weighted takes parts, a list of [verifier, weight], and a threshold")
-    parts = options.get("parts")
-    if not isinstance(parts, list | tuple) or not all(
-        isinstance(part, list | tuple) and len(part) == 2 and isinstance(part[1], int | float)
-        for part in parts
-    ):
-        raise ValueError("the parts of weighted are pairs [verifier, weight]")
-    pairs = [(make_verifier(part), float(weight)) for part, weight in parts]
-    return weighted(pairs, options.get("threshold", 0.5))
 
 
 def read_spec(text: str) -> Spec:
