@@ -560,3 +560,18 @@ def test_the_end_of_everything_costs_at_most_the_batch_that_was_asked_for(tmp_pa
     assert before < known(tmp_path / "a.jsonl") == known(tmp_path / "b.jsonl")
     assert len(asked) == count * k
     assert sum(asked.values()) - count * k <= kills * batch
+
+
+def test_a_worker_exits_cleanly_while_its_input_is_open() -> None:
+    program = "from ascribe.pivots.profile import main; main()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stderr is not None
+        worker.stdin.write(b"{}\n")  # no task
+        worker.stdin.flush()
+        errors = worker.stderr.read()  # its input is not closed before it has ended
+    assert b"Fatal Python error" not in errors
+    assert worker.returncode >= 0

@@ -431,7 +431,7 @@ def main() -> None:
     orphaned = threading.Event()
 
     def watch() -> None:
-        while sys.stdin.buffer.read(1):
+        while os.read(0, 1):  # not sys.stdin, whose lock would abort the interpreter's exit
             pass
         orphaned.set()
 
