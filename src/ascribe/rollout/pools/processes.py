@@ -488,6 +488,7 @@ def _limit_stalls(descriptor: int, seconds: float) -> None:
 
     Connections have no timeouts, and a stopped process may take or send half a message.
     """
+    seconds = min(seconds, 1e6)  # no limit at all is given as infinity
     timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or 1)
     with socket.socket(fileno=os.dup(descriptor)) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
