@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -208,7 +209,8 @@ def test_smollm2(tmp_path: Path) -> None:
     schedule = "--max-turns 4 --steps 8 --batch 8 --learning-rate 1e-4"
     ascribe = Path(sys.executable).parent / "ascribe"
     words = [str(ascribe), *command.split(), *schedule.split(), *options]
-    subprocess.run(words, cwd=tmp_path, check=True, timeout=900)
+    threads = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    subprocess.run(words, cwd=tmp_path, env=threads, check=True, timeout=1200)
     config = toys.write_config(
         tmp_path / "run.yaml",
         tmp_path / "warm",
