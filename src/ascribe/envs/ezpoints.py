@@ -52,6 +52,8 @@ class EZPoints(TextEnvironment[Deal]):
         expert: whether info carries ``expert_action``.
     """
 
+    file_options = frozenset({"horizon", "expert"})
+
     def __init__(self, *, horizon: int = SYMBOLS + 1, expert: bool = False) -> None:
         super().__init__(horizon=horizon, expert=expert)
 

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -136,6 +136,10 @@ class Snapshot(NamedTuple):
 
 class StepCounter(ABC):
     """Counts the steps of an episode, ends it at the horizon, and refuses steps after the end."""
+
+    file_options: ClassVar[frozenset[str]] = frozenset()
+    """Options that a data file, such as a file of pivots, may set. An option that holds a path, an
+    address or a name of code must not be among them."""
 
     tasks: int | None = None
     example_actions: Sequence[str] | None = None

@@ -51,14 +51,34 @@ def make(name: str, **options: Any) -> Environment:
         ValueError: if there is no such environment.
         MissingExtraError: if it needs a package that is not installed.
     """
+    environment: Environment = _factory(name)(**options)
+    return environment
+
+
+def check_file_options(name: Any, options: Any) -> None:
+    """Raise a ValueError unless a data file may have this environment made with these options.
+
+    A file must not decide which code runs, which files are read or which servers are called. So it
+    may name Ascribe's own environments only, and set only the options that they declare.
+    """
+    if not isinstance(name, str) or name not in ENVIRONMENTS:
+        raise ValueError(f"it names an environment that is not Ascribe's own: {ascii(name)[:60]}")
+    allowed: frozenset[str] = getattr(_factory(name), "file_options", frozenset())
+    if not isinstance(options, dict) or not allowed.issuperset(options):
+        listed = ", ".join(sorted(allowed)) or "none"
+        raise ValueError(
+            f"it may set these options of {name}: {listed}; not {ascii(options)[:200]}"
+        )
+
+
+def _factory(name: str) -> Any:
     module, colon, factory = ENVIRONMENTS.get(name, name).partition(":")
     if not colon:
         raise ValueError(
             f"there is no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}; "
             "name your own as package.module:factory"
         )
-    environment: Environment = getattr(import_module(module), factory)(**options)
-    return environment
+    return getattr(import_module(module), factory)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,8 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
         expert: whether info carries ``expert_action``.
     """
 
+    file_options = frozenset({"size", "boxes", "horizon", "expert"})
+
     def __init__(
         self,
         *,

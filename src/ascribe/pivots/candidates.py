@@ -24,6 +24,7 @@ Message = dict[str, str]
 KINDS = ("pivot candidates", "pivots")
 """What a file of turns may hold, as its first line says."""
 VERSION = 1
+MOST_COPIES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -164,19 +165,28 @@ def _checked_head(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _candidate(row: dict[str, Any]) -> Candidate:
-    scene = row["scene"]
+    scene, copies = row["scene"], row["copies"]
     if not is_chat(row["messages"]):
         raise ValueError("the messages are no list of messages with a role and a content")
-    for text in (row["id"], row["action"], *row["tools"]):
-        if not isinstance(text, str):
-            raise ValueError(f"{str(text)[:40]!r} is not text")
-    one = candidate(
-        row["messages"],
-        row["action"],
-        Origin(**row["origin"]),
-        row["tools"],
-        None if scene is None else ReplayPoint(**{**scene, "actions": tuple(scene["actions"])}),
-    )
+    origin = Origin(**row["origin"])
+    replay = None
+    if scene is not None:
+        replay = ReplayPoint(**{**scene, "actions": tuple(scene["actions"])})
+        _check_type(str, replay.state, *replay.actions)
+        _check_type(int, replay.seed, *(() if replay.task is None else (replay.task,)))
+    _check_type(str, row["id"], row["action"], *row["tools"], origin.file, origin.trace)
+    _check_type(int, origin.turn, origin.turns, copies)
+    if not 0 <= copies <= MOST_COPIES:
+        raise ValueError(f"copies must lie between 0 and {MOST_COPIES:,}, not {copies}")
+    one = candidate(row["messages"], row["action"], origin, row["tools"], replay)
     if one.id != row["id"]:
         raise ValueError("the turn does not match its id")
-    return replace(one, copies=int(row["copies"]))
+    return replace(one, copies=copies)
+
+
+def _check_type(kind: type, *values: Any) -> None:
+    for value in values:
+        if type(value) is not kind:
+            raise ValueError(
+                f"{ascii(value)[:40]} is not {'text' if kind is str else 'an integer'}"
+            )

@@ -14,14 +14,16 @@ learning on the same traces (``ascribe warmup --env pivots``): the expert repeat
 """
 
 import json
+from bisect import bisect
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ascribe.envs import ENVIRONMENTS
 from ascribe.envs.protocol import Outcome, Start, TextEnvironment
+from ascribe.envs.registry import check_file_options
 from ascribe.pivots.candidates import Candidate, TurnFile, read_turns
 from ascribe.pivots.verifiers import Spec, make_verifier
 
@@ -36,37 +38,35 @@ class PivotEpisode:
 
 RUNNING = ("effect", "progress")
 """Verifiers that run an environment, which their options name."""
-NAMING = ("pivots", "team")
-"""Environments whose own options may name code to run or a server."""
 
 
 def verifier_of(turns: TurnFile) -> Spec:
-    """The verifier that the file names, unless it would run the file's code or use its server."""
+    """The verifier that the file names; ValueError if it names one that a file must not choose."""
     spec: Spec | None = turns.facts.get("verifier")
     if spec is None:
         raise ValueError("the file names no verifier: give one")
-    if not _is_harmless(spec):
+    try:
+        _check_spec(spec)
+    except ValueError as error:
         raise ValueError(
-            "the file names a judge, or an environment that is not one of Ascribe's: "
-            "give the verifier yourself, if you trust it"
-        )
+            f"the file's verifier is refused: {error}; give the verifier yourself, if you trust it"
+        ) from error
     return spec
 
 
-def _is_harmless(spec: Any) -> bool:
+def _check_spec(spec: Any) -> None:
+    """Refuse a judge, and environments and options that a data file must not choose."""
+    if spec == "judge" or (isinstance(spec, dict) and "judge" in spec):
+        raise ValueError("it calls a judge's server")
     if isinstance(spec, list):
-        return all(map(_is_harmless, spec))
-    if not isinstance(spec, dict):
-        return bool(spec != "judge")
-    run = [spec[name] for name in RUNNING if name in spec]
-    others = (value for name, value in spec.items() if name not in RUNNING)
-    return all(map(_is_ours, run)) and "judge" not in spec and all(map(_is_harmless, others))
-
-
-def _is_ours(options: Any) -> bool:
-    """Whether options name an environment of Ascribe's that cannot name code or servers."""
-    named = options.get("environment") if isinstance(options, dict) else None
-    return isinstance(named, str) and named in ENVIRONMENTS and named not in NAMING
+        for part in spec:
+            _check_spec(part)
+    elif isinstance(spec, dict):
+        for name, options in spec.items():
+            if name not in RUNNING:
+                _check_spec(options)
+            elif isinstance(options, dict):
+                check_file_options(options.get("environment"), options.get("options") or {})
 
 
 class Pivots(TextEnvironment[PivotEpisode]):
@@ -74,8 +74,8 @@ class Pivots(TextEnvironment[PivotEpisode]):
 
     Args:
         file: from ``ascribe pivots select`` or ``extract``.
-        verifier: a spec; None: the one that the pivots were selected with, if it is no judge and
-            runs no environment but Ascribe's own.
+        verifier: a spec; None: the one that the file names. A file may name no judge, only
+            Ascribe's own environments, and of their options only ``file_options``.
         expert: whether info carries ``expert_action``.
 
     Raises:
@@ -94,11 +94,12 @@ class Pivots(TextEnvironment[PivotEpisode]):
         self.verify = make_verifier(verifier_of(turns) if verifier is None else verifier)
         # Copies are profiled once but count here: otherwise a situation that is always the same,
         # such as the first of a task, would hardly be met.
-        self.turns = [one for one in turns.candidates for _ in range(1 + one.copies)]
-        self.tasks = len(self.turns)
+        self.turns = turns.candidates
+        self._ends = list(accumulate(1 + one.copies for one in turns.candidates))
+        self.tasks = self._ends[-1]
 
     def _begin(self, task: int, generator: np.random.Generator) -> Start[PivotEpisode]:  # noqa: ARG002
-        turn = self.turns[task]
+        turn = self.turns[bisect(self._ends, task)]
         history = json.dumps(turn.messages, ensure_ascii=False)
         task_text = turn.messages[-1]["content"]
         return Start(PivotEpisode(turn), history, task_text, f"turn {turn.origin.turn}")

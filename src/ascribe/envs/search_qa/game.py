@@ -56,6 +56,8 @@ class SearchQA(TextEnvironment[Inquiry]):
         MissingExtraError: without the extra ``search_qa``, unless a retriever is named.
     """
 
+    file_options = frozenset({"topk", "horizon", "expert"})
+
     def __init__(
         self,
         *,

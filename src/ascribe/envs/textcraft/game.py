@@ -44,6 +44,8 @@ class TextCraft(TextEnvironment[Crafting]):
         MissingExtraError: without the package ``minecraft-data``.
     """
 
+    file_options = frozenset({"split", "depth", "inventory", "horizon", "expert"})
+
     def __init__(
         self,
         *,

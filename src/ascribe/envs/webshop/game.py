@@ -104,6 +104,8 @@ class WebShop(TextEnvironment[Visit]):
         MissingExtraError: without the packages of the extra ``webshop``.
     """
 
+    file_options = frozenset({"goals", "split", "reward", "show_attributes", "horizon", "expert"})
+
     def __init__(
         self,
         *,
