@@ -15,7 +15,7 @@ import numpy as np
 from ascribe.agents import Agent
 from ascribe.models.policy import mix_seeds
 from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Setup, rollout
-from ascribe.rollout.episode import Episode
+from ascribe.rollout.episode import RunningEpisode
 from ascribe.rollout.pools import Pool
 from ascribe.rollout.pools.pool import Reset
 from ascribe.rollout.run import Clock, Plan
@@ -96,11 +96,11 @@ class SpecPlan(Plan):
 
     specs: tuple[EpisodeSpec, ...] = ()
 
-    def episodes(self) -> list[Episode]:
+    def episodes(self) -> list[RunningEpisode]:
         """The episodes to play."""
         numbers = {name: number for number, name in enumerate(self._names)}
         return [
-            Episode(
+            RunningEpisode(
                 numbers[spec.group],
                 spec.member,
                 Reset(spec.seed, None if spec.task is None else {"task": spec.task}),
@@ -117,7 +117,7 @@ class SpecPlan(Plan):
         """The name of a trajectory."""
         return f"{self._names[group]}/{member}"
 
-    def sample_seed(self, episode: Episode) -> int:
+    def sample_seed(self, episode: RunningEpisode) -> int:
         """The seed of an episode's next sample, whichever process plays it."""
         return mix_seeds(episode.reset.seed, episode.member, len(episode.steps), 1)
 

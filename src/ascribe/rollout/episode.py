@@ -40,7 +40,7 @@ class PendingDecision:
 
 
 @dataclass
-class Episode:
+class RunningEpisode:
     """A running episode: its steps so far, and what is needed to replay them."""
 
     group: int

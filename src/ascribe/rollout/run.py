@@ -14,12 +14,12 @@ from ascribe.agents.agent import Agent
 from ascribe.models.policy import Request, Sampling, SamplingPolicy, mix_seeds
 from ascribe.rollout.episode import (
     DroppedGroup,
-    Episode,
     EpisodeFailure,
     FailedEpisode,
     FailurePolicy,
     PendingDecision,
     RolloutFailedError,
+    RunningEpisode,
     Step,
 )
 from ascribe.rollout.pools.pool import Failure, FailureKind, Pool, Reset, StepResult
@@ -56,10 +56,10 @@ class Plan:
         if self.tasks is not None and len(self.tasks) != self.groups:
             raise ValueError(f"{len(self.tasks)} tasks for {self.groups} groups")
 
-    def episodes(self) -> list[Episode]:
+    def episodes(self) -> list[RunningEpisode]:
         """All episodes, group by group."""
         return [
-            Episode(group, member, self._reset(group))
+            RunningEpisode(group, member, self._reset(group))
             for group in range(self.groups)
             for member in range(self.size)
         ]
@@ -72,7 +72,7 @@ class Plan:
         """The name of a trajectory."""
         return f"{self.name}/{group}/{member}"
 
-    def sample_seed(self, episode: Episode) -> int:
+    def sample_seed(self, episode: RunningEpisode) -> int:
         """The seed of an episode's next sample: the same in every run of the plan."""
         return mix_seeds(self.seed, episode.group, episode.member, len(episode.steps), 1)
 
@@ -178,7 +178,7 @@ class _Run:
         self.plan, self.pool, self.agent, self.policy = plan, pool, agent, policy
         self.failures = failures
         self.waiting = deque(plan.episodes())
-        self.running: dict[int, Episode] = {}
+        self.running: dict[int, RunningEpisode] = {}
         """By slot."""
         self.done: dict[tuple[int, int], Trajectory] = {}
         self.failed: list[tuple[int, FailedEpisode]] = []
@@ -296,7 +296,7 @@ class _Run:
             detail = f"{episode.seconds:.1f} s in the environment; the limit is {limit:g} s"
             self._fail_for_good(slot, EpisodeFailure.TOO_LONG, detail)
 
-    def _is_last(self, episode: Episode) -> bool:
+    def _is_last(self, episode: RunningEpisode) -> bool:
         return len(episode.steps) + 1 >= self.plan.max_turns
 
     def _fail(self, slot: int, kind: FailureKind | EpisodeFailure, detail: str) -> None:
@@ -372,7 +372,7 @@ def _compared(result: StepResult) -> tuple[object, ...]:
     return (result.observation, result.reward, result.terminated, result.truncated, *flags)
 
 
-def _without(episode: Episode) -> tuple[float | None, ...] | None:
+def _without(episode: RunningEpisode) -> tuple[float | None, ...] | None:
     """A team's returns without each agent, if the environment gives one for every step."""
     rewards = episode.latest.info.get("without")
     return tuple(rewards) if rewards is not None and len(rewards) == len(episode.steps) else None
