@@ -1,0 +1,253 @@
+"""Chats to steps: every message of the assistant is a step.
+
+The action of a step is its tool calls if it has any, else its text. Parallel calls are one step.
+Reasoning is no part of the action: neither ``reasoning_content`` nor what stands in ``<think>``
+tags. Call ids take no part either: servers draw them at random, so no state would ever recur.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias, get_args
+
+from ascribe.groups.responses import (
+    ToolCallError,
+    all_calls,
+    equal_numbers,
+    name_and_arguments,
+    split_thoughts,
+)
+from ascribe.steps.strict_json import canonical, without_nan
+from ascribe.steps.table import StepTable
+
+State: TypeAlias = Literal["observation", "tool", "history", "key"]
+"""What counts as the state of a step.
+
+``observation``: all that the model was shown since its last turn. ``tool``: the results of tools in
+it; the whole observation where there are none. ``history``: everything up to the step, as a hash.
+``key``: what the caller supplies for each step.
+"""
+
+Message: TypeAlias = Mapping[str, Any]
+"""A message of OpenAI's chat format."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One conversation and its rewards.
+
+    Several with the same group and trajectory are one episode (sub-agents, a compacted history):
+    its steps are numbered through them in the order given.
+
+    Attributes:
+        group: the task; episodes of one group are compared.
+        trajectory: the name of the episode, unique within its group.
+        messages: OpenAI chat messages with ``role``, ``content``, ``tool_calls``, ``tool_call_id``,
+            ``reasoning_content``, as plain data.
+        reward: the final reward, for the last step.
+        rewards: the reward of each step, if there are such; None counts as 0.
+        terminated: whether the environment ended the episode.
+        truncated: whether a limit cut the episode; then it does not count as terminated.
+        agent: who acts, in a team.
+        version: the policy's version.
+        states: a key for each step, for ``state="key"``.
+        context: how many of the first messages are history alone: demonstrations in a prompt, or
+            turns that another conversation of the episode holds too.
+        truncated_turns: numbers of the steps whose response a limit on tokens cut.
+        extra: what else an importer found.
+    """
+
+    group: str
+    trajectory: str
+    messages: Sequence[Message]
+    reward: float | None = None
+    rewards: Sequence[float | None] | None = None
+    terminated: bool = True
+    truncated: bool = False
+    agent: str | None = None
+    version: str | None = None
+    states: Sequence[str | None] | None = None
+    context: int = 0
+    truncated_turns: Sequence[int] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> list[int]:
+        """The places in ``messages`` of the messages that are steps."""
+        places = range(self.context, len(self.messages))
+        return [place for place in places if self.messages[place].get("role") == "assistant"]
+
+
+def from_messages(episodes: Iterable[Episode], *, state: State = "observation") -> StepTable:
+    """A table of steps: the steps of the first episode, then those of the second, and so on.
+
+    Trajectories are called ``GROUP/TRAJECTORY``. An episode without any reward has NaN at its last
+    step, which ``check`` reports.
+
+    Args:
+        episodes: the conversations.
+        state: what counts as the state of a step.
+
+    Raises:
+        ValueError: if an episode has rewards or keys for another number of steps than it has, or a
+            final reward that is not the sum of those of its steps.
+    """
+    if state not in get_args(State):
+        raise ValueError(f"no state {state!r}; there are: {', '.join(get_args(State))}")
+    rows: list[dict[str, Any]] = []
+    last: dict[str, dict[str, Any]] = {}
+    for episode in episodes:
+        trajectory = f"{episode.group}/{episode.trajectory}"
+        states, actions = _states_and_actions(episode, state)
+        for text, action, reward in zip(states, actions, _rewards(episode), strict=True):
+            before = last.get(trajectory)
+            row = {
+                "group": episode.group,
+                "trajectory": trajectory,
+                "step": 0 if before is None else before["step"] + 1,
+                "state": text,
+                "action": action,
+                "reward": reward,
+                "agent": episode.agent,
+                "terminated": episode.terminated and not episode.truncated,
+                "truncated": episode.truncated,
+            }
+            if before is not None:
+                before["terminated"] = before["truncated"] = False
+            rows.append(row)
+            last[trajectory] = row
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else _COLUMNS)}
+    if not any(name is not None for name in columns["agent"]):
+        del columns["agent"]
+    return StepTable.from_columns(columns)
+
+
+_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward", "agent")
+
+
+def _rewards(episode: Episode) -> list[float]:
+    """The reward of each step."""
+    count, name = len(episode.steps), f"episode {episode.group}/{episode.trajectory}"
+    total = math.nan if episode.reward is None else episode.reward
+    if episode.rewards is None or all(reward is None for reward in episode.rewards):
+        return [0.0] * (count - 1) + [total] if count else []
+    if len(episode.rewards) != count:
+        raise ValueError(
+            f"{name} has {len(episode.rewards)} rewards for {count} messages of the assistant; "
+            "give one for each, None where there is none"
+        )
+    rewards = [0.0 if reward is None else float(reward) for reward in episode.rewards]
+    if not math.isnan(total) and not math.isclose(total, sum(rewards), abs_tol=1e-9):
+        raise ValueError(
+            f"{name} has the final reward {total:g}, but those of its steps sum to "
+            f"{sum(rewards):g}; give either, or add the final one to that of the last step"
+        )
+    return rewards
+
+
+def _states_and_actions(
+    episode: Episode, state: State
+) -> tuple[Sequence[str | None], Sequence[str]]:
+    """The state and the action of each step."""
+    states: list[str | None] = []
+    actions: list[str] = []
+    steps = frozenset(episode.steps)
+    history = blake2b(digest_size=16)
+    since: list[Message] = []
+    call_order: dict[Any, int] = {}
+    for place, message in enumerate(episode.messages):
+        if message.get("role") != "assistant":
+            since.append(message)
+            continue
+        observation = [
+            (str(m.get("role")), text_of(m.get("content"))) for m in _in_order(since, call_order)
+        ]
+        action = action_of(message)
+        history.update(canonical(observation).encode(errors="replace"))
+        if place in steps:
+            states.append(
+                history.hexdigest() if state == "history" else _shown(observation, state == "tool")
+            )
+            actions.append(action)
+        history.update(canonical(["assistant", action]).encode(errors="replace"))
+        calls = message.get("tool_calls") or []
+        call_order = {call["id"]: i for i, call in enumerate(calls) if "id" in call}
+        since = []
+    if state != "key":
+        return states, actions
+    if episode.states is None or len(episode.states) != len(actions):
+        keys = "no" if episode.states is None else str(len(episode.states))
+        raise ValueError(
+            f"episode {episode.group}/{episode.trajectory} has {keys} states for {len(actions)} "
+            "messages of the assistant; give a key for each"
+        )
+    return episode.states, actions
+
+
+def _in_order(messages: Sequence[Message], call_order: Mapping[Any, int]) -> list[Message]:
+    """The messages with the results of parallel calls in the order of the calls."""
+    results = [m for m in messages if m.get("tool_call_id") in call_order]
+    ordered = iter(sorted(results, key=lambda m: call_order[m["tool_call_id"]]))
+    return [next(ordered) if m.get("tool_call_id") in call_order else m for m in messages]
+
+
+def _shown(observation: Sequence[tuple[str, str]], tools: bool) -> str:
+    """The text of an observation: the results of tools if wanted and there are any, or all."""
+    results = [text for role, text in observation if role in {"tool", "function"}]
+    if tools and results:
+        return "\n\n".join(results)
+    return "\n\n".join(f"{role}: {text}" for role, text in observation)
+
+
+def action_of(message: Message) -> str:
+    """The action of a message of the assistant: its calls as JSON, else its text.
+
+    One call is an object with a name and arguments, several are a list of such.
+    """
+    calls = message.get("tool_calls") or []
+    if not calls and message.get("function_call"):
+        calls = [message["function_call"]]
+    if not calls:
+        return action_of_text(text_of(message.get("content")))
+    return _written([_call(call) for call in calls])
+
+
+def action_of_text(text: str) -> str:
+    """The action in a response as text: the calls in it as JSON, else what is no thought of it."""
+    calls = all_calls(text)
+    if calls:
+        return _written([{"name": call.name, "arguments": call.values} for call in calls])
+    return "".join(split_thoughts(text)[1]).strip()
+
+
+def _written(calls: Sequence[Mapping[str, Any]]) -> str:
+    return canonical(without_nan(calls[0] if len(calls) == 1 else list(calls)))
+
+
+def _call(value: Any) -> dict[str, Any]:
+    """The name and the arguments of a call; arguments that cannot be read stay as written."""
+    try:
+        name, arguments = name_and_arguments(value, strict=False)
+        return {"name": name, "arguments": equal_numbers(arguments)}
+    except ToolCallError:
+        function = value.get("function", value) if isinstance(value, dict) else {"name": str(value)}
+        return {"name": function.get("name"), "arguments": function.get("arguments") or {}}
+
+
+def text_of(content: Any) -> str:
+    """The text of a message: text, nothing, or parts; of a part without text, its kind and hash."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    return "\n".join(_part(part) for part in parts)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    digest = blake2b(canonical(without_nan(part)).encode(errors="replace"), digest_size=8)
+    kind = part.get("type", "part") if isinstance(part, Mapping) else type(part).__name__
+    return f"[{kind} {digest.hexdigest()}]"
