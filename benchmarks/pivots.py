@@ -27,12 +27,12 @@ import common
 
 from ascribe.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
 from ascribe.pivots.chat import write_call
-from ascribe.pivots.journal import open_journal
 from ascribe.pivots.text_server import TextServer
 from ascribe.pivots.verifiers.judge import chat, key_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.pivots.verifiers.verdict import act, calls_in
 from ascribe.rollout import Request, Sample, Sampling
+from ascribe.steps.journal import open_journal
 from ascribe.steps.strict_json import canonical
 
 common.PACKAGES = ("ascribe", "numpy", "jsonschema", "rapidfuzz")

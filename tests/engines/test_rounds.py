@@ -13,8 +13,8 @@ from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.load import load_config
 from ascribe.engines.rounds import Round, Rounds, train_in_rounds
 from ascribe.pivots import ProfileTask, read_turns, write_turns
-from ascribe.pivots.journal import open_journal
 from ascribe.pivots.profile import Profiled, ProfileResponse
+from ascribe.steps.journal import open_journal
 from tests.pivots.made import a_turn
 
 pytest.importorskip("yaml", reason="needs the extra trl")

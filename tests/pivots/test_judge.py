@@ -8,8 +8,8 @@ from hypothesis import given
 
 from ascribe.models import ServerError
 from ascribe.pivots import make_verifier
-from ascribe.pivots.journal import JournalError
 from ascribe.pivots.verifiers.judge import JudgeBudgetError, chat, is_same
+from ascribe.steps.journal import JournalError
 from tests.hostile import hostile_texts
 from tests.pivots.chat_server import ChatServer, Reply, chat_server
 from tests.pivots.made import a_turn, lines

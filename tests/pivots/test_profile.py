@@ -26,7 +26,6 @@ from ascribe.pivots import (
     read_responses,
     write_turns,
 )
-from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.profile import (
     Profiled,
     ProfileResponse,
@@ -37,6 +36,7 @@ from ascribe.pivots.profile import (
 )
 from ascribe.pivots.text_server import TextServer, read_chat_completion
 from ascribe.pivots.verifiers.verdict import calls_in
+from ascribe.steps.journal import JournalError, open_journal, read_journal
 from tests.pivots.chat_server import ChatServer, Reply, by_seed, chat_server
 from tests.pivots.made import a_turn, lines
 
@@ -255,7 +255,7 @@ def test_nobody_is_asked_for_answers_that_cannot_be_written_down(tmp_path: Path)
 def test_one_writes_and_the_other_waits(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     code = (
-        "import sys, time\nfrom ascribe.pivots.journal import open_journal, read_journal\n"
+        "import sys, time\nfrom ascribe.steps.journal import open_journal, read_journal\n"
         f"with open_journal({str(path)!r}) as append:\n"
         "    print('in', flush=True); time.sleep(0.5); append([{'n': 1}])\n"
     )

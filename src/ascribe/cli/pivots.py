@@ -50,12 +50,12 @@ from ascribe.pivots import (
     write_pivots,
     write_turns,
 )
-from ascribe.pivots.journal import JournalError
 from ascribe.pivots.profile import ProfilingError, journal_beside
 from ascribe.pivots.select import Scored
 from ascribe.pivots.traces import TraceError, TraceFaultError
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
+from ascribe.steps.journal import JournalError
 
 SOURCES_SHOWN = 20
 BAR = 40

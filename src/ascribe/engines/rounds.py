@@ -37,8 +37,8 @@ from ascribe.pivots import (
     write_turns,
 )
 from ascribe.pivots.environment import verifier_of
-from ascribe.pivots.journal import write_objects
 from ascribe.pivots.verifiers import Spec
+from ascribe.steps.journal import write_objects
 
 ENVIRONMENT = "pivots"
 FOLDER = "rounds"

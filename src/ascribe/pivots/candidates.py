@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.agents.prompts import is_chat
-from ascribe.pivots.journal import numbered_lines, parse_object, write_objects
+from ascribe.steps.journal import numbered_lines, parse_object, write_objects
 from ascribe.steps.strict_json import canonical
 
 Message = dict[str, str]

@@ -33,8 +33,8 @@ from ascribe.models import SCRIPTED, make_policy
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.pivots.candidates import Candidate, read_turns
-from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.text_server import REFUSED, IncompleteBatchError, TextSample, TextServer
+from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.strict_json import canonical
 
 CHARACTERS_PER_TOKEN = 4.0

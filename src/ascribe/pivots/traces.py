@@ -18,8 +18,8 @@ from ascribe.groups.responses import ToolCallError, name_and_arguments
 from ascribe.models.policy import mix_seeds
 from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, candidate, distinct
 from ascribe.pivots.chat import describe_tools, tool_output, write_call
-from ascribe.pivots.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.files import read
+from ascribe.steps.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.problems import ERROR, FATAL, WARNING, Advised, TableError, printable
 from ascribe.steps.strict_json import canonical, loads
 

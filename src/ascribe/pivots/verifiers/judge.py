@@ -16,9 +16,9 @@ from ascribe.groups.responses import split_thoughts
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.candidates import Candidate, Message
-from ascribe.pivots.journal import JournalError, open_journal, read_journal
 from ascribe.pivots.text_server import TextSample, TextServer
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier
+from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.strict_json import canonical
 
 LONGEST_SITUATION = 8_000
