@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.audit.run import METRICS, Audit, Interval
+from ascribe.steps.atomic import replacing
 
 LOWER_IS_BETTER = ("mse", "bias", "variance", "gradient_variance")
 BETTER = {name: "lower" if name in LOWER_IS_BETTER else "higher" for name in METRICS}
@@ -179,7 +180,8 @@ def figure(lines: Iterable[Line], path: Path) -> list[Path]:
     caption = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
     drawing.supxlabel(f"{caption} {size}", fontsize=9)
     paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    drawing.savefig(paths[0], dpi=100)
-    with rc_context({"svg.hashsalt": "ascribe"}):
-        drawing.savefig(paths[1], metadata={"Date": None})
+    with replacing(paths[0]) as file:
+        drawing.savefig(file, format="png", dpi=100)
+    with rc_context({"svg.hashsalt": "ascribe"}), replacing(paths[1]) as file:
+        drawing.savefig(file, format="svg", metadata={"Date": None})
     return paths

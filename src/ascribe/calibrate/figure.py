@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.calibrate.choose import Calibration
+from ascribe.steps.atomic import replacing
 
 STYLES = {"last": ("#0072B2", "o"), "mean": ("#D55E00", "s"), "attention": ("#009E73", "^")}
 """Colours that colour-blind readers can distinguish, and shapes that differ without colour."""
@@ -38,10 +39,11 @@ def draw(calibration: Calibration, folder: Path, title: str) -> list[Path]:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=len(labels), frameon=False)
     paths = [folder / "calibration.png", folder / "calibration.svg"]
-    figure.savefig(paths[0], dpi=150)
+    with replacing(paths[0]) as file:
+        figure.savefig(file, format="png", dpi=150)
     # Without a date and with fixed ids, the same calibration gives the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "ascribe"}):
-        figure.savefig(paths[1], metadata={"Date": None})
+    with matplotlib.rc_context({"svg.hashsalt": "ascribe"}), replacing(paths[1]) as file:
+        figure.savefig(file, format="svg", metadata={"Date": None})
     return paths
 
 

@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from ascribe.calibrate.choose import Calibration
 from ascribe.fingerprints.actor import Pooling
+from ascribe.steps.atomic import write_file
 
 PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 
@@ -71,7 +72,7 @@ def write_setting(
     document = {"setting": asdict(setting), **record(calibration), "rollouts": rollouts}
     document |= {"seed": seed, "versions": {name: _version(name) for name in PACKAGES}}
     text = _yaml().safe_dump(document, sort_keys=False, width=100, allow_unicode=False)
-    path.write_text(HEADER + text, encoding="utf-8")
+    write_file(path, HEADER + text)
 
 
 def read_setting(path: str | Path) -> Setting:

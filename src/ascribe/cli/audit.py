@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
+from ascribe.steps.atomic import write_file
 
 if TYPE_CHECKING:
     from ascribe.audit import Audit, Settings
@@ -100,7 +101,7 @@ def audit(
     lines = list(reports.json_lines(result, recipe[-1] if recipe else LEADER))
     if page is not None:
         try:
-            page.write_text(reports.page(lines), encoding="utf-8")
+            write_file(page, reports.page(lines))
         except OSError as error:
             screen.wrong_call(f"cannot write {screen.safe(page)}: {error.strerror or error}")
     if figure is not None:

@@ -15,6 +15,7 @@ from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
+from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.problems import TableError
 from ascribe.steps.select import GroupSelection, OnProblem
@@ -66,7 +67,7 @@ def credit(
     _write(rollouts, assigned, out)
     if history is not None:
         try:
-            history.write_text(json.dumps(assigned.credit.history))
+            write_file(history, json.dumps(assigned.credit.history))
         except OSError as error:
             screen.wrong_call(f"cannot write {screen.safe(history)}: {error.strerror or error}")
     selection = assigned.selection

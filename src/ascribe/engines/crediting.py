@@ -22,6 +22,7 @@ from ascribe.rollout.episode import FailurePolicy
 from ascribe.rollout.record import States, arrow, table
 from ascribe.rollout.run import Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.atomic import write_file
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.table import Coded, StepTable
@@ -183,7 +184,7 @@ def save_history(history: History, checkpoint: str | Path) -> None:
     """Write the carried state into a checkpoint, before the file that completes the checkpoint."""
     folder = Path(checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / HISTORY).write_text(json.dumps(history))
+    write_file(folder / HISTORY, json.dumps(history))
 
 
 def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
@@ -222,7 +223,5 @@ def write_rollouts(iteration: Iteration, folder: str | Path, number: int, states
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rollouts_{number:05d}.parquet"
-    incomplete = folder / f".{path.stem}.part.parquet"
-    write(steps, incomplete)
-    incomplete.replace(path)
+    write(steps, path)
     return path

@@ -16,6 +16,7 @@ from ascribe.engines.corrections import without_corrections
 from ascribe.engines.crediting import Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
+from ascribe.steps.atomic import write_file
 
 NAME = "metrics.jsonl"
 
@@ -162,7 +163,7 @@ class MetricsFile:
     def __init__(self, folder: str | Path, done: int = 0) -> None:
         self.path = Path(folder) / NAME
         kept = [line for line in read_metrics(folder) if line["iteration"] <= done]
-        self.path.write_text("".join(map(_line, kept)), encoding="utf-8")
+        write_file(self.path, "".join(map(_line, kept)))
         self.seconds = float(kept[-1].get("seconds") or 0) if kept else 0.0
         """How long the run had taken when the last of these lines was written."""
 

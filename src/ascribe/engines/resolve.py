@@ -10,6 +10,7 @@ from ascribe.engines.config import Config, ConfigError, leaves
 from ascribe.engines.crediting import fingerprint_layer
 from ascribe.estimators import Recipe
 from ascribe.models import write_smollm2
+from ascribe.steps.atomic import write_file
 
 MODEL = "model"
 """Folder of the final model, inside the output folder."""
@@ -67,4 +68,4 @@ def write_config(config: Config, path: Path) -> None:
             node = node.setdefault(name, {})
         node[keys[-1]] = list(value) if isinstance(value, tuple) else value
     text = import_module("yaml").safe_dump(document, sort_keys=False, width=100)
-    path.write_text(text, encoding="utf-8")
+    write_file(path, text)

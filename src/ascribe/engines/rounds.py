@@ -11,7 +11,6 @@ interrupted one continues, and no response is sampled twice.
 import gc
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -38,6 +37,7 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.environment import verifier_of
 from ascribe.pivots.verifiers import Spec
+from ascribe.steps.atomic import write_file
 from ascribe.steps.journal import write_objects
 
 ENVIRONMENT = "pivots"
@@ -233,7 +233,7 @@ def _round_config(config: Config, place: Path, spec: Spec, iterations: int) -> C
     """The run up to so many iterations, on the pivots of a round."""
     # The file's name stays the same, since a resumed run must have the same config.
     current = place.parents[1] / PIVOTS
-    shutil.copyfile(place / PIVOTS, current)
+    write_file(current, (place / PIVOTS).read_bytes())
     environment = config.environment
     options = {**environment.options, "file": str(current), "verifier": spec}
     return replace(

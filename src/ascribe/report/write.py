@@ -14,11 +14,13 @@ from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from ascribe.report.figures import Figure
 from ascribe.report.text import embedded
+from ascribe.steps.atomic import replacing, write_file
 
 SCRIPTS = ("base.js", "browser.js", "main.js")
 COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
@@ -52,7 +54,7 @@ def write_page(data: Any, path: str | Path) -> int:
     }
     # One pass: what was inserted is never searched again.
     html = re.sub(r"@@(\w+)@@", lambda match: parts[match[1]], _asset("page.html"))
-    return Path(path).write_bytes(html.encode("utf-8", "replace"))
+    return write_file(path, html.encode("utf-8", "replace"))
 
 
 def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
@@ -70,8 +72,8 @@ def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
         layout = {"width": WIDTH, "title": figure.title, "config": config, "padding": 12}
         spec = json.dumps(figure.spec | layout)
         paths += [folder / f"{figure.name}.svg", folder / f"{figure.name}.png"]
-        paths[-2].write_text(vega.vegalite_to_svg(spec), encoding="utf-8")
-        paths[-1].write_bytes(vega.vegalite_to_png(spec, scale=2))
+        write_file(paths[-2], vega.vegalite_to_svg(spec))
+        write_file(paths[-1], vega.vegalite_to_png(spec, scale=2))
     return paths
 
 
@@ -89,11 +91,13 @@ def write_tables(
         if not rows:
             continue
         paths += [folder / f"{name}.csv", folder / f"{name}.parquet"]
-        with paths[-2].open("w", encoding="utf-8", errors="replace", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), paths[-1])
+        text = StringIO(newline="")
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        write_file(paths[-2], text.getvalue().encode("utf-8", "replace"))
+        with replacing(paths[-1]) as file:
+            pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), file)
     return paths
 
 

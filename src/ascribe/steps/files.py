@@ -10,6 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import eq
@@ -19,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ascribe.steps.arrays import Ints
+from ascribe.steps.atomic import replacing
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
 from ascribe.steps.table import (
@@ -356,7 +358,7 @@ def _write_parquet(table: "pa.Table", path: Path) -> None:
         raise _error(ProblemKind.WRONG_TYPE, detail) from error
     contents = memoryview(buffer.getvalue())
     footer = len(contents) - 8 - int.from_bytes(contents[-8:-4], "little")
-    with path.open("wb") as file:
+    with replacing(path) as file:
         file.write(contents[:footer])
         file.write(SEAL_MARK + _digest(contents[footer:], [contents[:footer]]))
         file.write(contents[footer:])
@@ -486,7 +488,13 @@ def _write_jsonl(table: "pa.Table", path: Path) -> None:
         names = ", ".join(f"{field.name!r} is {field.type}" for field in unsupported)
         detail = f"JSON has no such type ({names}); write .parquet instead"
         raise _error(ProblemKind.WRONG_TYPE, detail, count=len(unsupported))
-    with path.open("wb") as raw, gzip.open(raw, "wb") if path.suffix == ".gz" else raw as file:
+    with (
+        replacing(path) as raw,
+        # Without a name and a time, which gzip would take from the draft and the clock.
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        if path.suffix == ".gz"
+        else nullcontext(raw) as file,
+    ):
         for batch in table.to_batches(max_chunksize=10_000):
             for row in batch.to_pylist():
                 file.write(json.dumps(without_nan(row), ensure_ascii=False).encode() + b"\n")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.atomic import lock_file, replacing
 from ascribe.steps.strict_json import loads
 
 LONGEST_LINE = 64 << 20
@@ -64,15 +65,8 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 def write_objects(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one object on a line. The old file stays until the new one is complete."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
 
 
 @contextmanager
@@ -115,7 +109,7 @@ def open_journal(
         os.fsync(file)
 
     try:
-        _lock(file, on_wait)
+        lock_file(file, on_wait)
         end, partial = _partial_line(file)
         check(b"{")
         yield append
@@ -145,18 +139,6 @@ def read_journal(path: str | Path) -> Iterator[dict[str, Any]]:
                 ) from error
     except LineError as error:
         raise JournalError(f"{path.name} is no journal: {error}") from error
-
-
-def _lock(file: int, on_wait: Callable[[], None]) -> None:
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks: two writers are the user's mistake
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        on_wait()
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _partial_line(file: int) -> tuple[int, bytes]:

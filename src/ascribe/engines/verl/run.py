@@ -16,6 +16,7 @@ from typing import Any
 from ascribe.engines.config import Config
 from ascribe.engines.resolve import MODEL, EngineError, Run, start_folder, write_config
 from ascribe.engines.verl.arguments import verl_overrides
+from ascribe.steps.atomic import write_file
 
 RUN = "run.yaml"
 """The config as verl's processes read it, in the output folder."""
@@ -49,7 +50,7 @@ def run(run: Run, *, resume: bool) -> None:
     overrides["hydra.run.dir"] = str(folder / "hydra")  # Hydra's own, not of verl's configuration
     words = command(overrides)
     said = " \\\n  ".join(map(shlex.quote, words))
-    (folder / "command.txt").write_text(f"{said}\n", encoding="utf-8")
+    write_file(folder / "command.txt", f"{said}\n")
     done = subprocess.run(words, env=_environment(cpu), check=False)
     if done.returncode:
         raise EngineError(f"verl ended with code {done.returncode}; its output is above")

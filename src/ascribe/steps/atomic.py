@@ -1,0 +1,131 @@
+"""Write a file as a whole: the old one stands until the new one is complete and on the disk.
+
+Every output of Ascribe is written here, except for files that only grow, such as journals.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of ``path`` when the block ends without an error.
+
+    It is a hidden draft beside ``path`` until then, so that a reader finds the old file or the new
+    one, whatever happens to this process. An error removes the draft. A killed process leaves it,
+    and the next writer of ``path`` removes it. Several writers have a draft each; the last one to
+    end wins. Links are followed, permissions are kept, and devices and pipes are written directly.
+
+    Raises:
+        OSError: if the file cannot be written; the old file is as it was.
+    """
+    target = Path(os.path.realpath(path))
+    mode = target.stat().st_mode if target.exists() else None
+    if mode is not None and not stat.S_ISREG(mode):
+        with target.open("wb") as file:
+            yield file
+        return
+    try:
+        if mode is not None:
+            os.close(os.open(target, os.O_WRONLY))  # a file that is write-protected stays
+        _remove_abandoned(target)
+        draft, lock = _new_draft(target)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    try:
+        with draft.open("r+b") as file:
+            if mode is not None:
+                draft.chmod(stat.S_IMODE(mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+    sync_folder(target.parent)
+
+
+def write_file(path: str | Path, contents: str | bytes) -> int:
+    """Write a whole file, text in UTF-8; returns its size in bytes."""
+    data = contents.encode() if isinstance(contents, str) else contents
+    with replacing(path) as file:
+        return file.write(data)
+
+
+def lock_file(descriptor: int, on_wait: Callable[[], None] | None = None) -> bool:
+    """Lock a file against other processes that lock it; closing it ends the lock.
+
+    Args:
+        descriptor: the file.
+        on_wait: called once if another process has the lock, before waiting for it; None: do not
+            wait.
+
+    Returns:
+        Whether the file is locked. It is not where the system or the file system has no locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if on_wait is None:
+            return False
+        on_wait()
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring new names in a folder to the disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _new_draft(target: Path) -> tuple[Path, int | None]:
+    """An empty draft, and the descriptor that has it locked while its writer lives."""
+    while True:
+        draft = target.with_name(f"{_prefix(target)}{token_hex(8)}.draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        if not lock_file(descriptor, lambda: None):
+            os.close(descriptor)  # nobody removes drafts that cannot be locked
+            return draft, None
+        # Another writer may have taken it for abandoned before it was locked.
+        if os.fstat(descriptor).st_nlink:
+            return draft, descriptor
+        os.close(descriptor)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove drafts of the same file whose writers were killed."""
+    name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{16}\.draft")
+    for entry in [entry for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
+        with suppress(OSError):
+            descriptor = os.open(entry.path, os.O_RDONLY)
+            try:
+                if lock_file(descriptor):
+                    Path(entry.path).unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _prefix(target: Path) -> str:
+    return f".{os.fsdecode(os.fsencode(target.name)[:200])}."  # a name has at most 255 bytes
