@@ -161,23 +161,6 @@ def test_a_fork_that_holds_the_line_hides_no_death(pool: ProcessPool, action: st
     assert time.monotonic() - began < 15  # the fork holds it for 20 s
 
 
-@pytest.mark.parametrize("action", ["late_fork", "late_c_fork"])
-def test_results_of_a_fork_are_not_taken_for_later_ones(pool: ProcessPool, action: str) -> None:
-    """The fork returns from the same step a second later, while other steps are under way."""
-    first = pool.step({0: action})[0]
-    assert first.observation == "parent"
-    results = pool.step({0: "wait 2", 2: "who"})
-    assert results[0].observation == "waited 2"
-    assert results[2].observation == str(pool.processes[0])
-
-
-def test_a_result_may_not_be_too_large(pool: ProcessPool) -> None:
-    results = pool.step({0: "huge 40000000", 1: "go"})
-    assert kinds(results) == {0: "malformed", 1: "ok"}
-    assert "bytes; the limit is 67,108,864" in results[0].detail
-    assert kinds(pool.step({0: "go", 2: "go"})) == {0: "lost", 2: "ok"}
-
-
 # Limits.
 
 

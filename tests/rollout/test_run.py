@@ -305,7 +305,7 @@ def test_an_episode_that_cannot_be_played_again_begins_anew(change: dict[str, ob
 
 
 def test_time_in_the_environment_is_limited() -> None:
-    played = play(replace(PLAN, episode_limit=0.0))
+    played = play(replace(PLAN, episode_limit=1e-9))
     assert {episode.kind for episode in played.failed} == {EpisodeFailure.TOO_LONG}
     assert len(played.dropped) + len({t.group for t in played.trajectories}) == 6
 

@@ -131,6 +131,15 @@ class Toy:
     def do_huge(self, size: str) -> Any:
         return self.tell("é" * int(size))
 
+    def do_many(self, count: str) -> Any:
+        """A list of long texts."""
+        observation, *others, info = self.tell("many")
+        return observation, *others, info | {"example_actions": ["x" * 1_000_000] * int(count)}
+
+    def do_take(self, size: str) -> Any:
+        """Take this many MiB of memory."""
+        return self.tell(f"took {len(bytearray(int(size) << 20)):,} bytes")
+
     def do_say(self, text: str) -> Any:
         print(text, flush=True)
         return self.tell("said")
@@ -216,6 +225,9 @@ RETURNS: dict[str, Any] = {
     "nan": ("seen", float("nan"), False, False, INFO),
     "infinite": ("seen", np.float32("inf"), False, False, INFO),
     "enormous": ("seen", 10**400, False, False, INFO),
+    "too large": ("seen", 1e101, False, False, INFO),
+    "without": ("seen", 0.0, False, False, dict(INFO, without=[1e101])),
+    "agent": ("seen", 0.0, False, False, dict(INFO, agent=3)),
     "word": ("seen", "1.0", False, False, INFO),
     "array": ("seen", np.zeros(1), False, False, INFO),
     "number": ("seen", 0.0, 0, False, INFO),

@@ -1,10 +1,8 @@
 """``ascribe env``: list the environments, and check one against the contract."""
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +12,9 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
-from ascribe.envs import Environment, make
-from ascribe.envs.contract import check_environment
 from ascribe.envs.faults import ContractFinding, ContractReport
 from ascribe.envs.registry import Entry, catalogue
+from ascribe.rollout.setup import Setup
 
 env = typer.Typer(
     name="env",
@@ -54,6 +51,9 @@ def check(
     max_steps: Annotated[
         int, typer.Option(help="An episode is left after so many steps.", min=1)
     ] = 200,
+    limit: Annotated[
+        float, typer.Option(help="Seconds that each part of the check may take.", min=0.001)
+    ] = 300.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Play an environment and list every breach of the contract, and what to do about it.
@@ -66,9 +66,10 @@ def check(
         screen.wrong_call(f"--option takes key=value, and {screen.safe(invalid[0])!r} is no key")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # so that a module of the user's folder is found
-    factory = partial(make, name, **options)
-    _try(factory, name)
-    report = check_environment(factory, seeds=seeds, max_steps=max_steps, another_process=True)
+    try:
+        report = Setup(name, options).check_contract(seeds, max_steps, limit)
+    except ValueError as error:
+        screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
     if as_json:
         screen.print_json({"environment": name, "options": options, **report.as_dict()})
     else:
@@ -77,18 +78,6 @@ def check(
         screen.out.print(_verdict(name, report))
     if not report.kept:
         raise typer.Exit(1)
-
-
-def _try(factory: Callable[[], Environment], name: str) -> None:
-    """Make one, to tell a wrong call from a broken environment, which the check reports."""
-    try:
-        environment = factory()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
-    except Exception:
-        return
-    with suppress(Exception):
-        environment.close()
 
 
 def _overview(entries: list[Entry]) -> Table:

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
@@ -20,8 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ascribe.envs.faults import ContractFinding, ContractReport, Fault
-from ascribe.envs.protocol import INFO_KEYS, Branching, Environment, EpisodeOverError, branching
+from ascribe.envs.protocol import (
+    INFO_KEYS,
+    Branching,
+    Environment,
+    EpisodeOverError,
+    branching,
+    missing_members,
+)
 from ascribe.envs.texts import SURROGATE
+from ascribe.steps.problems import printable
 
 NONSENSE = ("look", "help", "1", "yes", "go north", "answer")
 """Actions of random play where an environment names none."""
@@ -92,29 +101,10 @@ def check_environment(
     Returns:
         The findings, worst first. ``ContractReport.kept`` tells whether the contract is kept.
     """
-    if seeds < 1 or max_steps < 1:
-        raise ValueError("seeds and max_steps must be at least 1")
-    checker = _Checker(factory, seeds, max_steps, patience)
-    checks = [
-        checker.random_episodes,
-        checker.second_instance,
-        checker.interleaved_instances,
-        checker.unusual_beginnings,
-        checker.listed_actions,
-        checker.hostile_actions,
-        checker.task_numbers,
-        checker.snapshots,
-    ]
-    if another_process:
-        checks.append(checker.new_process)
-    for check in checks:
-        try:
-            check()
-        except _CheckStoppedError:
-            # Without a single recorded episode the other checks would repeat the same finding.
-            if not checker.episodes:
-                break
-    checker.close()
+    checker = ContractChecker(factory, seeds, max_steps, patience)
+    for part in PARTS:
+        if part != "new_process" or another_process:
+            checker.run(part)
     return checker.report()
 
 
@@ -167,10 +157,21 @@ class _RecordedEpisode(NamedTuple):
     results: Sequence[_Result]
 
 
-class _Checker:
+PARTS = (
+    *("random_episodes", "second_instance", "interleaved_instances", "unusual_beginnings"),
+    *("listed_actions", "hostile_actions", "task_numbers", "snapshots", "new_process", "close"),
+)
+"""The parts of a check, in their order: methods of ``ContractChecker``."""
+
+
+class ContractChecker:
     """Collects the faults. One method for each part of the contract."""
 
-    def __init__(self, factory: Factory, seeds: int, max_steps: int, patience: float) -> None:
+    def __init__(
+        self, factory: Factory, seeds: int = 5, max_steps: int = 200, patience: float = 5.0
+    ) -> None:
+        if seeds < 1 or max_steps < 1:
+            raise ValueError("seeds and max_steps must be at least 1")
         self.factory = factory
         self.seeds = range(seeds)
         self.max_steps = max_steps
@@ -182,6 +183,7 @@ class _Checker:
         self.goes_back: str | None = None
 
     def report(self) -> ContractReport:
+        """The faults that were found so far."""
         findings = [ContractFinding(fault, *found) for fault, found in self.found.items()]
         steps = sum(len(episode.actions) for episode in self.episodes)
         return ContractReport(
@@ -192,8 +194,16 @@ class _Checker:
             goes_back=self.goes_back,
         )
 
+    def run(self, part: str) -> None:
+        """Carry out one of ``PARTS``."""
+        # Without a single recorded episode the later parts would repeat the same finding.
+        if self.episodes or part in {"random_episodes", "close"}:
+            with suppress(_CheckStoppedError):
+                getattr(self, part)()
+
     def note(self, fault: Fault, detail: str) -> None:
         """Record a fault: the first detail, and how often it was found."""
+        detail = printable(detail)
         first, count = self.found.get(fault, (detail, 0))
         self.found[fault] = (first, count + 1)
 
@@ -241,8 +251,7 @@ class _Checker:
         """One of the instances, made when it is first needed: making one may take long."""
         while len(self.instances) <= number:
             env = self.attempt(Fault.CANNOT_BE_MADE, "", self.factory)
-            lacks = [name for name in ("reset", "step", "close", "tasks") if not hasattr(env, name)]
-            if lacks:
+            if lacks := missing_members(env):
                 self.note(Fault.NOT_AN_ENVIRONMENT, f"it lacks {', '.join(lacks)}")
                 raise _CheckStoppedError
             self.instances.append(env)

@@ -1,8 +1,9 @@
 """What can be wrong with an environment, what to do about it, and the report of a check."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import unique
+from typing import Any
 
 from ascribe.steps.problems import Advised, Severity, printable
 
@@ -16,6 +17,8 @@ class Fault(Advised):
     # The methods.
     CANNOT_BE_MADE = FATAL, "the factory raises; fix it, or pass the options it needs"
     NOT_AN_ENVIRONMENT = FATAL, "add reset, step, close and the attribute tasks"
+    ENDS_ITS_PROCESS = FATAL, "no method may exit or crash; run native code in another process"
+    HANGS = FATAL, "every method must return; give up on what the environment waits for"
     RESET_FAILS = FATAL, "reset(seed=...) must begin an episode for every seed"
     RESET_WITHOUT_SEED_FAILS = ERROR, "reset() must begin an episode without a seed too; draw one"
     STEP_FAILS = ERROR, "step must accept any text; explain in the observation, set valid to False"
@@ -119,6 +122,18 @@ class ContractReport:
     def kept(self) -> bool:
         """Whether the contract is kept: no finding is an error or worse."""
         return self.worst is None or self.worst < Severity.ERROR
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "ContractReport":
+        """The report that ``as_dict`` turned into plain values."""
+        return cls(
+            findings=tuple(
+                ContractFinding(Fault[each["fault"].upper()], each["detail"], each["count"])
+                for each in values["findings"]
+            ),
+            **{name: values[name] for name in ("episodes", "steps", "steps_per_second")},
+            goes_back=values["goes_back"],
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON."""

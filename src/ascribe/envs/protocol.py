@@ -68,6 +68,11 @@ class Environment(Protocol):
         ...
 
 
+def missing_members(value: object) -> list[str]:
+    """The methods and attributes of an environment that a value lacks."""
+    return [name for name in ("reset", "step", "close", "tasks") if not hasattr(value, name)]
+
+
 @runtime_checkable
 class Branching(Environment, Protocol):
     """An environment that can return to an earlier point of its episode."""

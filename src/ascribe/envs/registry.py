@@ -40,7 +40,7 @@ ADAPTERS = {
 REQUIREMENT = re.compile(r"^([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
 
 
-def make(name: str, **options: Any) -> Environment:
+def make(name: str, /, **options: Any) -> Environment:
     """An environment by name, or a user's own by ``package.module:factory``.
 
     Args:

@@ -22,7 +22,7 @@ class Sampling:
     """Generation ends after any of these texts; the text stays in the sample."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not self.temperature >= 0:
             raise ValueError(f"temperature must be at least 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")

@@ -53,6 +53,8 @@ class Plan:
         for name in ("groups", "size", "max_turns"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.episode_limit is not None and not self.episode_limit > 0:
+            raise ValueError(f"episode_limit must be above 0 seconds, not {self.episode_limit}")
         if self.tasks is not None and len(self.tasks) != self.groups:
             raise ValueError(f"{len(self.tasks)} tasks for {self.groups} groups")
 

@@ -1,5 +1,6 @@
 """``Setup`` and ``Model``: environment and policy, in plain values that a config can hold."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -7,11 +8,19 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from ascribe.agents import Agent, agent_for
-from ascribe.envs import make
+from ascribe.envs.contract import PARTS
+from ascribe.envs.faults import ContractFinding, ContractReport, Fault
 from ascribe.models import check_backend, make_policy
 from ascribe.models.policy import SamplingPolicy
 from ascribe.rollout.episode import FailurePolicy
-from ascribe.rollout.pools import EnvironmentSpec, Pool, make_pool
+from ascribe.rollout.pools import (
+    EnvironmentSpec,
+    Failure,
+    FailureKind,
+    Pool,
+    Question,
+    make_pool,
+)
 from ascribe.rollout.run import Plan, Progress, Rollout, rollout
 
 PoolName = Literal["serial", "processes", "ray"]
@@ -34,7 +43,9 @@ class Setup:
     step_limit: float = 60.0
     """Seconds that one step may take."""
     reset_limit: float = 300.0
-    """Seconds that a reset may take."""
+    """Seconds that a reset may take, and making an environment to ask for its facts."""
+    memory_limit: float | None = None
+    """GiB of data that a worker may have; None: the memory of its machine. Not in a serial pool."""
 
     def __post_init__(self) -> None:
         if self.pool not in get_args(PoolName):
@@ -48,9 +59,47 @@ class Setup:
 
     @cached_property
     def facts(self) -> tuple[int | None, int | None]:
-        """The number of tasks and the step limit, read from a temporary environment."""
-        with closing(make(self.environment, **self.options)) as environment:
-            return environment.tasks, getattr(environment, "horizon", None)
+        """The number of tasks and the step limit, read from a temporary environment.
+
+        Raises:
+            ValueError: if the environment cannot be made.
+        """
+        with self._probe_pool() as pool:
+            facts = _ask(pool, Question("facts", self.reset_limit))
+        if isinstance(facts, Failure):
+            raise ValueError(f"{self.environment} cannot be made: {facts.kind}: {facts.detail}")
+        return facts["tasks"], facts["horizon"]
+
+    def check_contract(self, seeds: int, max_steps: int, limit: float) -> ContractReport:
+        """Check the environment against the contract, in a worker.
+
+        Args:
+            seeds: how many seeds are played.
+            max_steps: a random episode is abandoned after so many steps.
+            limit: seconds that each part of the check may take.
+
+        Raises:
+            ValueError: if there is no such environment, or it does not take the options.
+        """
+        report = ContractReport((), 0, 0, 0.0, None)
+        with self._probe_pool() as pool:
+            _ask(pool, Question("facts", limit))
+            for part in PARTS:
+                arguments = {"part": part, "seeds": seeds, "max_steps": max_steps}
+                reply = _ask(pool, Question("contract", limit, arguments))
+                if isinstance(reply, Failure):
+                    hung = reply.kind is FailureKind.HUNG
+                    fault = Fault.HANGS if hung else Fault.ENDS_ITS_PROCESS
+                    finding = ContractFinding(fault, f"{part.replace('_', ' ')}: {reply.detail}")
+                    return replace(report, findings=(finding, *report.findings))
+                report = ContractReport.from_dict(reply)
+        return report
+
+    def _probe_pool(self) -> Pool:
+        """A pool with one environment; in a worker process unless the user wants it here."""
+        spec = EnvironmentSpec(self.environment, dict(self.options), self.memory_limit)
+        kind: PoolName = "serial" if self.pool == "serial" or os.name != "posix" else "processes"
+        return make_pool(kind, spec, 1, 1, self.step_limit, self.reset_limit)
 
     def turns(self, max_turns: int | None) -> int:
         """The turns after which an episode is truncated: by default the environment's own limit.
@@ -70,12 +119,20 @@ class Setup:
     @contextmanager
     def open_pool(self, episodes: int) -> Iterator[Pool]:
         """A pool with slots for this many episodes."""
-        spec = EnvironmentSpec(self.environment, dict(self.options))
+        spec = EnvironmentSpec(self.environment, dict(self.options), self.memory_limit)
         slots = min(episodes, MOST_SLOTS)
         workers = min(self.workers, slots)
         limits = (self.step_limit, self.reset_limit)
         with make_pool(self.pool, spec, workers, slots, *limits) as pool:
             yield pool
+
+
+def _ask(pool: Pool, question: Question) -> dict[str, Any] | Failure:
+    """The reply to a question; ValueError if the environment's name or options are wrong."""
+    reply = pool.ask(question)
+    if not isinstance(reply, Failure) and "refused" in reply:
+        raise ValueError(reply["refused"])
+    return reply
 
 
 @dataclass(frozen=True)

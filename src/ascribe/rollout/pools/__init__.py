@@ -8,6 +8,7 @@ from ascribe.rollout.pools.pool import (
     FailureKind,
     Pool,
     PoolBrokenError,
+    Question,
     Reset,
     StepResult,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Pool",
     "PoolBrokenError",
     "ProcessPool",
+    "Question",
     "RayPool",
     "Reset",
     "SerialPool",

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class EnvironmentSpec:
     """A key of ``ascribe.envs.ENVIRONMENTS``, or ``package.module:factory``."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
+    memory: float | None = None
+    """GiB of data that a worker may have; None: the memory of its machine."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,21 @@ class Reset:
     options: Mapping[str, Any] | None = None
 
 
-Command = Reset | str
-"""A command to an environment: begin an episode, or carry out an action."""
+@dataclass(frozen=True)
+class Question:
+    """What to find out about an environment, where it can do no harm: in its worker."""
+
+    name: Literal["facts", "contract"]
+    """``facts``: the number of tasks and the horizon, or the reason why it is ``refused``.
+    ``contract``: the report after another part of ``ascribe.envs.contract``."""
+    limit: float
+    """Seconds that it may take."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``contract``: the part, seeds and max_steps."""
+
+
+Command = Reset | str | Question
+"""A command to a worker: begin an episode, carry out an action, or find something out."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,8 @@ class StepResult:
     terminated: bool
     truncated: bool
     info: dict[str, Any]
-    """Plain data; keys whose values were not are listed under ``dropped``."""
+    """Plain data; keys whose values were not are listed under ``dropped``. After a question, what
+    was found out."""
     seconds: float = field(compare=False)
     """How long the environment took."""
 
@@ -141,6 +157,11 @@ class Pool(ABC):
         """Begin episodes and play their actions; returns all results, the reset's first."""
         return self._call({slot: [reset, *actions] for slot, (reset, actions) in episodes.items()})
 
+    def ask(self, question: Question) -> dict[str, Any] | Failure:
+        """Find something out about the environment, in the worker of slot 0."""
+        result = _first(self._call({0: [question]}))[0]
+        return result if isinstance(result, Failure) else result.info
+
     def close(self) -> None:
         """End the workers. A closed pool takes no calls; closing it again does nothing."""
         if not self._closed:
@@ -170,7 +191,7 @@ class Pool(ABC):
             if not 0 <= slot < self.slots:
                 raise ValueError(f"there is no slot {slot}; there are {self.slots}, from 0")
             for command in slot_commands:
-                if not isinstance(command, Reset | str):
+                if not isinstance(command, Command):
                     raise TypeError(f"an action is text, not {type(command).__name__}")
         tasks = [Task(slot, slot_commands) for slot, slot_commands in commands.items()]
         self._run(tasks)

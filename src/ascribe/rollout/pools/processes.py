@@ -27,6 +27,7 @@ from ascribe.rollout.pools.pool import (
     FailureKind,
     Pool,
     PoolBrokenError,
+    Question,
     Reset,
     StepResult,
     Task,
@@ -148,7 +149,9 @@ class SupervisedWorker(ABC):
     def limit(self) -> float:
         """Seconds that the current command may take."""
         task = self._pending[0]
-        if not isinstance(task.command, Reset):
+        if isinstance(task.command, Question):
+            return task.command.limit
+        if isinstance(task.command, str):
             return self._limits.step
         has_environment = task.slot in self._with_environment
         return self._limits.reset if has_environment else self._limits.start + self._limits.reset
@@ -210,7 +213,9 @@ class SupervisedWorker(ABC):
             return
         if tag != (self._call, task.slot, len(task.results)):
             return  # a stale message from a fork of the worker
-        if isinstance(result, StepResult):
+        if isinstance(task.command, Question):
+            self._deaths = 0
+        elif isinstance(result, StepResult):
             self._deaths = 0
             self._with_environment.add(task.slot)
         elif isinstance(task.command, Reset):  # the worker closes an environment that cannot begin

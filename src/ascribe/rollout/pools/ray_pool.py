@@ -8,7 +8,7 @@ from typing import Any
 
 from ascribe.envs import MissingExtraError
 from ascribe.rollout.pools.processes import SupervisedPool, SupervisedWorker, TimeLimits
-from ascribe.rollout.pools.worker import Worker, shorten
+from ascribe.rollout.pools.worker import Worker, limit_memory, shorten
 
 
 class RayPool(SupervisedPool):
@@ -96,7 +96,7 @@ class Actor:
         os.dup2(2, 1)  # Ray shows what actors print; it must not mix with what the program prints
         # The actor can import whatever the program can, if it is installed on the actor's machine.
         sys.path.extend(folder for folder in path if folder not in sys.path)
-        self._worker = Worker(pickle.loads(spec))
+        self._worker = Worker(limit_memory(pickle.loads(spec)))
 
     def ready(self) -> None:
         """Return once the actor runs."""

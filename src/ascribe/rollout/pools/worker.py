@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from math import isfinite
 from multiprocessing.connection import Connection
 from numbers import Integral, Real
@@ -22,14 +24,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ascribe.envs import INFO_KEYS, Environment, Info, make
+from ascribe.envs.contract import ContractChecker
+from ascribe.envs.protocol import missing_members
 from ascribe.rollout.pools.pool import (
     Command,
     EnvironmentSpec,
     Failure,
     FailureKind,
+    Question,
     Reset,
     StepResult,
 )
+from ascribe.steps.check import LARGEST_REWARD
 from ascribe.steps.problems import printable
 from ascribe.steps.table import encodable
 
@@ -37,6 +43,9 @@ READY = b"ready"
 """The first message of a worker; each further one is a result."""
 STOP = b""
 """The last message to a worker. The first is the environment's specification, then come tasks."""
+LONGEST_TEXT = 8 << 20
+"""Characters of one observation, state or other text; an environment that returns more has failed.
+"""
 LARGEST_MESSAGE = 64 << 20
 """Bytes of one result; an environment that returns more has failed."""
 DROPPED = "dropped"
@@ -47,6 +56,8 @@ LONGEST_DETAIL = 500
 
 RAISED = (Exception, SystemExit)
 """What an environment may raise; KeyboardInterrupt comes from the user."""
+WRONG_CALL = (ImportError, AttributeError, TypeError, ValueError)
+"""What making an environment raises if its name or its options are wrong."""
 
 Result = StepResult | Failure
 Value = TypeVar("Value")
@@ -67,9 +78,12 @@ class Worker:
         self.spec = spec
         self._environments: dict[int, Environment] = {}
         self._playing: set[int] = set()
+        self._checker: ContractChecker | None = None
 
     def execute(self, slot: int, command: Command) -> Result:
         """Carry out one command; whatever the environment raises is a failure."""
+        if isinstance(command, Question):
+            return self._reply(slot, command)
         if isinstance(command, Reset):
             result = self._reset(slot, command)
         else:
@@ -102,21 +116,60 @@ class Worker:
         for slot in list(self._environments):
             self._discard(slot)
 
-    def _reset(self, slot: int, reset: Reset) -> Result:
+    def _environment(self, slot: int) -> Environment:
+        """The environment of a slot, made if need be."""
         if slot not in self._environments:
+            environment = make(self.spec.name, **self.spec.options)
+            if lacks := missing_members(environment):
+                raise MalformedError(
+                    f"{self.spec.name} gives {_type(environment)}, which is no environment: "
+                    f"it lacks {', '.join(lacks)}; name a class or function that makes one"
+                )
+            self._environments[slot] = environment
+        return self._environments[slot]
+
+    def _reply(self, slot: int, question: Question) -> Result:
+        started = time.perf_counter()
+        if question.name == "facts":
             try:
-                self._environments[slot] = make(self.spec.name, **self.spec.options)
+                reply = self._facts(slot)
+            except MalformedError as error:
+                return self._failure(error)
+            except WRONG_CALL as error:
+                reply = {"refused": describe(error).partition(": ")[2] or describe(error)}
             except RAISED as error:
                 return Failure(FailureKind.NOT_STARTED, describe(error))
+        else:
+            reply = self._check(**question.arguments)
+        return StepResult("", 0.0, False, False, reply, time.perf_counter() - started)
+
+    def _facts(self, slot: int) -> dict[str, Any]:
+        environment = self._environment(slot)
+        facts = {"tasks": environment.tasks, "horizon": getattr(environment, "horizon", None)}
+        return {name: _checked(_optional(_count), fact, name) for name, fact in facts.items()}
+
+    def _check(self, part: str, seeds: int, max_steps: int) -> dict[str, Any]:
+        """The report of the contract after another part of the check."""
+        if self._checker is None:
+            factory = partial(make, self.spec.name, **self.spec.options)
+            self._checker = ContractChecker(factory, seeds, max_steps)
+        self._checker.run(part)
+        return self._checker.report().as_dict()
+
+    def _reset(self, slot: int, reset: Reset) -> Result:
+        try:
+            environment = self._environment(slot)
+        except RAISED as error:
+            return Failure(FailureKind.NOT_STARTED, self._describe(error))
         started = time.perf_counter()
         try:
-            returned = self._environments[slot].reset(seed=reset.seed, options=reset.options)
+            returned = environment.reset(seed=reset.seed, options=reset.options)
             return read_reset(returned, time.perf_counter() - started)
         except RAISED as error:
             # The environment may be unusable, for example because its server is gone, so the next
             # reset makes a new one.
             self._discard(slot)
-            return _failure(error)
+            return self._failure(error)
 
     def _step(self, slot: int, action: str) -> Result:
         if slot not in self._playing:
@@ -126,17 +179,23 @@ class Worker:
             returned = self._environments[slot].step(action)
             return read_step(returned, time.perf_counter() - started)
         except RAISED as error:
-            return _failure(error)
+            return self._failure(error)
 
     def _discard(self, slot: int) -> None:
         with suppress(*RAISED):
             self._environments.pop(slot).close()
 
+    def _failure(self, error: BaseException) -> Failure:
+        if isinstance(error, MalformedError):
+            return Failure(FailureKind.MALFORMED, self._describe(error))
+        return Failure(FailureKind.RAISED, self._describe(error))
 
-def _failure(error: BaseException) -> Failure:
-    if isinstance(error, MalformedError):
-        return Failure(FailureKind.MALFORMED, describe(error).partition(": ")[2])
-    return Failure(FailureKind.RAISED, describe(error))
+    def _describe(self, error: BaseException) -> str:
+        if isinstance(error, MalformedError):
+            return describe(error).partition(": ")[2]
+        if isinstance(error, MemoryError) and self.spec.memory is not None:
+            return f"{describe(error)}: a worker may have {self.spec.memory:g} GiB (memory_limit)"
+        return describe(error)
 
 
 # Messages.
@@ -176,7 +235,7 @@ def main(descriptor: int, lifeline: int) -> None:
     os.register_at_fork(after_in_child=connection.close)
     process = os.getpid()
     connection.send_bytes(READY)
-    worker = Worker(pickle.loads(connection.recv_bytes()))
+    worker = Worker(limit_memory(pickle.loads(connection.recv_bytes())))
     try:
         while (tasks := connection.recv_bytes()) != STOP:
             for message in worker.messages(*pickle.loads(tasks)):
@@ -185,6 +244,24 @@ def main(descriptor: int, lifeline: int) -> None:
                 connection.send_bytes(message)
     finally:
         worker.close()
+
+
+def limit_memory(spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Limit the data of this process, and of each that it starts; returns the spec with the limit.
+
+    An environment that wants more gets a MemoryError, or ends its process if it cannot take that.
+    """
+    with suppress(ImportError, ValueError, OSError):  # a system without limits
+        import resource
+
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        allowed = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        size = machine if spec.memory is None else min(machine, int(spec.memory * 2**30))
+        if allowed != resource.RLIM_INFINITY:
+            size = min(size, allowed)
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+        return replace(spec, memory=round(size / 2**30, 3))
+    return spec
 
 
 def _die_with_pool(lifeline: int) -> None:
@@ -224,7 +301,7 @@ def read_step(returned: object, seconds: float) -> StepResult:
     observation, reward, terminated, truncated, info = _tuple(returned, 5, "step")
     return StepResult(
         _checked(_text, observation, "the observation"),
-        float(_checked(_number, reward, "the reward")),
+        _checked(_reward, reward, "the reward"),
         _checked(_bool, terminated, "terminated"),
         _checked(_bool, truncated, "truncated"),
         _info(info),
@@ -288,6 +365,8 @@ def _checked(reader: Callable[[object], Value], value: object, name: str) -> Val
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"no text but {_type(value)}")
+    if len(value) > LONGEST_TEXT:
+        raise TypeError(f"text of {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     if not encodable(value):
         raise TypeError("text that is not Unicode")
     return str.__str__(value)  # a subclass may override everything but this
@@ -312,6 +391,19 @@ def _number(value: object) -> int | float:
     if not isfinite(number):
         raise TypeError(f"no finite number but {number}")
     return number
+
+
+def _reward(value: object) -> float:
+    number = float(_number(value))
+    if abs(number) > LARGEST_REWARD:
+        raise TypeError(f"beyond {LARGEST_REWARD:g}: {number:g}")
+    return number
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise TypeError(f"no positive whole number but {shorten(repr(value))}")
+    return int(value)
 
 
 def _list_of(reader: Callable[[object], Value]) -> Callable[[object], list[Value]]:
@@ -360,6 +452,6 @@ INFO_TYPES: Mapping[str, Callable[[object], Any]] = {
     "example_actions": _list_of(_text),
     "expert_action": _optional(_text),
     "agent": _optional(_text),
-    "without": _optional(_list_of(_optional(_number))),
+    "without": _optional(_list_of(_optional(_reward))),
 }
 """How each known key of info is read."""
