@@ -71,6 +71,10 @@ LimitOption = Annotated[float, typer.Option(help="Seconds that one step may take
 EpisodeOption = Annotated[
     float | None, typer.Option(help="Seconds that an episode may spend in its environment.")
 ]
+MemoryOption = Annotated[
+    float | None,
+    typer.Option(help="GiB of data that a worker may have. Default: the machine's.", min=0.001),
+]
 RetriesOption = Annotated[
     int, typer.Option(help="How often a failed episode is tried again.", min=0)
 ]
@@ -99,6 +103,7 @@ def rollout(
     workers: WorkersOption = 2,
     step_limit: LimitOption = 60.0,
     episode_limit: EpisodeOption = None,
+    memory_limit: MemoryOption = None,
     retries: RetriesOption = 2,
     smallest_group: Annotated[
         int | None,
@@ -112,7 +117,7 @@ def rollout(
         names = ", ".join(get_args(States))
         screen.wrong_call(f"no states {screen.safe(states)!r}; there are: {names}")
     with _wrong_calls():
-        setup = _setup(env, settings, style, pool, workers, step_limit)
+        setup = _setup(env, settings, style, pool, workers, step_limit, memory_limit)
         plan = Plan(
             groups,
             size,
@@ -148,6 +153,7 @@ def evaluate(
     workers: WorkersOption = 2,
     step_limit: LimitOption = 60.0,
     episode_limit: EpisodeOption = None,
+    memory_limit: MemoryOption = None,
     retries: RetriesOption = 2,
     as_json: JsonFlag = False,
 ) -> None:
@@ -155,7 +161,7 @@ def evaluate(
     if out is not None:
         screen.check_suffix(out)
     with _wrong_calls():
-        setup = _setup(env, settings, style, pool, workers, step_limit)
+        setup = _setup(env, settings, style, pool, workers, step_limit, memory_limit)
         count = setup.facts[0]
         end = first + tasks if count is None else min(first + tasks, count)
         if end <= first:
@@ -185,10 +191,23 @@ def _wrong_calls() -> Iterator[None]:
 
 
 def _setup(
-    env: str, settings: list[str], style: str, pool: str, workers: int, step_limit: float
+    env: str,
+    settings: list[str],
+    style: str,
+    pool: str,
+    workers: int,
+    step_limit: float,
+    memory_limit: float | None,
 ) -> Setup:
-    options = screen.settings(settings)
-    setup = Setup(env, options, style, cast("PoolName", pool), workers, step_limit)
+    setup = Setup(
+        env,
+        screen.settings(settings),
+        style,
+        cast("PoolName", pool),
+        workers,
+        step_limit,
+        memory_limit=memory_limit,
+    )
     setup.facts, setup.agent  # noqa: B018 (raises for a wrong option before anything is played)
     return setup
 

@@ -100,10 +100,13 @@ class EnvironmentSection:
     workers: StrictInt = key("processes or actors of the pool", 2, ge=1)
     step_limit: StrictFloat = key("seconds that one step may take", 60.0, gt=0)
     reset_limit: StrictFloat = key("seconds that the begin of an episode may take", 300.0, gt=0)
+    memory_limit: StrictFloat | None = key(
+        "GiB of data that a worker may have; null: the memory of its machine", None, gt=0
+    )
 
     def setup(self) -> Setup:
         """The same, for rollouts."""
-        limits = (self.step_limit, self.reset_limit)
+        limits = (self.step_limit, self.reset_limit, self.memory_limit)
         return Setup(self.name, self.options, self.style, self.pool, self.workers, *limits)
 
 
