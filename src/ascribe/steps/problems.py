@@ -52,6 +52,14 @@ class ProblemKind(Advised):
         FATAL,
         "every line of a JSONL file must be one JSON object; fix or remove these lines",
     )
+    BAD_RECORD = (
+        FATAL,
+        "the value is not what the format has there; write the file again, or name the format",
+    )
+    NO_CONVERSATIONS = (
+        FATAL,
+        "docs/import.md lists the formats, and the options for what a format leaves open",
+    )
     DUPLICATE_KEY = FATAL, "a column or key is given twice, so one value would be lost; keep one"
     UNKNOWN_FORMAT = (
         FATAL,

@@ -1,0 +1,374 @@
+"""Files that other tools wrote, as tables of steps; and credit back into them.
+
+Each module reads one format. ``read_rollouts`` takes any file that Ascribe can read: a table of
+steps, or conversations in one of these formats.
+"""
+
+import gzip
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from ascribe.conversations.formats import (
+    atif,
+    inspect_ai,
+    nemo_gym,
+    openai,
+    rllm,
+    verifiers,
+    verl,
+)
+from ascribe.conversations.formats.records import Record, read_records
+from ascribe.conversations.messages import Episode, State, from_messages
+from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.atomic import replacing
+from ascribe.steps.files import Progress, Rollouts, read
+from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
+from ascribe.steps.table import StepTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval")
+STEPS = {"group", "trajectory", "step"}
+"""Keys that every line of a table of steps has."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes:
+        title: what the format is called.
+        recognises: whether a record is of this format.
+        read: the conversations of a record.
+        put: writes the advantages of each conversation into the record, if it has a place for them.
+        score: the number of a reward.
+    """
+
+    title: str
+    recognises: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Record], Iterator[Episode]]
+    put: Callable[[Any, Iterator[Sequence[float]]], None] | None = None
+    score: Callable[[Record], float] = Record.number
+
+
+FORMATS = {
+    "atif": Format("Harbor ATIF", atif.recognises, atif.read),
+    "inspect": Format(
+        "Inspect log", inspect_ai.recognises, inspect_ai.read, score=inspect_ai.score
+    ),
+    "nemo-gym": Format("NeMo-Gym rollouts", nemo_gym.recognises, nemo_gym.read),
+    "rllm": Format("rLLM episodes", rllm.recognises, rllm.read, rllm.put),
+    "verifiers": Format(
+        "verifiers traces",
+        verifiers.recognises_traces,
+        verifiers.read_traces,
+        verifiers.put_traces,
+    ),
+    "verifiers-results": Format(
+        "verifiers results", verifiers.recognises_results, verifiers.read_results
+    ),
+    "verl": Format("verl rollout dump", verl.recognises, verl.read),
+    "openai": Format("OpenAI messages", openai.recognises, openai.read),
+}
+"""Every format by its name, the most specific first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Imported(Rollouts):
+    """A table of steps made from conversations, and how it was made.
+
+    Attributes:
+        format: name of the format.
+        sizes: number of steps of each conversation, in the order of the rows.
+        alone: share of the steps that are alone in their state, for each choice of the state.
+        state: the choice that was taken.
+    """
+
+    format: str = ""
+    sizes: Sequence[int] = ()
+    alone: Mapping[str, float] = None  # type: ignore[assignment]
+    state: str = ""
+
+
+def read_rollouts(
+    path: str | Path,
+    progress: Progress = lambda _: None,
+    columns: Collection[str] | None = None,
+) -> Rollouts:
+    """A table of steps (``ascribe.steps.files.read``), or conversations of a known format.
+
+    Raises:
+        TableError: if the file cannot be read, with every reason found.
+        OSError: if it cannot be opened.
+    """
+    path = Path(path)
+    lines = path.name.endswith((".jsonl", ".jsonl.gz"))
+    if path.is_dir() or path.suffix in (".json", ".eval") or (lines and not _is_table(path)):
+        return import_files([path], progress=progress)
+    return read(path, progress, columns)
+
+
+def import_files(
+    paths: Iterable[str | Path],
+    form: str | None = None,
+    *,
+    group: str | None = None,
+    reward: str | None = None,
+    state: State | None = None,
+    progress: Progress = lambda _: None,
+) -> Imported:
+    """The conversations of files or folders as one table of steps.
+
+    Args:
+        paths: files, or folders with files of one format.
+        form: one of ``FORMATS``; None: detected.
+        group: the field that names the task, if not the usual one; dots lead into objects.
+        reward: the field that holds the reward.
+        state: what counts as the state of a step; None: the most specific choice with about the
+            fewest steps alone in their state.
+        progress: called with the share that is done.
+
+    Raises:
+        TableError: if a file cannot be read, with the file, the line and the field.
+        OSError: if a file cannot be opened.
+    """
+    files, name = _files(map(Path, paths), form)
+    episodes: list[Episode] = []
+    seen: set[tuple[str, str]] = set()
+    for number, file in enumerate(files, start=1):
+        for record in read_records(file):
+            episodes += _conversations(record, FORMATS[name], group, reward, seen)
+        progress(0.7 * number / len(files))
+    if not any(episode.steps for episode in episodes):
+        raise _error(f"no message of an assistant in {_names(files)}")
+    if all(each.reward is None and not any(each.rewards or ()) for each in episodes):
+        raise _error(
+            f"no conversation in {_names(files)} has a reward; name the field that holds it: "
+            "ascribe import --reward FIELD"
+        )
+    tables = {}
+    for choice in get_args(State):
+        if choice != "key" or all(episode.states is not None for episode in episodes):
+            tables[choice] = from_messages(episodes, state=choice)
+            progress(0.7 + 0.1 * len(tables))
+    if state is not None and state not in tables:
+        raise _error(f"{FORMATS[name].title} have no keys of states; choose another --state")
+    alone = {choice: _alone(table) for choice, table in tables.items()}
+    chosen = state or _best(tables, alone)
+    carried = _carried(episodes)
+    return Imported(
+        tables[chosen],
+        carried,
+        carried.select([]),
+        format=name,
+        sizes=[len(episode.steps) for episode in episodes],
+        alone=alone,
+        state=chosen,
+    )
+
+
+def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: str | Path) -> None:
+    """Write a file again, with the advantage of every step where its format has a place for it.
+
+    Args:
+        path: the file that ``imported`` was read from.
+        imported: its steps.
+        advantages: the advantage of each row, 0 where there is none.
+        out: the file to write.
+
+    Raises:
+        OSError: if a file cannot be opened or written.
+        ValueError: if the format has no place for credit.
+    """
+    put = FORMATS[imported.format].put
+    if put is None:
+        raise ValueError(f"{FORMATS[imported.format].title} have no place for credit")
+    path, out = Path(path), Path(out)
+    ends = np.cumsum(imported.sizes)
+    parts = iter(part.tolist() for part in np.split(advantages, ends[:-1]))
+    with (
+        replacing(out) as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        if out.suffix == ".gz"
+        else nullcontext(raw) as file,
+    ):
+        values = []
+        for record in read_records(path):
+            put(record.value, parts)
+            values.append(json.dumps(record.value, ensure_ascii=False, allow_nan=False))
+            if path.suffix != ".json":
+                file.write(f"{values.pop()}\n".encode())
+        if values:
+            file.write((values[0] if len(values) == 1 else f"[{','.join(values)}]").encode())
+
+
+# Files and their conversations.
+
+
+def _is_table(path: Path) -> bool:
+    """Whether lines of JSON are not of a known format; damaged ones are left to the reader."""
+    try:
+        first = next(read_records(path), None)
+    except TableError:
+        return True
+    return first is None or not isinstance(first.value, dict) or _format_of(first) is None
+
+
+def _format_of(record: Record) -> str | None:
+    value = record.value
+    if not isinstance(value, dict) or value.keys() >= STEPS:
+        return None
+    return next((name for name, each in FORMATS.items() if each.recognises(value)), None)
+
+
+def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
+    """The files to read, those of a folder by name, and their format."""
+    if form is not None and form not in FORMATS:
+        raise _error(f"no format {form!r}; there are: {', '.join(FORMATS)}")
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = [
+                each
+                for each in sorted(path.rglob("*"))
+                if each.name.endswith(SUFFIXES) and each.is_file() and not each.is_symlink()
+            ]
+            formats = {each: _detect(each, strict=False) for each in inside}
+            form = form or next(filter(None, formats.values()), None)
+            files += [each for each, name in formats.items() if name == form is not None]
+        else:
+            form = form or _detect(path)
+            files.append(path)
+        if form is None or not files:
+            raise _error(
+                f"{one_line(path)} holds no conversation of a known format; name it with ascribe "
+                f"import --from: {', '.join(FORMATS)}"
+            )
+    return files, str(form)
+
+
+def _detect(path: Path, *, strict: bool = True) -> str | None:
+    try:
+        first = next(read_records(path), None)
+    except TableError:
+        if strict:
+            raise
+        return None
+    return None if first is None else _format_of(first)
+
+
+def _conversations(
+    record: Record,
+    form: Format,
+    group: str | None,
+    reward: str | None,
+    seen: set[tuple[str, str]],
+) -> list[Episode]:
+    """The conversations of a record, with the fields that the caller named."""
+    if not isinstance(record.value, dict):
+        raise record.error("it must be an object")
+    episodes = list(form.read(record))
+    if group is not None:
+        name = record.get(group)
+        if not name:
+            raise name.error(f"no such field; there are: {_keys(record)}")
+        episodes = [replace(episode, group=name.name()) for episode in episodes]
+    if reward is not None:
+        total = record.get(reward)
+        if not total:
+            raise total.error(f"no such field; there are: {_keys(record)}")
+        # Of several conversations with one name, the last one ends the episode.
+        last = {(each.group, each.trajectory): place for place, each in enumerate(episodes)}
+        episodes = [
+            replace(each, reward=form.score(total) if place in last.values() else 0.0, rewards=None)
+            for place, each in enumerate(episodes)
+        ]
+    names = {(each.group, each.trajectory) for each in episodes}
+    if not names.isdisjoint(seen):
+        place = record.place()
+        episodes = [replace(each, trajectory=f"{each.trajectory} ({place})") for each in episodes]
+        names = {(each.group, each.trajectory) for each in episodes}
+    seen |= names
+    return episodes
+
+
+def _keys(record: Record) -> str:
+    return ", ".join(one_line(key, 40) for key in sorted(record.value)[:12])
+
+
+def _names(files: Sequence[Path]) -> str:
+    more = f" and {len(files) - 3} more files" if len(files) > 3 else ""
+    return ", ".join(one_line(file.name) for file in files[:3]) + more
+
+
+def _error(detail: str) -> TableError:
+    return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
+
+
+# States.
+
+
+def _alone(table: StepTable) -> float:
+    """The share of steps that are alone in their state."""
+    return float((_visits(table) == 1).sum() / max(len(table), 1))
+
+
+def _visits(table: StepTable) -> Ints:
+    """How many steps each state of each group has."""
+    pairs = table.group.codes * (table.state.values.size + 1) + table.state.codes
+    counts: Ints = np.unique(pairs, return_counts=True)[1]
+    return counts
+
+
+SPECIFIC = ("key", "history", "observation", "tool")
+"""Choices of the state, the most specific first."""
+
+
+def _best(tables: Mapping[State, StepTable], alone: Mapping[State, float]) -> State:
+    """The most specific choice with at most 5 % more steps alone than the best one.
+
+    A choice that gives every group one state alone says nothing about where a step was.
+    """
+    useful = [c for c in tables if _visits(tables[c]).size > tables[c].group.values.size]
+    candidates = useful or list(tables)
+    least = min(alone[choice] for choice in candidates)
+    close = [choice for choice in candidates if alone[choice] <= least + 0.05]
+    return min(close, key=SPECIFIC.index)
+
+
+# Columns for reports and checks.
+
+
+def _carried(episodes: Sequence[Episode]) -> "pa.Table":
+    """The messages of each step and, where known, its version, iteration and how it ended."""
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("messages", "finish", "version", "iteration")
+    }
+    seen: set[tuple[str, str]] = set()
+    for episode in episodes:
+        steps, start = episode.steps, 0
+        if (episode.group, episode.trajectory) in seen and steps:
+            roles = [message["role"] for message in episode.messages[: steps[0]]]
+            start = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1) + 1
+        seen.add((episode.group, episode.trajectory))
+        for turn, place in enumerate(steps):
+            end = place + 1 if place != steps[-1] else len(episode.messages)
+            new = [dict(message) for message in episode.messages[start:end]]
+            columns["messages"].append(json.dumps(new, ensure_ascii=False))
+            columns["finish"].append("length" if turn in episode.truncated_turns else "stop")
+            columns["version"].append(episode.version)
+            columns["iteration"].append(episode.extra.get("iteration"))
+            start = end
+    if "length" not in columns["finish"]:
+        del columns["finish"]
+    kept = {name: values for name, values in columns.items() if None not in values}
+    return pa.table(kept)

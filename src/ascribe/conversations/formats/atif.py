@@ -1,0 +1,84 @@
+"""Harbor's ATIF (Agent Trajectory Interchange Format): one trajectory per file.
+
+The format has no reward and no task. Both are next to the file where Harbor writes it: the reward
+in ``../verifier/reward.txt`` or ``reward.json``, the task in ``../result.json``; else the folder of
+the trial is named after the task.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ascribe.conversations.formats.records import Message, Record, content, read_records, tool_call
+from ascribe.conversations.messages import Episode
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether this is a trajectory of ATIF."""
+    return str(record.get("schema_version")).startswith("ATIF")
+
+
+def read(record: Record) -> Iterator[Episode]:
+    """The trajectory; steps that copy an earlier context are left out."""
+    messages: list[Message] = []
+    for step in record.get("steps").items():
+        if not step.get("is_copied_context").flag():
+            messages += _turn(step)
+    trial = record.path.absolute().parent.parent
+    name = record.get("trajectory_id") or record.get("session_id")
+    task = record.get("extra.task") or _beside(trial / "result.json").get("task_name")
+    reward = record.get("final_metrics.extra.reward") or _reward(trial)
+    yield Episode(
+        group=task.name() if task else trial.name.rpartition("__")[0] or trial.name,
+        trajectory=name.text() if name else trial.name,
+        messages=messages,
+        reward=reward.optional_number(),
+        agent=record.get("agent.name").optional_name(),
+        version=record.get("agent.model_name").optional_name(),
+    )
+
+
+def _turn(step: Record) -> list[Message]:
+    """A step as messages: what was written, then the results of its tools."""
+    roles = {"agent": "assistant", "user": "user", "system": "system"}
+    source = step.get("source").text()
+    if source not in roles:
+        raise step.get("source").error("it must be agent, user or system")
+    turn: Message = {"role": roles[source], "content": content(step.get("message"))[0]}
+    if step.get("reasoning_content"):
+        turn["reasoning_content"] = step.get("reasoning_content").text()
+    calls = [
+        tool_call(
+            call.get("function_name").text(),
+            call.get("arguments").value,
+            call.get("tool_call_id").value,
+        )
+        for call in step.get("tool_calls").items()
+    ]
+    if calls:
+        turn["tool_calls"] = calls
+    results = [
+        {
+            "role": "tool",
+            "content": content(result.get("content"))[0],
+            "tool_call_id": str(result.get("source_call_id").value or ""),
+        }
+        for result in step.get("observation.results").items()
+    ]
+    return [turn, *results]
+
+
+def _beside(path: Path) -> Record:
+    """The JSON file; a null if there is none."""
+    return next(read_records(path)) if path.is_file() else Record(None, path)
+
+
+def _reward(trial: Path) -> Record:
+    text = trial / "verifier" / "reward.txt"
+    if text.is_file():
+        try:
+            return Record(float(text.read_text()[:100]), text)
+        except ValueError as error:
+            raise Record(None, text).error("it must be a number") from error
+    whole = _beside(trial / "verifier" / "reward.json")
+    return whole.get("reward") if isinstance(whole.value, dict) else whole

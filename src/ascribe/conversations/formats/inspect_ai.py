@@ -1,0 +1,52 @@
+"""Samples of Inspect logs: ``.eval`` (a zip of JSON files) and ``.json``.
+
+A sample's ``id`` is the group, its ``epoch`` the trajectory. Long texts are kept once, as
+attachments, and named in the messages.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ascribe.conversations.formats.records import Record, message
+from ascribe.conversations.messages import Episode
+
+ATTACHMENT = "attachment://"
+GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+"""Correct, partly, incorrect and no answer, as Inspect turns them into numbers."""
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether this is a sample of a log."""
+    return record.keys() >= {"id", "epoch", "messages", "target"}
+
+
+def read(sample: Record) -> Iterator[Episode]:
+    """The conversation of one sample."""
+    attachments = sample.get("attachments")
+    messages = [
+        message(each, sampled=each.get("source").value != "input")
+        for each in sample.get("messages").items()
+    ]
+    for turn in messages:
+        for key in ("content", "reasoning_content"):
+            if str(turn.get(key)).startswith(ATTACHMENT):
+                turn[key] = attachments.get(turn[key].removeprefix(ATTACHMENT)).text()
+    turns = sum(turn["role"] == "assistant" for turn in messages)
+    stops = [choice.get("stop_reason").value for choice in sample.get("output.choices").items()]
+    scores = sample.get("scores")
+    values = [scores.get(name).get("value") for name in (scores.mapping() if scores else ())]
+    yield Episode(
+        group=sample.get("id").name(),
+        trajectory=sample.get("epoch").name(),
+        messages=messages,
+        reward=score(values[0]) if values else None,
+        truncated=bool(sample.get("limit")),
+        truncated_turns=[turns - 1] if stops[:1] == ["max_tokens"] else [],
+    )
+
+
+def score(value: Record) -> float:
+    """The number of a score, which may be a grade."""
+    if isinstance(value.value, str) and value.value in GRADES:
+        return GRADES[value.value]
+    return value.number()

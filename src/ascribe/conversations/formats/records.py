@@ -1,0 +1,295 @@
+"""JSON records of files that others wrote, read strictly, with the place of each value.
+
+Files are untrusted. Nothing in them is evaluated or used as a path; sizes are limited before
+anything is unpacked. Whatever is wrong is reported with the file, the line and the field.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from ascribe.steps.journal import LineError, numbered_lines
+from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
+from ascribe.steps.strict_json import canonical as to_json
+from ascribe.steps.strict_json import loads
+
+MAX_RECORD = 2**28
+"""Bytes of one JSON file or member of an archive."""
+MAX_MEMBERS = 100_000
+MAX_ARCHIVE = 2**33
+"""Bytes of all members of an archive, unpacked."""
+ZSTANDARD = 93
+"""The number of a compression that ``zipfile`` learned in Python 3.14."""
+
+Message: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A JSON value, and where it is: the file, the line (0: the whole file) and the field."""
+
+    value: Any
+    path: Path
+    line: int = 0
+    field: str = ""
+
+    def place(self) -> str:
+        """The file, the line and the field."""
+        line = f"line {self.line}" if self.line else ""
+        return ", ".join(filter(None, (one_line(self.path.name), line, self.field)))
+
+    def short(self) -> str:
+        """The line, or the whole place in a file without lines: a name for the record."""
+        return f"line {self.line}" if self.line else self.place()
+
+    def error(self, detail: str) -> TableError:
+        """The error that names the file, the line and the field."""
+        rows = np.array([self.line - 1] if self.line else [], dtype=np.int64)
+        return TableError([Problem(ProblemKind.BAD_RECORD, f"{self.place()}: {detail}", rows)])
+
+    def get(self, name: str) -> "Record":
+        """The entry with this name, or the dotted path of one; a null if there is none."""
+        record = self
+        for part in name.split("."):
+            value = record.value
+            if value is not None and not isinstance(value, dict):
+                raise record.error(f"it must be an object, not {_kind(value)}")
+            field = f"{record.field}.{part}" if record.field else part
+            record = Record((value or {}).get(part), self.path, self.line, one_line(field, 120))
+        return record
+
+    def __bool__(self) -> bool:
+        return self.value is not None
+
+    def _typed(self, expected: str, *kinds: type) -> Any:
+        if not isinstance(self.value, kinds) or (isinstance(self.value, bool) != (bool in kinds)):
+            raise self.error(f"it must be {expected}, not {_kind(self.value)}")
+        return self.value
+
+    def text(self) -> str:
+        """The value, which must be text."""
+        return str(self._typed("text", str))
+
+    def name(self) -> str:
+        """Text, an integer, or a JSON value of any kind as its text: the name of something."""
+        if isinstance(self.value, str | int) and not isinstance(self.value, bool):
+            return str(self.value)
+        return canonical(self._typed("a name", dict, list))
+
+    def number(self) -> float:
+        """The value, which must be a finite number; true and false count as 1 and 0."""
+        value = self.value if isinstance(self.value, bool) else self._typed("a number", int, float)
+        try:
+            if isfinite(value):
+                return float(value)
+        except OverflowError:
+            pass
+        raise self.error("the number is too large")
+
+    def optional_name(self) -> str | None:
+        """The name, or None if there is none."""
+        return self.name() if self else None
+
+    def optional_number(self) -> float | None:
+        """The number, or None if there is none."""
+        return self.number() if self else None
+
+    def flag(self) -> bool:
+        """The value, which must be true or false; false if there is none."""
+        return bool(self._typed("true or false", bool)) if self else False
+
+    def items(self) -> list["Record"]:
+        """The entries of a list; none if there is no list."""
+        values = self._typed("a list", list) if self else []
+        return [
+            Record(value, self.path, self.line, f"{self.field}[{index}]")
+            for index, value in enumerate(values)
+        ]
+
+    def mapping(self) -> Mapping[str, Any]:
+        """The value, which must be an object."""
+        value: Mapping[str, Any] = self._typed("an object", dict)
+        return value
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    return "missing" if value is None else kinds.get(type(value), "a number")
+
+
+def canonical(value: Any) -> str:
+    """A value of any kind as text: text itself, or canonical JSON."""
+    return value if isinstance(value, str) else to_json(value)
+
+
+# Files.
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The records of a ``.jsonl``, ``.jsonl.gz``, ``.json`` or ``.eval`` file.
+
+    Raises:
+        TableError: if the file is damaged, too large or not JSON.
+        OSError: if it cannot be opened.
+    """
+    if path.suffix == ".eval":
+        yield from _members(path)
+    elif path.suffix == ".json":
+        with path.open("rb") as file:
+            whole = _parse(_limited(file, path), path)
+        if isinstance(whole.value, list):
+            yield from whole.items()
+        elif isinstance(whole.value, dict) and whole.value.keys() >= {"eval", "samples"}:
+            yield from whole.get("samples").items()  # a log of Inspect
+        else:
+            yield whole
+    else:
+        yield from _lines(path)
+
+
+def _lines(path: Path) -> Iterator[Record]:
+    try:
+        for line, content in numbered_lines(path):
+            yield _parse(content, path, line)
+    except LineError as error:
+        raise Record(None, path).error(str(error)) from error
+    except OSError as error:
+        if error.errno is not None:  # it cannot be opened
+            raise
+        raise Record(None, path).error(str(error)) from error
+
+
+def _limited(file: IO[bytes], path: Path, field: str = "") -> bytes:
+    content = file.read(MAX_RECORD + 1)
+    if len(content) > MAX_RECORD:
+        raise Record(None, path, 0, field).error(f"more than {MAX_RECORD:,} bytes")
+    return content
+
+
+def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record:
+    try:
+        return Record(loads(content), path, line, field)
+    except ValueError as error:
+        detail = one_line(str(error).splitlines()[0], 200)
+        raise Record(None, path, line, field).error(f"it is not JSON: {detail}") from error
+
+
+def _members(path: Path) -> Iterator[Record]:
+    """The samples of an archive that Inspect wrote: a zip of JSON files."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [info for info in archive.infolist() if info.filename.startswith("samples/")]
+            if len(names) > MAX_MEMBERS:
+                raise Record(None, path).error(f"more than {MAX_MEMBERS:,} samples")
+            total = 0
+            for info in sorted(names, key=lambda info: info.filename):
+                field = one_line(info.filename)
+                if not info.filename.endswith(".json") or info.filename.count("/") > 1:
+                    message = "this sample is stored in chunks; write the log without them"
+                    raise Record(None, path, 0, field).error(message)
+                content = _unpacked(archive, info, path, field)
+                total += len(content)
+                if total > MAX_ARCHIVE:
+                    raise Record(None, path).error(f"more than {MAX_ARCHIVE:,} bytes, unpacked")
+                yield _parse(content, path, 0, field)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise Record(None, path).error(f"it cannot be unpacked: {one_line(error)}") from error
+
+
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, field: str) -> bytes:
+    if info.compress_type != ZSTANDARD:
+        with archive.open(info) as file:
+            return _limited(file, path, field)
+    import pyarrow as pa
+
+    checksum = info.CRC
+    # As if it were stored: ``zipfile`` finds the bytes, Arrow unpacks them.
+    info.compress_type, info.file_size, info.CRC = 0, info.compress_size, None  # type: ignore[assignment]
+    with archive.open(info) as packed:
+        try:
+            with pa.CompressedInputStream(pa.PythonFile(packed, "rb"), "zstd") as file:
+                content = _limited(file, path, field)
+        except (OSError, pa.ArrowException) as error:
+            raise zipfile.BadZipFile(f"{field} is damaged") from error
+    if zlib.crc32(content) != checksum:
+        raise zipfile.BadZipFile(f"{field} is damaged")
+    return content
+
+
+# Messages.
+
+ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
+"""Other names of roles."""
+
+
+def message(record: Record, *, sampled: bool = True) -> Message:
+    """A chat message in OpenAI's form, from that of OpenAI, verifiers, Inspect or rLLM.
+
+    An assistant message that the policy did not sample, such as an example in the prompt, gets the
+    role ``demonstration``, so that it is no step. In OpenAI's files such messages have ``weight``
+    0.
+    """
+    role = record.get("role").text()
+    role = ROLES.get(role, role)
+    if role not in ("system", "user", "assistant", "tool"):
+        raise record.get("role").error(f"the role {one_line(role, 40)!r} is unknown")
+    text, reasoning = content(record.get("content"))
+    converted: Message = {"role": role, "content": text}
+    if role == "tool" and (call := record.get("tool_call_id")):
+        converted["tool_call_id"] = call.name()
+    if role != "assistant":
+        return converted
+    for name in ("reasoning_content", "reasoning"):
+        if record.get(name):
+            reasoning = content(record.get(name))[0]
+    if reasoning:
+        converted["reasoning_content"] = reasoning
+    calls = record.get("tool_calls").items()
+    if record.get("function_call"):
+        calls.append(record.get("function_call"))
+    if calls:
+        converted["tool_calls"] = [_tool_call(each) for each in calls]
+    if not sampled or record.get("weight").value == 0:
+        converted["role"] = "demonstration"
+    return converted
+
+
+def content(record: Record) -> tuple[str, str]:
+    """The text of a content, and the reasoning in it; other parts become their type."""
+    if not isinstance(record.value, list):
+        return (record.text() if record else ""), ""
+    texts, thoughts = [], []
+    for part in record.items():
+        if isinstance(part.value, str):
+            texts.append(part.value)
+        elif part.get("type").value == "reasoning":
+            thoughts.append(str(part.get("reasoning").value or part.get("summary").value or ""))
+        elif part.get("text"):
+            texts.append(part.get("text").text())
+        else:
+            texts.append(f"[{one_line(part.get('type').name(), 40)}]")
+    return "\n".join(texts), "\n".join(thoughts)
+
+
+def tool_call(name: str, arguments: Any, call: Any = None) -> Message:
+    """A tool call in OpenAI's form."""
+    function = {"name": name, "arguments": canonical(arguments if arguments is not None else {})}
+    return {"id": "" if call is None else str(call), "type": "function", "function": function}
+
+
+def _tool_call(record: Record) -> Message:
+    """A call as OpenAI, verifiers and Inspect write it, or JSON text of one."""
+    if isinstance(record.value, str):
+        try:
+            record = Record(loads(record.value), record.path, record.line, record.field)
+        except ValueError as error:
+            raise record.error("it is not JSON") from error
+    function = record.get("function") if isinstance(record.get("function").value, dict) else record
+    name = function.get("name") or record.get("function")  # Inspect has the name there
+    return tool_call(name.text(), function.get("arguments").value, record.get("id").value)

@@ -1,0 +1,99 @@
+"""rLLM episodes: a file for each, or one per line.
+
+An episode has a trajectory for each agent. A step has its own chat: what the agent saw and, last,
+its response. Steps whose chats extend each other are one conversation; where the history was
+rewritten, a new one begins. Credit is written back to ``step.advantage``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ascribe.conversations.formats.records import Message, Record, canonical, message
+from ascribe.conversations.messages import Episode
+
+LIMITS = ("max_turns", "max_prompt", "max_response", "timeout")
+"""How the reasons begin for which a limit ended an episode."""
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether this is an episode of rLLM."""
+    return isinstance(record.get("trajectories"), list)
+
+
+def read(record: Record) -> Iterator[Episode]:
+    """The conversations of each trajectory; different agents are not compared."""
+    name = (record.get("id") or record.get("episode_id")).text()
+    task, _, rollout = name.rpartition(":")
+    trajectories = record.get("trajectories").items()
+    agents = {each.get("name").value for each in trajectories}
+    iteration = record.get("training_step")
+    for index, trajectory in enumerate(trajectories):
+        agent = trajectory.get("name").text()
+        steps = trajectory.get("steps").items()
+        total = trajectory.get("reward").optional_number()
+        rewards = [step.get("reward").optional_number() for step in steps]
+        # rLLM sets a trajectory's reward, or those of its steps, or all of them to the former.
+        summed = total is None or abs(sum(filter(None, rewards)) - total) < 1e-9
+        parts = _conversations(steps)
+        for place, (first, last, messages, context) in enumerate(parts):
+            final = total if place == len(parts) - 1 else 0.0
+            versions = {step.get("weight_version").value for step in steps[first:last]} - {None}
+            yield Episode(
+                group=(task or name) + (f"/{agent}" if len(agents) > 1 else ""),
+                trajectory=(rollout or name) + (f"/{index}" if len(trajectories) > 1 else ""),
+                messages=messages,
+                context=context,
+                reward=None if summed else final,
+                rewards=rewards[first:last] if summed else None,
+                truncated=str(record.get("termination_reason").value).startswith(LIMITS),
+                truncated_turns=[
+                    turn
+                    for turn, step in enumerate(steps[first:last])
+                    if step.get("model_output.finish_reason").value == "length"
+                ],
+                agent=agent,
+                version=canonical(min(versions)) if versions else iteration.optional_name(),
+                states=_states(steps[first:last]),
+                extra={"iteration": int(iteration.number())} if iteration else {},
+            )
+
+
+def put(record: Any, advantages: Iterator[Sequence[float]]) -> None:
+    """Write each step's advantage into the episode."""
+    for trajectory in record["trajectories"]:
+        done = 0
+        while done < len(trajectory["steps"]):
+            for advantage in next(advantages):
+                trajectory["steps"][done]["advantage"] = advantage
+                done += 1
+
+
+def _conversations(steps: Sequence[Record]) -> list[tuple[int, int, list[Message], int]]:
+    """For each: its first step and the one after its last, its messages, and its context."""
+    parts: list[tuple[int, int, list[Message], int]] = []
+    for number, step in enumerate(steps):
+        chat = [message(each) for each in step.get("chat_completions").items()]
+        before = parts[-1][2] if parts else []
+        if not chat:  # the text alone
+            seen, response = step.get("observation").value, step.get("model_response").value
+            chat = [
+                *before,
+                *([] if seen is None else [{"role": "user", "content": canonical(seen)}]),
+            ]
+            written = response or step.get("action").value or ""
+            chat.append({"role": "assistant", "content": canonical(written)})
+        if chat[-1]["role"] != "assistant":
+            raise step.get("chat_completions").error("the last message must be the response")
+        extends = parts and chat[: len(before)] == before
+        new = chat[len(before) : -1] if extends else []
+        if extends and all(turn["role"] != "assistant" for turn in new):
+            parts[-1] = (parts[-1][0], number + 1, chat, parts[-1][3])
+        else:
+            parts.append((number, number + 1, chat, len(chat) - 1))
+    return parts
+
+
+def _states(steps: Sequence[Record]) -> list[str] | None:
+    """What each step observed, if all of them say so."""
+    observations = [step.get("observation").value for step in steps]
+    return None if None in observations else [canonical(value) for value in observations]

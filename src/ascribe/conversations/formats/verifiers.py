@@ -1,0 +1,161 @@
+"""verifiers: ``traces.jsonl`` of version 1, and the older ``results.jsonl``.
+
+A line of ``traces.jsonl`` is an episode: a task and one trace for each agent. A trace is a graph of
+messages, each with its parent; the messages that the model sampled are the steps. A path to a leaf
+is a conversation, and a trace has several where the history was compacted or a sub-agent worked.
+Messages that two paths share are steps of the first one alone.
+
+Credit is written back to ``MessageNode.advantages``, which has a number for each sampled token.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ascribe.conversations.formats.records import Record, message
+from ascribe.conversations.messages import Episode
+
+LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
+"""Stop conditions that are limits, beside those that end in ``_timeout``."""
+
+
+def recognises_traces(record: Mapping[str, Any]) -> bool:
+    """Whether this is an episode, or a trace by itself."""
+    return isinstance(record.get("traces"), list) or isinstance(record.get("nodes"), list)
+
+
+def read_traces(record: Record) -> Iterator[Episode]:
+    """One conversation for each path to a leaf of each trace."""
+    traces = record.get("traces").items() if record.get("traces") else [record]
+    agents = {_agent(trace) for trace in traces}
+    for index, trace in enumerate(traces):
+        group = record.get("group.id") or _task(record) or _task(trace)
+        if not group:
+            raise record.get("task").error("neither the task nor the group has a name")
+        stop = str(trace.get("stop_condition").value)
+        nodes, paths = trace.get("nodes").items(), _paths(trace)
+        cut = {
+            call.get("node").value
+            for call in trace.get("calls").items()
+            if call.get("finish_reason").value == "length"
+        }
+        for place, (path, context) in enumerate(paths):
+            sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
+            yield Episode(
+                group=group.name() if len(agents) == 1 else f"{group.name()}/{_agent(trace)}",
+                trajectory=trace.get("id").optional_name() or f"{record.short()}/{index}",
+                messages=[
+                    message(nodes[node].get("message"), sampled=_is_sampled(nodes[node]))
+                    for node in path
+                ],
+                context=context,
+                reward=_reward(trace) if place == len(paths) - 1 else 0.0,
+                truncated=stop in LIMITS or stop.endswith("_timeout"),
+                truncated_turns=[turn for turn, node in enumerate(sampled) if node in cut],
+                agent=_agent(trace),
+                version=record.get("run.work.policy.start").optional_name(),
+            )
+
+
+def put_traces(record: Any, advantages: Iterator[Sequence[float]]) -> None:
+    """Write the advantages of each conversation's steps to the sampled nodes of an episode."""
+    for trace in record.get("traces", [record]):
+        nodes = Record(trace, Path("trace")).get("nodes").items()
+        for path, context in _paths(Record(trace, Path("trace"))):
+            sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
+            for node, advantage in zip(sampled, next(advantages), strict=True):
+                entry = trace["nodes"][node]
+                tokens = sum(entry.get("mask") or []) or len(entry.get("logprobs") or []) or 1
+                entry["advantages"] = [advantage] * tokens
+
+
+def _paths(trace: Record) -> list[tuple[list[int], int]]:
+    """Each path to a leaf with new steps, and how many nodes it shares with earlier paths."""
+    nodes = trace.get("nodes").items()
+    parents = [_parent(node, index) for index, node in enumerate(nodes)]
+    seen: set[int] = set()
+    paths = []
+    for leaf in sorted(set(range(len(nodes))) - set(parents)):
+        path, node = [], leaf
+        while node >= 0:
+            path.append(node)
+            node = parents[node]
+        path.reverse()
+        context = sum(node in seen for node in path)
+        seen.update(path)
+        if any(_is_sampled(nodes[node]) for node in path[context:]):
+            paths.append((path, context))
+    return paths
+
+
+def _parent(node: Record, index: int) -> int:
+    parent = node.get("parent").value
+    if parent is None:
+        return -1
+    if type(parent) is not int or not 0 <= parent < index:
+        raise node.get("parent").error("it must be the number of an earlier node")
+    return parent
+
+
+def _is_sampled(node: Record) -> bool:
+    return node.get("sampled").flag() and node.get("message.role").value == "assistant"
+
+
+def _task(record: Record) -> Record:
+    task = record.get("task")
+    return task.get("key") or task.get("hash") or task.get("data")
+
+
+def _agent(trace: Record) -> str:
+    return trace.get("agent.name").optional_name() or "agent"
+
+
+def _reward(trace: Record) -> float | None:
+    """The weighted sum of the rewards; None if nothing was scored."""
+    rewards = trace.get("rewards")
+    scored = [
+        each for name in (rewards.mapping() if rewards else ()) if (each := rewards.get(name))
+    ]
+    if not scored:
+        return None
+    weights = [each.get("weight").optional_number() for each in scored]
+    return sum(
+        each.get("score").number() * (1.0 if weight is None else weight)
+        for each, weight in zip(scored, weights, strict=True)
+    )
+
+
+def recognises_results(record: Mapping[str, Any]) -> bool:
+    """Whether this is a rollout of the older format."""
+    return record.keys() >= {"example_id", "prompt", "completion"}
+
+
+def read_results(record: Record) -> Iterator[Episode]:
+    """The rollout of one line of the older format."""
+    prompt = [message(each, sampled=False) for each in _chat(record.get("prompt"), "user")]
+    turns = [message(each) for each in _chat(record.get("completion"), "assistant")]
+    steps = record.get("trajectory").items()
+    rewards = [step.get("reward").optional_number() for step in steps]
+    linear = len(steps) == sum(turn["role"] == "assistant" for turn in turns)
+    total = record.get("reward").optional_number()
+    # The reward of a step may be a part of the final one, or a copy of it.
+    summed = total is None or abs(sum(filter(None, rewards)) - total) < 1e-9
+    yield Episode(
+        group=record.get("example_id").name(),
+        trajectory=record.short(),
+        messages=[*prompt, *turns],
+        reward=total,
+        rewards=rewards if linear and summed else None,
+        truncated=record.get("is_truncated").flag(),
+        truncated_turns=[
+            turn for turn, step in enumerate(steps) if linear and step.get("is_truncated").flag()
+        ],
+    )
+
+
+def _chat(record: Record, role: str) -> list[Record]:
+    """Messages, or a text that is one message of this role."""
+    if isinstance(record.value, str):
+        return [replace(record, value={"role": role, "content": record.value})]
+    return record.items()
