@@ -18,8 +18,10 @@ def normalised(vectors: FloatMatrix) -> FloatMatrix:
         vectors: one row per state.
 
     Raises:
-        ValueError: if a number is not finite.
+        ValueError: if a number is not finite, or masked.
     """
+    if isinstance(vectors, np.ma.MaskedArray):
+        raise ValueError("fingerprints are a masked array; fill it, with rows of 0 for none")
     wide = vectors.astype(np.float32) if vectors.dtype.itemsize < 4 else vectors
     length = np.sqrt(np.einsum("ij,ij->i", wide, wide, dtype=np.float64))[:, None]
     if not np.isfinite(length).all():

@@ -6,7 +6,7 @@ one canonical order, so results do not depend on the row order.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -193,10 +193,16 @@ def read_columns(
         TableError: with every problem of every column, also those that ``convert`` raises.
         ValueError: if the columns differ in length.
     """
-    lengths = {name: len(columns[name]) for name in KNOWN_COLUMNS if name in columns}
+    problems: list[Problem] = []
+    lengths = {}
+    for name in KNOWN_COLUMNS:
+        if name in columns:
+            try:
+                lengths[name] = len(columns[name])
+            except TypeError:
+                problems += _not_a_column(name, columns[name]).problems
     if len(set(lengths.values())) > 1:
         raise ValueError(f"columns differ in length: {lengths}")
-    problems: list[Problem] = []
     if missing := [name for name in REQUIRED_COLUMNS if name not in columns]:
         detail = f"no column {' or '.join(missing)}"
         problems.append(Problem(ProblemKind.MISSING_COLUMN, detail, count=len(missing)))
@@ -239,7 +245,7 @@ def _text(name: str, column: Column) -> Coded:
     if isinstance(column, Coded):
         coded = column
     else:
-        values = _as_list(column)
+        values = _as_list(name, column)
         kinds = _types(name, values, "text", str, int, np.integer)
         texts = {kind for kind in kinds if issubclass(kind, str)}
         if texts and kinds - texts:
@@ -258,9 +264,9 @@ def _text(name: str, column: Column) -> Coded:
 
 
 def _step(name: str, column: Column) -> Ints:
-    if isinstance(column, np.ndarray) and column.dtype.kind == "i" and column.ndim == 1:
+    if _is_array(column, "i"):
         return column.astype(np.int64)
-    values = _as_list(column)
+    values = _as_list(name, column)
     _types(name, values, "an integer", int, np.integer)
     try:
         return np.array([MISSING_STEP if value is None else value for value in values], np.int64)
@@ -271,9 +277,9 @@ def _step(name: str, column: Column) -> Ints:
 
 
 def _number(name: str, column: Column) -> Floats:
-    if isinstance(column, np.ndarray) and column.dtype.kind in "fiu" and column.ndim == 1:
+    if _is_array(column, "fiu"):
         return column.astype(np.float64)
-    values = _as_list(column)
+    values = _as_list(name, column)
     _types(name, values, "a number", float, np.floating, int, np.integer)
     try:
         return np.array([np.nan if value is None else value for value in values], np.float64)
@@ -284,9 +290,9 @@ def _number(name: str, column: Column) -> Floats:
 
 
 def _flag(name: str, column: Column) -> Bools | None:
-    if isinstance(column, np.ndarray) and column.dtype == np.bool_ and column.ndim == 1:
+    if _is_array(column, "b"):
         return column.copy()
-    values = _as_list(column)
+    values = _as_list(name, column)
     kinds = _types(name, values, "true or false", bool, np.bool_)
     if values and not kinds:
         return None  # empty in every row is the same as absent
@@ -297,10 +303,13 @@ def _flag(name: str, column: Column) -> Bools | None:
 
 def _fingerprint(name: str, column: Column) -> npt.NDArray[Any] | None:
     """Fingerprints in half or single precision; every row has as many numbers, all finite."""
-    if isinstance(column, np.ndarray) and column.ndim == 2:
+    if _is_array(column, "fiu", dimensions=2):
         matrix = column
     else:
-        values = _as_list(column)
+        values = [
+            row.tolist() if isinstance(row, np.ma.MaskedArray) else row
+            for row in _as_list(name, column)
+        ]
         example = next((row for row in values if row is not None), None)
         if example is None:
             return None  # empty in every row is the same as absent
@@ -322,10 +331,34 @@ def _fingerprint(name: str, column: Column) -> npt.NDArray[Any] | None:
     return matrix
 
 
-def _as_list(column: Column) -> Sequence[Any]:
+def _is_array(column: Column, kinds: str, dimensions: int = 1) -> TypeGuard[npt.NDArray[Any]]:
+    """Whether the column is a plain array of these kinds, so that it can be read at once.
+
+    A masked array is not: its values also hold what is masked.
+    """
+    is_plain = isinstance(column, np.ndarray) and not isinstance(column, np.ma.MaskedArray)
+    return is_plain and column.ndim == dimensions and column.dtype.kind in kinds
+
+
+def _as_list(name: str, column: Column) -> Sequence[Any]:
+    """The values of a column, None where it is masked.
+
+    Raises:
+        TableError: for a mapping, a set or a text, of which the keys or letters would be read.
+    """
     if isinstance(column, Coded):
         return column.texts()
-    return column.tolist() if isinstance(column, np.ndarray) else column
+    if hasattr(column, "tolist"):
+        values: Sequence[Any] = column.tolist()
+        return values
+    if not isinstance(column, Sequence) or isinstance(column, str | bytes | bytearray):
+        raise _not_a_column(name, column)
+    return column
+
+
+def _not_a_column(name: str, column: Any) -> TableError:
+    detail = f"column {name} is a {type(column).__name__}, not a list or an array of values"
+    return TableError([Problem(ProblemKind.WRONG_TYPE, detail)])
 
 
 def _types(name: str, values: Sequence[Any], expected: str, *allowed: type) -> set[type]:
