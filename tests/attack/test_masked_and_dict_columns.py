@@ -78,7 +78,7 @@ def test_masked_fingerprints_are_no_input() -> None:
         lambda values: dict(enumerate(values)),
         lambda values: dict.fromkeys(map(str, range(4)), 0.5),
         lambda values: {0.0, 1.0, 2.0, 3.0},
-        lambda values: iter(values),
+        iter,
         lambda values: "0000",
         lambda values: b"0000",
         lambda values: 4,

@@ -13,7 +13,7 @@ from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Ter
 from ascribe.estimators.relative import Norm, Std, explained, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
-from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -23,6 +23,9 @@ Truncation = Literal["end", "exclude"]
 ``end``: treat its last step as terminal, as in the papers. ``exclude``: it enters no statistic and
 gets no credit, since its remaining rewards are unknown.
 """
+
+LARGEST_FACTOR = 1e9
+"""Beyond this, a weight or a slope is an error, and may overflow when it meets a large reward."""
 
 EPISODE = Sentence("{peers} trajectories returned {baseline} on average; this one returned {own}")
 
@@ -51,12 +54,12 @@ class Recipe:
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         "gamma": (0.0, 1.0),
         "similarity": (0.0, 1.0),
-        "std_epsilon": (0.0, math.inf),
-        "std_floor": (0.0, math.inf),
-        "history_length": (0, math.inf),
+        "std_epsilon": (0.0, LARGEST_REWARD),
+        "std_floor": (0.0, LARGEST_REWARD),
+        "history_length": (0, 1000),
         "radius": (0.0, 2.0),
-        "weight": (0.0, math.inf),
-        "invalid_penalty": (0.0, math.inf),
+        "weight": (0.0, LARGEST_FACTOR),
+        "invalid_penalty": (0.0, LARGEST_REWARD),
     }
     """Smallest and largest value of each parameter that has them."""
 
@@ -89,12 +92,21 @@ class Recipe:
         Raises:
             TableError: if the rows of the table cannot be put in order; ``ascribe.check`` says why.
             TypeError: for an input that the recipe does not take.
+            ValueError: if an advantage is not a finite number.
         """
         for name in inputs:
             if name not in self.inputs:
                 accepted = ", ".join(self.inputs) or "none"
                 raise TypeError(f"{self.name} takes no input {name!r}; it takes: {accepted}")
-        return self.compute(table, inputs)
+        credit = self.compute(table, inputs)
+        terms = {name: term.values for name, term in credit.terms.items()}
+        for name, values in {"advantage": credit.advantage, **terms}.items():
+            if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
+                raise ValueError(
+                    f"{self!r}: {name} is not finite in rows {rows}; rewards or parameters are too "
+                    "large, or the recipe has a bug"
+                )
+        return credit
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``; ``inputs`` holds names of ``self.inputs`` alone."""

@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.base import Recipe
+from ascribe.estimators.base import LARGEST_FACTOR, Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
-from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.table import StepTable
 
 THINKER, SOLVER = 0, 1
@@ -175,11 +175,11 @@ class CCPO(Recipe):
     inputs: ClassVar[tuple[str, ...]] = ("history",)
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         **Recipe.ranges,
-        "alpha": (0.0, math.inf),
-        "eta": (0.0, math.inf),
+        "alpha": (0.0, LARGEST_FACTOR),
+        "eta": (0.0, LARGEST_FACTOR),
         "decay": (0.0, 1.0),
         "minimum": (0, math.inf),
-        "epsilon": (0.0, math.inf),
+        "epsilon": (0.0, LARGEST_REWARD),
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "first-release": {

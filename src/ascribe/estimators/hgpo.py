@@ -76,6 +76,10 @@ class HGPO(Standardising):
 
     name: ClassVar[str] = "hgpo"
     paper: ClassVar[str] = "HGPO, arXiv 2602.22817"
+    ranges: ClassVar[dict[str, tuple[float, float]]] = {
+        **Standardising.ranges,
+        "alpha": (-100.0, 100.0),
+    }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "verl-agent": {"drop_zeros": True, "penalty_timing": "after", "invalid_penalty": 0.1},
     }

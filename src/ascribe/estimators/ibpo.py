@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.base import EPISODE, Recipe
+from ascribe.estimators.base import EPISODE, LARGEST_FACTOR, Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
@@ -63,7 +63,11 @@ class IBPO(Recipe):
     name: ClassVar[str] = "ibpo"
     paper: ClassVar[str] = "IBPO, counterfactual reasoning paths"
     credits_steps: ClassVar[bool] = False
-    ranges: ClassVar[dict[str, tuple[float, float]]] = {**Recipe.ranges, "beta": (0.0, math.inf)}
+    ranges: ClassVar[dict[str, tuple[float, float]]] = {
+        **Recipe.ranges,
+        "beta": (0.0, LARGEST_FACTOR),
+        "right": (-LARGEST_REWARD, LARGEST_REWARD),
+    }
 
     weight: float = 0.6
     beta: float = 0.5

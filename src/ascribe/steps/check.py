@@ -80,7 +80,10 @@ def _arrange(table: StepTable) -> Arranged | None:
     step, reward = table.step[real], table.reward[real]
     if group.size == 0 or group.min() < 0 or trajectory.min() < 0:
         return None
-    if not np.abs(reward).max() <= LARGEST_REWARD:  # also false for NaN
+    largest = [np.abs(reward).max()]
+    if table.without is not None:  # NaN, where there is none, is skipped
+        largest.append(np.fmax.reduce(np.abs(table.without[real]), initial=0.0))
+    if not np.max(largest) <= LARGEST_REWARD:  # also false for NaN
         return None
 
     length = np.bincount(trajectory, minlength=table.trajectory.values.size)
@@ -251,12 +254,16 @@ class _TableChecker:
 
     def _check_values(self) -> None:
         table, real = self.table, self.real
-        reward = table.reward[real]
-        finite = np.isfinite(reward)
-        detail = "rewards are not finite numbers"
-        self._add(ProblemKind.NON_FINITE_REWARD, detail, real[~finite])
-        large = finite & (np.abs(np.where(finite, reward, 0.0)) > LARGEST_REWARD)
-        self._add(ProblemKind.REWARD_TOO_LARGE, "rewards are beyond 1e100", real[large])
+        returns = {"rewards": table.reward[real]}
+        if table.without is not None:  # NaN means that there is none
+            without = table.without[real]
+            returns["returns without an agent"] = np.where(np.isnan(without), 0.0, without)
+        for name, values in returns.items():
+            finite = np.isfinite(values)
+            large = finite & (np.abs(values) > LARGEST_REWARD)
+            kind = ProblemKind.NON_FINITE_REWARD
+            self._add(kind, f"{name} are not finite numbers", real[~finite])
+            self._add(ProblemKind.REWARD_TOO_LARGE, f"{name} are beyond 1e100", real[large])
         for column, name, missing, empty in (
             (table.state, "state", ProblemKind.MISSING_STATE, ProblemKind.EMPTY_STATE),
             (table.action, "action", ProblemKind.MISSING_ACTION, ProblemKind.EMPTY_ACTION),

@@ -336,8 +336,9 @@ def _is_array(column: Column, kinds: str, dimensions: int = 1) -> TypeGuard[npt.
 
     A masked array is not: its values also hold what is masked.
     """
-    is_plain = isinstance(column, np.ndarray) and not isinstance(column, np.ma.MaskedArray)
-    return is_plain and column.ndim == dimensions and column.dtype.kind in kinds
+    if not isinstance(column, np.ndarray) or isinstance(column, np.ma.MaskedArray):
+        return False
+    return column.ndim == dimensions and column.dtype.kind in kinds
 
 
 def _as_list(name: str, column: Column) -> Sequence[Any]:
