@@ -4,6 +4,7 @@ Readers raise ``TableError`` with the problems that keep them from building a ta
 ``ascribe.check`` finds the others.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
@@ -225,12 +226,26 @@ class TableError(ValueError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+)
+"""Characters that ``str.isprintable`` accepts although they show nothing: fillers, blanks, and the
+variation selectors, in which any text can be hidden."""
+
+
 def printable(text: str) -> str:
     """The text on one line, with an escape for every character that does not print.
 
-    Names, states and actions are untrusted text, and terminals obey escape sequences.
+    Names, states and actions are untrusted text: terminals obey escape sequences, and what cannot
+    be seen makes two texts look the same.
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() and not _INVISIBLE.match(c) else c.encode("unicode_escape").decode()
+        for c in text
+    )
 
 
 def one_line(text: object, most: int = 80) -> str:
