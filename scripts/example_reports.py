@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ascribe import recipe
 from ascribe.engines.crediting import TRAINED
 from ascribe.report import Picture, picture
-from ascribe.report.reading import ITERATION, TRANSCRIPT, WON
+from ascribe.report.reading import TRANSCRIPT, WON
 from ascribe.steps.table import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ def kept(files: Sequence[Path]) -> pa.Table:
         part = pq.read_table(file)
         part = part.select([name for name in part.column_names if name in KEPT])
         if len(files) > 1:
-            part = part.append_column(ITERATION, pa.array([number] * part.num_rows, pa.int32()))
+            part = part.append_column("iteration", pa.array([number] * part.num_rows, pa.int32()))
         parts.append(part)
     return pa.concat_tables(parts).unify_dictionaries().replace_schema_metadata(None)
 

@@ -76,7 +76,7 @@ def test_problems_of_all_batches_are_counted() -> None:
     found = credit_batches([batch(equal, "a"), batch(first, "b"), batch(equal, "c")], GiGPO())
     problem = next(p for p in found.report.problems if p.kind is ProblemKind.EQUAL_RETURNS)
     assert problem.count == 6
-    assert problem.detail.endswith("; and one batch more")
+    assert problem.detail.endswith("; and in 1 more iteration")
     assert problem.rows.max() == 2 * len(equal) + len(first) - 1
 
 
@@ -205,7 +205,7 @@ def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> N
 
 
 def test_columns_of_other_types_are_left_alone(tmp_path: Path) -> None:
-    rows = [row | {"won": "yes", "iteration": "first", "trained_advantage": "?"} for row in sound()]
+    rows = [row | {"won": "yes", "trained_advantage": "?"} for row in sound()]
     path = write_jsonl(tmp_path / "odd.jsonl", rows)
     (each,) = read_batches([path], fingerprints=False)
     assert each.won is None

@@ -65,7 +65,7 @@ def _credit(
 
 
 def _rows(table: StepTable, trajectory: str | None) -> Ints:
-    """Rows of the trajectory by step, padding last."""
+    """Rows of the trajectory by iteration and step, padding last."""
     if len(table) == 0:
         screen.wrong_call("the file has no rows")
     names = list(table.trajectory.values)
@@ -78,14 +78,17 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
     real = codes[~padding & (codes >= 0)]
     code = int(real.min(initial=len(names) - 1)) if trajectory is None else names.index(trajectory)
     rows = np.flatnonzero(codes == code)
-    return rows[np.lexsort((table.step[rows], padding[rows]))]
+    iteration = np.zeros(len(table)) if table.iteration is None else table.iteration
+    return rows[np.lexsort((table.step[rows], iteration[rows], padding[rows]))]
 
 
 def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
     title = ", ".join(f"{key} {screen.safe(steps[0][key], 40)}" for key in ("group", "trajectory"))
     advantages = [name for name in credit if name.startswith("advantage")]
     table = Table(title=Text(title))
-    table.add_column("step", justify="right")
+    keys = [key for key in ("iteration", "step") if key in steps[0]]
+    for key in keys:
+        table.add_column(key, justify="right")
     table.add_column("state", max_width=40)
     table.add_column("action", max_width=40)
     table.add_column("reward", justify="right")
@@ -107,7 +110,7 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
         state, action = screen.safe(step["state"], 40), screen.safe(step["action"], 40)
         invalid = step.get("valid") is False
         table.add_row(
-            str(step["step"]),
+            *(str(step[key]) for key in keys),
             Text(state),
             Text(action, style="strike" if invalid else ""),
             f"{step['reward']:g}",

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -83,11 +83,12 @@ class Recipe:
         return False
 
     def __call__(self, table: StepTable, **inputs: Any) -> Credit:
-        """Credit every row of ``table``.
+        """Credit every row of ``table``, each iteration by itself.
 
         Args:
             table: the steps.
-            **inputs: further inputs, by the names in ``inputs``.
+            **inputs: further inputs, by the names in ``inputs``; an array has one entry for each
+                row.
 
         Raises:
             TableError: if the rows of the table cannot be put in order; ``ascribe.check`` says why.
@@ -98,7 +99,11 @@ class Recipe:
             if name not in self.inputs:
                 accepted = ", ".join(self.inputs) or "none"
                 raise TypeError(f"{self.name} takes no input {name!r}; it takes: {accepted}")
-        credit = self.compute(table, inputs)
+        iterations = table.iterations()
+        if len(iterations) == 1:
+            credit = self.compute(table, inputs)
+        else:
+            credit = self._compute_each(iterations, inputs)
         terms = {name: term.values for name, term in credit.terms.items()}
         for name, values in {"advantage": credit.advantage, **terms}.items():
             if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
@@ -108,8 +113,23 @@ class Recipe:
                 )
         return credit
 
+    def _compute_each(
+        self, iterations: list[tuple[int, Ints, StepTable]], inputs: dict[str, Any]
+    ) -> Credit:
+        """Credit each iteration as a trainer does, and pass the history on to the next."""
+        parts: list[Credit] = []
+        metrics: dict[str, float] = {}
+        for number, rows, part in iterations:
+            own = {k: v[rows] if hasattr(v, "shape") else v for k, v in inputs.items()}
+            if parts and "history" in self.inputs:
+                own["history"] = parts[-1].history
+            parts.append(self.compute(part, own))
+            metrics |= {f"iteration {number}/{k}": v for k, v in parts[-1].metrics.items()}
+        place = np.argsort(np.concatenate([rows for _, rows, _ in iterations]))
+        return replace(Credit.join(parts).rows(place), metrics=metrics)
+
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        """Credit every row of ``table``; ``inputs`` holds names of ``self.inputs`` alone."""
+        """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs`` alone."""
         raise NotImplementedError
 
     @classmethod

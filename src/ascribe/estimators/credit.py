@@ -1,6 +1,6 @@
 """Credit: advantages, their terms, and the reason where there is no signal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, partial
@@ -177,6 +177,31 @@ class Credit:
         total = np.asarray(advantage, np.float64)
         return Credit(total, reason, terms, recipe, metrics or {}, history)
 
+    @staticmethod
+    def join(parts: Sequence["Credit"]) -> "Credit":
+        """The credits of several tables by one recipe, one after another.
+
+        Groups of different tables get different labels. ``history`` is the last one; ``metrics``
+        stay with the parts.
+        """
+        terms = {}
+        for name, first in parts[0].terms.items():
+            of_parts = [part.terms[name] for part in parts]
+            labels, used = [], 0
+            for term in of_parts:
+                labels.append(np.where(term.labels < 0, -1, term.labels + used))
+                used += int(term.labels.max(initial=-1)) + 1
+            terms[name] = Term(
+                np.concatenate([term.values for term in of_parts]),
+                np.concatenate([term.reason for term in of_parts]),
+                np.concatenate(labels),
+                first.weight,
+                partial(_explain_joined, of_parts),
+            )
+        advantage = np.concatenate([part.advantage for part in parts])
+        reason = np.concatenate([part.reason for part in parts])
+        return Credit(advantage, reason, terms, parts[0].recipe, history=parts[-1].history)
+
     def __len__(self) -> int:
         return int(self.advantage.size)
 
@@ -232,3 +257,26 @@ def _explain_rows(term: Term, rows: Ints | Bools) -> Explanation:
 
 def _explain_spread(term: Term, keep: Bools) -> Explanation:
     return term.explanation.mapped(lambda values: _widened(values, keep))
+
+
+def _explain_joined(terms: Sequence[Term]) -> Explanation:
+    """The explanations of a term in several tables; each brings its sentences."""
+    parts = [term.explanation for term in terms]
+    sizes = [part.own.size for part in parts]
+    starts = np.cumsum([0, *(len(part.sentences) for part in parts[:-1])])
+
+    def joined(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        empty = (np.zeros(size, dtype=np.int64) for size in sizes)
+        return np.concatenate(
+            [zero if array is None else array for array, zero in zip(arrays, empty, strict=True)]
+        )
+
+    return Explanation(
+        own=joined("own"),
+        baseline=joined("baseline"),
+        peers=joined("peers"),
+        sentences=tuple(sentence for part in parts for sentence in part.sentences),
+        way=joined("way") + np.repeat(starts, sizes),
+        alike=joined("alike"),
+    )

@@ -1,8 +1,7 @@
 """Batches credited one by one, then joined into the one table that a report is about."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
-from ascribe.estimators.credit import Credit, Explanation, Term
+from ascribe.estimators.credit import Credit
 from ascribe.groups.exact import exact
 from ascribe.report.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import Arranged, CheckReport, arrange
-from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
+from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
+from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
@@ -97,18 +96,19 @@ def credit_batches(
         dropped_groups += len(assigned.selection.dropped)
     names = tuple(batch.name for batch in batches)
     sizes = [len(table) for table in tables]
+    lengths = [len(batch.table) for batch in batches]
     return Credited(
         recipe=recipe,
         table=_joined_tables(tables, names),
-        credit=_joined_credits(credits_),
-        report=_joined_reports(reports),
+        credit=Credit.join(credits_),
+        report=join_reports(reports, np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])),
         batch=np.repeat(np.arange(len(batches)), sizes),
         row=np.concatenate(rows),
         names=names,
         won=_joined_arrays([batch.won for batch in batches], rows),
         trained=_joined_arrays([batch.trained for batch in batches], rows),
         dropped_groups=dropped_groups,
-        dropped_rows=sum(len(batch.table) for batch in batches) - sum(sizes),
+        dropped_rows=sum(lengths) - sum(sizes),
         diagnoses=tuple(map(diagnose, tables, credits_)),
     )
 
@@ -131,6 +131,8 @@ def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTab
     clash = any(_overlap([getattr(table, name) for table in tables]) for name in NAMES[:2])
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for table in tables for name in table.columns()):
+        if name == "iteration":
+            continue  # the names of groups and trajectories tell the batches apart
         blocks = [getattr(table, name) for table in tables]
         example = next(block for block in blocks if block is not None)
         if isinstance(example, Coded):
@@ -164,65 +166,3 @@ def _joined_texts(
         for c, start in zip(used, starts, strict=False)
     ]
     return Coded(np.concatenate(codes), joined.values)
-
-
-def _joined_credits(batch_credits: Sequence[Credit]) -> Credit:
-    """One credit of all rows; labels of different batches differ."""
-    terms = {}
-    for name, first in batch_credits[0].terms.items():
-        batch_terms = [credit.terms[name] for credit in batch_credits]
-        labels, used = [], 0
-        for term in batch_terms:
-            labels.append(np.where(term.labels < 0, -1, term.labels + used))
-            used += int(term.labels.max(initial=-1)) + 1
-        terms[name] = Term(
-            np.concatenate([term.values for term in batch_terms]),
-            np.concatenate([term.reason for term in batch_terms]),
-            np.concatenate(labels),
-            first.weight,
-            partial(_joined_explanations, batch_terms),
-        )
-    advantage = np.concatenate([credit.advantage for credit in batch_credits])
-    reason = np.concatenate([credit.reason for credit in batch_credits])
-    return Credit(advantage, reason, terms, batch_credits[0].recipe)
-
-
-def _joined_explanations(terms: Sequence[Term]) -> Explanation:
-    """The explanations of a term in several batches; each brings its sentences."""
-    parts = [term.explanation for term in terms]
-    sizes = [part.own.size for part in parts]
-    starts = np.cumsum([0, *(len(part.sentences) for part in parts[:-1])])
-
-    def joined(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        empty = (np.zeros(size, dtype=np.int64) for size in sizes)
-        return np.concatenate(
-            [zero if array is None else array for array, zero in zip(arrays, empty, strict=True)]
-        )
-
-    return Explanation(
-        own=joined("own"),
-        baseline=joined("baseline"),
-        peers=joined("peers"),
-        sentences=tuple(sentence for part in parts for sentence in part.sentences),
-        way=joined("way") + np.repeat(starts, sizes),
-        alike=joined("alike"),
-    )
-
-
-def _joined_reports(reports: Sequence[CheckReport]) -> CheckReport:
-    """The problems of all batches, each kind once, with the detail of the first batch."""
-    by_kind: dict[ProblemKind, list[Problem]] = {}
-    start = 0
-    for report in reports:
-        for problem in report.problems:
-            by_kind.setdefault(problem.kind, []).append(replace(problem, rows=problem.rows + start))
-        start += report.rows
-    problems = []
-    for kind, of_kind in by_kind.items():
-        others = len(of_kind) - 1
-        more = "one batch more" if others == 1 else f"{others:,} batches more"
-        detail = f"{of_kind[0].detail}; and {more}" if others else of_kind[0].detail
-        rows = np.concatenate([problem.rows for problem in of_kind])
-        problems.append(Problem(kind, detail, rows, sum(problem.count for problem in of_kind)))
-    return CheckReport(start, tuple(sorted(problems, key=lambda problem: -problem.severity)))

@@ -16,12 +16,12 @@ from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.files import read, read_rows
 from ascribe.steps.problems import Problem, TableError, printable
-from ascribe.steps.table import KNOWN_COLUMNS, Coded, StepTable
+from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WON, ITERATION = "won", "iteration"
+WON = "won"
 TRANSCRIPT = ("observation", "response")
 """Columns that are shown with a step, if the file has them."""
 
@@ -83,7 +83,7 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     batches = []
     for path in files:
         try:
-            rollouts = read(path, columns=(*columns, WON, ITERATION, TRAINED))
+            rollouts = read(path, columns=(*columns, WON, TRAINED))
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         batches += _split(path, rollouts.table, rollouts.carried)
@@ -124,7 +124,7 @@ def read_transcript(
 
 
 def _split(path: Path, table: StepTable, carried: "pa.Table") -> list[Batch]:
-    """One batch for each value of the column ``iteration``; the whole table without one."""
+    """One batch for each iteration of the table."""
     import pyarrow.types as kinds
 
     def column(name: str, fits: Callable[[Any], bool]) -> Any:
@@ -134,24 +134,14 @@ def _split(path: Path, table: StepTable, carried: "pa.Table") -> list[Batch]:
         return values.to_numpy() if fits(values.type) and not values.null_count else None
 
     won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
-    iteration = column(ITERATION, kinds.is_integer)
-    if iteration is None:
-        return [Batch(path.name, table, won, trained, path, np.arange(len(table)))]
-    batches = []
-    for value in np.unique(iteration):
-        rows = np.flatnonzero(iteration == value)
-        subset = table.take(rows)
-        # Drop the texts that only other iterations use.
-        columns = subset.columns().items()
-        texts: dict[str, Any] = {name: c.used() for name, c in columns if isinstance(c, Coded)}
-        batches.append(
-            Batch(
-                f"iteration {value}",
-                replace(subset, **texts),
-                None if won is None else won[rows],
-                None if trained is None else trained[rows],
-                path,
-                rows,
-            )
+    return [
+        Batch(
+            path.name if table.iteration is None else f"iteration {number}",
+            part,
+            None if won is None else won[rows],
+            None if trained is None else trained[rows],
+            path,
+            rows,
         )
-    return batches
+        for number, rows, part in table.iterations()
+    ]

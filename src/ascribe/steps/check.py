@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
+from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import MISSING_STEP, Coded, StepTable
 
@@ -80,13 +80,16 @@ def _arrange(table: StepTable) -> Arranged | None:
     step, reward = table.step[real], table.reward[real]
     if group.size == 0 or group.min() < 0 or trajectory.min() < 0:
         return None
+    if table.iteration is not None:
+        number = table.iteration[real]
+        group, trajectory = _within(number, group), _within(number, trajectory)
     largest = [np.abs(reward).max()]
     if table.without is not None:  # NaN, where there is none, is skipped
         largest.append(np.fmax.reduce(np.abs(table.without[real]), initial=0.0))
     if not np.max(largest) <= LARGEST_REWARD:  # also false for NaN
         return None
 
-    length = np.bincount(trajectory, minlength=table.trajectory.values.size)
+    length = np.bincount(trajectory)
     owner = np.zeros(length.size, dtype=np.int64)
     owner[trajectory] = group
     if step.min() < 0 or (step >= length[trajectory]).any() or (owner[trajectory] != group).any():
@@ -127,6 +130,12 @@ def _arrange(table: StepTable) -> Arranged | None:
     )
 
 
+def _within(iteration: Ints, codes: Ints) -> Ints:
+    """Codes that tell apart what has one name in two iterations, by iteration and then by name."""
+    _, place = np.unique(iteration, return_inverse=True)
+    return np.unique(place * (codes.max() + 1) + codes, return_inverse=True)[1]
+
+
 @dataclass(frozen=True)
 class CheckReport:
     """The problems of a table, worst first."""
@@ -162,8 +171,34 @@ def check(table: StepTable, *, group_size: int | None = None) -> CheckReport:
         table: the steps.
         group_size: how many trajectories each group was meant to have, if known.
     """
+    iterations = table.iterations()
+    if len(iterations) > 1:
+        reports = [check(part, group_size=group_size) for _, _, part in iterations]
+        return join_reports(reports, [rows for _, rows, _ in iterations])
     problems = _TableChecker(table, group_size).problems()
     return CheckReport(len(table), tuple(sorted(problems, key=lambda p: -p.severity)))
+
+
+def join_reports(reports: Sequence[CheckReport], rows: Sequence[Ints]) -> CheckReport:
+    """The problems of several iterations, each kind once, with the detail of the first.
+
+    Args:
+        reports: one for each iteration.
+        rows: of each iteration, the rows in the whole table.
+    """
+    by_kind: dict[ProblemKind, list[Problem]] = {}
+    for report, place in zip(reports, rows, strict=True):
+        for problem in report.problems:
+            located = replace(problem, rows=place[problem.rows])
+            by_kind.setdefault(problem.kind, []).append(located)
+    problems = []
+    for kind, of_kind in by_kind.items():
+        others = counted(len(of_kind) - 1, "more iteration")
+        detail = of_kind[0].detail + (f"; and in {others}" if len(of_kind) > 1 else "")
+        affected = np.sort(np.concatenate([problem.rows for problem in of_kind]))
+        problems.append(Problem(kind, detail, affected, sum(p.count for p in of_kind)))
+    problems.sort(key=lambda problem: -problem.severity)
+    return CheckReport(sum(report.rows for report in reports), tuple(problems))
 
 
 def whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:

@@ -248,6 +248,11 @@ def printable(text: str) -> str:
     )
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 group``, ``2 groups``, ``1,000 groups``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def one_line(text: object, most: int = 80) -> str:
     """Untrusted text on one line: printable, and at most ``most`` characters."""
     line = printable(str(text)[: 2 * most])

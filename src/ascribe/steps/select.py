@@ -1,13 +1,14 @@
 """Select the groups of a table that are credited, with a reason for each dropped group."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from ascribe.steps.arrays import Bools
-from ascribe.steps.check import CheckReport, check, whole_groups
+from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.check import CheckReport, check, join_reports, whole_groups
 from ascribe.steps.problems import Problem, Severity, TableError
 from ascribe.steps.table import StepTable
 
@@ -24,7 +25,8 @@ class GroupSelection:
     report: CheckReport
     """The problems of the groups whose rollouts did not fail."""
     dropped: dict[str, str]
-    """The reason of each dropped group: its worst problem, or why its rollouts failed."""
+    """The reason of each dropped group: its worst problem, or why its rollouts failed. Where a
+    table has several iterations, the name of a group begins with ``iteration NUMBER: ``."""
     dropped_rows: dict[str, int]
     """Rows dropped for each kind of problem; a row may be counted under several kinds."""
 
@@ -54,6 +56,10 @@ def select(
     Raises:
         TableError: if the table is refused, or has no rows.
     """
+    iterations = table.iterations()
+    if len(iterations) > 1:
+        options = {"severity": severity, "group_size": group_size, "failed": failed}
+        return _select_each(iterations, on_problem, options)
     dropped = dict(failed or {})
     drop = _corrections_too(table, _rows_of_groups(table, dropped), dropped, absent=bool(dropped))
     if drop.any() and drop.all():
@@ -75,6 +81,34 @@ def select(
     real = ~table.flag("padding", default=False)
     keep = ~drop & (real & ~drop).any()  # padding alone is nothing to credit
     return GroupSelection(keep, report, dropped, dropped_rows)
+
+
+def _select_each(
+    iterations: Sequence[tuple[int, Ints, StepTable]],
+    on_problem: OnProblem,
+    options: dict[str, Any],
+) -> GroupSelection:
+    """``select`` for each iteration; a dropped group is named with its iteration."""
+    size = sum(rows.size for _, rows, _ in iterations)
+    keep = np.zeros(size, dtype=np.bool_)
+    dropped: dict[str, str] = {}
+    dropped_rows: Counter[str] = Counter()
+    reports, refused = [], []
+    for number, rows, part in iterations:
+        try:
+            selection = select(part, on_problem, **options)
+        except TableError as error:
+            refused.append((CheckReport(len(part), error.problems), rows))
+            continue
+        keep[rows] = selection.keep
+        reports.append(selection.report)
+        dropped |= {f"iteration {number}: {name}": why for name, why in selection.dropped.items()}
+        dropped_rows.update(selection.dropped_rows)
+    if refused:
+        problems, places = zip(*refused, strict=True)
+        raise TableError(join_reports(problems, places).problems)
+    report = join_reports(reports, [rows for _, rows, _ in iterations])
+    return GroupSelection(keep, report, dropped, dict(dropped_rows))
 
 
 def _check_rest(table: StepTable, drop: Bools, group_size: int | None) -> CheckReport:

@@ -5,7 +5,7 @@ one canonical order, so results do not depend on the row order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -20,7 +20,9 @@ MISSING_STEP = int(np.iinfo(np.int64).min)
 TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family", "corrects")
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
-OPTIONAL_COLUMNS = ("agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects")
+OPTIONAL_COLUMNS = (
+    *("agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects", "iteration"),
+)
 KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
 
 
@@ -97,6 +99,9 @@ class StepTable:
         without: the team's return in the trajectory if the acting agent had been absent; NaN for a
             decision that was sampled only to measure such a return.
         corrects: the trajectory that this one was written to correct; missing for the others.
+        iteration: the iteration of training that the step was sampled in (absent: one for all).
+            Each iteration is checked and credited by itself: a group or trajectory of the same name
+            in another iteration is another one.
     """
 
     group: Coded
@@ -114,6 +119,7 @@ class StepTable:
     fingerprint: npt.NDArray[Any] | None = None
     without: Floats | None = None
     corrects: Coded | None = None
+    iteration: Ints | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}
@@ -143,6 +149,26 @@ class StepTable:
             for name, column in self.columns().items()
         }
         return StepTable(**columns)
+
+    def iterations(self) -> list[tuple[int, Ints, "StepTable"]]:
+        """The iterations in order: number, rows, and table of each; one without the column.
+
+        An iteration of padding alone is counted with the next one, or else with the last.
+        """
+        numbers = np.zeros(1, dtype=np.int64)
+        if self.iteration is not None:
+            numbers = np.unique(self.iteration[~self.flag("padding", default=False)])
+        if self.iteration is None or numbers.size < 2:
+            return [(int(numbers.sum()), np.arange(len(self)), self)]
+        place = np.searchsorted(numbers[:-1], self.iteration)
+        parts = []
+        for index, number in enumerate(numbers.tolist()):
+            rows = np.flatnonzero(place == index)
+            part = self.take(rows)
+            coded = ((n, c) for n, c in part.columns().items() if isinstance(c, Coded))
+            texts: dict[str, Any] = {name: column.used() for name, column in coded}
+            parts.append((number, rows, replace(part, **texts)))
+        return parts
 
     def flag(self, name: str, *, default: bool) -> Bools:
         """A yes/no column, filled with its documented default where it is absent."""
@@ -238,7 +264,8 @@ def _reader(name: str) -> Callable[[str, Column], Any]:
         return _text
     if name in FLAG_COLUMNS:
         return _flag
-    return {"step": _step, "fingerprint": _fingerprint}.get(name, _number)
+    readers = {"step": _step, "iteration": _iteration, "fingerprint": _fingerprint}
+    return readers.get(name, _number)
 
 
 def _text(name: str, column: Column) -> Coded:
@@ -274,6 +301,16 @@ def _step(name: str, column: Column) -> Ints:
         rows = [i for i, v in enumerate(values) if v is not None and abs(v) >= 2**63]
         detail = f"column {name} holds integers beyond 64 bits"
         raise column_error(ProblemKind.WRONG_TYPE, detail, rows) from error
+
+
+def _iteration(name: str, column: Column) -> Ints | None:
+    values = _step(name, column)
+    missing = np.flatnonzero(values == MISSING_STEP)
+    if missing.size == values.size > 0:
+        return None  # empty in every row is the same as absent
+    if missing.size:
+        raise column_error(ProblemKind.WRONG_TYPE, f"column {name} is empty in some rows", missing)
+    return values
 
 
 def _number(name: str, column: Column) -> Floats:
