@@ -1,5 +1,6 @@
 """Conversations to steps, and credit back onto tokens: chats, and sequences with a mask."""
 
+from ascribe.conversations.merge import Merged, merge
 from ascribe.conversations.messages import (
     Episode,
     Message,
@@ -9,13 +10,22 @@ from ascribe.conversations.messages import (
     from_messages,
     text_of,
 )
+from ascribe.conversations.sequences import Decoder, from_sequences
+from ascribe.conversations.spans import Spans, per_turn, spread
 
 __all__ = [
+    "Decoder",
     "Episode",
+    "Merged",
     "Message",
+    "Spans",
     "State",
     "action_of",
     "action_of_text",
     "from_messages",
+    "from_sequences",
+    "merge",
+    "per_turn",
+    "spread",
     "text_of",
 ]

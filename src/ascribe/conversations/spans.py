@@ -1,0 +1,156 @@
+"""Where the tokens of steps are, and credit onto them."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ascribe.steps.arrays import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Where the tokens of each step are.
+
+    All but the last three have one entry per row of the table.
+
+    Attributes:
+        sequence: the sequence that holds the step.
+        start: column of the step's first token.
+        end: column after its last token; equal to ``start`` for a step without tokens.
+        prompt: how many tokens of the sequence come before the model's turn, padding not counted.
+            The last of them is where the state's fingerprint is taken.
+        turn: which of the sequence's runs the step is, from 0; -1 for a step without tokens.
+        lengths: columns of each sequence.
+        turns: runs of each sequence, with those that another sequence holds too.
+        width: columns of the array that holds the sequences; None if each has an array of its own.
+    """
+
+    sequence: Ints
+    start: Ints
+    end: Ints
+    prompt: Ints
+    turn: Ints
+    lengths: Ints
+    turns: Ints
+    width: int | None = None
+
+    def __len__(self) -> int:
+        return int(self.sequence.size)
+
+    def take(self, sequences: Ints) -> tuple[Ints, "Spans"]:
+        """A minibatch: the rows of the table that these sequences hold, and their spans."""
+        place = np.full(self.lengths.size, -1, dtype=np.int64)
+        place[sequences] = np.arange(len(sequences))
+        rows = np.flatnonzero(place[self.sequence] >= 0)
+        rows = rows[np.argsort(place[self.sequence[rows]], kind="stable")]
+        names = ("start", "end", "prompt", "turn")
+        columns = {name: getattr(self, name)[rows] for name in names}
+        sequence = place[self.sequence[rows]]
+        lengths, turns = self.lengths[sequences], self.turns[sequences]
+        return rows, Spans(sequence, **columns, lengths=lengths, turns=turns, width=self.width)
+
+    def pad(self, width: int, shift: Any = 0, *, cut: bool = False) -> "Spans":
+        """The spans in an array of ``width`` columns, where sequences begin at another column.
+
+        Args:
+            width: columns of the array.
+            shift: the column of each sequence's first token: one number, or one per sequence. It is
+                the padding on the left, or minus the prompt's length if the array lacks the prompt.
+            cut: drop tokens outside of the array instead of refusing them.
+
+        Raises:
+            ValueError: if a step's tokens are outside of the array.
+        """
+        moved = np.broadcast_to(np.asarray(shift), self.lengths.shape)[self.sequence]
+        start, end = self.start + moved, self.end + moved
+        outside = np.flatnonzero(((start < 0) | (end > width)) & (start < end))
+        if outside.size and not cut:
+            row = outside[0]
+            raise ValueError(
+                f"{outside.size:,} steps have tokens outside of the {width:,} columns; the first "
+                f"is in sequence {self.sequence[row]}, columns {start[row]:,} to {end[row]:,}. "
+                "Make the array wider, or pass cut=True to lose these tokens"
+            )
+        start, end = start.clip(0, width), end.clip(0, width)
+        lengths = np.full_like(self.lengths, width)
+        return replace(self, start=start, end=end, lengths=lengths, width=width)
+
+
+def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None) -> Any:
+    """Advantages on tokens: those of a step have the step's advantage, all others have 0.
+
+    Args:
+        credit: a ``Credit``, or one number for each row of the table.
+        spans: where the tokens of each row are.
+        divide: whether to divide a step's advantage by its number of tokens, so that they sum to
+            it.
+        like: an array or tensor; the result is of its library, device and type (of single precision
+            if it holds no fractions), and must have its shape if both are of two dimensions.
+
+    Returns:
+        (sequences, columns) for padded sequences, otherwise a list with one array for each.
+    """
+    advantage = _advantages(credit, spans)
+    size = spans.end - spans.start
+    rows = np.flatnonzero(size)
+    if divide:
+        advantage = advantage / np.maximum(size, 1)
+    bounds = np.append(0, np.cumsum(spans.lengths))
+    first = bounds[spans.sequence] + spans.start
+    rows = rows[np.argsort(first[rows], kind="stable")]
+    # Gaps and steps alternate, and the last is a gap.
+    value, count = np.zeros(2 * rows.size + 1), np.zeros(2 * rows.size + 1, dtype=np.int64)
+    value[1::2], count[1::2] = advantage[rows], size[rows]
+    count[::2] = np.append(first[rows], bounds[-1]) - np.append(0, (first + size)[rows])
+    if count.min() < 0:
+        number = spans.sequence[rows[np.flatnonzero(count[::2] < 0)[0] - 1]]
+        raise ValueError(f"two steps share tokens of sequence {number}")
+    if like is not None:
+        value = value.astype(_precision(like))
+    flat = np.repeat(value, count)
+    if like is not None and hasattr(like, "new_tensor"):
+        template = like if like.is_floating_point() else like.new_empty(0).float()
+        flat = template.new_tensor(flat)
+    if spans.width is None:
+        return [flat[i:j] for i, j in pairwise(bounds)]
+    shape = (spans.lengths.size, spans.width)
+    if getattr(like, "ndim", 0) == 2 and tuple(like.shape) != shape:
+        raise ValueError(
+            f"the spans are of an array of shape {shape}, like has {tuple(like.shape)}; "
+            "Spans.pad moves them to another width"
+        )
+    return flat.reshape(shape)
+
+
+def per_turn(credit: Any, spans: Spans) -> list[Floats]:
+    """For each sequence, the advantage of each of its runs; 0 for one that another holds too."""
+    advantage = _advantages(credit, spans)
+    bounds = np.append(0, np.cumsum(spans.turns))
+    rows = np.flatnonzero(spans.turn >= 0)
+    flat = np.zeros(bounds[-1])
+    flat[bounds[spans.sequence[rows]] + spans.turn[rows]] = advantage[rows]
+    return [flat[i:j] for i, j in pairwise(bounds)]
+
+
+def _advantages(credit: Any, spans: Spans) -> Floats:
+    advantage = np.asarray(as_numpy(getattr(credit, "advantage", credit)), dtype=np.float64)
+    if advantage.shape != (len(spans),):
+        raise ValueError(
+            f"advantages of shape {advantage.shape} for the spans of {len(spans)} rows"
+        )
+    return advantage
+
+
+def _precision(like: Any) -> npt.DTypeLike:
+    """The type in which to compute for ``like``; torch rounds to half precision itself."""
+    if hasattr(like, "new_tensor"):
+        return np.float64 if like.element_size() == 8 and like.is_floating_point() else np.float32
+    return like.dtype if like.dtype.kind == "f" else np.float32
+
+
+def as_numpy(values: Any) -> Any:
+    """A tensor as a numpy array; anything else as it is."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
