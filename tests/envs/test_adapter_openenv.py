@@ -3,8 +3,11 @@
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from hashlib import sha1
 from random import Random
 from typing import Any
 
@@ -168,3 +171,46 @@ def test_a_server_that_is_not_there_is_said() -> None:
 
 def test_the_example_of_the_page(address: str) -> None:
     assert_example_prints_what_the_page_shows("OpenEnv", **{"http://127.0.0.1:8000": address})
+
+
+def handshake(connection: socket.socket) -> None:
+    """Begin a WebSocket."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(4096)
+    names = (line.partition(b":") for line in data.split(b"\r\n"))
+    key = next(text.strip() for name, _, text in names if name.lower() == b"sec-websocket-key")
+    accepted = b64encode(sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+    connection.sendall(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: " + accepted + b"\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [(b"", b""), (b"\x81\x7e\xff\xff", b"x"), (b"", b"\x89\x00"), (b"\x88\x7d\x03", b"x")],
+    ids=["silence", "a dripped message", "pings", "a dripped end"],
+)
+def test_the_time_limit_covers_the_whole_exchange(start: bytes, again: bytes) -> None:
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            handshake(connection)
+            connection.sendall(start)
+            for _ in range(200):
+                connection.sendall(again)
+                time.sleep(0.02)
+
+    import openenv.core  # noqa: F401 (takes long)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        env = OpenEnvEnvironment(
+            url, render=str, act=lambda text: {"text": text}, task="", horizon=1, timeout=0.5
+        )
+        began = time.monotonic()
+        with pytest.raises(ServerError, match=r"no response within 0\.5 s|Error"):
+            env.reset(seed=0)
+        assert time.monotonic() - began < 1.5

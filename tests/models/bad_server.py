@@ -60,17 +60,3 @@ def says(value: Any, status: int = 200, **headers: str) -> Behave:
 def hangs_up(handler: BaseHTTPRequestHandler) -> None:
     handler.connection.close()
     handler.close_connection = True
-
-
-def raw(*pieces: bytes, forever: bytes = b"") -> Behave:
-    """Bytes as they are, then the same ones again every 50 ms until the client hangs up."""
-
-    def behave(handler: BaseHTTPRequestHandler) -> None:
-        handler.close_connection = True
-        for piece in pieces:
-            handler.wfile.write(piece)
-        for _ in range(200 if forever else 0):
-            handler.wfile.write(forever)
-            threading.Event().wait(0.05)
-
-    return behave

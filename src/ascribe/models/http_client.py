@@ -1,8 +1,8 @@
 """The one HTTP client: JSON to and from servers that may be slow, broken or hostile.
 
-A time limit covers a whole exchange, from the connection to the last byte, whatever the server
-sends in between, and a response has a limit of size. Redirects are not followed, for they could
-carry the key to another server, and proxies are not used. No error message holds the key.
+A time limit covers a whole exchange, from the name of the host to the last byte, whatever the
+server sends in between, and a response has a limit of size. Redirects are not followed, for they
+could carry the key to another server, and proxies are not used. No error message holds the key.
 """
 
 import io
@@ -10,14 +10,21 @@ import json
 import os
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
+
+from ascribe.steps.strict_json import loads
+
+T = TypeVar("T")
 
 JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -51,10 +58,10 @@ class HttpLimits:
     """Limits of time, size and retries."""
 
     timeout: float = 600.0
-    """Seconds for one exchange, from the connection to the last byte."""
+    """Seconds for one exchange, from the name of the host to the last byte."""
     retries: int = 4
     """How often a request that failed is sent again."""
-    max_bytes: int = 64 << 20
+    max_bytes: int = 16 << 20
     """Size of a response."""
     pause: float = 0.5
     """Seconds before the first retry; twice as many before each further one."""
@@ -138,11 +145,11 @@ class HttpClient:
         key = os.environ.get(self._key_variable) if self._key_variable else None
         headers = JSON_HEADERS | ({"Authorization": f"Bearer {key}"} if key else {})
         try:
-            status, retry_after, content = self._exchange(method, path, body, headers)
+            status, retry_after, content, has_length = self._exchange(method, path, body, headers)
         except TimeoutError as error:
             kind = _TransientError if self._limits.retry_timeouts else ServerError
             raise kind(f"{url}: no response within {self._limits.timeout:g} s") from error
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:
             raise _TransientError(f"{url}: {type(error).__name__}: {str(error)[:100]}") from error
         if len(content) > self._limits.max_bytes:
             raise ServerError(f"{url}: a response of more than {self._limits.max_bytes:,} bytes")
@@ -155,21 +162,23 @@ class HttpClient:
         if status != HTTPStatus.OK:
             raise ServerError(failure)
         try:
-            return json.loads(content, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise ServerError(f"{url} answered with something that is not JSON") from error
+            return loads(content)
+        except ValueError as error:
+            # Without a length, a response that was cut short looks like this.
+            kind = ServerError if has_length else _TransientError
+            raise kind(f"{url} answered with something that is not JSON") from error
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, str, bytes]:
-        """Status, Retry-After and content of one exchange; content too long is cut."""
+    ) -> tuple[int, str, bytes, bool]:
+        """Status, Retry-After, content and whether its length was given; too long ones are cut."""
         query = f"?{self._address.query}" if self._address.query else ""
         target = f"{self._address.path.rstrip('/')}{path}" or "/"
         connection = _Connection(self._address, time.monotonic() + self._limits.timeout)
         try:
             connection.request(method, target + query, body, headers)
             with connection.getresponse() as response:
-                content = bytearray()
+                content, has_length = bytearray(), response.chunked or response.length is not None
                 while chunk := response.read1(CHUNK):
                     content += chunk
                     if len(content) > self._limits.max_bytes:
@@ -177,7 +186,8 @@ class HttpClient:
                 else:
                     if response.length:
                         raise IncompleteRead(b"", response.length)
-                return response.status, response.headers.get("Retry-After", ""), bytes(content)
+                retry_after = response.headers.get("Retry-After", "")
+                return response.status, retry_after, bytes(content), has_length
         finally:
             connection.close_all()
 
@@ -198,12 +208,27 @@ class _Connection(HTTPConnection):
 
     def connect(self) -> None:
         """Connect within the time that is left."""
-        self._raw = socket.create_connection((self.host, self.port), _remaining(self._deadline))
+        error: OSError | None = None
+        # The system's resolver has no time limit.
+        resolve = partial(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
+        addresses = call_within(_remaining(self._deadline), resolve)
+        for family, kind, protocol, _, address in addresses:
+            self._raw = socket.socket(family, kind, protocol)
+            try:
+                self._raw.settimeout(_remaining(self._deadline))
+                self._raw.connect(address)
+                break
+            except OSError as failure:
+                self._raw.close()
+                error = failure
+        else:
+            raise error or OSError("the host has no address")
+        self._raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._secure:
             self._raw.settimeout(_remaining(self._deadline))
             context = ssl.create_default_context()
             self._raw = context.wrap_socket(self._raw, server_hostname=self.host)
-        self.sock: Any = _DeadlineSocket(self._raw, self._deadline)
+        self.sock: Any = DeadlineSocket(self._raw, self._deadline)
 
     def close_all(self) -> None:
         """Close the connection and the socket."""
@@ -212,27 +237,45 @@ class _Connection(HTTPConnection):
             self._raw.close()
 
 
-class _DeadlineSocket(io.RawIOBase):
-    """The methods of a socket that HTTPConnection needs, each bounded by the deadline."""
+class DeadlineSocket(io.RawIOBase):
+    """The methods of a socket that ``http`` needs, each bounded by the deadline."""
 
     def __init__(self, raw: socket.socket, deadline: float) -> None:
         self._raw, self._deadline = raw, deadline
 
     def readable(self) -> bool:
+        """It can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read some bytes."""
         self._raw.settimeout(_remaining(self._deadline))
         return self._raw.recv_into(buffer)
 
     def sendall(self, data: bytes) -> None:
+        """Send all bytes."""
         unsent = memoryview(data)
         while unsent:
             self._raw.settimeout(_remaining(self._deadline))
             unsent = unsent[self._raw.send(unsent) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineSocket(self._raw, self._deadline))
+        """A file that reads from the socket."""
+        return io.BufferedReader(DeadlineSocket(self._raw, self._deadline))
+
+
+def call_within(seconds: float, function: Callable[[], T]) -> T:
+    """The result of a call; TimeoutError if it takes longer, while a thread still waits for it."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(function())
+        except Exception as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(seconds)
 
 
 def _remaining(deadline: float) -> float:
@@ -253,8 +296,3 @@ def _quoted(content: bytes, key: str | None) -> str:
     """The beginning of a server's error, without the key and with control characters escaped."""
     text = content.decode(errors="replace")
     return ascii((text.replace(key, "...") if key else text)[:QUOTED])
-
-
-def _refuse_constant(constant: str) -> None:
-    """Infinity and NaN are no JSON."""
-    raise ValueError(constant)

@@ -1,6 +1,7 @@
 """Strict JSON parsing of untrusted text, and canonical JSON."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import isfinite, isinf
 from typing import Any
@@ -67,8 +68,7 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """The object with these keys, for ``object_pairs_hook``."""
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        (repeated, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise DuplicateKeyError(f"the key {repeated!r} is given twice")
     return value
 

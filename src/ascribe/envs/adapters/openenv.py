@@ -7,14 +7,18 @@ plain JSON values; no code of the server's author runs here.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import isfinite
 from typing import Any, Unpack
 
 from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment
 from ascribe.envs.protocol import MissingExtraError, Outcome
-from ascribe.models.http_client import ServerError
+from ascribe.models.http_client import ServerError, call_within
 
 Fields = Mapping[str, Any]
+
+CLOSING = 0.5
+"""Seconds for closing a connection."""
 
 
 class OpenEnvEnvironment(WrappedEnvironment):
@@ -31,7 +35,7 @@ class OpenEnvEnvironment(WrappedEnvironment):
             they are not known.
         state: a key of the situation, from the fields of an observation; by default all fields.
         task: the task in words.
-        timeout: seconds to wait for a response.
+        timeout: seconds for one exchange.
         limit: the largest response in bytes.
         options: see ``WrappedEnvironment``.
     """
@@ -89,12 +93,12 @@ class OpenEnvEnvironment(WrappedEnvironment):
     def _ask(self, call: Callable[[], Any]) -> Any:
         """One exchange; if it fails, the connection is closed."""
         try:
-            result = call()
+            # The limits of OpenEnv's client do not cover sending, and add up.
+            result = call_within(self.timeout, call)
         except Exception as error:
             self.close()
-            raise ServerError(
-                f"{self.server}: {type(error).__name__}: {str(error)[:300]}"
-            ) from error
+            reason = str(error)[:300] or f"no response within {self.timeout:g} s"
+            raise ServerError(f"{self.server}: {type(error).__name__}: {reason}") from error
         if not isinstance(result.observation, dict):
             raise ServerError("the server's observation is no object")
         self._fields = result.observation
@@ -109,7 +113,8 @@ class OpenEnvEnvironment(WrappedEnvironment):
         return json.dumps(self._fields, sort_keys=True)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; a server that does not take part is not waited for."""
         client, self._client, self._over = self._client, None, True
         if client is not None:
-            client.close()
+            with suppress(TimeoutError):
+                call_within(CLOSING, client.close)
