@@ -2,7 +2,7 @@
 
 The prompt is fixed. The texts of the trace and of the response stand between marks that neither of
 them can know, because the marks are made of a hash of both. The judge is asked at temperature 0 for
-one word; the rest of its reply is not read.
+one word; the rest of its reply is not read. It sees whole texts: what is too long is not judged.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,15 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from ascribe.agents.clean import safe, shorten
+from ascribe.agents.clean import safe
 from ascribe.groups.responses import split_thoughts
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sampling
 from ascribe.pivots.candidates import Candidate, Message
 from ascribe.pivots.text_server import TextSample, TextServer
-from ascribe.pivots.verifiers.verdict import Verdict, Verifier
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
 from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.strict_json import canonical
-
-LONGEST_SITUATION = 8_000
-LONGEST_ACTION = 4_000
-"""Characters that the judge is shown; what is beyond is cut from the middle, with a mark."""
 
 INSTRUCTIONS = (
     "You compare two actions that an assistant could take in the same situation: one that an "
@@ -47,6 +43,7 @@ def judge(
     *,
     max_calls: int = 1_000,
     max_tokens: int = 16,
+    longest: int = 32_000,
     key_variable: str = "ASCRIBE_JUDGE_KEY",
 ) -> Verifier:
     """A model behind an OpenAI-compatible server decides whether the response does the same.
@@ -58,13 +55,17 @@ def judge(
         max_calls: requests that this process may send; after that ``JudgeBudgetError``.
         max_tokens: tokens that one reply may have, thoughts included; if they are used up before
             one of the two words, ``JudgeBudgetError``. The cache keeps replies apart by this limit.
+        longest: most characters of the situation, and of each action. Turns whose situation or
+            demonstrated action is longer are not judged; longer responses are refused.
         key_variable: environment variable with the server's key, if it needs one.
 
     Raises:
         ServerError: if the server does not reply, or refuses to.
     """
-    if max_calls < 0:
-        raise ValueError(f"max_calls must be at least 0, not {max_calls}")
+    if max_calls < 0 or longest < 1:
+        raise ValueError(
+            f"max_calls must be at least 0 and longest at least 1, not {max_calls} and {longest}"
+        )
     path, label, calls = Path(cache), model or url, 0
     sampling = Sampling(0.0, max_tokens=max_tokens)
     server = lru_cache(lambda: TextServer(url, model, key_variable=key_variable))
@@ -91,7 +92,13 @@ def judge(
     def verify(candidate: Candidate, response: str) -> Verdict:
         if response == candidate.action:
             return Verdict(True, "same_text")
-        messages = chat(candidate, response)
+        situation = "\n".join(f"{one['role']}: {one['content']}" for one in candidate.messages)
+        for name, text in (("situation", situation), ("demonstrated action", candidate.action)):
+            if len(text) > longest:
+                return not_applicable(f"the {name} is longer than {longest:,} characters")
+        if len(response) > longest:
+            return Verdict(False, "too_long", f"it is longer than {longest:,} characters")
+        messages = chat(situation, candidate.action, response)
         key = key_of(label, sampling, messages)
         if key not in replies():
             reply = request(messages)
@@ -115,14 +122,9 @@ def _read_cache(path: Path) -> dict[str, str]:
     return replies
 
 
-def chat(candidate: Candidate, response: str) -> list[Message]:
+def chat(situation: str, action: str, response: str) -> list[Message]:
     """What the judge reads."""
-    situation = "\n".join(f"{one['role']}: {one['content']}" for one in candidate.messages)
-    parts = {
-        "SITUATION": shorten(situation, LONGEST_SITUATION),
-        "ACTION OF THE EXPERT": shorten(candidate.action, LONGEST_ACTION),
-        "OTHER ACTION": shorten(response, LONGEST_ACTION),
-    }
+    parts = {"SITUATION": situation, "ACTION OF THE EXPERT": action, "OTHER ACTION": response}
     texts = {name: safe(text) for name, text in parts.items()}
     mark = sha256(canonical(texts).encode()).hexdigest()[:16]
     shown = "\n".join(f"--- {mark} {name}\n{text}" for name, text in texts.items())

@@ -35,9 +35,10 @@ REASONS = {
     "no_progress": "The expert has no fewer steps to the goal, or cannot reach it any longer.",
     "judged_same": "The judge says that the response does the same.",
     "judged_other": "The judge says that it does not, or gives no clear reply.",
+    "too_long": "The response is longer than the judge reads.",
     "enough": "The weighted shares reach the threshold.",
     "too_little": "The weighted shares do not reach the threshold.",
-    "not_applicable": "The verifier does not apply: the turn has no call, schema or scene.",
+    "not_applicable": "The verifier does not apply: the turn has no call, schema or scene, or is too long.",
 }
 """Every reason that a verifier gives, and what it means."""
 
