@@ -30,9 +30,9 @@ def completion(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_completion() -> None:
-    assert read_completion(completion(), PROMPT) == Completion((7, 2), (-0.5, -1.0), ended=True)
+    assert read_completion(completion(), PROMPT, 8) == Completion((7, 2), (-0.5, -1.0), ended=True)
     cut = completion(finish_reason="length", prompt_token_ids=None)
-    assert not read_completion(cut, PROMPT).ended
+    assert not read_completion(cut, PROMPT, 8).ended
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_completion() -> None:
 )
 def test_a_server_without_token_ids_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(MissingTokenIdsError, match=message):
-        read_completion(completion(**changes), PROMPT)
+        read_completion(completion(**changes), PROMPT, 8)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_a_server_without_token_ids_is_refused(changes: dict[str, Any], message:
 )
 def test_a_completion_that_cannot_be(changes: dict[str, Any]) -> None:
     with pytest.raises(ServerError, match="the server"):
-        read_completion(completion(**changes), PROMPT)
+        read_completion(completion(**changes), PROMPT, 8)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [None]}, "x", 3])
 def test_an_answer_of_another_form(answer: Any) -> None:
     with pytest.raises(ServerError, match="another form"):
-        read_completion(answer, PROMPT)
+        read_completion(answer, PROMPT, 8)
 
 
 # Which model.

@@ -5,7 +5,6 @@ token ids. It refuses a server that returns only text, because tokenising text a
 ids. vLLM's server returns them (``return_token_ids``).
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -14,6 +13,11 @@ from typing import Any, TypeVar
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe.models.tokens import Chat, smaller
+
+FLOAT32_MAX = 3.4028234663852886e38
+"""Trainers compute in float32, where a larger number is infinite."""
+ABOVE_ZERO = 1e-3
+"""Rounding, above all in bfloat16, may lift a log-probability above 0 by so much."""
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -115,7 +119,7 @@ class ServerPolicy(ModelPolicy):
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         def sample(prompt: TokenPrompt) -> Completion:
             response = self._server.client.post("/v1/completions", self._body(prompt, sampling))
-            return read_completion(response, prompt)
+            return read_completion(response, prompt, self.chat.vocabulary)
 
         return self._server.map(sample, prompts)
 
@@ -143,8 +147,13 @@ class ServerPolicy(ModelPolicy):
         }
 
 
-def read_completion(response: Any, prompt: TokenPrompt) -> Completion:
+def read_completion(response: Any, prompt: TokenPrompt, vocabulary: int) -> Completion:
     """The sampled tokens in a server's response, checked.
+
+    Args:
+        response: the server's JSON.
+        prompt: what was sent.
+        vocabulary: token ids are below this.
 
     Raises:
         MissingTokenIdsError: if it holds no token ids or no log-probabilities.
@@ -166,20 +175,22 @@ def read_completion(response: Any, prompt: TokenPrompt) -> Completion:
         raise MissingTokenIdsError("the server returns no log-probabilities of sampled tokens")
     if prompt_ids is not None and prompt_ids != list(prompt.ids):
         raise ServerError("the server read another prompt than it was sent")
-    if not _are_ids(ids) or not 0 < len(ids) <= prompt.limit:
-        raise ServerError(f"the server's token ids are not 1 to {prompt.limit} whole numbers")
-    if not _are_logprobs(logprobs) or len(logprobs) != len(ids):
-        raise ServerError("the server's log-probabilities are not one number for each token")
+    if not isinstance(ids, list) or not 0 < len(ids) <= prompt.limit:
+        raise ServerError(f"the server's token ids are no list of 1 to {prompt.limit}")
+    for token in ids:
+        if type(token) is not int or not 0 <= token < vocabulary:
+            raise ServerError(
+                f"the server sampled the token {ascii(token)[:50]}, but the tokenizer's ids end at "
+                f"{vocabulary - 1}: name the folder of the served model's own tokenizer"
+            )
+    if not isinstance(logprobs, list) or len(logprobs) != len(ids):
+        raise ServerError("the server's log-probabilities are not one for each token")
+    for value in logprobs:
+        if type(value) not in {int, float} or not -FLOAT32_MAX <= value <= ABOVE_ZERO:
+            raise ServerError(
+                f"the server's log-probability {ascii(value)[:50]} is not a number from "
+                f"-{FLOAT32_MAX:.3g} to 0"
+            )
     if finish not in ("stop", "length"):
         raise ServerError(f"the server ended a response for another reason: {ascii(finish)[:50]}")
     return Completion(tuple(ids), tuple(map(float, logprobs)), ended=finish == "stop")
-
-
-def _are_ids(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
-
-
-def _are_logprobs(values: Any) -> bool:
-    return isinstance(values, list) and all(
-        type(value) in {int, float} and math.isfinite(value) and value <= 1e-3 for value in values
-    )

@@ -8,6 +8,7 @@ could end its turn and write a system message. Here special tokens come from the
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,12 @@ class Chat:
         # Longest first: of two special tokens with a common prefix, the tokenizer takes the longer.
         longest = sorted(self._special, key=lambda text: (-len(text), text))
         self._pattern = re.compile("|".join(map(re.escape, longest)) or r"(?!)")
+
+    @cached_property
+    def vocabulary(self) -> int:
+        """One more than the largest token id."""
+        ids: Sequence[int] = self.tokenizer.get_vocab().values()
+        return 1 + max(ids)
 
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The ids of a chat, with the opening of the model's own turn at the end.

@@ -38,7 +38,7 @@ REASONS = {
     "too_long": "The response is longer than the judge reads.",
     "enough": "The weighted shares reach the threshold.",
     "too_little": "The weighted shares do not reach the threshold.",
-    "not_applicable": "The verifier does not apply: the turn has no call, schema or scene, or is too long.",
+    "not_applicable": "The verifier does not apply: the turn lacks what it needs, or is too long.",
 }
 """Every reason that a verifier gives, and what it means."""
 
