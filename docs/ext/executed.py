@@ -2,8 +2,8 @@
 
 ``python`` blocks of a page share one namespace; what one prints belongs into the next ``text``
 block. ``console`` blocks hold lines that start with ``$ `` and what those commands print, on a
-terminal of 100 columns. All blocks of a page run in one folder, in order. Blocks of other
-languages are not run.
+terminal of 100 columns. All blocks of a page run in one folder, in order, which has a link to
+``examples``. Blocks of other languages are not run.
 
     python docs/ext/executed.py README.md docs/*.md docs/estimators/*.md
 
@@ -28,6 +28,8 @@ def replay(page: str, folder: Path) -> str:
     """The page with every output as the blocks really print it, run in ``folder``."""
     namespace: dict[str, Any] = {"__name__": "page"}
     unshown = ""
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(Path(__file__).parents[2] / "examples")
 
     def rewrite(block: re.Match[str]) -> str:
         nonlocal unshown

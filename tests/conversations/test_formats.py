@@ -6,6 +6,8 @@ give the same steps.
 
 import gzip
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -399,3 +401,10 @@ def test_a_folder_is_read_without_its_links(tmp_path: Path):
     assert len(import_files([folder]).table) == 1
     with pytest.raises(TableError, match="no conversation of a known format"):
         import_files([tmp_path], "rllm")
+
+
+def test_the_example_is_what_its_script_writes(tmp_path: Path):
+    examples = DATA.parents[2] / "examples"
+    script, out = examples / "conversations.py", tmp_path / "out.jsonl"
+    subprocess.run([sys.executable, script, out], check=True)
+    assert out.read_bytes() == (examples / "conversations.jsonl").read_bytes()

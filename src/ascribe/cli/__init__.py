@@ -15,6 +15,7 @@ from ascribe.cli.calibrate import calibrate
 from ascribe.cli.check import check
 from ascribe.cli.credit import credit
 from ascribe.cli.env import env
+from ascribe.cli.importing import import_
 from ascribe.cli.pivots import pivots
 from ascribe.cli.recipes import recipes
 from ascribe.cli.report import report
@@ -33,11 +34,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, credit, recipes, show, report, audit, calibrate),
+    *(import_, check, credit, recipes, show, report, audit, calibrate),
     *(rollout, evaluate, warmup, train, watch),
 )
+NAMES: dict[Callable[..., None], str] = {import_: "import", evaluate: "eval"}
 for command in COMMANDS:
-    app.command("eval" if command is evaluate else None)(command)
+    app.command(NAMES.get(command))(command)
 app.add_typer(env, name="env")
 app.add_typer(pivots, name="pivots")
 

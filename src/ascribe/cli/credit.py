@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
+from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
@@ -31,7 +32,10 @@ SetOption = Annotated[
 
 def credit(
     file: FileArgument,
-    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file."),
+    ],
     recipe: RecipeOption = "gigpo",
     preset: PresetOption = None,
     parameters: SetOption = [],  # noqa: B006 (typer copies it)
@@ -50,6 +54,9 @@ def credit(
 ) -> None:
     """Write the rollouts with their advantages, and show where the signal is.
 
+    Conversations of verifiers and rLLM are written as they were read, with the advantages in them,
+    unless --out is a .parquet file.
+
     Adds the columns advantage and reason, and advantage_TERM and reason_TERM for each term of the
     recipe. An advantage is null where there is no credit; the reason says why.
     """
@@ -57,14 +64,15 @@ def credit(
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(policies)}")
-    screen.check_suffix(out)
+    if out.suffix != ".json":
+        screen.check_suffix(out)
     inputs = {} if history is None else {"history": _statistics(estimator, history)}
     rollouts = screen.open_rollouts(file, as_json=as_json)
     with refusals(file, as_json=as_json):
         assigned = assign(
             rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
         )
-    _write(rollouts, assigned, out)
+    _write(rollouts, assigned, file, out)
     if history is not None:
         try:
             write_file(history, json.dumps(assigned.credit.history))
@@ -122,7 +130,15 @@ def _statistics(estimator: Recipe, path: Path) -> Any:
         screen.wrong_call(f"cannot read {screen.safe(path)}: {screen.safe(error)}")
 
 
-def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
+def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> None:
+    """Write the table of steps or, in the form of the file it was read from, its conversations."""
+    if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and _same_form(file, out):
+        try:
+            write_credit(file, rollouts, assigned.credit.advantage, out)
+        except OSError as error:
+            screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
+        return
+    screen.check_suffix(out)
     arrow = table_to_arrow(rollouts.table)
     for name in rollouts.carried.column_names:
         arrow = arrow.append_column(name, rollouts.carried.column(name))
@@ -135,6 +151,13 @@ def _write(rollouts: Rollouts, assigned: Assignment, out: Path) -> None:
     except TableError as error:
         detail = screen.safe(error.problems[0].detail, 400)
         screen.wrong_call(f"cannot write {screen.safe(out)}: {detail}")
+
+
+def _same_form(file: Path, out: Path) -> bool:
+    """Whether the file can be written again as it was read, and that was asked for."""
+    if not file.is_file() or out.suffix == ".parquet":
+        return False
+    return (file.suffix == ".json") == (out.suffix == ".json")
 
 
 def _print(selection: GroupSelection, diagnosis: Diagnosis, estimator: Recipe, out: Path) -> None:

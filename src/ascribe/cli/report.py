@@ -19,11 +19,14 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Rollouts: .parquet, .jsonl or .jsonl.gz; several are iterations, in order.",
+            help="Rollouts: .parquet, .jsonl or .jsonl.gz, or conversations that ascribe import "
+            "takes; several files are iterations, in order.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The page to write: a .html file.")],
+    out: Annotated[Path, typer.Option(help="The page to write: a .html file.")] = Path(
+        "report.html"
+    ),
     recipe: RecipeOption = "gigpo",
     preset: PresetOption = None,
     parameters: SetOption = [],  # noqa: B006 (typer copies it)
@@ -72,6 +75,7 @@ def report(
             {
                 "out": str(out),
                 "bytes": size,
+                "read_as": list(page.notes),
                 "headline": verdict.headline,
                 "advice": verdict.advice,
                 "verdict": verdict.rows(),
@@ -80,6 +84,8 @@ def report(
             }
         )
         return
+    for note in page.notes[:3]:
+        screen.err.print(Text(screen.safe(note, 400), style="dim"))
     screen.out.print(Text(page.verdict.headline, style="bold"))
     for finding in page.verdict.findings:
         line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])

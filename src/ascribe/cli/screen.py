@@ -15,13 +15,18 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.steps.files import SUFFIXES, Rollouts, read
+from ascribe.conversations.formats import Imported, read_rollouts
+from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.problems import Problem, Severity, TableError, one_line
 from ascribe.steps.strict_json import without_nan
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 FileArgument = Annotated[
-    Path, typer.Argument(help="Rollouts: .parquet, .jsonl or .jsonl.gz.", show_default=False)
+    Path,
+    typer.Argument(
+        help="Rollouts: .parquet, .jsonl or .jsonl.gz, or conversations that ascribe import takes.",
+        show_default=False,
+    ),
 ]
 GroupSizeOption = Annotated[
     int | None, typer.Option(help="Expected number of trajectories in each group.", min=1)
@@ -112,11 +117,14 @@ def open_rollouts(file: Path, *, as_json: bool) -> Rollouts:
     """Read a file with a progress bar, or print what is wrong with it and exit."""
     try:
         with progress(f"reading {safe(file.name, 40)}") as report:
-            return read(file, report)
+            rollouts = read_rollouts(file, report)
     except OSError as error:
         wrong_call(f"cannot open {safe(file)}: {error.strerror or error}")
     except TableError as error:
         refuse(error, as_json=as_json, file=file)
+    if isinstance(rollouts, Imported):
+        err.print(Text(f"{safe(file)}: {rollouts.sentence()}", style="dim"))
+    return rollouts
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class Picture:
         comparisons: of two recipes on the same steps, and of the same decisions over time.
         figures: the charts.
         browser: data of the trajectory browser.
+        notes: what files of conversations were read as.
     """
 
     facts: Facts
@@ -47,6 +48,7 @@ class Picture:
     comparisons: tuple[Comparison, ...]
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, by name."""
@@ -77,6 +79,7 @@ class Picture:
         return {
             "version": __version__,
             "files": [one_line(name, 200) for name in facts.files],
+            "notes": [visible(note) for note in self.notes],
             "recipe": facts.recipe.name,
             "parameters": visible(repr(facts.recipe)),
             "rows": facts.diagnosis.rows,
@@ -114,7 +117,7 @@ def picture(
     a column ``iteration`` has a batch for each of its values.
 
     Args:
-        files: ``.parquet``, ``.jsonl`` or ``.jsonl.gz``, in the order of time.
+        files: tables of steps or conversations, in the order of time.
         recipe: the estimator.
         against: another estimator to compare with.
         group_size: how many trajectories each group was meant to have, if known.
@@ -141,7 +144,8 @@ def picture(
     figures = tuple(draw(facts, comparisons))
     data = browser(credited, batches)
     progress(1.0)
-    return Picture(facts, judge(facts), tuple(comparisons), figures, data)
+    notes = tuple(dict.fromkeys(batch.note for batch in batches if batch.note))
+    return Picture(facts, judge(facts), tuple(comparisons), figures, data, notes)
 
 
 def _visible(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.files import read, read_rows
-from ascribe.steps.problems import Problem, TableError, printable
+from ascribe.steps.files import read_rows
+from ascribe.steps.problems import Problem, TableError, one_line, printable
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 WON = "won"
-TRANSCRIPT = ("observation", "response")
+TRANSCRIPT = ("observation", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
 
 
@@ -37,6 +38,8 @@ class Batch:
         trained: the advantage that each step was trained with, if the file has the column.
         path: the file.
         rows: number of each step's row in the file.
+        carried: the other columns, of a file of conversations.
+        note: what a file of conversations was read as.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Batch:
     trained: Floats | None
     path: Path
     rows: Ints
+    carried: "pa.Table | None" = None
+    note: str = ""
 
 
 class RefusedFileError(TableError):
@@ -72,7 +77,7 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
 
     Args:
-        files: ``.parquet``, ``.jsonl`` or ``.jsonl.gz``.
+        files: tables of steps, or conversations.
         fingerprints: whether fingerprints are needed, which may be most of a file.
 
     Raises:
@@ -83,10 +88,14 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     batches = []
     for path in files:
         try:
-            rollouts = read(path, columns=(*columns, WON, TRAINED))
+            rollouts = read_rollouts(path, columns=(*columns, WON, TRAINED))
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
-        batches += _split(path, rollouts.table, rollouts.carried)
+        split = _split(path, rollouts.table, rollouts.carried)
+        if isinstance(rollouts, Imported):  # reading it again would take as long
+            note = f"{one_line(path.name)}: {rollouts.sentence()}"
+            split = [replace(batch, carried=rollouts.carried, note=note) for batch in split]
+        batches += split
     name_counts = Counter(batch.name for batch in batches)
     return [
         batch if name_counts[batch.name] == 1 else replace(batch, name=f"{index}: {batch.name}")
@@ -113,7 +122,12 @@ def read_transcript(
         selected = np.flatnonzero(np.isin(batch, in_file))
         if not selected.size:
             continue
-        columns = read_rows(path, TRANSCRIPT, row_of_file[selected])
+        carried = batches[in_file[0]].carried
+        if carried is None:
+            columns = read_rows(path, TRANSCRIPT, row_of_file[selected])
+        else:
+            columns = carried.select([name for name in TRANSCRIPT if name in carried.column_names])
+            columns = columns.take(pa.array(row_of_file[selected]))
         for name in columns.column_names:
             column = columns.column(name)
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

@@ -50,9 +50,9 @@ The reader keeps them apart, because crediting a file again replaces them.
 
 TRANSCRIPT_COLUMNS = (
     *("observation", "prompt", "response", "prompt_ids", "response_ids", "logprobs"),
-    *("finish", "problem", "won"),
+    *("finish", "problem", "won", "messages", "version"),
 )
-"""The columns that ``ascribe rollout`` adds. No recipe reads them."""
+"""The columns that ``ascribe rollout`` and ``ascribe import`` add. No recipe reads them."""
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 

@@ -8,7 +8,7 @@ import gzip
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -27,6 +27,7 @@ from ascribe.conversations.formats.records import Record, read_records
 from ascribe.conversations.messages import Episode, State, from_messages
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, read
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.table import StepTable
@@ -93,8 +94,16 @@ class Imported(Rollouts):
 
     format: str = ""
     sizes: Sequence[int] = ()
-    alone: Mapping[str, float] = None  # type: ignore[assignment]
+    alone: Mapping[str, float] = field(default_factory=dict)
     state: str = ""
+
+    def sentence(self) -> str:
+        """What was understood."""
+        return (
+            f"{FORMATS[self.format].title}, {len(self.table):,} steps in "
+            f"{self.table.trajectory.values.size:,} trajectories; state: {self.state} "
+            f"({self.alone[self.state]:.1%} of steps are alone in theirs)."
+        )
 
 
 def read_rollouts(
@@ -109,10 +118,11 @@ def read_rollouts(
         OSError: if it cannot be opened.
     """
     path = Path(path)
-    lines = path.name.endswith((".jsonl", ".jsonl.gz"))
-    if path.is_dir() or path.suffix in (".json", ".eval") or (lines and not _is_table(path)):
-        return import_files([path], progress=progress)
-    return read(path, progress, columns)
+    if path.name.endswith(TABLES):
+        foreign = path.suffix != ".parquet" and not _is_table(path)
+    else:
+        foreign = path.is_dir() or path.suffix in (".json", ".eval")
+    return import_files([path], progress=progress) if foreign else read(path, progress, columns)
 
 
 def import_files(
@@ -160,6 +170,10 @@ def import_files(
             progress(0.7 + 0.1 * len(tables))
     if state is not None and state not in tables:
         raise _error(f"{FORMATS[name].title} have no keys of states; choose another --state")
+    iteration = [each.extra.get("iteration") for each in episodes for _ in each.steps]
+    if None not in iteration:
+        numbers = np.array(iteration, dtype=np.int64)
+        tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
     alone = {choice: _alone(table) for choice, table in tables.items()}
     chosen = state or _best(tables, alone)
     carried = _carried(episodes)
@@ -347,12 +361,10 @@ def _best(tables: Mapping[State, StepTable], alone: Mapping[State, float]) -> St
 
 
 def _carried(episodes: Sequence[Episode]) -> "pa.Table":
-    """The messages of each step and, where known, its version, iteration and how it ended."""
+    """The messages of each step and, where known, its version and how it ended."""
     import pyarrow as pa
 
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("messages", "finish", "version", "iteration")
-    }
+    columns: dict[str, list[Any]] = {name: [] for name in ("messages", "finish", "version")}
     seen: set[tuple[str, str]] = set()
     for episode in episodes:
         steps, start = episode.steps, 0
@@ -366,7 +378,6 @@ def _carried(episodes: Sequence[Episode]) -> "pa.Table":
             columns["messages"].append(json.dumps(new, ensure_ascii=False))
             columns["finish"].append("length" if turn in episode.truncated_turns else "stop")
             columns["version"].append(episode.version)
-            columns["iteration"].append(episode.extra.get("iteration"))
             start = end
     if "length" not in columns["finish"]:
         del columns["finish"]

@@ -79,6 +79,7 @@ function source() {
   const files = data.files.length > 3 ? [...data.files.slice(0, 2), `${data.files.length - 2} files more`] : data.files;
   put("source",
     el("p", {}, el("span", { class: "name" }, files.join(", ")), ", credited by ", el("strong", {}, data.recipe)),
+    data.notes.slice(0, 3).map((note) => el("p", {}, note)),
     el("details", {}, el("summary", {}, "All parameters"), el("code", {}, data.parameters)));
   put("made", `Made by Ascribe ${data.version}. This file contains everything it shows and fetches nothing.`);
 }

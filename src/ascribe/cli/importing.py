@@ -1,0 +1,110 @@
+"""``ascribe import``: conversations that other tools wrote, as a table of steps."""
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ascribe.cli import screen
+from ascribe.cli.screen import JsonFlag
+from ascribe.conversations import State
+from ascribe.conversations.formats import FORMATS, Imported, import_files
+from ascribe.steps.files import table_to_arrow, write
+from ascribe.steps.problems import TableError
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Conversations: .jsonl, .jsonl.gz, .json, .eval, or folders of such files.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    form: Annotated[
+        str | None,
+        typer.Option("--from", help=f"The format; detected by default: {', '.join(FORMATS)}."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Field that names the task; dots lead into objects: info.task."),
+    ] = None,
+    reward: Annotated[str | None, typer.Option(help="Field that holds the reward.")] = None,
+    state: Annotated[
+        str,
+        typer.Option(help=f"What counts as the state: auto, {', '.join(get_args(State))}."),
+    ] = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Turn conversations that other tools wrote into a table of steps.
+
+    Prints what was understood and, for each choice of the state, the share of steps that are alone
+    in theirs and so get no step-level credit.
+    """
+    screen.check_suffix(out)
+    choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
+    if state not in choices:
+        screen.wrong_call(f"no state {state!r}; there are: {', '.join(choices)}")
+    if form is not None and form not in FORMATS:
+        screen.wrong_call(f"no format {form!r}; there are: {', '.join(FORMATS)}")
+    try:
+        with screen.progress("importing") as progress:
+            imported = import_files(
+                files, form, group=group, reward=reward, state=choices[state], progress=progress
+            )
+        table = table_to_arrow(imported.table)
+        for name in imported.carried.column_names:
+            table = table.append_column(name, imported.carried.column(name))
+        write(table, out)
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=files[0])
+    except OSError as error:
+        path = error.filename if isinstance(error.filename, str) else out
+        screen.wrong_call(f"cannot open or write {screen.safe(path)}: {error.strerror or error}")
+    if as_json:
+        screen.print_json({"out": str(out), **_facts(imported)})
+        return
+    screen.out.print(_understood(imported))
+    screen.out.print(_states(imported))
+    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
+
+
+def _facts(imported: Imported) -> dict[str, object]:
+    table = imported.table
+    rewarded = np.unique(table.trajectory.codes[table.reward > 0]).size
+    return {
+        "format": imported.format,
+        "groups": int(table.group.values.size),
+        "trajectories": int(table.trajectory.values.size),
+        "steps": len(table),
+        "rewarded": int(rewarded),
+        "cut": int(table.flag("truncated", default=False).sum()),
+        "alone": dict(imported.alone),
+        "state": imported.state,
+    }
+
+
+def _understood(imported: Imported) -> Table:
+    facts = _facts(imported)
+    table = Table(show_header=False)
+    table.add_row("format", FORMATS[imported.format].title)
+    table.add_row("trajectories", f"{facts['trajectories']:,} in {facts['groups']:,} groups")
+    table.add_row("steps", f"{facts['steps']:,}")
+    table.add_row("with a reward above 0", f"{facts['rewarded']:,} trajectories")
+    table.add_row("cut by a limit", f"{facts['cut']:,} trajectories")
+    return table
+
+
+def _states(imported: Imported) -> Table:
+    """The choices of the state, and the one that was taken."""
+    table = Table()
+    table.add_column("--state")
+    table.add_column("steps alone in their state", justify="right")
+    table.add_column("")
+    for choice, share in imported.alone.items():
+        table.add_row(choice, f"{share:.1%}", "taken" if choice == imported.state else "")
+    return table
