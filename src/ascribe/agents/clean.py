@@ -17,28 +17,35 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 CHAT_TOKENS = (
-    "<|",
-    "<｜",
-    "<s>",
-    "</s>",
-    "<bos>",
-    "<eos>",
-    "<pad>",
-    "<unk>",
-    "<start_of_turn>",
-    "<end_of_turn>",
-    "[INST]",
-    "[/INST]",
-    "[SYSTEM_PROMPT]",
-    "[/SYSTEM_PROMPT]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-    "<<SYS>>",
-    "<</SYS>>",
+    # ChatML, Llama 3 and 4, Phi, Kimi, gpt-oss, Granite and many more; the second is DeepSeek's.
+    *("<|", "<｜", "＜|", "＜｜"),
+    *("<s>", "</s>", "<bos>", "<eos>", "<pad>", "<unk>", "<mask>", "<sep>", "<cls>"),
+    *("[BOS]", "[EOS]", "[EOT]", "[PAD]", "[UNK]", "[MASK]"),
+    # Llama 2 and Mistral.
+    *("<<SYS>>", "<</SYS>>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+    *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[/TOOL_CALLS]"),
+    *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]", "[CALL_ID]", "[ARGS]"),
+    *("[THINK]", "[/THINK]", "[MODEL_SETTINGS]", "[/MODEL_SETTINGS]", "[IMG]", "[AUDIO]"),
+    # Gemma, up to 3 and from 4.
+    *("<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>"),
+    *("<turn|>", "<channel|>", "<think|>", "<tool|>", "<tool_call|>", "<tool_response|>"),
+    # Cohere; GLM; Falcon; InternLM; Baichuan; MiniCPM; Pangu; Ling.
+    *("<BOS_TOKEN>", "<EOS_TOKEN>", "<EOP_TOKEN>", "<PAD>", "<UNK>", "<CLS>", "<SEP>"),
+    *("[gMASK]", "[sMASK]", "<sop>", "<eop>"),
+    *(">>QUESTION<<", ">>ANSWER<<", ">>TITLE<<", ">>SUMMARY<<", ">>COMMENT<<", ">>INTRODUCTION<<"),
+    *(">>ABSTRACT<<", ">>DOMAIN<<", ">>PREFIX<<", ">>MIDDLE<<", ">>SUFFIX<<"),
+    *("<eoh>", "<eoa>", "<eosys>", "<TOKENS_UNUSED_", "[UNUSED_TOKEN_", "[unused"),
+    *("<reserved_", "<用户>", "<AI>", "<role>", "</role>"),
+    # Exaone; MiniMax; Seed; Nemotron and T5; StarCoder and SmolLM.
+    *("[|", "]~b]", "]~!b[", "]!p~[", "[e~[", "<seed:", "</seed:", "<SPECIAL_", "<extra_id_"),
+    *("<fim_", "<file_sep>", "<repo_name>"),
 )
 """What chat tokens of the known families of models are called, or begin with.
 
-``<|`` covers ``<|im_end|>``, ``<|eot_id|>``, ``<|endoftext|>`` and all others of that form.
+``<|`` covers ``<|im_end|>``, ``<|eot_id|>``, ``<|endoftext|>`` and all others of that form. Some
+models mark turns by ordinary words (Vicuna by ``USER:``), which are left alone. The tags of tool
+calls are left alone as well, for responses hold them; ``ascribe.pivots.chat`` breaks them in the
+output of tools. WebShop's observations hold ``[SEP]``, so it is left alone too.
 """
 
 _HALF = re.compile("[\ud800-\udfff]")
