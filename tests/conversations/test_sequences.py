@@ -181,11 +181,27 @@ def test_a_fork_inside_of_a_run_shares_the_first_tokens_of_the_run() -> None:
         group="tt",
         reward=[1, 1],
         trajectory=[0, 0],
+        forks=True,
     )
     assert table.action.texts() == ["1 2 3", "1 2 4"]
     assert table.state.texts() == ["0", "0"]
     assert (spans.start.tolist(), spans.prompt.tolist()) == ([1, 3], [1, 1])
     assert spread([1, 2], spans)[1].tolist() == [0, 0, 0, 2]
+
+
+def test_a_prompt_that_is_seen_again_is_no_fork() -> None:
+    """Step rows of an agent with a short memory that did the same twice: two decisions."""
+    rows = {"group": "ttt", "trajectory": [0, 0, 0], "turn_rewards": [[0.0], [0.0], [1.0]]}
+    tokens, masks = [[0, 1, 2], [0, 3], [0, 1, 2]], [[0, 1, 1], [0, 1], [0, 1, 1]]
+    table, spans = from_sequences(tokens, masks, **rows)
+    assert table.step.tolist() == [0, 1, 2]
+    assert table.reward.sum() == 1.0
+    assert [row.tolist() for row in spread([1, 2, 3], spans)] == [[0, 1, 1], [0, 2], [0, 3, 3]]
+    assert len(from_sequences(tokens, masks, forks=True, **rows)[0]) == 2
+    whole = [[0, 1, 0, 2], [0, 1, 0, 3]], [[0, 1, 0, 1]] * 2
+    options = {"group": "tt", "trajectory": [0, 0], "reward": [1, 1]}
+    assert len(from_sequences(*whole, **options)[0]) == 3
+    assert len(from_sequences(*whole, **options, forks=False)[0]) == 4
 
 
 def test_sequences_that_alternate_are_put_in_order() -> None:
@@ -234,7 +250,12 @@ def reference(case: Case, token_rewards: list[list[float]]) -> list[dict[str, An
 def test_table_and_spans_are_those_of_a_loop(case: Case, draw: Draws) -> None:
     rewards = [[draw.choice([0, 0, 0.5, 1]) for _ in tokens] for tokens in case.tokens]
     table, spans = from_sequences(
-        case.tokens, case.mask, group=case.group, trajectory=case.trajectory, token_rewards=rewards
+        case.tokens,
+        case.mask,
+        group=case.group,
+        trajectory=case.trajectory,
+        token_rewards=rewards,
+        forks=True,
     )
     silent = spans.turn < 0
     expected = reference(case, rewards)
@@ -262,7 +283,12 @@ def test_table_and_spans_are_those_of_a_loop(case: Case, draw: Draws) -> None:
 def test_no_token_reward_is_lost(case: Case, draw: Draws) -> None:
     rewards = [[draw.choice([0, 0, 0.5, 1]) for _ in tokens] for tokens in case.tokens]
     table, _ = from_sequences(
-        case.tokens, case.mask, group=case.group, trajectory=case.trajectory, token_rewards=rewards
+        case.tokens,
+        case.mask,
+        group=case.group,
+        trajectory=case.trajectory,
+        token_rewards=rewards,
+        forks=True,
     )
     assert table.reward.sum() == sum(map(sum, rewards))
 
@@ -276,6 +302,7 @@ def test_spread_then_sum_by_turn_is_the_credit(case: Case, draw: Draws) -> None:
         group=case.group,
         trajectory=case.trajectory,
         reward=[1.0] * len(case.mask),
+        forks=True,
     )
     credit = np.array([draw.below(256) / 7 - 18 for _ in range(len(table))])
     whole, divided = spread(credit, spans), spread(credit, spans, divide=True)
@@ -308,7 +335,7 @@ def test_padding_never_matters(case: Case, draw: Draws) -> None:
     width = longest + max(left, default=0) + draw.below(3)
     fill = draw.below(4)
     rewards = [[0.1 * token for token in tokens] for tokens in case.tokens]
-    options = {"group": case.group, "trajectory": case.trajectory}
+    options = {"group": case.group, "trajectory": case.trajectory, "forks": True}
     options["state"] = draw.choice(["observation", "history"])
     ragged, spans = from_sequences(case.tokens, case.mask, token_rewards=rewards, **options)
     wide, places = from_sequences(
@@ -339,6 +366,7 @@ def test_a_minibatch_is_a_part_of_the_whole(case: Case, draw: Draws) -> None:
         group=case.group,
         trajectory=case.trajectory,
         reward=[1.0] * len(case.mask),
+        forks=True,
     )
     order = sorted(range(len(case.tokens)), key=lambda _: draw.below(256))
     chosen = np.array(order[: draw.below(len(order) + 1)], dtype=np.int64)
@@ -360,6 +388,7 @@ def test_cut_sequences_lose_the_cut_tokens_alone(case: Case, draw: Draws) -> Non
         group=case.group,
         trajectory=case.trajectory,
         reward=[1.0] * len(case.mask),
+        forks=True,
     )
     credit = np.arange(1.0, len(table) + 1)
     if (spans.end[spans.start < spans.end] > width).any():

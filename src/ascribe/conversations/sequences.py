@@ -52,6 +52,7 @@ def from_sequences(
     keys: Sequence[Sequence[str]] | None = None,
     trajectory: Sequence[Hashable] | None = None,
     order: Sequence[Sequence[int]] | None = None,
+    forks: bool | None = None,
     agent: Sequence[str] | None = None,
     truncated: Sequence[bool] | Bools | None = None,
     attention_mask: Tokens | None = None,
@@ -62,8 +63,8 @@ def from_sequences(
     the model wrote nothing is one step without tokens, so that its reward counts in its group.
 
     Several sequences may be one episode: a compacted history, sub-agents, a fork. Its steps are
-    numbered through the sequences in their order. Tokens that a sequence shares with an earlier one
-    of the episode, from the beginning on, belong to the earlier one alone.
+    numbered through the sequences in their order. A fork begins with the same tokens as an earlier
+    sequence of its episode; those belong to the earlier one alone.
 
     Args:
         tokens: token ids.
@@ -83,6 +84,9 @@ def from_sequences(
         trajectory: the episode of each sequence; by default each is one of its own.
         order: for each sequence, numbers by which the steps of an episode are put in order, one for
             each run, if several sequences alternate.
+        forks: whether sequences of one episode that begin alike are forks, and not decisions that
+            happened to be the same (an agent with a short memory sees a prompt again). By default
+            they are if they share a whole run and go on after it.
         agent: who acts in each sequence.
         truncated: whether a limit cut each sequence's episode.
         attention_mask: 0 where a token is padding; for padded sequences.
@@ -100,7 +104,7 @@ def from_sequences(
     batch = _batch(tokens, mask, attention_mask)
     episode, groups, names = _episodes(group, trajectory, batch.lengths.size)
     runs = _runs(batch, episode)
-    own = _own_starts(batch, runs, episode)
+    own = _own_starts(batch, runs, episode, forks)
 
     # One row for each run that has tokens of its own, then one for each episode without any.
     rows = np.flatnonzero(own < runs.end)
@@ -268,26 +272,35 @@ def _without_runs(episode: Ints, runs: _Runs) -> Ints:
     return first[(episode[first] >= 0) & ~np.isin(episode[first], episode[runs.sequence])]
 
 
-def _own_starts(batch: _Batch, runs: _Runs, episode: Ints) -> Ints:
+def _own_starts(batch: _Batch, runs: _Runs, episode: Ints, forks: bool | None) -> Ints:
     """The first token of each run that no earlier sequence of its episode holds.
 
     Two runs share their first tokens if all tokens before them are the same.
     """
     own = runs.start.copy()
     several = np.bincount(episode + 1)[episode + 1] > 1
-    rows = np.flatnonzero(several[runs.sequence])
+    rows = np.flatnonzero(several[runs.sequence]) if forks is not False else np.zeros(0, np.int64)
     sequence = runs.sequence[rows]
     histories = _histories(batch, sequence, runs.start[rows] - batch.starts[sequence])
     seen: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
+    is_fork = False
     for row, label, history in zip(rows, episode[sequence].tolist(), histories, strict=True):
         run = batch.ids[runs.start[row] : runs.end[row]]
-        for other in seen[label, history]:
-            size = min(run.size, other.size)
-            differ = np.flatnonzero(run[:size] != other[:size])
-            shared = differ[0] if differ.size else size
-            own[row] = max(own[row], runs.start[row] + shared)
+        sizes = [_common(run, other) for other in seen[label, history]]
+        if runs.turn[row] == 0:
+            goes_on = runs.turns[runs.sequence[row]] > 1
+            is_fork = bool(forks) or (goes_on and run.size in sizes)
+        if is_fork:
+            own[row] += max(sizes, default=0)
         seen[label, history].append(run)
     return own
+
+
+def _common(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
+    """How many tokens two runs have in common from their beginning."""
+    size = min(one.size, other.size)
+    differ = np.flatnonzero(one[:size] != other[:size])
+    return int(differ[0]) if differ.size else size
 
 
 def _histories(batch: _Batch, sequence: Ints, before: Ints) -> list[str]:

@@ -11,6 +11,10 @@ its own:
             logits = model(batch.input_ids, attention_mask=batch.attention_mask).logits
     fingerprints = hidden.fingerprints()
 
+In a sequence of many turns each turn has a prompt that ends before it, and one pass gives the
+fingerprints of all of them: ``padded(attention_mask, spans.prompt, spans.sequence)``, with the
+``Spans`` of ``ascribe.conversations``.
+
 A layer is a Python index into the list of decoder blocks: of 28 blocks, 16 and -12 are the same. A
 hook on that one block collects the hidden states at the requested positions; nothing else is kept.
 """
@@ -78,35 +82,44 @@ class Places:
         return states.flatten(0, 1).index_select(0, index.to(states.device, non_blocking=True))
 
 
-def padded(attention_mask: Any, prompt_lengths: Any) -> Places:
-    """The last prompt token of each row of a padded batch.
+def padded(attention_mask: Any, prompt_lengths: Any, rows: Any = None) -> Places:
+    """The last token of each prompt in a padded batch.
 
-    It is the token that the mask counts as number ``prompt_lengths[row]``, so padding may be on the
-    right, on the left, or on both sides (prompts padded on the left, responses on the right).
+    It is the token that the mask counts as number ``prompt_lengths[i]`` of its row, so padding may
+    be on the right, on the left, or on both sides (prompts padded on the left, responses on the
+    right).
 
     Args:
         attention_mask: true where there is a token: (rows, length).
-        prompt_lengths: tokens of each row's prompt, padding not counted.
+        prompt_lengths: tokens up to where a prompt ends, padding not counted.
+        rows: the row of each prompt, if rows hold several: a sequence of many turns has a prompt
+            for each, all of which begin where the sequence does. By default one for each row.
     """
     mask, lengths = _ints(attention_mask) != 0, _ints(prompt_lengths)
-    _check_lengths(lengths, mask.sum(axis=1))
-    token_number = np.cumsum(mask, axis=1)
-    positions = (token_number >= lengths[:, None]).argmax(axis=1)
-    return Places(np.arange(lengths.size), positions, (mask.shape[0], mask.shape[1]))
+    tokens = mask.sum(axis=1)
+    chosen = _checked_rows(lengths, tokens, rows)
+    # Columns of tokens over all rows, of which each row has its part.
+    columns = np.flatnonzero(mask)
+    first = np.cumsum(tokens) - tokens
+    positions = columns[first[chosen] + lengths - 1] - chosen * mask.shape[1]
+    return Places(chosen, positions, (mask.shape[0], mask.shape[1]))
 
 
-def packed(cu_seqlens: Any, prompt_lengths: Any, length: int | None = None) -> Places:
-    """The last prompt token of each sequence of a packed batch: one row, sequences end to end.
+def packed(
+    cu_seqlens: Any, prompt_lengths: Any, length: int | None = None, rows: Any = None
+) -> Places:
+    """The last token of each prompt in a packed batch: one row, sequences end to end.
 
     Args:
         cu_seqlens: where each sequence begins, and after them where the last one ends.
-        prompt_lengths: tokens of each sequence's prompt.
+        prompt_lengths: tokens of a sequence up to where a prompt ends.
         length: columns of the batch, if padding follows the last sequence.
+        rows: the sequence of each prompt, if sequences hold several; by default one for each.
     """
     bounds, lengths = _ints(cu_seqlens), _ints(prompt_lengths)
-    _check_lengths(lengths, np.diff(bounds))
+    chosen = _checked_rows(lengths, np.diff(bounds), rows)
     columns = int(bounds[-1]) if length is None else length
-    return Places(np.zeros_like(lengths), bounds[:-1] + lengths - 1, (1, columns))
+    return Places(np.zeros_like(lengths), bounds[chosen] + lengths - 1, (1, columns))
 
 
 def cu_seqlens(position_ids: Any) -> Ints:
@@ -134,15 +147,21 @@ def _ints(values: Any) -> Ints:
     return np.asarray(values.cpu() if hasattr(values, "cpu") else values).astype(np.int64)
 
 
-def _check_lengths(lengths: Ints, tokens: Ints) -> None:
-    if lengths.shape != tokens.shape:
-        raise ValueError(f"{lengths.size} prompt lengths for {tokens.size} sequences")
-    invalid = np.flatnonzero((lengths < 1) | (lengths > tokens))
+def _checked_rows(lengths: Ints, tokens: Ints, rows: Any) -> Ints:
+    """The sequence of each prompt, of sequences with so many tokens."""
+    chosen = np.arange(tokens.size) if rows is None else _ints(rows)
+    if lengths.shape != chosen.shape:
+        raise ValueError(f"{lengths.size} prompt lengths for {chosen.size} sequences")
+    unknown = chosen[(chosen < 0) | (chosen >= tokens.size)]
+    if unknown.size:
+        raise ValueError(f"there is no sequence {unknown[0]} in a batch of {tokens.size}")
+    invalid = np.flatnonzero((lengths < 1) | (lengths > tokens[chosen]))
     if invalid.size:
-        row = int(invalid[0])
+        row = int(chosen[invalid[0]])
         raise ValueError(
-            f"sequence {row} has {tokens[row]} tokens, its prompt cannot have {lengths[row]}"
+            f"sequence {row} has {tokens[row]} tokens, its prompt cannot have {lengths[invalid[0]]}"
         )
+    return chosen
 
 
 # The block to capture from.

@@ -1,0 +1,143 @@
+"""Steps to sequences and back: the same table, the same advantages, bit by bit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ascribe import StepTable, recipe
+from ascribe.conversations import from_sequences, merge, spread
+from ascribe.conversations.merge import OPEN
+from tests.conversations.cases import Draws, sort
+
+pytestmark = pytest.mark.unit
+
+RECIPES = (recipe("grpo"), recipe("gigpo", gamma=0.9), recipe("sbc", fingerprint="ngram"))
+
+
+@dataclass
+class Steps:
+    """Steps as a trainer with one row for each holds them."""
+
+    prompts: list[list[int]]
+    responses: list[list[int]]
+    columns: dict[str, list[Any]]
+
+
+def read_steps(data: bytes) -> Steps:
+    """Episodes whose prompts show the whole history, a rewritten one, or that of a sub-agent."""
+    draw = Draws(data)
+    steps = Steps(
+        [], [], {name: [] for name in ("group", "trajectory", "step", "state", "action", "reward")}
+    )
+    for number in range(1 + draw.below(4)):
+        group = draw.choice("ab")
+        histories: list[list[int]] = [[], []]
+        for step in range(1 + draw.below(5)):
+            who = int(draw.below(4) == 0)
+            if draw.below(5) == 0:  # the template rewrites the history
+                histories[who] = histories[who][draw.below(3) :]
+            prompt = histories[who] + [draw.below(4) for _ in range(1 + draw.below(3))]
+            response = [draw.below(4) for _ in range(1 + draw.below(3))]
+            histories[who] = prompt + response
+            steps.prompts.append(prompt)
+            steps.responses.append(response)
+            row = (
+                group,
+                f"{group}/{number}",
+                step,
+                f"s{draw.below(3)}",
+                " ".join(map(str, response)),
+                draw.below(3) / 3,
+            )
+            for column, value in zip(steps.columns.values(), row, strict=True):
+                column.append(value)
+    return steps
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(min_size=100, max_size=150).map(read_steps))
+def test_there_and_back(steps: Steps) -> None:
+    table = StepTable.from_columns(steps.columns)
+    merged = merge(steps.prompts, steps.responses, steps.columns["trajectory"])
+    # Token-exact: every sequence holds the prompts and the responses of its steps.
+    for number, rows in enumerate(merged.rows):
+        for row in rows:
+            start, end = merged.spans.start[row], merged.spans.end[row]
+            assert merged.tokens[number][:start].tolist() == steps.prompts[row]
+            assert merged.tokens[number][start:end].tolist() == steps.responses[row]
+            assert merged.mask[number][start:end].all()
+            assert merged.spans.sequence[row] == number
+        written = sum(len(steps.responses[row]) for row in rows)
+        assert merged.mask[number].sum() == written
+
+    def by_run(name: str) -> list[list[Any]]:
+        return [[steps.columns[name][row] for row in rows] for rows in merged.rows]
+
+    first = [rows[0] for rows in merged.rows]
+    back, spans = from_sequences(
+        merged.tokens,
+        merged.mask,
+        group=[steps.columns["group"][row] for row in first],
+        trajectory=[steps.columns["trajectory"][row][2:] for row in first],
+        state="key",
+        keys=by_run("state"),
+        order=by_run("step"),
+        turn_rewards=by_run("reward"),
+        forks=False,
+    )
+    assert sort(back) == sort(table)
+    order = np.concatenate(merged.rows)
+    assert spans.prompt.tolist() == merged.spans.prompt[order].tolist()
+    for credit in RECIPES:
+        there, again = credit(table).advantage, credit(back).advantage
+        assert again.tolist() == there[order].tolist()
+        for one, two in zip(spread(there, merged.spans), spread(again, spans), strict=True):
+            assert one.tolist() == two.tolist()
+
+
+def test_prompts_that_continue_each_other_are_one_sequence() -> None:
+    merged = merge([[1, 2], [1, 2, 3, 4], [9]], [[3], [5, 6], [7]], "aab")
+    assert [ids.tolist() for ids in merged.tokens] == [[1, 2, 3, 4, 5, 6], [9, 7]]
+    assert [ids.tolist() for ids in merged.mask] == [[0, 0, 1, 0, 1, 1], [0, 1]]
+    assert [ids.tolist() for ids in merged.rows] == [[0, 1], [2]]
+    assert merged.spans.prompt.tolist() == [2, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        ([1, 2, 4, 4], "another response in the history"),
+        ([1, 3, 3, 4], "another prompt in the history"),
+        ([2, 3, 4], "a shorter history"),
+        ([1, 2, 3], "nothing new: the two responses would be one run"),
+    ],
+)
+def test_a_rewritten_history_begins_a_new_sequence(prompt: list[int], why: str) -> None:
+    merged = merge([[1, 2], prompt], [[3], [5]], "aa")
+    assert len(merged.tokens) == 2, why
+    assert merged.tokens[1].tolist() == [*prompt, 5]
+
+
+def test_a_step_of_another_trajectory_is_not_joined() -> None:
+    assert len(merge([[1, 2], [1, 2, 3, 4]], [[3], [5]], "ab").tokens) == 2
+
+
+def test_a_step_without_tokens_is_no_run() -> None:
+    merged = merge([[1], [1, 2], [1, 2, 3]], [[], [], [4]], "aaa")
+    assert [ids.tolist() for ids in merged.tokens] == [[1, 2, 3, 4]]
+    assert merged.spans.turn.tolist() == [-1, -1, 0]
+    assert spread([5.0, 6.0, 7.0], merged.spans)[0].tolist() == [0, 0, 0, 7]
+
+
+def test_rewritten_prompts_cost_linear_time() -> None:
+    """No more than the latest sequences are looked at, so a step costs no more than its tokens."""
+    prompts = [[0, step] for step in range(OPEN + 1)]
+    last = [0, 0, 7, 8]
+    late = merge([*prompts, last], [[7]] * (OPEN + 2), ["a"] * (OPEN + 2))
+    assert len(late.tokens) == OPEN + 2
+    soon = merge([*prompts[:-1], last], [[7]] * (OPEN + 1), ["a"] * (OPEN + 1))
+    assert len(soon.tokens) == OPEN
