@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
+from ascribe.models.http_client import ServerError
 from ascribe.rollout import (
     FailurePolicy,
     Model,
@@ -20,12 +21,15 @@ from ascribe.rollout import (
     Sampling,
     Setup,
     Success,
+    journal_beside,
     play,
-    save,
+    play_to_file,
     success,
 )
+from ascribe.rollout.pools import PoolBrokenError
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
+from ascribe.steps.journal import JournalError
 
 EnvOption = Annotated[
     str,
@@ -128,8 +132,9 @@ def rollout(
             episode_limit=episode_limit,
         )
         policy = Model(model, backend, dtype, context, tokenizer)
-        played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group))
-    _report(played, out, cast("States", states), as_json=as_json)
+        failures = FailurePolicy(retries, smallest_group)
+        played = _play(setup, policy, plan, failures, out, cast("States", states))
+    _report(played, out, as_json=as_json)
 
 
 def evaluate(
@@ -177,8 +182,8 @@ def evaluate(
             episode_limit=episode_limit,
         )
         policy = Model(model, backend, dtype, context, tokenizer)
-        played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group=1))
-    _report(played, out, "environment", as_json=as_json)
+        played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group=1), out)
+    _report(played, out, as_json=as_json)
 
 
 @contextmanager
@@ -212,20 +217,46 @@ def _setup(
     return setup
 
 
-def _play(setup: Setup, model: Model, plan: Plan, failures: FailurePolicy) -> Rollout:
+def _play(
+    setup: Setup,
+    model: Model,
+    plan: Plan,
+    failures: FailurePolicy,
+    out: Path | None,
+    states: States = "environment",
+) -> Rollout:
+    """Play the episodes and write them; exit 1 if the rollout cannot go on."""
     title = f"{plan.groups * plan.size} episodes"
     with screen.progress(title) as progress, screen.stdout_to_stderr():
-        return play(setup, model, plan, failures=failures, progress=progress)
-
-
-def _report(played: Rollout, out: Path | None, states: States, *, as_json: bool) -> None:
-    """Write the episodes, and print success, failures and speed; exit 1 if none was completed."""
-    saved = out if played.trajectories else None
-    if saved is not None:
+        if out is None:
+            return play(setup, model, plan, failures=failures, progress=progress)
         try:
-            save(played, saved, states)
-        except OSError as error:
-            screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
+            return play_to_file(
+                setup,
+                model,
+                plan,
+                out,
+                states=states,
+                failures=failures,
+                progress=progress,
+                on_message=lambda line: screen.err.print(Text(screen.safe(line, 300))),
+            )
+        except BaseException as error:
+            journal = journal_beside(out)
+            if journal.exists() and not isinstance(error, JournalError):
+                kept = f"The episodes so far are in {screen.safe(journal)}: "
+                screen.err.print(Text(f"{kept}run the same command again to continue."))
+            if isinstance(error, PoolBrokenError | ServerError):
+                screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
+                raise typer.Exit(1) from error
+            if isinstance(error, OSError) and str(error.filename) in {str(out), str(journal)}:
+                screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror}")
+            raise
+
+
+def _report(played: Rollout, out: Path | None, *, as_json: bool) -> None:
+    """Print success, failures and speed; exit 1 if no episode was completed."""
+    saved = out if played.trajectories else None
     rows = success(played)
     if as_json:
         clock = asdict(played.clock) | {"tokens_per_second": played.clock.tokens_per_second}

@@ -2,6 +2,7 @@
 
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.rollout.episode import DroppedGroup, FailedEpisode, FailurePolicy, RolloutFailedError
+from ascribe.rollout.journal import journal_beside, play_to_file
 from ascribe.rollout.record import arrow, save, table
 from ascribe.rollout.run import Clock, Plan, Rollout, Trajectory, rollout
 from ascribe.rollout.setup import Model, Setup, play
@@ -24,7 +25,9 @@ __all__ = [
     "Success",
     "Trajectory",
     "arrow",
+    "journal_beside",
     "play",
+    "play_to_file",
     "rollout",
     "save",
     "success",

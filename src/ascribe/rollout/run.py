@@ -6,7 +6,7 @@ decisions in one call. When an episode ends, the next one takes its slot.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -143,6 +143,10 @@ class Rollout:
 
 
 Progress = Callable[[float], None]
+Place = tuple[int, int]
+"""An episode of a plan: the number of its group, and its own in the group."""
+Keep = Callable[[Mapping[Place, Trajectory]], Mapping[Place, str]]
+"""Takes episodes as they end; returns those that it refuses, with the reasons."""
 
 
 def rollout(
@@ -153,6 +157,8 @@ def rollout(
     *,
     failures: FailurePolicy | None = None,
     progress: Progress = lambda _: None,
+    done: Mapping[Place, Trajectory] | None = None,
+    keep: Keep = lambda _: {},
 ) -> Rollout:
     """Play the episodes of a plan.
 
@@ -163,11 +169,14 @@ def rollout(
         policy: responds to prompts.
         failures: what to do about episodes that fail.
         progress: called with the share of episodes that are over.
+        done: episodes of the plan that were played before.
+        keep: called with episodes as they end; one that it refuses fails for good.
 
     Raises:
         RolloutFailedError: if an episode fails for good and the failure policy says to stop.
     """
-    run = _Run(plan, pool, agent, policy, failures=failures or FailurePolicy())
+    failures = failures or FailurePolicy()
+    run = _Run(plan, pool, agent, policy, failures, done=dict(done or {}), keep=keep)
     return run.play(progress)
 
 
@@ -175,14 +184,21 @@ class _Run:
     """The state of one rollout."""
 
     def __init__(
-        self, plan: Plan, pool: Pool, agent: Agent, policy: SamplingPolicy, failures: FailurePolicy
+        self,
+        plan: Plan,
+        pool: Pool,
+        agent: Agent,
+        policy: SamplingPolicy,
+        failures: FailurePolicy,
+        *,
+        done: dict[Place, Trajectory],
+        keep: Keep,
     ) -> None:
         self.plan, self.pool, self.agent, self.policy = plan, pool, agent, policy
-        self.failures = failures
-        self.waiting = deque(plan.episodes())
+        self.failures, self.done, self.keep = failures, done, keep
+        self.waiting = deque(e for e in plan.episodes() if (e.group, e.member) not in done)
         self.running: dict[int, RunningEpisode] = {}
         """By slot."""
-        self.done: dict[tuple[int, int], Trajectory] = {}
         self.failed: list[tuple[int, FailedEpisode]] = []
         self.dropped: set[int] = set()
         self.retries = 0
@@ -196,8 +212,10 @@ class _Run:
         while self.waiting or self.running:
             self._fill_slots()
             self._sample()
-            self._act()
-            self._finish()
+            try:
+                self._act()
+            finally:  # an error loses nothing that has ended
+                self._finish()
             progress(1 - (len(self.waiting) + len(self.running)) / total)
         seconds = time.perf_counter() - started
         clock = Clock(self.policy_seconds, self.environment_seconds, seconds, self.tokens)
@@ -334,17 +352,29 @@ class _Run:
 
     def _finish(self) -> None:
         """Move the episodes that are over out of the pool."""
-        for slot in [slot for slot, episode in self.running.items() if episode.over]:
-            episode = self.running.pop(slot)
-            info = episode.results[0].info
-            self.done[episode.group, episode.member] = Trajectory(
-                self.plan.group_name(episode.group),
-                self.plan.trajectory_name(episode.group, episode.member),
-                info["task"],
-                info["task_family"],
-                tuple(episode.steps),
-                _without(episode),
-            )
+        over = {slot: episode for slot, episode in self.running.items() if episode.over}
+        if not over:
+            return
+        finished = {(e.group, e.member): self._trajectory(e) for e in over.values()}
+        refused = self.keep(finished)
+        for slot, episode in over.items():
+            place = episode.group, episode.member
+            if place not in refused:
+                self.running.pop(slot, None)
+                self.done[place] = finished[place]
+            elif slot in self.running:  # its group was not dropped meanwhile
+                self._fail_for_good(slot, FailureKind.MALFORMED, refused[place])
+
+    def _trajectory(self, episode: RunningEpisode) -> Trajectory:
+        info = episode.results[0].info
+        return Trajectory(
+            self.plan.group_name(episode.group),
+            self.plan.trajectory_name(episode.group, episode.member),
+            info["task"],
+            info["task_family"],
+            tuple(episode.steps),
+            _without(episode),
+        )
 
     @contextmanager
     def _environment_time(self) -> Iterator[None]:

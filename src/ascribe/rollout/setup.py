@@ -21,7 +21,7 @@ from ascribe.rollout.pools import (
     Question,
     make_pool,
 )
-from ascribe.rollout.run import Plan, Progress, Rollout, rollout
+from ascribe.rollout.run import Keep, Place, Plan, Progress, Rollout, Trajectory, rollout
 
 PoolName = Literal["serial", "processes", "ray"]
 MOST_SLOTS = 256
@@ -165,12 +165,23 @@ def play(
     *,
     failures: FailurePolicy | None = None,
     progress: Progress = lambda _: None,
+    done: Mapping[Place, Trajectory] | None = None,
+    keep: Keep = lambda _: {},
 ) -> Rollout:
-    """Open the policy and the pool, play the plan, and close both."""
+    """Open the policy and the pool, play the plan as ``rollout`` does, and close both."""
     if model.name == "expert":
         setup = setup.with_expert()
     with (
         closing(model.open(setup.agent)) as policy,
         setup.open_pool(plan.groups * plan.size) as pool,
     ):
-        return rollout(plan, pool, setup.agent, policy, failures=failures, progress=progress)
+        return rollout(
+            plan,
+            pool,
+            setup.agent,
+            policy,
+            failures=failures,
+            progress=progress,
+            done=done,
+            keep=keep,
+        )

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ascribe.steps.atomic import lock_file, replacing
+from ascribe.steps.atomic import lock_file, replacing, sync_folder
 from ascribe.steps.strict_json import loads
 
 LONGEST_LINE = 64 << 20
@@ -77,14 +77,14 @@ def open_journal(
 
     Args:
         path: the file; it is created if needed.
-        on_wait: called once if another process has it open.
+        on_wait: called once if another process has it open, before waiting for it.
 
     Raises:
         JournalError: on entering and on appending, if the last line was cut short and is no part of
             such a record.
     """
     path = Path(path)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    file = _open_locked(path, on_wait)
     end, partial = 0, b""
 
     def check(begin: bytes) -> None:
@@ -95,7 +95,7 @@ def open_journal(
             )
 
     def append(records: Iterable[Mapping[str, Any]]) -> None:
-        nonlocal partial
+        nonlocal end, partial
         lines = [json.dumps(record, ensure_ascii=True, allow_nan=False) for record in records]
         if not lines:
             return
@@ -103,13 +103,18 @@ def open_journal(
             check(lines[0].partition(":")[0].encode())
             os.ftruncate(file, end)
             partial = b""
-        data = memoryview("".join(f"{line}\n" for line in lines).encode())
-        while data:
-            data = data[os.write(file, data) :]
-        os.fsync(file)
+        data = "".join(f"{line}\n" for line in lines).encode()
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            os.fsync(file)
+        except OSError:  # the disk is full: what was written of the records is no record
+            os.ftruncate(file, end)
+            raise
+        end += len(data)
 
     try:
-        lock_file(file, on_wait)
         end, partial = _partial_line(file)
         check(b"{")
         yield append
@@ -139,6 +144,21 @@ def read_journal(path: str | Path) -> Iterator[dict[str, Any]]:
                 ) from error
     except LineError as error:
         raise JournalError(f"{path.name} is no journal: {error}") from error
+
+
+def _open_locked(path: Path, on_wait: Callable[[], None]) -> int:
+    """The journal, locked; a new one if the process that had it locked has removed it."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            lock_file(file, on_wait)
+            if os.fstat(file).st_nlink:
+                sync_folder(path.parent)
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
 
 
 def _partial_line(file: int) -> tuple[int, bytes]:
