@@ -2,7 +2,7 @@
 
 The same random commands are given to TextWorld's own environment and to Ascribe's engine in one
 run, and what both say is compared. ``steps_per_second`` is in processor time; ``speedup`` is the
-ratio of the two. Needs an environment made by ``scripts/alfworld_venv.sh``.
+ratio of the two. Needs an environment made by ``scripts/make_env.sh FOLDER alfworld``.
 """
 
 import json

@@ -1,32 +1,45 @@
 #!/usr/bin/env bash
-# Make a virtual environment with Ascribe and an engine for the CPU from a list in
-# scripts/constraints, and check it: TRL (2 GB), or verl with vLLM (5 GB).
+# Make a virtual environment with Ascribe and the packages of a lock in scripts/locks, and audit it.
 #
-#     scripts/make_env.sh .venv-trl trl
+#     scripts/make_env.sh .venv dev              development: lint, types, tests, docs (2 GB)
+#     scripts/make_env.sh .venv-trl trl          TRL (2 GB)
 #     .venv-trl/bin/python -m pytest tests/engines -k trl
-#
-#     scripts/make_env.sh .venv-verl verl-cpu
+#     scripts/make_env.sh .venv-verl verl-cpu    verl with vLLM (5 GB)
 #     .venv-verl/bin/python -m pytest tests/engines tests/models/test_vllm.py -k "verl or vllm"
+#     scripts/make_env.sh .venv-alfworld alfworld
+#     scripts/make_env.sh .venv-adapters adapters
 #
-# PYTHON names another interpreter than python3; it must be Python 3.11.
+# The locks are for Linux on x86-64 and Python 3.11; PYTHON names another interpreter than python3.
+# pip refuses a file whose SHA-256 is not the locked one, and nothing else is fetched: packages that
+# come as source (ALFWorld's planner takes a C++ compiler and two to three minutes) are built with
+# the locked tools. dev, trl and verl-cpu need PyTorch's build for the CPU: if the index that pip is
+# set up for has none, set PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS to a place that has it.
 #
-# With NVIDIA GPUs no list is needed, for the engines' own requirements can be met:
+# With NVIDIA GPUs no lock is needed, for the engines' own requirements can be met:
 #
 #     python3 -m venv .venv-verl
 #     .venv-verl/bin/python -m pip install "verl[vllm]==0.9.1" TransferQueue==0.1.11 --editable ".[verl]"
 set -euo pipefail
 
-usage="usage: scripts/make_env.sh FOLDER trl|verl-cpu"
-folder=${1:?$usage}
+usage="usage: scripts/make_env.sh FOLDER dev|trl|verl-cpu|alfworld|adapters"
+folder=$(realpath -m "${1:?$usage}")
 here=$(cd "$(dirname "$0")" && pwd)
-list=$here/constraints/${2:?$usage}.txt
+lock=$here/locks/${2:?$usage}.txt
 python=${PYTHON:-python3}
 
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
-    echo "$list is for Python 3.11; set PYTHON to one" >&2
+    echo "$lock is for Python 3.11; set PYTHON to one" >&2
     exit 1
 }
 "$python" -m venv --clear "$folder"
-"$folder/bin/python" -m pip install --quiet --no-deps --requirement "$list"
-"$folder/bin/python" -m pip install --quiet --no-deps --editable "$here/.."
-"$folder/bin/python" "$here/check_env.py" "$list"
+export PATH="$folder/bin:$PATH" # some builds call "python"
+
+install() {
+    python -m pip install --quiet --no-deps --no-build-isolation "$@"
+}
+
+# First the tools that install and build the others, and torch, because it is the one that may be missing.
+install --require-hashes --requirement <(grep -E '^(pip|setuptools|wheel|torch)==' "$lock")
+install --require-hashes --requirement "$lock"
+install --editable "$here/.."
+python "$here/packages.py" audit "$lock"
