@@ -142,7 +142,8 @@ def test_what_others_print_stays_out_of_the_answer(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from ascribe.cli import main; main()", "rollout"]
     command += ["--env", "tests.rollout.test_cli_rollout:Chatty", "--pool", "serial", "--json"]
     command += ["--model", "random", "--groups", "1", "--out", str(tmp_path / "r.parquet")]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert json.loads(run.stdout)["dropped"] == []
     assert "{broken json" in run.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ascribe.agents.clean import replace_surrogates
 from ascribe.rollout.run import Rollout
-from ascribe.steps.files import TRANSCRIPT_COLUMNS, table_to_arrow, write
+from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
@@ -55,15 +55,17 @@ def arrow(rollout: Rollout, states: States = "environment") -> "pa.Table":
     rows = table_to_arrow(table(rollout, states))
     types = {"prompt_ids": pa.list_(pa.int32()), "response_ids": pa.list_(pa.int32())}
     types |= {"logprobs": pa.list_(pa.float32()), "won": pa.bool_()}
-    transcript: dict[str, list[Any]] = {name: [] for name in TRANSCRIPT_COLUMNS}
-    for step in rollout.steps:
-        prompt = json.dumps(step.messages, ensure_ascii=False)
-        transcript["prompt"].append(replace_surrogates(prompt))
-        transcript["response"].append(replace_surrogates(step.sample.text))
-        for name in ("observation", "problem", "won"):
-            transcript[name].append(getattr(step, name))
-        for name in ("prompt_ids", "response_ids", "logprobs", "finish"):
-            transcript[name].append(getattr(step.sample, name))
+    steps, samples = rollout.steps, [step.sample for step in rollout.steps]
+    prompts = [json.dumps(step.messages, ensure_ascii=False) for step in steps]
+    transcript: dict[str, list[Any]] = {
+        "observation": [step.observation for step in steps],
+        "prompt": list(map(replace_surrogates, prompts)),
+        "response": [replace_surrogates(sample.text) for sample in samples],
+    }
+    for name in ("prompt_ids", "response_ids", "logprobs", "finish"):
+        transcript[name] = [getattr(sample, name) for sample in samples]
+    for name in ("problem", "won"):
+        transcript[name] = [getattr(step, name) for step in steps]
     for name, values in transcript.items():
         rows = rows.append_column(name, pa.array(values, types.get(name, pa.string())))
     return rows
