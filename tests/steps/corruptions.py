@@ -664,6 +664,21 @@ def _(rows: list[Row]) -> Found:
     return of(rows, group=SECOND), 1
 
 
+@row_corruption(ProblemKind.MIXED_TASKS, "two tasks under one name")
+def _(rows: list[Row]) -> Found:
+    for trajectory in ("tâche 1/0", "tâche 1/1"):
+        change(rows, of(rows, trajectory=trajectory, step=0), state="a quite different hall")
+    return of(rows, group=SECOND), 1
+
+
+@row_corruption(ProblemKind.UNSTABLE_START, "a workspace in the prompt")
+def _(rows: list[Row]) -> Found:
+    for number in range(4):
+        found = of(rows, trajectory=f"tâche 1/{number}", step=0)
+        change(rows, found, state=f"You work in /tmp/run{number}/src since 2026-01-0{number + 1}.")
+    return of(rows, group=SECOND), 1
+
+
 @row_corruption(ProblemKind.DIFFERENT_STARTS, "one starts elsewhere")
 def _(rows: list[Row]) -> Found:
     change(rows, of(rows, trajectory=ONE, step=0), state="room 1.0")

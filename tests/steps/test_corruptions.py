@@ -47,8 +47,12 @@ def assert_found(corruption: Corruption, problems: list[Problem]) -> None:
     assert problem.count == count
 
 
-OF_CONVERSATIONS = {ProblemKind.BAD_RECORD, ProblemKind.NO_CONVERSATIONS}
-"""Kinds that a file of steps cannot have; ``tests/conversations/test_formats.py`` has them."""
+OF_CONVERSATIONS = {
+    *(ProblemKind.BAD_RECORD, ProblemKind.NO_CONVERSATIONS),
+    *(ProblemKind.SEVERAL_VERSIONS, ProblemKind.CUT_RESPONSE),
+    *(ProblemKind.OBSERVATION_IN_MASK, ProblemKind.REWARD_OFF_MASK),
+}
+"""Kinds that a table of steps cannot have; they are tested in ``tests/conversations``."""
 
 
 def test_every_kind_has_a_corruption():

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
+from ascribe.conversations.formats import check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity
@@ -28,7 +29,8 @@ def check(
     """
     rollouts = screen.open_rollouts(file, as_json=as_json)
     checked = check_table(rollouts.table, group_size=group_size)
-    report = CheckReport(checked.rows, (*checked.problems, *rollouts.notes))
+    problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
+    report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
     if as_json:
         screen.print_json({"file": str(file), "refused": False, **report.as_dict()})
     else:

@@ -10,7 +10,7 @@ from ascribe.conversations.messages import (
     from_messages,
     text_of,
 )
-from ascribe.conversations.sequences import Decoder, from_sequences
+from ascribe.conversations.sequences import Decoder, check_sequences, from_sequences
 from ascribe.conversations.spans import Spans, per_turn, spread
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "State",
     "action_of",
     "action_of_text",
+    "check_sequences",
     "from_messages",
     "from_sequences",
     "merge",

@@ -10,6 +10,7 @@ Everything is vectorised over tokens. Python loops over runs alone, and decodes 
 once.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from ascribe.conversations.messages import State, action_of_text
 from ascribe.conversations.spans import Spans, as_numpy
 from ascribe.groups.responses import tag_bodies
 from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.table import Coded, StepTable
 
 Decoder: TypeAlias = Callable[[list[int]], str]
@@ -409,3 +411,61 @@ def _texts(batch: _Batch, start: Ints, end: Ints, read: Decoder) -> Coded:
     codes = np.fromiter((code_of[buffer[i:j]] for i, j in ranges), np.int64, count=start.size)
     coded = Coded.encode([read(np.frombuffer(each, ID).tolist()) for each in code_of])
     return Coded(coded.codes[codes], coded.values)
+
+
+# Checks.
+
+TURN_MARKS = re.compile(
+    r"</?tool_response>|<\|im_start\|>|<\|start_header_id\|>|<\|start\|>|<start_of_turn>"
+    r"|\[/?INST\]|\[TOOL_RESULTS\]|<\|(?:user|observation|assistant|tool)\|>"
+)
+"""What chat templates write between turns, and a model does not write inside of one."""
+
+
+def check_sequences(
+    tokens: Tokens,
+    mask: Tokens,
+    *,
+    token_rewards: Tokens | None = None,
+    decode: Decoder | None = None,
+    ends: Sequence[int] | None = None,
+    attention_mask: Tokens | None = None,
+) -> list[Problem]:
+    """Problems of sequences with a mask; ``Problem.rows`` are the numbers of the sequences.
+
+    Args:
+        tokens: token ids, as for ``from_sequences``.
+        mask: nonzero where the model wrote the token.
+        token_rewards: a reward for each token; one where the mask is 0 is reported.
+        decode: token ids to text, special tokens included. A run of the model's tokens with the
+            mark of a turn inside holds tokens of a tool or of the chat template.
+        ends: the tokens that end a turn. A last run that ends in none of them was cut.
+        attention_mask: 0 where a token is padding.
+    """
+    batch = _batch(tokens, mask, attention_mask)
+    runs = _runs(batch, np.zeros(batch.lengths.size, dtype=np.int64))
+    affected: dict[ProblemKind, tuple[str, Ints]] = {}
+    if decode is not None:
+        bounds = zip(runs.start.tolist(), runs.end.tolist(), strict=True)
+        texts = (decode(batch.ids[start:end].tolist()) for start, end in bounds)
+        inside = np.array([bool(TURN_MARKS.search(text)) for text in texts], dtype=np.bool_)
+        detail = "has mask 1 on what stands between two turns"
+        affected[ProblemKind.OBSERVATION_IN_MASK] = detail, runs.sequence[inside]
+    if token_rewards is not None:
+        rewards, _ = _flat("token_rewards", token_rewards, np.dtype(np.float64), batch.lengths)
+        written, _ = _flat("mask", mask, np.dtype(np.bool_), batch.lengths)
+        sequence = np.repeat(np.arange(batch.lengths.size), batch.lengths)
+        detail = "has a reward on a token with mask 0"
+        affected[ProblemKind.REWARD_OFF_MASK] = detail, sequence[(rewards != 0) & ~written]
+    if ends is not None:
+        open_ended = ~np.isin(batch.ids[runs.end - 1], np.asarray(ends))
+        cut = open_ended & (runs.end == batch.starts[runs.sequence + 1])
+        affected[ProblemKind.CUT_RESPONSE] = "was cut inside a turn", runs.sequence[cut]
+    problems = []
+    for kind, (detail, sequences) in affected.items():
+        numbers = np.unique(sequences)
+        if numbers.size:
+            more = f" and {numbers.size - 3:,} more" if numbers.size > 3 else ""
+            names = ", ".join(map(str, numbers[:3].tolist())) + more
+            problems.append(Problem(kind, f"sequence {names} {detail}", numbers, numbers.size))
+    return problems

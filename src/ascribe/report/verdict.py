@@ -255,7 +255,8 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             f"The environment did not understand {percent(invalid)} of the actions.",
             "Check the prompt and the parser, or warm up on the response format first.",
         )
-    starts = sum(p.count for p in facts.report.problems if p.kind is ProblemKind.DIFFERENT_STARTS)
+    kinds = (ProblemKind.DIFFERENT_STARTS, ProblemKind.MIXED_TASKS, ProblemKind.UNSTABLE_START)
+    starts = sum(p.count for p in facts.report.problems if p.kind in kinds)
     share = starts / (facts.diagnosis.groups + facts.dropped_groups)
     if share >= 0.1:
         yield Finding(

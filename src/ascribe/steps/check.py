@@ -1,5 +1,6 @@
 """Put the rows of a table in canonical order, and find what is wrong with a table."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -235,6 +236,75 @@ def first_names(column: Coded, codes: Ints) -> str:
     return f"{names} and {codes.size - 3:,} more" if codes.size > 3 else names
 
 
+UNSTABLE = re.compile(
+    r"(?<![\w/.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.@+-]*[\w@+-]){2,}/?"  # a path
+    r"|\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # a date
+    r"|\b\d\d?:\d\d(?::\d\d)?\b"  # a time
+    r"|\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"  # a UUID
+    r"|\b(?=[a-zA-Z]*\d)[0-9a-zA-Z]{8,}\b"  # an id of letters and digits
+)
+"""What differs between runs of one task: paths, dates, times and ids."""
+
+
+def _compare_starts(
+    states: Coded, start: Ints, group_of: Ints, size: Ints
+) -> tuple[Bools, Bools, str]:
+    """Which groups hold several tasks, which start in states that are the same but for an id.
+
+    Starts are compared without their paths, dates, times and ids. A group holds several tasks if
+    two of its starts each belong to several trajectories, or to another group too. Groups of one
+    trajectory that would be one group but for an id count as unstable: their names were made from
+    the prompt.
+
+    Args:
+        states: the column.
+        start: the state in which each trajectory starts.
+        group_of: the group of each trajectory.
+        size: how many trajectories each group has.
+
+    Returns:
+        Two masks of groups, and an example of what differs.
+    """
+    groups = size.size
+    none = np.zeros(groups, dtype=np.bool_)
+    alike = segments.constant(start.astype(np.float64), group_of, groups)
+    if alike.all() and (size > 1).all():
+        return none, none, ""
+    texts = {int(code): str(states.values[code]) for code in np.unique(start) if code >= 0}
+    codes: dict[str, int] = {}
+    task_of = np.full(states.values.size + 1, -1, dtype=np.int64)
+    for code, text in texts.items():
+        task_of[code] = codes.setdefault(_stable(text), len(codes))
+    task = task_of[start]
+
+    pair, count = segments.pairs(group_of, task, len(codes))
+    first = segments.first_rows(pair, count)
+    elsewhere = np.bincount(task[first], minlength=len(codes)) > 1
+    established = (segments.size(pair, count) > 1) | elsewhere[task[first]]
+    mixed = np.bincount(group_of[first], weights=established, minlength=groups) > 1
+
+    same = segments.constant(task.astype(np.float64), group_of, groups)
+    unstable = ~alike & same
+    alone = size[group_of] == 1
+    starts_of_task = segments.pairs(task[alone], start[alone], states.values.size)
+    kinds = np.bincount(task[alone][segments.first_rows(*starts_of_task)], minlength=len(codes))
+    repeated = np.append(kinds > 1, False)
+    unstable[group_of[alone & repeated[task]]] = True
+    example = ""
+    if unstable.any():
+        task_shown = task[np.flatnonzero(unstable[group_of])[0]]
+        one, two = [texts[code] for code in texts if task_of[code] == task_shown][:2]
+        ids = zip(*map(UNSTABLE.findall, (one, two)), strict=False)
+        example = next((f"{a[:60]!r} and {b[:60]!r}" for a, b in ids if a != b), "an id")
+    return mixed, unstable, example
+
+
+def _stable(text: str) -> str:
+    """The text without paths, dates, times and ids; all of it if hardly more is there."""
+    stable = UNSTABLE.sub("\0", text)
+    return stable if sum(map(str.isalpha, stable)) >= 8 else text
+
+
 class _TableChecker:
     """Checks of the rows that are not padding; ``issues`` holds the problems."""
 
@@ -406,9 +476,17 @@ class _TableChecker:
         add(ProblemKind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)
         add(ProblemKind.ONLY_PENALTIES_DIFFER, "differs by penalties alone", penalised & (size > 1))
 
-        start_state = table.state.codes[first_steps].astype(np.float64)
-        alike = segments.constant(start_state, group_of, groups)
-        add(ProblemKind.DIFFERENT_STARTS, "starts in different states", ~alike)
+        start = table.state.codes[first_steps]
+        mixed, unstable, difference = _compare_starts(table.state, start, group_of, size)
+        alike = segments.constant(start.astype(np.float64), group_of, groups)
+        add(ProblemKind.MIXED_TASKS, "holds several tasks, each in several trajectories", mixed)
+        add(
+            ProblemKind.UNSTABLE_START,
+            f"starts in a state that differs only in {difference}",
+            unstable,
+        )
+        other = ~alike & ~mixed & ~unstable
+        add(ProblemKind.DIFFERENT_STARTS, "starts in different states", other)
         # One label for each state of each group.
         labels, count = segments.pairs(steps.group, steps.state, table.state.values.size)
         example = segments.first_rows(labels, count)

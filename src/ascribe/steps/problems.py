@@ -144,6 +144,19 @@ class ProblemKind(Advised):
         "the environment understood no action; check the prompt, or warm the model up first",
     )
 
+    CUT_RESPONSE = (
+        WARNING,
+        "the response ended at a limit on tokens, so its action may be incomplete; raise the limit",
+    )
+    OBSERVATION_IN_MASK = (
+        ERROR,
+        "tokens that the model did not write would be trained on; set their mask to 0",
+    )
+    REWARD_OFF_MASK = (
+        WARNING,
+        "a trainer that multiplies rewards by the mask loses it; put it on the turn's last token",
+    )
+
     # What a group can teach.
     GROUP_OF_ONE = (
         WARNING,
@@ -162,6 +175,20 @@ class ProblemKind(Advised):
     ONLY_PENALTIES_DIFFER = (
         WARNING,
         "only invalid-action penalties tell these trajectories apart; do not divide by their std",
+    )
+    SEVERAL_VERSIONS = (
+        WARNING,
+        "trajectories of several policies are compared as if of one; sample a group with one "
+        "version, or correct for it in the loss",
+    )
+    MIXED_TASKS = (
+        WARNING,
+        "trajectories of different tasks are compared with each other; group them by the task",
+    )
+    UNSTABLE_START = (
+        WARNING,
+        "a path, an id or a date makes equal states look different; give all runs of a task the "
+        "same one, or leave it out of the state and of the name of the group",
     )
     DIFFERENT_STARTS = (
         WARNING,

@@ -25,12 +25,14 @@ from ascribe.conversations.formats import (
 )
 from ascribe.conversations.formats.records import Record, read_records
 from ascribe.conversations.messages import Episode, State, from_messages
+from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, read
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import Coded, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -348,11 +350,14 @@ SPECIFIC = ("key", "history", "observation", "tool")
 def _best(tables: Mapping[State, StepTable], alone: Mapping[State, float]) -> State:
     """The most specific choice with at most 5 % more steps alone than the best one.
 
-    A choice that gives every group one state alone says nothing about where a step was.
+    A choice that gives every group one state alone says nothing about where a step was. If nearly
+    all steps are alone whatever the choice, the observation is at least readable.
     """
     useful = [c for c in tables if _visits(tables[c]).size > tables[c].group.values.size]
     candidates = useful or list(tables)
     least = min(alone[choice] for choice in candidates)
+    if least > 0.95:
+        return "observation"
     close = [choice for choice in candidates if alone[choice] <= least + 0.05]
     return min(close, key=SPECIFIC.index)
 
@@ -383,3 +388,29 @@ def _carried(episodes: Sequence[Episode]) -> "pa.Table":
         del columns["finish"]
     kept = {name: values for name, values in columns.items() if None not in values}
     return pa.table(kept)
+
+
+def check_carried(rollouts: Rollouts) -> list[Problem]:
+    """Problems that the table alone does not show: versions of the policy, and cut responses."""
+    table, carried = rollouts.table, rollouts.carried
+    real = ~table.flag("padding", default=False)
+    group = table.group.codes
+    problems = []
+    if "version" in carried.column_names:
+        version = Coded.encode([v and str(v) for v in carried.column("version").to_pylist()]).codes
+        label = np.where(real & (version >= 0), group, -1)
+        count = table.group.values.size
+        several = ~segments.constant(version.astype(np.float64), label, count)
+        if several.any():
+            names = first_names(table.group, np.flatnonzero(several))
+            rows = np.flatnonzero((label >= 0) & several[group])
+            detail = f"group {names} was sampled by several versions of the policy"
+            kind = ProblemKind.SEVERAL_VERSIONS
+            problems.append(Problem(kind, detail, rows, int(several.sum())))
+    if "finish" in carried.column_names:
+        finish = np.array([f == "length" for f in carried.column("finish").to_pylist()], np.bool_)
+        rows = np.flatnonzero(real & finish)
+        if rows.size:
+            detail = f"{rows.size:,} of {int(real.sum()):,} responses were cut by a limit on tokens"
+            problems.append(Problem(ProblemKind.CUT_RESPONSE, detail, rows, int(rows.size)))
+    return problems
