@@ -28,8 +28,8 @@ COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
 WIDTH = 640
 """Of an exported figure, in pixels; PNGs have twice as many."""
 
-_FORMULA = re.compile(r" *[\t\r]|\s*[=+\-@]")
-"""The beginning of a text that a spreadsheet would run as a formula."""
+_FORMULA = re.compile(r"""^(?= *[\t\r])|(?:^|(?<=[;,|\t]))(?=["'\s]*[=+\-@＝＋－＠])""")
+"""Where a spreadsheet would begin a cell and run it as a formula, whatever separates its cells."""
 
 
 def write_page(data: Any, path: str | Path) -> int:
@@ -92,7 +92,7 @@ def write_tables(
             continue
         paths += [folder / f"{name}.csv", folder / f"{name}.parquet"]
         text = StringIO(newline="")
-        writer = csv.DictWriter(text, list(rows[0]))
+        writer = csv.DictWriter(text, list(rows[0]), quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
         write_file(paths[-2], text.getvalue().encode("utf-8", "replace"))
@@ -111,7 +111,7 @@ def theme(name: str) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
 def _vega() -> Any:
