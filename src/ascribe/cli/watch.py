@@ -19,7 +19,7 @@ from ascribe.report.watch import RunMetrics, read_run
 
 def watch(
     run: Annotated[Path, typer.Argument(help="The folder of a run: output.folder of its config.")],
-    every: Annotated[float, typer.Option(help="Seconds between two updates.", min=0.1)] = 5.0,
+    every: Annotated[float, typer.Option(help="Seconds between two updates, at least 0.1.")] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and stop.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -28,6 +28,8 @@ def watch(
     They are read from the run's metrics.jsonl, which the engines write. Stop with Ctrl-C. With
     --json they are read once.
     """
+    if not 0.1 <= every <= 86_400:  # which is not true of NaN either
+        screen.wrong_call(f"--every takes seconds from 0.1 to 86400, not {every}")
     metrics = _metrics(run)
     if as_json:
         screen.print_json(None if metrics is None else asdict(metrics))

@@ -25,6 +25,7 @@ from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
+from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
 
 HISTORY = "ascribe_history.json"
@@ -196,7 +197,7 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
     if not has_history(recipe):
         return None
     try:
-        history: History = json.loads((Path(checkpoint) / HISTORY).read_text())
+        history: History = loads((Path(checkpoint) / HISTORY).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ValueError(
             f"{recipe.name} continues from running statistics, and {checkpoint} holds no {HISTORY}:"

@@ -17,6 +17,7 @@ from ascribe.engines.crediting import Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
 from ascribe.steps.atomic import write_file
+from ascribe.steps.strict_json import loads
 
 NAME = "metrics.jsonl"
 
@@ -174,12 +175,25 @@ class MetricsFile:
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl`` in a folder, without an incomplete last line."""
+    """The lines of ``metrics.jsonl`` in a folder, without an incomplete last line.
+
+    Raises:
+        ValueError: for a line that ``MetricsFile`` did not write, with its number.
+    """
     path = Path(folder) / NAME
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    rows = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            row = loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} of {path} is not JSON: {error}; remove it") from error
+        iteration = row.get("iteration") if isinstance(row, dict) else None
+        if type(iteration) is not int or not 0 <= iteration < 2**63:
+            raise ValueError(f"line {number} of {path} has no iteration number; remove it")
+        rows.append(row)
+    return rows
 
 
 def _line(metrics: Mapping[str, Any]) -> str:

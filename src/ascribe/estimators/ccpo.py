@@ -122,7 +122,7 @@ class Statistics:
                 tuple(map(float, saved["variance"])),
                 int(saved["samples"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"these are no saved statistics: {error}") from error
 
 

@@ -26,7 +26,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from ascribe.agents.clean import replace_surrogates
 from ascribe.models import SCRIPTED, make_policy
@@ -95,11 +95,14 @@ def read_responses(
     Raises:
         JournalError: if something else is in it.
     """
+    kinds = get_type_hints(ProfileResponse)
     for record in read_journal(path):
         try:
             response = ProfileResponse(**record)
-        except TypeError as error:
-            raise JournalError(f"{Path(path).name} holds something else than responses") from error
+        except TypeError:
+            response = None
+        if response is None or any(type(record[name]) is not kinds[name] for name in record):
+            raise JournalError(f"{Path(path).name} holds something else than responses")
         if reference is None or (response.model, response.sampling) == reference.key:
             yield response
 

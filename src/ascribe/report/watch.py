@@ -1,5 +1,6 @@
 """The metrics of a run in progress, from its ``metrics.jsonl``."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +57,9 @@ class Series:
         recent = self.values[-LONGEST:]
         present = [value for value in recent if value is not None]
         low, high = min(present, default=0.0), max(present, default=0.0)
-        scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-        return "".join(" " if v is None else BARS[round((v - low) * scale)] for v in recent)
+        # By halves, since the difference of two finite numbers may be infinite.
+        scale = (len(BARS) - 1) / (high / 2 - low / 2) if high > low else 0.0
+        return "".join(" " if v is None else BARS[round((v / 2 - low / 2) * scale)] for v in recent)
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,6 @@ def read_run(folder: str | Path) -> RunMetrics | None:
     lines = read_metrics(folder)
     if not lines:
         return None
-    if not all(isinstance(line, dict) and isinstance(line.get("iteration"), int) for line in lines):
-        raise ValueError(f"the metrics in {folder} have a line without an iteration number")
     present = {name for line in lines for name in line}
     series = tuple(
         Series(name, label, is_share, tuple(_number(line.get(name)) for line in lines))
@@ -104,4 +104,4 @@ def _seconds(lines: Sequence[dict[str, Any]]) -> float | None:
 
 def _number(value: Any) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None

@@ -1,0 +1,106 @@
+"""Bad values in files that Ascribe keeps for itself: a message, never a traceback."""
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ascribe.cli import app
+from ascribe.engines.metrics import NAME
+from ascribe.pivots.profile import read_responses
+from ascribe.steps.journal import JournalError
+
+LINES: dict[str, bytes] = {
+    "not JSON": b"{",
+    "not an object": b"[1]",
+    "no iteration": b"{}",
+    "text": b'{"iteration": "1"}',
+    "a truth": b'{"iteration": true}',
+    "NaN": b'{"iteration": 1, "loss": NaN}',
+    "endless": b'{"iteration": 1, "loss": 1e999}',
+    "5,000 digits": b'{"iteration": 1, "loss": ' + b"9" * 5000 + b"}",
+    "a late iteration": b'{"iteration": ' + b"9" * 400 + b"}",
+    "deep": b"[" * 100_000,
+    "not UTF-8": b'{"iteration": 1, "loss": "\xff"}',
+    "a key twice": b'{"iteration": 1, "iteration": 2}',
+    "the largest numbers": b'{"iteration": 1, "loss": -1.7e308}\n{"iteration": 2, "loss": 1.7e308}',
+    "400 digits": b'{"iteration": 1, "loss": ' + b"9" * 400 + b"}",
+    "lists": b'{"iteration": 1, "loss": [1], "seconds": {}}',
+}
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
+def test_watch(tmp_path: Path, lines: bytes) -> None:
+    (tmp_path / NAME).write_bytes(b'{"iteration": 0, "loss": 1.0}\n' + lines + b"\n")
+    code, output = run("watch", tmp_path, "--once")
+    assert code == 0 or "line 2 of" in output
+    assert run("watch", tmp_path, "--json")[0] == code
+
+
+@pytest.mark.parametrize("every", ["nan", "inf", "1e300", "0"])
+def test_watch_waits_a_time(tmp_path: Path, every: str) -> None:
+    code, output = run("watch", tmp_path, "--every", every)
+    assert code == 2
+    assert "--every takes seconds" in output
+
+
+TEAM = [
+    {"group": "g", "trajectory": f"t{t}", "step": s, "state": "x", "action": "y"}
+    | {"reward": float(t == s), "agent": "ab"[s], "without": 0.5}
+    for t in range(3)
+    for s in range(2)
+]
+HISTORIES: list[Any] = [
+    None,
+    1,
+    [],
+    {},
+    "text",
+    {"streams": 1, "mean": 1, "variance": 1, "samples": 1},
+    {"streams": ["a", "b"], "mean": [1, None], "variance": [0, 0], "samples": 1},
+    {"streams": ["a", "b"], "mean": [1, "x"], "variance": [0, 0], "samples": 1},
+    {"streams": ["a", "b"], "mean": [1, 10**400], "variance": [0, 0], "samples": 1},
+    {"streams": ["a", "b"], "mean": [1, 2], "variance": [0, -1], "samples": 1},
+    {"streams": ["a", "b"], "mean": [1, 2], "variance": [0, 0], "samples": {}},
+    {"streams": ["c"], "mean": [1], "variance": [0], "samples": 1},
+]
+
+
+@pytest.mark.parametrize("text", [*map(json.dumps, HISTORIES), "{", "NaN", "[" * 100_000, "1e999"])
+def test_history(tmp_path: Path, text: str) -> None:
+    rollouts, history = tmp_path / "a.jsonl", tmp_path / "history.json"
+    rollouts.write_text("".join(json.dumps(row) + "\n" for row in TEAM))
+    history.write_text(text)
+    out = tmp_path / "b.parquet"
+    code, output = run("credit", rollouts, "--recipe", "ccpo", "--history", history, "--out", out)
+    if text != "null":  # as if there were none
+        assert (code, out.exists(), history.read_text()) == (2, False, text), output
+
+
+RECORD = {"candidate": "a", "k": 0, "seed": 1, "model": "m", "sampling": "s", "text": "t"}
+RECORD |= {"finish": "stop", "prompt_tokens": 1, "response_tokens": 1}
+
+
+def test_journal(tmp_path: Path) -> None:
+    traces, turns = tmp_path / "traces.jsonl", tmp_path / "turns.jsonl"
+    message = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}]
+    traces.write_text(json.dumps({"messages": message}) + "\n")
+    assert run("pivots", "extract", traces, "--out", turns)[0] == 0
+    journal = tmp_path / "answers.jsonl"
+    for key, value in product(RECORD, [None, [], {}, True, 0.5]):
+        journal.write_text(json.dumps(RECORD | {key: value}) + "\n")
+        with pytest.raises(JournalError, match="holds something else than responses"):
+            list(read_responses(journal))
+    journal.write_text(json.dumps(RECORD | {"candidate": []}) + "\n")
+    code, output = run("pivots", "report", turns, "--verifier", "exact", "--answers", journal)
+    assert code == 1
+    assert "holds something else than responses" in output
