@@ -172,7 +172,7 @@ def test_credit_json(good_file: Path, tmp_path: Path):
     assert said["file"] == str(good_file)
     assert said["out"] == str(out)
     assert said["recipe"].startswith("GRPO(")
-    assert said["dropped"] == {"groups": 0, "rows": 0, "because": {}}
+    assert said["dropped"] == {"groups": 0, "rows": 0, "because": {}, "columns": []}
     assert said["problems"] == {}
     assert said["diagnosis"]["rows"] == 48
     assert result.stderr == ""
@@ -256,8 +256,8 @@ def test_credit_carries_unknown_columns_and_replaces_old_credit(tmp_path: Path):
 def test_credit_over_its_own_input(tmp_path: Path):
     path = tmp_path / "a.parquet"
     write_table(StepTable.from_dicts(good_rows()), path)
-    assert run("credit", path, "--out", path).exit_code == 0
-    assert run("credit", path, "--out", path).exit_code == 0
+    assert run("credit", path, "--out", path, "--force").exit_code == 0
+    assert run("credit", path, "--out", path, "--force").exit_code == 0
     assert read(path).table.to_dicts() == good_rows()
 
 
@@ -295,7 +295,8 @@ def test_credit_policies(tmp_path: Path):
     assert result.exit_code == 0
     assert "Dropped 1 groups, 15 rows." in flat(result.stdout)
     said = strict_json(run("credit", path, "--out", out, "--policy", "drop", "--json").stdout)
-    assert said["dropped"] == {"groups": 1, "rows": 15, "because": {"non_finite_reward": 15}}
+    because = {"non_finite_reward": 15}
+    assert said["dropped"] == {"groups": 1, "rows": 15, "because": because, "columns": []}
     assert said["problems"] == {"non_finite_reward": 1}
     reasons = read(out).credit.column("reason").to_pylist()
     assert reasons[:15] == ["dropped"] * 15

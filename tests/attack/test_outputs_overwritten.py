@@ -1,5 +1,6 @@
 """Outputs are replaced as a whole: a killed or failed writer leaves the old file."""
 
+import gzip
 import os
 import signal
 import stat
@@ -7,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ascribe import StepTable, read_table, write_table
 from ascribe.steps.atomic import replacing, write_file
+from ascribe.steps.problems import TableError
+from tests.conftest import good_rows, write_jsonl
 
 WRITER = """
 import sys, time
@@ -80,3 +85,37 @@ def test_links_permissions_and_devices(tmp_path: Path) -> None:
         write_file(tmp_path / "none" / "a.html", "anything")
     assert error.value.filename == str(tmp_path / "none" / "a.html")
     write_file(tmp_path / ("é" * 127), "a name as long as a name can be")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_json_lines_that_were_cut_short_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    table = StepTable.from_dicts(good_rows())
+    write_table(table, path)
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        lines = file.read().splitlines(keepends=True)
+    assert len(lines) == 51
+    for kept in range(1, 51):
+        with opened(path, "wb") as file:
+            file.write(b"".join(lines[:kept]))
+        with pytest.raises(TableError, match=f"without its end mark, after {kept} rows"):
+            read_table(path)
+    with opened(path, "wb") as file:
+        file.write(b"".join(lines[:20] + lines[21:]))
+    with pytest.raises(TableError, match="49 rows, and its end mark says 50"):
+        read_table(path)
+    with opened(path, "wb") as file:
+        file.write(b"".join(lines).rstrip())  # without the end of the last line, it is whole
+    assert read_table(path).to_dicts() == table.to_dicts()
+
+
+def test_json_lines_of_others_and_several_in_one_are_accepted(tmp_path: Path) -> None:
+    rows = good_rows()
+    assert len(read_table(write_jsonl(tmp_path / "others.jsonl", rows[:7]))) == 7
+    table = StepTable.from_dicts(rows)
+    for name, part in (("a", slice(20)), ("none", slice(0)), ("b", slice(20, None))):
+        write_table(table.take(np.arange(50)[part]), tmp_path / f"{name}.jsonl")
+    parts = [(tmp_path / name).read_bytes() for name in ("a.jsonl", "none.jsonl", "b.jsonl")]
+    (tmp_path / "all.jsonl").write_bytes(b"".join(parts))
+    assert read_table(tmp_path / "all.jsonl").to_dicts() == table.to_dicts()

@@ -115,7 +115,7 @@ def test_values_of_a_wrong_type_are_refused_with_their_line(
 ) -> None:
     path = tmp_path / "p.jsonl"
     write_turns(path, [a_turn("go")])
-    head, row = path.read_text().splitlines()
-    path.write_text(f"{head}\n{json.dumps({**json.loads(row), field: value})}\n")
+    head, row, end = path.read_text().splitlines()
+    path.write_text(f"{head}\n{json.dumps({**json.loads(row), field: value})}\n{end}\n")
     with pytest.raises(ValueError, match=r"line 2 of p\.jsonl"):
         read_turns(path)

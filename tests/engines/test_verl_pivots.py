@@ -46,7 +46,7 @@ def test_pivots_are_chosen_anew_and_the_run_goes_on(tmp_path: Path) -> None:
     toys.assert_credited(config)
     rounds = [tmp_path / "run" / "rounds" / f"round_{number}" for number in range(2)]
     files = [(one / "pivots.jsonl").read_text(encoding="utf-8").splitlines() for one in rounds]
-    chosen = [[json.loads(line) for line in file[1:]] for file in files]
+    chosen = [[json.loads(line) for line in file[1:-1]] for file in files]
     for pivots in chosen:
         assert pivots
         assert all(0 < one["profile"]["mean"] < 1 for one in pivots)

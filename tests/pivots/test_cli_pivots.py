@@ -63,7 +63,7 @@ def test_the_whole_path(candidates: Path, tmp_path: Path) -> None:
     assert pivots.kind == "pivots"
     assert pivots.facts["verifier"] == json.loads(VERIFIER)
     assert pivots.facts["k"] == 16
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()[1:]]
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()[1:-1]]
     assert len(rows) == 2
     assert all(0 < row["profile"]["mean"] < 0.6 for row in rows)
     assert len(read_turns(other).candidates) == 2

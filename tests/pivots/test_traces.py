@@ -109,7 +109,7 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(CHAT).encode() + b"\n"))
     assert len(extract([path]).candidates) == 2
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(OSError, match="cannot be decompressed"):
+    with pytest.raises(TraceError, match="cannot be decompressed"):
         extract([path])
 
 
@@ -399,8 +399,11 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
         (text.replace('"version": 1', '"version": 9'), "line 1 .* another version"),
         (text.replace("pivot candidates", "shopping"), "line 1 .* does not say"),
         (text.replace('"scene"', '"scenery"'), "line 2"),
-        (text + text.splitlines()[1], "twice"),
-        (text[:-20], "line 2"),
+        ("\n".join(text.splitlines()[i] for i in (0, 1, 1, 2)), "twice"),
+        (text + text.splitlines()[1], "line 4 .* after the end mark"),
+        (text[:-20], "line 3"),
+        ("\n".join(text.splitlines()[:2]), "1 turns and no end mark"),
+        (text.replace('"turns": 1}\n', '"turns": 2}\n'), "1 turns and an end mark for 2"),
         ("", "empty"),
     ):
         path.write_text(broken)

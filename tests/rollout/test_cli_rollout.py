@@ -44,7 +44,8 @@ def test_observations_can_be_the_states(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     options = ("--groups", 1, "--size", 2, "--states", "observation", "--out", file)
     assert run("rollout", *CORRIDOR, "--model", "expert", *options)[0] == 0
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    *rows, end = [json.loads(line) for line in file.read_text().splitlines()]
+    assert end["rows"] == len(rows)
     assert all(row["state"] == row["observation"] for row in rows)
 
 

@@ -215,12 +215,12 @@ def _(data: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-@byte_corruption(ProblemKind.BAD_LINE, "an abyss of brackets", ".jsonl", ([50], 1))
+@byte_corruption(ProblemKind.BAD_LINE, "an abyss of brackets", ".jsonl", ([51], 1))
 def _(data: bytes) -> bytes:
     return data + b"[" * 100_000
 
 
-@byte_corruption(ProblemKind.BAD_LINE, "a number of 5,000 digits", ".jsonl", ([50], 1))
+@byte_corruption(ProblemKind.BAD_LINE, "a number of 5,000 digits", ".jsonl", ([51], 1))
 def _(data: bytes) -> bytes:
     return data + b'{"reward": ' + b"9" * 5000 + b"}\n"
 

@@ -108,7 +108,9 @@ def test_jsonl_has_no_nan(tmp_path: Path):
 def test_jsonl_is_plain(tmp_path: Path):
     write_table(StepTable.from_dicts(good_rows()), tmp_path / "a.jsonl")
     lines = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == good_rows()
+    mark = {"ascribe.step_table": "1"}
+    first, *others = good_rows()
+    assert [json.loads(line) for line in lines] == [mark | first, *others, mark | {"rows": 50}]
     write_table(StepTable.from_dicts(good_rows()), tmp_path / "a.jsonl.gz")
     assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()).decode().splitlines() == lines
 
@@ -570,6 +572,7 @@ def test_numbers_that_json_lacks_are_null_however_deep(tmp_path: Path):
     write(pa.table(columns), tmp_path / "a.jsonl")
     assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == [
         {
+            "ascribe.step_table": "1",
             "flat": None,
             "half": None,
             "list": [None, 1.0],
@@ -577,6 +580,7 @@ def test_numbers_that_json_lacks_are_null_however_deep(tmp_path: Path):
             "map": [["a", None]],
         },
         {"flat": 1.0, "half": 1.0, "list": None, "object": None, "map": []},
+        {"ascribe.step_table": "1", "rows": 2},
     ]
 
 

@@ -20,6 +20,7 @@ from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models.loading import load_causal_lm, load_smollm2, packages
 from ascribe.steps.problems import TableError
+from ascribe.steps.table import KNOWN_COLUMNS
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -71,12 +72,13 @@ def calibrate(
     if dtype not in DTYPES:
         screen.wrong_call(f"no type {dtype!r}; there are: {', '.join(DTYPES)}")
     _prepare(out)
-    rollouts = screen.open_rollouts(file, as_json=as_json)
+    wanted = {*KNOWN_COLUMNS, text_column or "prompt"}
+    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
     columns = ["state", *rollouts.carried.column_names]
     column = text_column or ("prompt" if "prompt" in columns else "state")
     if column not in columns:
-        names = ", ".join(screen.safe(name, 30) for name in columns)
-        screen.wrong_call(f"no column {column!r} to read; there are: {names}")
+        others = "".join(f"; {screen.safe(note.detail)}" for note in rollouts.notes)
+        screen.wrong_call(f"no column {screen.safe(column)!r} to read{others}")
     try:
         selected = select_rows(rollouts, column, max_rows or None)
     except TableError as error:

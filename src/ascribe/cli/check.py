@@ -12,6 +12,7 @@ from ascribe.conversations.formats import check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity
+from ascribe.steps.table import KNOWN_COLUMNS
 
 
 def check(
@@ -27,7 +28,7 @@ def check(
     Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
-    rollouts = screen.open_rollouts(file, as_json=as_json)
+    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=KNOWN_COLUMNS.__contains__)
     checked = check_table(rollouts.table, group_size=group_size)
     problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
     report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))

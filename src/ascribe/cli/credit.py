@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
+from ascribe.cli.screen import FileArgument, ForceFlag, GroupSizeOption, JsonFlag
 from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
@@ -20,6 +20,7 @@ from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.problems import TableError
 from ascribe.steps.select import GroupSelection, OnProblem
+from ascribe.steps.strict_json import loads
 
 RecipeOption = Annotated[str, typer.Option(help="Name of a recipe; see: ascribe recipes.")]
 PresetOption = Annotated[
@@ -50,6 +51,7 @@ def credit(
             "written for the next file of rollouts."
         ),
     ] = None,
+    force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the rollouts with their advantages, and show where the signal is.
@@ -66,13 +68,16 @@ def credit(
         screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(policies)}")
     if out.suffix != ".json":
         screen.check_suffix(out)
+    screen.keep_inputs([file], [out, history], force=force)
+    if history is not None and history.resolve() == out.resolve():
+        screen.wrong_call("--out and --history name the same file; give each its own")
     inputs = {} if history is None else {"history": _statistics(estimator, history)}
     rollouts = screen.open_rollouts(file, as_json=as_json)
     with refusals(file, as_json=as_json):
         assigned = assign(
             rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
         )
-    _write(rollouts, assigned, file, out)
+    left_out = _write(rollouts, assigned, file, out)
     if history is not None:
         try:
             write_file(history, json.dumps(assigned.credit.history))
@@ -91,12 +96,16 @@ def credit(
                     "groups": len(selection.dropped),
                     "rows": int((~selection.keep).sum()),
                     "because": selection.dropped_rows,
+                    "columns": left_out,
                 },
                 "problems": selection.report.counts(),
                 "diagnosis": diagnosis.as_dict(),
             }
         )
         return
+    if left_out:
+        names = screen.safe(", ".join(left_out), 400)
+        screen.out.print(Text(f"Dropped columns of an earlier credit: {names}.", style="yellow"))
     _print(selection, diagnosis, estimator, out)
 
 
@@ -125,24 +134,29 @@ def _statistics(estimator: Recipe, path: Path) -> Any:
     if "history" not in estimator.inputs:
         screen.wrong_call(f"{estimator.name} has no running statistics; leave --history out")
     try:
-        return json.loads(path.read_text()) if path.exists() else None
-    except (OSError, ValueError, RecursionError) as error:
+        return loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    except (OSError, ValueError) as error:
         screen.wrong_call(f"cannot read {screen.safe(path)}: {screen.safe(error)}")
 
 
-def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> None:
-    """Write the table of steps or, in the form of the file it was read from, its conversations."""
+def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> list[str]:
+    """Write the table of steps or, in the form of the file it was read from, its conversations.
+
+    Returns:
+        Columns of an earlier credit that were dropped.
+    """
     if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and _same_form(file, out):
         try:
             write_credit(file, rollouts, assigned.credit.advantage, out)
         except OSError as error:
             screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
-        return
+        return []
     screen.check_suffix(out)
     arrow = table_to_arrow(rollouts.table)
     for name in rollouts.carried.column_names:
         arrow = arrow.append_column(name, rollouts.carried.column(name))
-    for name, column in credit_columns(assigned.credit).items():
+    columns = credit_columns(assigned.credit)
+    for name, column in columns.items():
         arrow = arrow.append_column(name, column)
     try:
         write(arrow, out)
@@ -151,6 +165,7 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> N
     except TableError as error:
         detail = screen.safe(error.problems[0].detail, 400)
         screen.wrong_call(f"cannot write {screen.safe(out)}: {detail}")
+    return [name for name in rollouts.credit.column_names if name not in columns]
 
 
 def _same_form(file: Path, out: Path) -> bool:

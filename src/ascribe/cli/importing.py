@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli import screen
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli.screen import ForceFlag, JsonFlag
 from ascribe.conversations import State
 from ascribe.conversations.formats import FORMATS, Imported, import_files
 from ascribe.steps.files import table_to_arrow, write
@@ -38,6 +38,7 @@ def import_(
         str,
         typer.Option(help=f"What counts as the state: auto, {', '.join(get_args(State))}."),
     ] = "auto",
+    force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Turn conversations that other tools wrote into a table of steps.
@@ -46,6 +47,7 @@ def import_(
     in theirs and so get no step-level credit.
     """
     screen.check_suffix(out)
+    screen.keep_inputs(files, [out], force=force)
     choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
     if state not in choices:
         screen.wrong_call(f"no state {state!r}; there are: {', '.join(choices)}")

@@ -20,7 +20,7 @@ from ascribe.cli.rollout import (
     TemperatureOption,
     TokensOption,
 )
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli.screen import ForceFlag, JsonFlag
 from ascribe.cli.train import (
     ConfigArgument,
     DryFlag,
@@ -115,12 +115,14 @@ def extract_command(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out traces that cannot be read.")
     ] = False,
+    force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a candidate of every assistant turn: the whole history, and the action.
 
     Ends with exit code 1 if a trace cannot be read, with every reason and what to do about it.
     """
+    screen.keep_inputs(traces, [out], force=force)
     with _errors():
         try:
             rollouts = RolloutOptions(seed, first, lost)
@@ -173,6 +175,8 @@ def profile_command(
 ) -> None:
     """Sample K responses to each candidate; continue where a killed run ended."""
     journal = answers or journal_beside(candidates)
+    if journal.exists() and candidates.exists() and journal.samefile(candidates):
+        screen.wrong_call("--answers names the candidates; responses go to a file of their own")
     task = ProfileTask(
         str(candidates.absolute()),
         str(journal.absolute()),
@@ -226,12 +230,17 @@ def select_command(
         typer.Option(help="Also write as many candidates at random, for comparison."),
     ] = None,
     seed: SeedOption = 0,
+    force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Keep the turns with mixed outcomes that are still hard: variance > 0, mean < threshold.
 
     Ends with exit code 1 if no turn is kept.
     """
+    inputs = (candidates, answers or journal_beside(candidates))
+    screen.keep_inputs(inputs, [out, random], force=force)
+    if random is not None and random.resolve() == out.resolve():
+        screen.wrong_call("--out and --random name the same file; give each its own")
     with _errors():
         spec, scored, facts = _score(candidates, answers, verifier, k, label)
         selection = select(scored, threshold)

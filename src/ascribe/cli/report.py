@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ascribe.cli import screen
 from ascribe.cli.credit import PresetOption, RecipeOption, SetOption, make_recipe
-from ascribe.cli.screen import GroupSizeOption, JsonFlag
+from ascribe.cli.screen import ForceFlag, GroupSizeOption, JsonFlag
 from ascribe.report import RefusedFileError, picture
 from ascribe.report.verdict import Level
 
@@ -43,6 +43,7 @@ def report(
     tables: Annotated[
         Path | None, typer.Option(help="Folder for every table as CSV and Parquet.")
     ] = None,
+    force: ForceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write one HTML page that shows where the credit went, and print the verdict.
@@ -52,11 +53,15 @@ def report(
     """
     if out.suffix not in (".html", ".htm"):
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
+    screen.keep_inputs(files, [out], force=force)
     estimator = make_recipe(recipe, preset, parameters)
     compared = None if against is None else make_recipe(against, against_preset, [])
     try:
         with screen.progress("reporting") as progress:
             page = picture(files, estimator, compared, group_size=group_size, progress=progress)
+        if tables is not None:
+            names = [tables / f"{name}.parquet" for name in page.tables()]
+            screen.keep_inputs(files, names, force=force)
         size = page.write(out)
         if figures is not None:
             page.write_figures(figures)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -28,6 +28,7 @@ FileArgument = Annotated[
         show_default=False,
     ),
 ]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Allow an output to overwrite an input.")]
 GroupSizeOption = Annotated[
     int | None, typer.Option(help="Expected number of trajectories in each group.", min=1)
 ]
@@ -62,6 +63,20 @@ def check_suffix(path: Path) -> None:
     """Exit with code 2 unless the suffix names a format of rollouts."""
     if not path.name.endswith(SUFFIXES):
         wrong_call(f"cannot tell the format of {safe(path)}; end it in {SUFFIXES}")
+
+
+def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None], *, force: bool) -> None:
+    """Exit with code 2 if an output would overwrite an input and ``--force`` was not given."""
+    existing = [path.resolve() for path in outputs if path is not None and path.exists()]
+    for path in inputs:
+        is_read = path.exists() and any(map(path.samefile, existing))
+        if path.is_dir():
+            is_read = any(output.is_relative_to(path.resolve()) for output in existing)
+        if is_read and not force:
+            wrong_call(
+                f"{safe(path)} is read, and would be overwritten; write to another file, or "
+                "add --force"
+            )
 
 
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
@@ -113,11 +128,13 @@ def problem_table(problems: Any) -> Table:
     return table
 
 
-def open_rollouts(file: Path, *, as_json: bool) -> Rollouts:
-    """Read a file with a progress bar, or print what is wrong with it and exit."""
+def open_rollouts(
+    file: Path, *, as_json: bool, wanted: Callable[[str], bool] = lambda _: True
+) -> Rollouts:
+    """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
     try:
         with progress(f"reading {safe(file.name, 40)}") as report:
-            rollouts = read_rollouts(file, report)
+            rollouts = read_rollouts(file, report, wanted)
     except OSError as error:
         wrong_call(f"cannot open {safe(file)}: {error.strerror or error}")
     except TableError as error:

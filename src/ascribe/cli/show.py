@@ -14,8 +14,8 @@ from ascribe.cli.credit import PresetOption, SetOption, make_recipe, refusals
 from ascribe.cli.screen import FileArgument, JsonFlag
 from ascribe.estimators.assign import assign, credit_columns
 from ascribe.steps.arrays import Ints
-from ascribe.steps.files import Rollouts
-from ascribe.steps.table import StepTable
+from ascribe.steps.files import Rollouts, is_credit_column
+from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 
 def show(
@@ -32,7 +32,9 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show one trajectory step by step: state, action, reward, advantage and its terms."""
-    rollouts = screen.open_rollouts(file, as_json=as_json)
+    rollouts = screen.open_rollouts(
+        file, as_json=as_json, wanted=lambda name: name in KNOWN_COLUMNS or is_credit_column(name)
+    )
     credit = _credit(rollouts, file, recipe, preset, parameters, as_json=as_json)
     rows = _rows(rollouts.table, trajectory)
     steps = rollouts.table.take(rows).to_dicts()

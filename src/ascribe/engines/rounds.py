@@ -38,7 +38,6 @@ from ascribe.pivots import (
 from ascribe.pivots.environment import verifier_of
 from ascribe.pivots.verifiers import Spec
 from ascribe.steps.atomic import write_file
-from ascribe.steps.journal import write_objects
 
 ENVIRONMENT = "pivots"
 FOLDER = "rounds"
@@ -134,7 +133,7 @@ def train_in_rounds(
                 train(_round_config(config, place, spec, iterations), engine, resume=True)
                 gc.collect()  # the engine's model, before another one is loaded
                 result = replace(result, iterations=iterations)
-            write_objects(record, [asdict(result)])
+            write_file(record, json.dumps(asdict(result)))
         on_round(result)
         results.append(result)
         if not result.kept:
@@ -168,7 +167,7 @@ def _take_folder(folder: Path, rounds: Rounds, *, resume: bool) -> None:
         if before != asdict(rounds):
             raise ValueError(f"the rounds to resume had other settings: {before}")
     folder.mkdir(parents=True, exist_ok=True)
-    write_objects(record, [asdict(rounds)])
+    write_file(record, json.dumps(asdict(rounds)))
 
 
 def _drawn(

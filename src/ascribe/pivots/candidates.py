@@ -7,22 +7,26 @@ candidate is identified by a hash of the two, so the same turn is the same candi
 and copies are found whatever their origin.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from ascribe.agents.prompts import is_chat
-from ascribe.steps.journal import numbered_lines, parse_object, write_objects
+from ascribe.steps.atomic import replacing
+from ascribe.steps.journal import numbered_lines, parse_object
 from ascribe.steps.strict_json import canonical
 
 Message = dict[str, str]
 
 KINDS = ("pivot candidates", "pivots")
 """What a file of turns may hold, as its first line says."""
+END = "end"
+"""In place of the kind, in the last line."""
 VERSION = 1
 MOST_COPIES = 1_000_000
 
@@ -112,10 +116,18 @@ def write_turns(
     facts: Mapping[str, Any] | None = None,
     profiles: Iterable[dict[str, Any]] = repeat({}),
 ) -> None:
-    """Write candidates, or pivots and what else to say of each, under a first line of facts."""
+    """Write candidates, or pivots and what else to say of each, under a first line of facts.
+
+    The last line has the number of turns, so that a file that was cut short is refused.
+    """
     head = {"ascribe": kind, "version": VERSION, **(facts or {})}
     rows = (asdict(one) | profile for one, profile in zip(candidates, profiles, strict=False))
-    write_objects(Path(path), chain([head], rows))
+    with replacing(path) as file:
+        file.write(_line(head))
+        count = 0
+        for count, row in enumerate(rows, start=1):  # noqa: B007 (the last one is the number)
+            file.write(_line(row))
+        file.write(_line({"ascribe": END, "turns": count}))
 
 
 def read_turns(path: str | Path) -> TurnFile:
@@ -134,6 +146,7 @@ def read_turns(path: str | Path) -> TurnFile:
 def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
     candidates: dict[str, Candidate] = {}
     head: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
     place = "a line"
     try:
         for number, line in numbered_lines(path):
@@ -141,6 +154,11 @@ def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
             row = parse_object(line)
             if head is None:
                 head = _checked_head(row)
+                continue
+            if end is not None:
+                raise ValueError("it comes after the end mark")
+            if row.get("ascribe") == END:
+                end = row
                 continue
             one = _candidate(row)
             if one.id in candidates:
@@ -153,7 +171,14 @@ def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
         ) from error
     if head is None:
         raise ValueError(f"{path.name} is empty; write it with ascribe pivots extract or select")
+    if end is None or end.get("turns") != len(candidates):
+        mark = "no end mark" if end is None else f"an end mark for {end.get('turns')!r}"
+        raise ValueError(f"{path.name} has {len(candidates):,} turns and {mark}; write it again")
     return TurnFile(head.pop("ascribe"), head, tuple(candidates.values()))
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
 
 
 def _checked_head(row: dict[str, Any]) -> dict[str, Any]:

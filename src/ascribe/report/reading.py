@@ -88,7 +88,7 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     batches = []
     for path in files:
         try:
-            rollouts = read_rollouts(path, columns=(*columns, WON, TRAINED))
+            rollouts = read_rollouts(path, wanted={*columns, WON, TRAINED}.__contains__)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         split = _split(path, rollouts.table, rollouts.carried)

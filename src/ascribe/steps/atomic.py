@@ -3,14 +3,15 @@
 Every output of Ascribe is written here, except for files that only grow, such as journals.
 """
 
+import gzip
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import IO
+from typing import IO, cast
 
 
 @contextmanager
@@ -21,6 +22,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     one, whatever happens to this process. An error removes the draft. A killed process leaves it,
     and the next writer of ``path`` removes it. Several writers have a draft each; the last one to
     end wins. Links are followed, permissions are kept, and devices and pipes are written directly.
+    What is written to a ``.gz`` file is compressed.
 
     Raises:
         OSError: if the file cannot be written; the old file is as it was.
@@ -28,8 +30,8 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(path))
     mode = target.stat().st_mode if target.exists() else None
     if mode is not None and not stat.S_ISREG(mode):
-        with target.open("wb") as file:
-            yield file
+        with target.open("wb") as device, _compressed(path, device) as contents:
+            yield contents
         return
     try:
         if mode is not None:
@@ -43,7 +45,8 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         with draft.open("r+b") as file:
             if mode is not None:
                 draft.chmod(stat.S_IMODE(mode))
-            yield file
+            with _compressed(path, file) as contents:
+                yield contents
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
@@ -54,6 +57,13 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         if lock is not None:
             os.close(lock)
     sync_folder(target.parent)
+
+
+def _compressed(path: str | Path, file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    if Path(path).suffix != ".gz":
+        return nullcontext(file)
+    # Without a name and a time, which gzip would take from the draft and the clock.
+    return cast("IO[bytes]", gzip.GzipFile("", "wb", fileobj=file, mtime=0))
 
 
 def write_file(path: str | Path, contents: str | bytes) -> int:

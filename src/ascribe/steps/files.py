@@ -6,11 +6,8 @@ the whole file; both are verified, so that a damaged file is refused. pyarrow is
 functions, to keep ``import ascribe`` light.
 """
 
-import gzip
 import json
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import eq
@@ -21,13 +18,13 @@ import numpy as np
 
 from ascribe.steps.arrays import Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.journal import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
 from ascribe.steps.table import (
     KNOWN_COLUMNS,
     MISSING_STEP,
     REQUIRED_COLUMNS,
-    TEXT_COLUMNS,
     Coded,
     Column,
     StepTable,
@@ -39,8 +36,13 @@ from ascribe.steps.table import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT_KEY = b"ascribe.step_table"
-FORMAT_VERSION = b"1"
+FORMAT_KEY = "ascribe.step_table"
+FORMAT_VERSION = "1"
+"""In the metadata of Parquet files, and in the first row and the last line of JSON lines.
+
+The last line also has the number of ``rows``, so that a file that was cut short is refused. JSON
+lines of other tools have neither, and need neither.
+"""
 
 CREDIT_COLUMNS = ("advantage", "reason")
 """The columns that ``ascribe credit`` adds, with ``advantage_TERM`` and ``reason_TERM``.
@@ -100,14 +102,14 @@ def write_table(table: StepTable, path: str | Path) -> None:
 def read(
     path: str | Path,
     progress: Progress = lambda _: None,
-    columns: Collection[str] | None = None,
+    wanted: Callable[[str], bool] = lambda _: True,
 ) -> Rollouts:
     """Read a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file of steps.
 
     Args:
         path: the file.
         progress: called with the share that has been read.
-        columns: the columns to read from a Parquet file; None: all.
+        wanted: whether to read the column of this name; all by default.
 
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
@@ -115,15 +117,11 @@ def read(
     """
     path = Path(path)
     if _is_jsonl(path):
-        return _read_jsonl(path, progress)
-    arrow = _read_parquet(path, progress, columns)
-    _refuse_repeated(arrow.column_names)
+        return _read_jsonl(path, progress, wanted)
+    arrow, names = _read_parquet(path, progress, wanted)
     others, credit = _other_columns(arrow.column_names)
-    damaged = [_damage(repr(name), arrow.column(name)) for name in others + credit]
-    if problems := [problem for problem in damaged if problem is not None]:
-        raise TableError(problems)
     table = table_from_arrow(arrow)
-    return Rollouts(table, arrow.select(others), arrow.select(credit), _unknown_note(others))
+    return Rollouts(table, arrow.select(others), arrow.select(credit), _unknown_note(names))
 
 
 def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Table":
@@ -133,11 +131,11 @@ def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Tab
     """
     import pyarrow as pa
 
-    path = Path(path)
+    path, wanted = Path(path), frozenset(columns).__contains__
     if not _is_jsonl(path):
-        return _read_parquet(path, lambda _: None, columns, rows)
-    carried = _read_jsonl(path, lambda _: None).carried
-    return carried.select([c for c in carried.column_names if c in columns]).take(pa.array(rows))
+        return _read_parquet(path, lambda _: None, wanted, rows)[0]
+    objects, names = _read_objects(path, lambda _: None)
+    return _carry(objects, list(filter(wanted, names))).take(pa.array(rows))
 
 
 def write(table: "pa.Table", path: str | Path) -> None:
@@ -161,10 +159,8 @@ def table_from_arrow(table: "pa.Table") -> StepTable:
         TableError: with every problem of every column.
     """
     _refuse_repeated(table.column_names)
-    version = (table.schema.metadata or {}).get(FORMAT_KEY, FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        detail = f"the file has format {version!r}; this ascribe reads {FORMAT_VERSION!r}"
-        raise _error(ProblemKind.UNKNOWN_FORMAT, detail)
+    version = (table.schema.metadata or {}).get(FORMAT_KEY.encode(), FORMAT_VERSION.encode())
+    _check_version(version.decode("latin-1"))
     return read_columns(dict(zip(table.column_names, table.columns, strict=True)), _from_arrow)
 
 
@@ -189,6 +185,12 @@ def table_to_arrow(table: StepTable) -> "pa.Table":
         else:
             columns[name] = pa.array(column)
     return pa.table(columns, metadata={FORMAT_KEY: FORMAT_VERSION})
+
+
+def _check_version(version: object) -> None:
+    if version != FORMAT_VERSION:
+        detail = f"the file has format {version!r}; this ascribe reads {FORMAT_VERSION!r}"
+        raise _error(ProblemKind.UNKNOWN_FORMAT, detail)
 
 
 # Arrow columns.
@@ -284,6 +286,13 @@ def _is_text(kind: "pa.DataType") -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
+def _is_bytes(kind: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    is_binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(is_binary) or _is_text(kind)
+
+
 def _is_number(kind: "pa.DataType") -> bool:
     from pyarrow import types
 
@@ -300,15 +309,20 @@ def _is_list(kind: "pa.DataType") -> bool:
 
 
 def _read_parquet(
-    path: Path, progress: Progress, columns: Collection[str] | None, rows: Ints | None = None
-) -> "pa.Table":
-    """Columns of a Parquet file; with ``rows``, these rows alone, in their order."""
+    path: Path, progress: Progress, wanted: Callable[[str], bool], rows: Ints | None = None
+) -> "tuple[pa.Table, list[str]]":
+    """Columns of a Parquet file, and the names of all its columns.
+
+    With ``rows``, these rows alone, in their order.
+    """
     with path.open("rb") as file:
         if _is_broken(file):
             detail = f"{path.name} is not as it was written: its seal is broken"
             raise _error(ProblemKind.UNREADABLE_FILE, detail)
         try:
-            return _arrow_from_parquet(file, progress, columns, rows)
+            return _arrow_from_parquet(file, progress, wanted, rows)
+        except TableError:
+            raise
         # pyarrow reports damage by many exception types, some of them plain ones.
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -318,32 +332,88 @@ def _read_parquet(
 
 
 def _arrow_from_parquet(
-    opened: IO[bytes], progress: Progress, columns: Collection[str] | None, rows: Ints | None
-) -> "pa.Table":
+    opened: IO[bytes], progress: Progress, wanted: Callable[[str], bool], rows: Ints | None
+) -> "tuple[pa.Table, list[str]]":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pq.ParquetFile(opened).schema_arrow
-    text = [f.name for f in schema if f.name in TEXT_COLUMNS and pa.types.is_string(f.type)]
+    _refuse_repeated(schema.names)
+    names = list(filter(wanted, schema.names))
+    # Text is read as a dictionary: one that repeats a million times is in memory once.
+    text = [name for name in names if _is_bytes(schema.field(name).type)]
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
-    names = None if columns is None else [name for name in schema.names if name in columns]
+    room = expansion_limit(opened.seek(0, 2))
     tables, start = [], 0
     for index in range(file.num_row_groups):
-        size = file.metadata.row_group(index).num_rows
-        inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < start + size)])
-        if inside is None:
-            tables.append(file.read_row_group(index, columns=names))
-        elif inside.size:
-            row_group = file.read_row_group(index, columns=names)
-            tables.append(row_group.take(pa.array(inside - start)))
-        start += size
+        row_group = file.metadata.row_group(index)
+        stop = start + row_group.num_rows
+        inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
+        if inside is None or inside.size:
+            room = _take_room(room, _stored_size(row_group, names))
+            table = file.read_row_group(index, columns=names)
+            for place, name in enumerate(table.column_names):
+                if name not in KNOWN_COLUMNS:
+                    column = table.column(place)
+                    if problem := _damage(repr(name), column):
+                        raise TableError([problem])
+                    room = _take_room(room, _text_size(column))
+                    column = _decoded(column, schema.field(name).type)
+                    table = table.set_column(place, name, column)
+            tables.append(table if inside is None else table.take(pa.array(inside - start)))
+        start = stop
         progress((index + 1) / file.num_row_groups)
-    arrow = pa.concat_tables(tables) if tables else file.read_row_groups([], columns=names)
+    if tables:
+        arrow = pa.concat_tables(tables, promote_options="permissive")
+    else:
+        arrow = schema.empty_table().select(names)
     if rows is not None:
-        return arrow.take(pa.array(np.argsort(np.argsort(rows, kind="stable"), kind="stable")))
+        order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
+        return arrow.take(pa.array(order)), schema.names
     if arrow.num_rows != file.metadata.num_rows:
         raise ValueError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
-    return arrow
+    return arrow, schema.names
+
+
+def _take_room(room: int, size: int) -> int:
+    """The bytes that are left of ``room``; ``ValueError`` if there are too few."""
+    if size > room:
+        raise ValueError("it is small and would fill the memory; if you trust it, split it")
+    return room - size
+
+
+def _stored_size(row_group: Any, names: list[str]) -> int:
+    """Bytes of the columns in memory, with each distinct text once."""
+    flat, nested = set(names), tuple(f"{name}." for name in names)
+    parts = (row_group.column(index) for index in range(row_group.num_columns))
+    return sum(
+        part.total_uncompressed_size + 8 * part.num_values
+        for part in parts
+        if part.path_in_schema in flat or part.path_in_schema.startswith(nested)
+    )
+
+
+def _text_size(column: "pa.ChunkedArray") -> int:
+    """Bytes of dictionary-coded text once it is decoded."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or not _is_bytes(column.type.value_type):
+        return 0
+    sizes = (pc.sum(pc.binary_length(c.dictionary).take(c.indices)).as_py() for c in column.chunks)
+    return sum(size or 0 for size in sizes)
+
+
+def _decoded(column: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray":
+    """A column as its file has it, not as a dictionary; long texts with 64-bit offsets."""
+    import pyarrow as pa
+
+    if column.type == kind or not _is_bytes(kind):
+        return column
+    is_plain = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if is_plain and _text_size(column) < 2**31:
+        return column.cast(kind)
+    return column.cast(pa.large_string() if _is_text(kind) else pa.large_binary())
 
 
 def _write_parquet(table: "pa.Table", path: Path) -> None:
@@ -393,24 +463,57 @@ def _digest(tail: Any, body: Iterable[Any]) -> bytes:
 # JSON lines.
 
 
-def _read_jsonl(path: Path, progress: Progress) -> Rollouts:
-    rows = _parse_lines(_lines(path, progress))
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if broken := [name for name in names if not encodable(name)]:
+def _read_jsonl(path: Path, progress: Progress, wanted: Callable[[str], bool]) -> Rollouts:
+    rows, all_names = _read_objects(path, progress)
+    if broken := [name for name in all_names if not encodable(name)]:
         detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
         raise _error(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))
+    names = list(filter(wanted, all_names))
     present = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
     table = read_columns({name: [row.get(name) for row in rows] for name in present})
     others, credit = _other_columns(names)
-    return Rollouts(table, _carry(rows, others), _carry(rows, credit), _unknown_note(others))
+    return Rollouts(table, _carry(rows, others), _carry(rows, credit), _unknown_note(all_names))
+
+
+def _read_objects(path: Path, progress: Progress) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of a file of JSON lines, and the names of its columns."""
+    try:
+        rows = _without_marks(_parse_lines(numbered_lines(path, progress)), path.name)
+    except LineError as error:
+        detail = f"{path.name} cannot be read: {_first_line(error)}"
+        raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
+    return rows, list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _without_marks(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The rows without the marks of ``_write_jsonl``, after counting them.
+
+    Several such files in one, end to end, are counted one by one.
+    """
+    if not any(FORMAT_KEY in row for row in rows):
+        return rows
+    kept: list[dict[str, Any]] = []
+    counted = 0
+    for row in rows:
+        if FORMAT_KEY in row:
+            _check_version(row.pop(FORMAT_KEY))
+            if row.keys() == {"rows"}:
+                if row["rows"] != len(kept) - counted:
+                    found = f"{len(kept) - counted:,} rows, and its end mark says {row['rows']!r}"
+                    raise _error(ProblemKind.UNREADABLE_FILE, f"{name} has {found}")
+                counted = len(kept)
+                continue
+        kept.append(row)
+    if counted < len(kept):
+        detail = f"{name} ends without its end mark, after {len(kept) - counted:,} rows"
+        raise _error(ProblemKind.UNREADABLE_FILE, detail)
+    return kept
 
 
 def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
-    """The objects of all lines but blank ones; ``TableError`` with one problem for each kind."""
+    """The objects of all lines; ``TableError`` with one problem for each kind."""
     rows, broken = [], dict[ProblemKind, tuple[str, list[int]]]()
-    for index, line in lines:
-        if not line.strip():
-            continue
+    for number, line in lines:
         try:
             row = json.loads(line.decode(), object_pairs_hook=unique_keys)
             if isinstance(row, dict):
@@ -421,7 +524,7 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
             kind, detail = ProblemKind.DUPLICATE_KEY, f"is ambiguous: {error}"
         except (ValueError, RecursionError) as error:
             kind, detail = ProblemKind.BAD_LINE, f"is not JSON: {_first_line(error)}"
-        broken.setdefault(kind, (f"line {index + 1} {detail}", []))[1].append(index)
+        broken.setdefault(kind, (f"line {number} {detail}", []))[1].append(number - 1)
     if broken:
         raise TableError(
             Problem(
@@ -433,19 +536,6 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
             for kind, (first, at) in broken.items()
         )
     return rows
-
-
-def _lines(path: Path, progress: Progress) -> Iterator[tuple[int, bytes]]:
-    size = max(path.stat().st_size, 1)
-    with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
-        try:
-            for index, line in enumerate(file):
-                if index % 10_000 == 0:
-                    progress(raw.tell() / size)
-                yield index, line
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            detail = f"{path.name} cannot be unpacked: {_first_line(error)}"
-            raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
 
 
 def _carry(rows: list[dict[str, Any]], names: list[str]) -> "pa.Table":
@@ -488,16 +578,16 @@ def _write_jsonl(table: "pa.Table", path: Path) -> None:
         names = ", ".join(f"{field.name!r} is {field.type}" for field in unsupported)
         detail = f"JSON has no such type ({names}); write .parquet instead"
         raise _error(ProblemKind.WRONG_TYPE, detail, count=len(unsupported))
-    with (
-        replacing(path) as raw,
-        # Without a name and a time, which gzip would take from the draft and the clock.
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
-        if path.suffix == ".gz"
-        else nullcontext(raw) as file,
-    ):
-        for batch in table.to_batches(max_chunksize=10_000):
-            for row in batch.to_pylist():
-                file.write(json.dumps(without_nan(row), ensure_ascii=False).encode() + b"\n")
+    if FORMAT_KEY in table.column_names:
+        detail = f"JSON lines cannot hold a column {FORMAT_KEY!r}; write .parquet, or rename it"
+        raise _error(ProblemKind.DUPLICATE_KEY, detail)
+    rows = (row for b in table.to_batches(max_chunksize=10_000) for row in b.to_pylist())
+    with replacing(path) as file:
+        mark = {FORMAT_KEY: FORMAT_VERSION}
+        for index, row in enumerate(rows):
+            line = row if index else mark | row
+            file.write(json.dumps(without_nan(line), ensure_ascii=False).encode() + b"\n")
+        file.write(json.dumps(mark | {"rows": table.num_rows}).encode() + b"\n")
 
 
 def _fits_json(kind: "pa.DataType") -> bool:
@@ -511,16 +601,20 @@ def _fits_json(kind: "pa.DataType") -> bool:
     return bool(is_simple) or _is_text(kind) or _is_number(kind)
 
 
+def is_credit_column(name: str) -> bool:
+    """Whether ``ascribe credit`` writes columns of this name."""
+    return name in CREDIT_COLUMNS or name.startswith(tuple(f"{c}_" for c in CREDIT_COLUMNS))
+
+
 def _other_columns(names: list[str]) -> tuple[list[str], list[str]]:
     """The names outside the format: those that are carried along, and those of a credit."""
-    prefixes = tuple(f"{name}_" for name in CREDIT_COLUMNS)
     others = [name for name in names if name not in KNOWN_COLUMNS]
-    credit = [name for name in others if name in CREDIT_COLUMNS or name.startswith(prefixes)]
-    return [name for name in others if name not in credit], credit
+    credit = [name for name in others if is_credit_column(name)]
+    return [name for name in others if not is_credit_column(name)], credit
 
 
 def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
-    unknown = [name for name in names if name not in TRANSCRIPT_COLUMNS]
+    unknown = [name for name in _other_columns(names)[0] if name not in TRANSCRIPT_COLUMNS]
     if not unknown:
         return ()
     detail = f"not part of the format: {', '.join(map(repr, unknown))}"

@@ -1,4 +1,4 @@
-"""Files of JSON lines: strict reading, atomic writing, and an append-only journal.
+"""Files of JSON lines: strict reading, and an append-only journal.
 
 Files may come from others, so lines are strict JSON objects of limited size. A journal survives
 the end of its writer: records are on the disk (``fsync``) before appending returns, and one
@@ -17,11 +17,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ascribe.steps.atomic import lock_file, replacing, sync_folder
+from ascribe.steps.atomic import lock_file, sync_folder
 from ascribe.steps.strict_json import loads
 
 LONGEST_LINE = 64 << 20
 """Bytes of one line; a trace of a thousand long turns has fewer."""
+
+
+SMALLEST_LIMIT = 1 << 30
+"""Bytes that a compressed file may expand to, however small it is."""
+
+
+def expansion_limit(size: int) -> int:
+    """How many bytes a compressed file of ``size`` may expand to: 100 times as many, or 1 GiB."""
+    return max(SMALLEST_LIMIT, 100 * size)
 
 
 class LineError(ValueError):
@@ -32,24 +41,35 @@ class JournalError(ValueError):
     """A line of a journal is no record, so something else was written there."""
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(
+    path: Path, progress: Callable[[float], None] = lambda _: None
+) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, plain or ``.gz``, that are not blank, and their numbers from 1.
 
     Raises:
-        LineError: for a line that is too long.
-        OSError: if the file cannot be opened or decompressed.
+        LineError: for a line that is too long, and a file that is damaged or expands too much.
+        OSError: if the file cannot be opened.
     """
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        number = 0
+    with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
+        size, number, expanded = os.fstat(raw.fileno()).st_size, 0, 0
+        room = expansion_limit(size)
         try:
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
+                expanded += len(line)
                 if len(line) > LONGEST_LINE:
                     raise LineError(f"line {number} has more than {LONGEST_LINE >> 20} MiB")
+                if file is not raw and expanded > room:
+                    raise LineError(
+                        f"its {size:,} bytes expand to more than {room:,}; if you trust it, "
+                        "decompress it first"
+                    )
+                if number % 10_000 == 1 and size:
+                    progress(raw.tell() / size)
                 if line.strip():
                     yield number, line
-        except (EOFError, zlib.error) as error:
-            raise OSError(f"line {number + 1} cannot be decompressed: {error}") from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise LineError(f"line {number + 1} cannot be decompressed: {error}") from error
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
@@ -61,12 +81,6 @@ def parse_object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise LineError(f"it is {type(value).__name__}, not an object")
     return value
-
-
-def write_objects(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one object on a line. The old file stays until the new one is complete."""
-    with replacing(path) as file:
-        file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
 
 
 @contextmanager

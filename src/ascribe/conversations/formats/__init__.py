@@ -4,10 +4,8 @@ Each module reads one format. ``read_rollouts`` takes any file that Ascribe can 
 steps, or conversations in one of these formats.
 """
 
-import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -111,7 +109,7 @@ class Imported(Rollouts):
 def read_rollouts(
     path: str | Path,
     progress: Progress = lambda _: None,
-    columns: Collection[str] | None = None,
+    wanted: Callable[[str], bool] = lambda _: True,
 ) -> Rollouts:
     """A table of steps (``ascribe.steps.files.read``), or conversations of a known format.
 
@@ -124,7 +122,7 @@ def read_rollouts(
         foreign = path.suffix != ".parquet" and not _is_table(path)
     else:
         foreign = path.is_dir() or path.suffix in (".json", ".eval")
-    return import_files([path], progress=progress) if foreign else read(path, progress, columns)
+    return import_files([path], progress=progress) if foreign else read(path, progress, wanted)
 
 
 def import_files(
@@ -209,12 +207,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     path, out = Path(path), Path(out)
     ends = np.cumsum(imported.sizes)
     parts = iter(part.tolist() for part in np.split(advantages, ends[:-1]))
-    with (
-        replacing(out) as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
-        if out.suffix == ".gz"
-        else nullcontext(raw) as file,
-    ):
+    with replacing(out) as file:
         values = []
         for record in read_records(path):
             put(record.value, parts)
