@@ -20,7 +20,23 @@ from ascribe.steps.strict_json import canonical, levels, loads
 NO_CALL = "the demonstrated turn calls no tool"
 
 MOST_VALUES = 10_000
-"""Values that are checked against a schema; some rules take quadratic time."""
+"""Values of a response that is checked against a schema."""
+
+MOST_IN_SCHEMA = 2_000
+"""Values of a schema, which takes about a millisecond for each."""
+
+MOST_WORK = 500_000
+"""Work that one response may take, in units of about two microseconds. References in a schema can
+double the work at every level."""
+
+REFERENCES = frozenset({"$ref", "$dynamicRef"})
+OF_ENTRIES = frozenset(
+    {"items", "prefixItems", "contains", "additionalProperties", "propertyNames"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
+)
+"""Rules that apply a schema to every entry of a list or object."""
+OF_WHOLE_VALUES = frozenset({"const", "enum", "uniqueItems"})
+"""Rules that compare whole values."""
 
 
 def tool_name() -> Verifier:
@@ -57,7 +73,8 @@ def schema(schema: dict[str, Any] | None = None) -> Verifier:
 
     It does not compare with the demonstration; combine it with another verifier by ``all``.
     Patterns of a schema are not checked: some take exponential time on some texts. No schema is
-    fetched from anywhere. A response of more than ``MOST_VALUES`` values fits none.
+    fetched from anywhere. A response of more than ``MOST_VALUES`` values fits none, and neither
+    does one that takes more than ``MOST_WORK``.
 
     Args:
         schema: the response as a whole must be JSON that fits this. None: its calls must fit the
@@ -102,18 +119,20 @@ def _fits_tools(tools: tuple[str, ...], response: str) -> Verdict:
 
 
 def _fits(schema: str, value: Any) -> Verdict:
-    if sum(map(len, levels(value))) > MOST_VALUES:
+    if _count(value) > MOST_VALUES:
         return _misfit(f"it holds more than {MOST_VALUES:,} values")
     try:
-        error = next(iter(_validator(schema).iter_errors(value)), None)
+        validator, work = _validator(schema)
+        work.left = MOST_WORK
+        error = next(iter(validator.iter_errors(value)), None)
         message = "" if error is None else str(error.message)[:200] or "it does not fit"
     except OverflowError:
         message = "a number is too large"
-    except RecursionError:
+    except (RecursionError, TooMuchWorkError):
         # The response is to blame, unless an empty one is too much as well.
         if value == {} or _fits(schema, {}).accepted is None:
-            return not_applicable("the schema cannot be used: it refers to itself without end")
-        message = "it is nested too deeply"
+            return not_applicable("the schema cannot be used: it takes too long or has no end")
+        message = "it takes too long to check, or is nested too deeply"
     except ValueError as invalid:
         return not_applicable(f"the schema cannot be used: {str(invalid)[:200]}")
     # A reference that cannot be resolved shows only when it is followed.
@@ -136,26 +155,72 @@ def _parameters(tools: tuple[str, ...]) -> dict[str, str]:
     return {one["name"]: canonical(one.get("parameters", {})) for one in functions}
 
 
+class TooMuchWorkError(RuntimeError):
+    """Checking a value against a schema takes too long."""
+
+
 @lru_cache(maxsize=1024)
-def _validator(schema: str) -> Any:
-    """A validator that checks no patterns, fetches nothing, and takes linear time for unique items.
+def _validator(schema: str) -> tuple[Any, "_Work"]:
+    """A validator that checks no patterns and fetches nothing, and what counts its work.
 
     Raises:
-        ValueError: for an invalid schema, or one that depends on patterns.
+        ValueError: for an invalid schema, a large one, or one that depends on patterns.
     """
     jsonschema = _jsonschema()
     if '"patternProperties"' in schema:
         raise ValueError("it names properties by patterns, which are not checked")
     value = loads(schema)
-    rules = {"pattern": None, "uniqueItems": _unique_items}
-    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, rules)
+    if _count(value) > MOST_IN_SCHEMA:
+        raise ValueError(f"it holds more than {MOST_IN_SCHEMA:,} values")
+    base = jsonschema.Draft202012Validator
+    rules = base.VALIDATORS | {"uniqueItems": _unique_items, "pattern": lambda *_: ()}
+    work = _Work()
+    kind = jsonschema.validators.extend(
+        base, {name: work.counted(name, rule) for name, rule in rules.items()}
+    )
     try:
-        validator.check_schema(value)
+        base.check_schema(value, format_checker=None)
     except jsonschema.SchemaError as error:
         raise ValueError(str(error.message)[:200]) from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    return validator(value, registry=import_module("referencing").Registry())
+    return kind(value, registry=import_module("referencing").Registry()), work
+
+
+class _Work:
+    """Counts what the rules of a validator do; raises if it is too much."""
+
+    left = MOST_WORK
+
+    def spend(self, work: int) -> None:
+        self.left -= work
+        if self.left < 0:
+            raise TooMuchWorkError
+
+    def counted(self, name: str, rule: Any) -> Any:
+        def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+            self.spend(_cost(name, value, instance))
+            for error in rule(validator, value, instance, schema) or ():
+                self.spend(len(error.message) // 100)
+                yield error
+
+        return apply
+
+
+def _cost(name: str, value: Any, instance: Any) -> int:
+    """The work of applying one rule."""
+    if name in REFERENCES:
+        return 20
+    if name in OF_WHOLE_VALUES:
+        return 5 + 3 * (_count(value) + _count(instance))
+    entries = instance if name in OF_ENTRIES else ()
+    lengths = [len(one) if isinstance(one, dict | list) else 0 for one in (value, entries)]
+    return 5 + lengths[0] + 10 * lengths[1]
+
+
+def _count(value: Any) -> int:
+    """How many values there are in a value, itself included."""
+    return sum(map(len, levels(value)))
 
 
 def _unique_items(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Any]:
