@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from ascribe import RECIPES, StepTable, __version__, assign, recipe
 from ascribe.cli import app, screen
+from ascribe.cli.screen import print_json
 from ascribe.steps.check import arrange
 from ascribe.steps.files import SUFFIXES, read, read_table, table_to_arrow, write_table
 from tests.conftest import Row, good_rows, write_jsonl

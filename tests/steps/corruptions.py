@@ -150,6 +150,15 @@ def change(rows: list[Row], numbers: list[int], **values: Any) -> Found:
     return numbers, len(numbers)
 
 
+def copied(rows: list[Row]) -> list[int]:
+    """Write the trajectory ``ONE`` over the last one of its group; the rows of that one."""
+    last = f"{SECOND}/3"
+    rows[:] = [row for row in rows if row["trajectory"] != last] + [
+        rows[number] | {"trajectory": last} for number in of(rows, trajectory=ONE)
+    ]
+    return of(rows, trajectory=last)
+
+
 # The file.
 
 
@@ -450,7 +459,7 @@ def _(table: pa.Table) -> pa.Table:
 # Which decision a row is.
 
 
-@row_corruption(ProblemKind.MISSING_GROUP, "in one trajectory")
+@row_corruption(ProblemKind.MISSING_GROUP, "in one trajectory", also=(ProblemKind.UNEVEN_GROUPS,))
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE), group=None)
 
@@ -642,8 +651,29 @@ def _(rows: list[Row]) -> Found:
 
 @row_corruption(ProblemKind.OVERFULL_GROUP, "a trajectory more", group_size=4)
 def _(rows: list[Row]) -> Found:
-    rows += [rows[number] | {"trajectory": "a copy"} for number in of(rows, trajectory=ONE)]
+    more = [rows[number] | {"trajectory": "one more"} for number in of(rows, trajectory=ONE)]
+    more[-1]["action"] = "wait"
+    rows += more
     return of(rows, group=SECOND), 1
+
+
+@row_corruption(ProblemKind.UNEVEN_GROUPS, "a trajectory lost")
+def _(rows: list[Row]) -> Found:
+    rows[:] = [row for row in rows if row["trajectory"] != ONE]
+    return of(rows, group=SECOND), 1
+
+
+@row_corruption(ProblemKind.EQUAL_TRAJECTORIES, "another one overwritten, where all do the same")
+def _(rows: list[Row]) -> Found:
+    change(rows, of(rows, group=SECOND), action="go on")
+    return copied(rows), 1
+
+
+@row_corruption(ProblemKind.TWIN_TRAJECTORIES, "another one with long texts overwritten")
+def _(rows: list[Row]) -> Found:
+    for number in of(rows, trajectory=ONE):
+        rows[number]["action"] = f"I think that {number} is best. " * 20
+    return copied(rows), 1
 
 
 @row_corruption(ProblemKind.PADDING_IN_GROUP, "copies of real rows")

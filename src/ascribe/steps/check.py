@@ -305,6 +305,76 @@ def _stable(text: str) -> str:
     return stable if sum(map(str.isalpha, stable)) >= 8 else text
 
 
+LONG_TEXT = 500
+"""Characters of actions that are hardly sampled twice, unless the policy often repeats itself."""
+
+
+def _repeats(table: StepTable, steps: Arranged) -> tuple[Bools, Bools]:
+    """Trajectories that repeat an earlier one of their group; and which look like copies of it.
+
+    A repetition is equal in every column. It may be honest: of a short task, of a policy that is
+    nearly greedy, of an agent that is stuck, so one that takes a single decision does not count. It
+    looks like a copy if the group is unlikely to repeat itself so long. With h the share of pairs
+    of trajectories that do the same in the same state at the same step, not counting the pair
+    itself, the expected number of such repetitions is pairs * h ** decisions. Of two rollouts,
+    fingerprints usually differ in some bit.
+    """
+    first, count = _first_equal(table, steps), steps.trajectory_count
+    repeats = first != np.arange(count)
+    if not repeats.any():
+        return repeats, repeats
+    at = np.flatnonzero(repeats[steps.trajectory])
+    decision, decisions = segments.pairs(steps.state[at], steps.action[at], steps.action.max() + 1)
+    at = at[segments.first_rows(*segments.pairs(steps.trajectory[at], decision, decisions))]
+    different = np.bincount(steps.trajectory[at], minlength=count)
+    length_of = np.array([*map(len, table.action.values), 0], dtype=np.float64)
+    characters = segments.total(length_of[steps.action[at]], steps.trajectory[at], count)
+    repeats &= (different > 1) | (characters >= LONG_TEXT)
+
+    place, places = segments.pairs(steps.group, steps.state, table.state.values.size)
+    place, places = segments.pairs(steps.step, place, places)
+    same, sames = segments.pairs(place, steps.action, table.action.values.size)
+
+    def other_pairs(labels: Ints, label_count: int) -> Floats:
+        """Pairs of rows with one label in each trajectory's group, without one pair of its own."""
+        size = segments.size(labels, label_count)
+        group = steps.group[segments.first_rows(labels, label_count)]
+        pairs = segments.total(size * (size - 1) / 2, group, steps.group_count)
+        own = segments.total((labels >= 0).astype(np.float64), steps.trajectory, count)
+        return np.maximum(pairs[steps.group_of_trajectory] - own, 0.0)
+
+    agree = (other_pairs(same, sames) + 1) / (other_pairs(place, places) + 2)
+    size = np.bincount(steps.group_of_trajectory)[steps.group_of_trajectory]
+    expected = size * (size - 1) / 2 * agree**different
+    is_copy = (expected < 0.01) | ((characters >= LONG_TEXT) & (agree < 0.2))
+    if table.fingerprint is not None:
+        at = np.flatnonzero((repeats & is_copy)[steps.trajectory])
+        model = steps.starts[first[steps.trajectory[at]]] + steps.step[at]
+        vectors = table.fingerprint
+        differ = (vectors[steps.rows[at]] != vectors[steps.rows[model]]).any(axis=1)
+        is_copy[steps.trajectory[at[differ]]] = False
+    return repeats, is_copy
+
+
+def _first_equal(table: StepTable, steps: Arranged) -> Ints:
+    """For each trajectory, the first of its group that is equal in every column."""
+    key = steps.step.astype(np.uint64)
+    for name, column in table.columns().items():
+        if name in ("group", "trajectory", "step", "padding", "fingerprint", "iteration"):
+            continue
+        values = (column.codes if isinstance(column, Coded) else column)[steps.rows]
+        bits = (values + 0.0).view(np.uint64)  # 0.0 makes one zero of two
+        key = (key ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    sums = np.add.reduceat(key * np.uint64(0xBF58476D1CE4E5B9), steps.starts)
+    order = np.lexsort((sums, steps.group_of_trajectory))
+    group, sums = steps.group_of_trajectory[order], sums[order]
+    new = np.append(True, (group[1:] != group[:-1]) | (sums[1:] != sums[:-1]))
+    first = np.empty(order.size, dtype=np.int64)
+    first[order] = order[new][np.cumsum(new) - 1]
+    return first
+
+
 class _TableChecker:
     """Checks of the rows that are not padding; ``issues`` holds the problems."""
 
@@ -446,6 +516,15 @@ class _TableChecker:
         invalid = rows[np.repeat(~some_valid, lengths)]
         add(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", invalid)
 
+    def _check_repetitions(self, steps: Arranged) -> None:
+        repeats, is_copy = _repeats(self.table, steps)
+        for kind, hit in (
+            (ProblemKind.TWIN_TRAJECTORIES, repeats & is_copy),
+            (ProblemKind.EQUAL_TRAJECTORIES, repeats & ~is_copy),
+        ):
+            rows = steps.rows[hit[steps.trajectory]]
+            self._add_trajectories(kind, "repeats another one of its group, step for step", rows)
+
     def _check_groups(self) -> None:
         """Check the size, returns and states of each group; the table must be arrangeable."""
         table, steps = self.table, arrange(self.table)
@@ -470,6 +549,12 @@ class _TableChecker:
             few, many = (attempts & (size < self.group_size), attempts & (size > self.group_size))
             add(ProblemKind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
             add(ProblemKind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
+        elif (attempts & (size > 1)).any():
+            counts = np.bincount(size[attempts & (size > 1)])
+            usual = int(np.flatnonzero(counts == counts.max())[-1])
+            detail = f"does not have {usual:,} trajectories, as others do"
+            add(ProblemKind.UNEVEN_GROUPS, detail, attempts & (size > 1) & (size != usual))
+        self._check_repetitions(steps)
         returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group_of)
         equal = segments.constant(returns, group_of, groups) & (size > 1)

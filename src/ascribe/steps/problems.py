@@ -164,6 +164,20 @@ class ProblemKind(Advised):
     )
     PARTIAL_GROUP = ERROR, "rollouts of the group failed; find out why, or drop the group"
     OVERFULL_GROUP = ERROR, "there are more trajectories than declared: two tasks may share a name"
+    UNEVEN_GROUPS = (
+        WARNING,
+        "rollouts may be missing, or two tasks share a name; declare the group size to be sure",
+    )
+    TWIN_TRAJECTORIES = (
+        WARNING,
+        "a policy that samples hardly repeats itself for so long: if these rollouts were written "
+        "twice, remove the copies, since each moves the baseline",
+    )
+    EQUAL_TRAJECTORIES = (
+        NOTE,
+        "normal for short tasks or a greedy policy; if rollouts were written twice, remove the "
+        "copies, since each moves the baseline",
+    )
     PADDING_IN_GROUP = (
         NOTE,
         "padding rows share a group with real ones; they enter no statistic and get no credit",
