@@ -45,6 +45,7 @@ TRL = (*TORCH, "trl")
 IN_CI: dict[str, tuple[str, ...]] = {
     "against_loops": (),
     "clustering": (),
+    "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
     "correction": (),
     "engine_trl": TRL,
     "estimators": (),

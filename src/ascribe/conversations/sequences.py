@@ -396,8 +396,10 @@ def _reader(decode: Decoder | None, kind: str) -> Decoder:
         text = decode(ids)
         if kind == "call":
             return action_of_text(text)
-        results = tag_bodies((text,), "tool_response")[0] if kind == "tool" else []
-        return "\n\n".join(body.strip() for _, body in results) or text
+        if kind == "tool":
+            results, _ = tag_bodies((text,), "tool_response")
+            return "\n\n".join(body.strip() for _, body in results) or text
+        return text
 
     return read
 
