@@ -425,6 +425,22 @@ def test_spread_in_torch() -> None:
     assert spread([2.0, 3.0], spans, like=np.zeros((2, 4), np.float16)).dtype == np.float16
 
 
+def test_nested_tensors_are_ragged() -> None:
+    torch = pytest.importorskip("torch")
+
+    def nested(rows: list[list[float]]) -> Any:
+        return torch.nested.as_nested_tensor(
+            [torch.tensor(row) for row in rows], layout=torch.jagged
+        )
+
+    rewards = nested([[0.0, 1.0, 0.0], [0.0, 0.5]]).to(torch.bfloat16)
+    table, spans = from_sequences(
+        nested([[1, 2, 3], [1, 2]]), nested([[0, 1, 0], [0, 1]]), group="tt", token_rewards=rewards
+    )
+    assert table.reward.tolist() == [1.0, 0.5]
+    assert [row.tolist() for row in spread([1.0, 2.0], spans)] == [[0, 1, 0], [0, 2]]
+
+
 def test_overlapping_spans_are_refused() -> None:
     one = np.zeros(2, dtype=np.int64)
     spans = Spans(one, one, one + 3, one, np.array([0, 1]), np.array([5]), np.array([2]))

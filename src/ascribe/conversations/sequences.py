@@ -31,7 +31,10 @@ Decoder: TypeAlias = Callable[[list[int]], str]
 """Token ids to text, such as a tokenizer's ``decode``."""
 
 Tokens: TypeAlias = Any
-"""A number for each token: (sequences, columns), or a list with one array for each sequence."""
+"""A number for each token: (sequences, columns), or a list with one array for each sequence.
+
+A nested tensor counts as such a list.
+"""
 
 START = "(start)"
 """The observation before a sequence that begins with the model's tokens."""
@@ -202,19 +205,24 @@ def _batch(tokens: Tokens, mask: Tokens, attention_mask: Tokens | None) -> _Batc
         column = np.flatnonzero(real)
         starts = np.searchsorted(column, starts)
         ids, written = ids[column], written[column]
-    width = tokens.shape[1] if getattr(tokens, "ndim", 1) == 2 else None
+    width = tokens.shape[1] if _is_padded(tokens) else None
     return _Batch(ids, ids.tobytes(), written, starts, lengths, column, width)
+
+
+def _is_padded(values: Tokens) -> bool:
+    return getattr(values, "ndim", 1) == 2 and not getattr(values, "is_nested", False)
 
 
 def _flat(
     name: str, values: Tokens, dtype: npt.DTypeLike, lengths: Ints | None = None
 ) -> tuple[npt.NDArray[Any], Ints]:
     """All sequences end to end, and the length of each, which must be ``lengths``."""
-    if getattr(values, "ndim", 1) == 2:
+    if _is_padded(values):
         array = np.asarray(as_numpy(values))
         flat, sizes = array.reshape(-1), np.full(array.shape[0], array.shape[1])
     else:
-        arrays = [np.asarray(as_numpy(each)) for each in values]
+        rows = values.unbind() if getattr(values, "is_nested", False) else values
+        arrays = [np.asarray(as_numpy(each)) for each in rows]
         if any(array.ndim != 1 for array in arrays):
             raise ValueError(f"{name} must be (sequences, columns), or one list per sequence")
         flat = np.concatenate(arrays) if arrays else np.zeros(0)

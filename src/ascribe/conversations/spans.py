@@ -153,4 +153,8 @@ def _precision(like: Any) -> npt.DTypeLike:
 
 def as_numpy(values: Any) -> Any:
     """A tensor as a numpy array; anything else as it is."""
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+    if not hasattr(values, "detach"):
+        return values
+    values = values.detach().cpu()
+    # numpy has no bfloat16.
+    return (values.double() if values.is_floating_point() else values).numpy()
