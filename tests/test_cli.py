@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ascribe import RECIPES, StepTable, __version__, assign, recipe
-from ascribe.cli import app, screen
+from ascribe.cli import COMMANDS, app, load_command, screen
 from ascribe.cli.screen import print_json
 from ascribe.steps.check import arrange
 from ascribe.steps.files import SUFFIXES, read, read_table, table_to_arrow, write_table
@@ -708,3 +708,43 @@ def test_import_is_quick():
     measure = "import time; start = time.process_time(); import ascribe; "
     measure += "print(time.process_time() - start)"
     assert min(float(python(measure)) for _ in range(12)) < 0.25
+
+
+HEAVY = {
+    "pyarrow",
+    "ascribe.engines",
+    "ascribe.report",
+    "ascribe.pivots",
+    "ascribe.envs",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        ("--version", set()),
+        ("--help", set()),
+        ("credit --help", {"ascribe.cli.screen", "ascribe.estimators.assign"}),
+        ("env --help", {"ascribe.envs"}),
+    ],
+)
+def test_a_call_imports_only_what_it_needs(arguments: str, needed: set[str]) -> None:
+    program = "import atexit, sys; from ascribe.cli import main\n"
+    program += "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments.split()],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = set(done.stderr.split())
+    assert needed <= loaded
+    assert not (HEAVY - needed) & loaded
+    if not needed:
+        assert {name for name in loaded if name.startswith("ascribe.cli")} == {"ascribe.cli"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_overview_shows_the_first_sentence_of_a_command(name: str) -> None:
+    first = load_command(name).help.partition("\n\n")[0]
+    assert COMMANDS[name] == " ".join(first.split())

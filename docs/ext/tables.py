@@ -12,10 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
-import typer
 from packaging.requirements import Requirement
 
-from ascribe.cli import app
+from ascribe.cli import load_command
 from ascribe.engines.metrics import LOGGED
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
@@ -100,8 +99,9 @@ def _attributes(docstring: str) -> dict[str, str]:
 def options(*command: str) -> str:
     """The arguments and options of a command, as the command itself knows them."""
     rows = []
-    found = typer.main.get_command(app)
-    for name in command:
+    name, *inner = command
+    found = load_command(name)
+    for name in inner:
         found = found.commands[name]
     for parameter in found.params:
         positional = parameter.param_type_name == "argument"

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from ascribe import RECIPES, Diagnosis
-from ascribe.cli import app
+from ascribe.cli import COMMANDS, load_command
 from ascribe.diagnose import StateGroups
 from ascribe.estimators import GiGPO
 from ascribe.steps.table import KNOWN_COLUMNS
@@ -102,18 +101,18 @@ def test_every_column_is_described() -> None:
 
 
 def test_every_command_has_a_section() -> None:
-    commands = _commands(typer.main.get_command(app))
+    commands = _commands({name: load_command(name) for name in COMMANDS})
     page = text("docs/commands.md")
     assert sorted(re.findall(r"^## ascribe (.+)$", page, re.MULTILINE)) == sorted(commands)
     for command in commands:
         assert f"<!-- generate: options {command} -->" in page
 
 
-def _commands(group: Any) -> list[str]:
+def _commands(group: dict[str, Any]) -> list[str]:
     """The names of all commands, with those of the groups that they are in."""
     found = []
-    for name, command in group.commands.items():
-        inner = _commands(command) if hasattr(command, "commands") else []
+    for name, command in group.items():
+        inner = _commands(command.commands) if hasattr(command, "commands") else []
         found += [f"{name} {each}" for each in inner] or [name]
     return found
 

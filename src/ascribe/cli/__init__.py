@@ -1,47 +1,75 @@
 """The ``ascribe`` command: parse, call the library, print.
 
 Exit codes: 0 success; 1 a problem in the rollouts; 2 a wrong call (unknown recipe, missing file).
+
+A command's module is imported when the command is called, because together they import all of
+Ascribe: ``ascribe --help`` shows the summaries below.
 """
 
 import io
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ascribe.cli.audit import audit
-from ascribe.cli.calibrate import calibrate
-from ascribe.cli.check import check
-from ascribe.cli.credit import credit
-from ascribe.cli.env import env
-from ascribe.cli.importing import import_
-from ascribe.cli.pivots import pivots
-from ascribe.cli.recipes import recipes
-from ascribe.cli.report import report
-from ascribe.cli.rollout import evaluate, rollout
-from ascribe.cli.show import show
-from ascribe.cli.train import train
-from ascribe.cli.warmup import warmup
-from ascribe.cli.watch import watch
+COMMANDS = {
+    "import": "Turn conversations that other tools wrote into a table of steps.",
+    "check": "List everything that is wrong with a file of rollouts, and what to do about it.",
+    "credit": "Write the rollouts with their advantages, and show where the signal is.",
+    "recipes": "List the recipes, or one of them with its parameters, defaults and presets.",
+    "show": "Show one trajectory step by step: state, action, reward, advantage and its terms.",
+    "report": "Write one HTML page that shows where the credit went, and print the verdict.",
+    "audit": "Score recipes in small worlds whose true advantages and gradients are known exactly.",
+    "calibrate": "Choose the layer, the pooling and the radius of a model's fingerprints for "
+    "BiPACE.",
+    "rollout": "Play groups of episodes and write them to a file that check and credit read.",
+    "eval": "Print how many tasks are solved, by family, with a 95 % interval.",
+    "warmup": "Train a model for a few updates on an expert's responses, so that its actions are "
+    "valid.",
+    "train": "Train by a config; print every value and who set it.",
+    "watch": "Show the metrics of a training run, and update them while it goes on.",
+    "env": "Environments: which there are, and whether one keeps the contract.",
+    "pivots": "PivotRL: from expert traces to the turns that are worth training on.",
+}
+"""Each command with the first sentence of its help."""
+
+PLACES = {"import": ("importing", "import_"), "eval": ("rollout", "evaluate")}
+"""The module and the function of a command, where they are not called what it is called."""
+
+
+def load_command(name: str) -> Any:
+    """The command, or group of commands, of a name; imports its module."""
+    module, attribute = PLACES.get(name, (name, name))
+    command = getattr(import_module(f"ascribe.cli.{module}"), attribute)
+    if isinstance(command, typer.Typer):
+        return typer.main.get_group(command)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(command)
+    return typer.main.get_command(alone)
+
+
+class CommandGroup(TyperGroup):
+    """Commands that stand for others with their summaries until one is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the arguments name, loaded, and what is left of them."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
 
 app = typer.Typer(
     name="ascribe",
+    cls=CommandGroup,
     help="Step-level credit for reinforcement learning of LLM agents.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: tuple[Callable[..., None], ...] = (
-    *(import_, check, credit, recipes, show, report, audit, calibrate),
-    *(rollout, evaluate, warmup, train, watch),
-)
-NAMES: dict[Callable[..., None], str] = {import_: "import", evaluate: "eval"}
-for command in COMMANDS:
-    app.command(NAMES.get(command))(command)
-app.add_typer(env, name="env")
-app.add_typer(pivots, name="pivots")
+for summary in COMMANDS.items():
+    app.command(summary[0], help=summary[1])(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
