@@ -100,13 +100,12 @@ def audit(
 
     lines = list(reports.json_lines(result, recipe[-1] if recipe else LEADER))
     if page is not None:
-        try:
+        with screen.written(page):
             write_file(page, reports.page(lines))
-        except OSError as error:
-            screen.wrong_call(f"cannot write {screen.safe(page)}: {error.strerror or error}")
     if figure is not None:
         try:
-            reports.figure(lines, figure)
+            with screen.written(figure):
+                reports.figure(lines, figure)
         except ImportError:
             screen.wrong_call("a figure needs matplotlib: install ascribe[figures]")
     if as_json:

@@ -119,10 +119,11 @@ def calibrate(
         dtype=dtype,
     )
     used = _rows_used(file, selected, calibration)
-    write_setting(out / "calibration.yaml", setting, calibration, rollouts=used, seed=seed)
     choice = f"layer {calibration.layer} of {blocks}, {calibration.pooling} pooling"
     title = screen.safe(f"{Path(model).name}: {choice}, ")
-    draw(calibration, out, f"{title}radius {calibration.radius:.3g}")
+    with screen.written(out):
+        write_setting(out / "calibration.yaml", setting, calibration, rollouts=used, seed=seed)
+        draw(calibration, out, f"{title}radius {calibration.radius:.3g}")
     if as_json:
         document = {"setting": asdict(setting), "rollouts": used, **record(calibration)}
         screen.print_json({"file": str(file), "out": str(out), "refused": False, **document})

@@ -79,10 +79,8 @@ def credit(
         )
     left_out = _write(rollouts, assigned, file, out)
     if history is not None:
-        try:
+        with screen.written(history):
             write_file(history, json.dumps(assigned.credit.history))
-        except OSError as error:
-            screen.wrong_call(f"cannot write {screen.safe(history)}: {error.strerror or error}")
     selection = assigned.selection
     kept = rollouts.table.take(selection.keep)
     diagnosis = diagnose(kept, assigned.credit.rows(selection.keep))
@@ -146,10 +144,8 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
         Columns of an earlier credit that were dropped.
     """
     if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and _same_form(file, out):
-        try:
+        with screen.written(out):
             write_credit(file, rollouts, assigned.credit.advantage, out)
-        except OSError as error:
-            screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
         return []
     screen.check_suffix(out)
     arrow = table_to_arrow(rollouts.table)
@@ -158,13 +154,8 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
     columns = credit_columns(assigned.credit)
     for name, column in columns.items():
         arrow = arrow.append_column(name, column)
-    try:
+    with screen.written(out):
         write(arrow, out)
-    except OSError as error:
-        screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
-    except TableError as error:
-        detail = screen.safe(error.problems[0].detail, 400)
-        screen.wrong_call(f"cannot write {screen.safe(out)}: {detail}")
     return [name for name in rollouts.credit.column_names if name not in columns]
 
 

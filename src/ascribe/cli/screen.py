@@ -79,6 +79,17 @@ def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None], *, force
             )
 
 
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Exit with code 2 if this file or folder cannot be written inside."""
+    try:
+        yield
+    except OSError as error:
+        wrong_call(f"cannot write {safe(path)}: {error.strerror or error}")
+    except TableError as error:
+        wrong_call(f"cannot write {safe(path)}: {safe(error.problems[0].detail, 400)}")
+
+
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
     """The values of options like ``--set name=value``; a value is JSON if it parses, else text."""
     values: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -170,8 +171,13 @@ class MetricsFile:
 
     def add(self, iteration: int, metrics: Mapping[str, Any]) -> None:
         """Write the metrics of an iteration, counted from 1."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line({"iteration": iteration, **metrics}))
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(_line({"iteration": iteration, **metrics}))
+        except OSError:  # the disk is full: half a line would spoil the next one
+            os.truncate(self.path, size)
+            raise
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
