@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ascribe import check, recipe
+from ascribe import StepTable, check, recipe
 from ascribe.conversations import Spans, from_sequences, per_turn, spread
 from tests.conversations.cases import Case, Draws, cases, draws, padded, runs, sort
 
@@ -216,6 +216,11 @@ def test_sequences_that_alternate_are_put_in_order() -> None:
 # Properties.
 
 
+def read_all(case: Case, **options: Any) -> tuple[StepTable, Spans]:
+    names = {"group": case.group, "trajectory": case.trajectory, "forks": True}
+    return from_sequences(case.tokens, case.mask, **names, **options)
+
+
 def reference(case: Case, token_rewards: list[list[float]]) -> list[dict[str, Any]]:
     """The table by a loop: every prefix is compared with those before it."""
     rows: list[dict[str, Any]] = []
@@ -249,14 +254,7 @@ def reference(case: Case, token_rewards: list[list[float]]) -> list[dict[str, An
 @given(cases(), draws)
 def test_table_and_spans_are_those_of_a_loop(case: Case, draw: Draws) -> None:
     rewards = [[draw.choice([0, 0, 0.5, 1]) for _ in tokens] for tokens in case.tokens]
-    table, spans = from_sequences(
-        case.tokens,
-        case.mask,
-        group=case.group,
-        trajectory=case.trajectory,
-        token_rewards=rewards,
-        forks=True,
-    )
+    table, spans = read_all(case, token_rewards=rewards)
     silent = spans.turn < 0
     expected = reference(case, rewards)
     assert len(table) == len(expected) + silent.sum()
@@ -282,28 +280,14 @@ def test_table_and_spans_are_those_of_a_loop(case: Case, draw: Draws) -> None:
 @given(cases(forks=False), draws)
 def test_no_token_reward_is_lost(case: Case, draw: Draws) -> None:
     rewards = [[draw.choice([0, 0, 0.5, 1]) for _ in tokens] for tokens in case.tokens]
-    table, _ = from_sequences(
-        case.tokens,
-        case.mask,
-        group=case.group,
-        trajectory=case.trajectory,
-        token_rewards=rewards,
-        forks=True,
-    )
+    table, _ = read_all(case, token_rewards=rewards)
     assert table.reward.sum() == sum(map(sum, rewards))
 
 
 @MANY
 @given(cases(), draws)
 def test_spread_then_sum_by_turn_is_the_credit(case: Case, draw: Draws) -> None:
-    table, spans = from_sequences(
-        case.tokens,
-        case.mask,
-        group=case.group,
-        trajectory=case.trajectory,
-        reward=[1.0] * len(case.mask),
-        forks=True,
-    )
+    table, spans = read_all(case, reward=[1.0] * len(case.mask))
     credit = np.array([draw.below(256) / 7 - 18 for _ in range(len(table))])
     whole, divided = spread(credit, spans), spread(credit, spans, divide=True)
     covered = [np.zeros(len(tokens), dtype=bool) for tokens in case.tokens]
@@ -360,14 +344,7 @@ def test_padding_never_matters(case: Case, draw: Draws) -> None:
 @MANY
 @given(cases(), draws)
 def test_a_minibatch_is_a_part_of_the_whole(case: Case, draw: Draws) -> None:
-    table, spans = from_sequences(
-        case.tokens,
-        case.mask,
-        group=case.group,
-        trajectory=case.trajectory,
-        reward=[1.0] * len(case.mask),
-        forks=True,
-    )
+    table, spans = read_all(case, reward=[1.0] * len(case.mask))
     order = sorted(range(len(case.tokens)), key=lambda _: draw.below(256))
     chosen = np.array(order[: draw.below(len(order) + 1)], dtype=np.int64)
     credit = np.arange(1.0, len(table) + 1)
@@ -382,14 +359,7 @@ def test_a_minibatch_is_a_part_of_the_whole(case: Case, draw: Draws) -> None:
 @given(cases(), draws)
 def test_cut_sequences_lose_the_cut_tokens_alone(case: Case, draw: Draws) -> None:
     width = draw.below(13)
-    table, spans = from_sequences(
-        case.tokens,
-        case.mask,
-        group=case.group,
-        trajectory=case.trajectory,
-        reward=[1.0] * len(case.mask),
-        forks=True,
-    )
+    table, spans = read_all(case, reward=[1.0] * len(case.mask))
     credit = np.arange(1.0, len(table) + 1)
     if (spans.end[spans.start < spans.end] > width).any():
         with pytest.raises(ValueError, match="steps have tokens outside of the"):

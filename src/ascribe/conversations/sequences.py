@@ -456,9 +456,9 @@ def check_sequences(
     runs = _runs(batch, np.zeros(batch.lengths.size, dtype=np.int64))
     affected: dict[ProblemKind, tuple[str, Ints]] = {}
     if decode is not None:
-        bounds = zip(runs.start.tolist(), runs.end.tolist(), strict=True)
-        texts = (decode(batch.ids[start:end].tolist()) for start, end in bounds)
-        inside = np.array([bool(TURN_MARKS.search(text)) for text in texts], dtype=np.bool_)
+        texts = _texts(batch, runs.start, runs.end, decode)
+        marked = [bool(TURN_MARKS.search(text)) for text in texts.values]
+        inside = np.array(marked, dtype=np.bool_)[texts.codes]
         detail = "has mask 1 on what stands between two turns"
         affected[ProblemKind.OBSERVATION_IN_MASK] = detail, runs.sequence[inside]
     if token_rewards is not None:
