@@ -239,7 +239,7 @@ def test_a_file_that_is_not_text(tmp_path: Path, yaml: Any) -> None:
 
 def test_a_mapping_that_holds_itself_is_refused(tmp_path: Path, yaml: Any) -> None:
     file = written(tmp_path, "environment: {options: &a {again: *a}}")
-    assert problems(file, SMALLEST)[0].startswith("environment.options: each entry must not")
+    assert "a value holds itself" in problems(file, SMALLEST)[0]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, yaml: Any) -> None:

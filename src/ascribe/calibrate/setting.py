@@ -1,7 +1,6 @@
 """The file that a calibration writes for training, in YAML."""
 
 from dataclasses import asdict, dataclass, fields
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -9,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 from ascribe.calibrate.choose import Calibration
 from ascribe.fingerprints.actor import Pooling
 from ascribe.steps.atomic import write_file
+from ascribe.steps.strict_yaml import import_yaml, read_yaml
 
 PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 
@@ -71,7 +71,9 @@ def write_setting(
     """
     document = {"setting": asdict(setting), **record(calibration), "rollouts": rollouts}
     document |= {"seed": seed, "versions": {name: _version(name) for name in PACKAGES}}
-    text = _yaml().safe_dump(document, sort_keys=False, width=100, allow_unicode=False)
+    text = import_yaml("figures").safe_dump(
+        document, sort_keys=False, width=100, allow_unicode=False
+    )
     write_file(path, HEADER + text)
 
 
@@ -83,11 +85,7 @@ def read_setting(path: str | Path) -> Setting:
         ImportError: without PyYAML.
         OSError: if it cannot be opened.
     """
-    yaml = _yaml()
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a YAML file") from error
+    document = read_yaml(path, "figures")
     values = document.get("setting") if isinstance(document, dict) else None
     names = {field.name for field in fields(Setting)}
     if not isinstance(values, dict) or set(values) != names:
@@ -119,13 +117,6 @@ def record(calibration: Calibration) -> dict[str, Any]:
             for scan in calibration.scans
         ],
     }
-
-
-def _yaml() -> Any:
-    try:
-        return import_module("yaml")
-    except ImportError as error:
-        raise ImportError("needs PyYAML; pip install 'ascribe[figures]'") from error
 
 
 def _version(package: str) -> str:

@@ -4,11 +4,9 @@ An unknown key, a value of a wrong type and a missing key are each refused with 
 what is allowed there, all in one error.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +21,7 @@ from ascribe.engines.config import (
     leaves,
     section_of,
 )
+from ascribe.steps.strict_yaml import read_yaml
 
 Origin = Literal["default", "file", "command line"]
 """Who set a value."""
@@ -61,7 +60,7 @@ def load_config(
         ImportError: without PyYAML.
         OSError: if the file cannot be opened.
     """
-    document = {} if path is None else read_yaml(path)
+    document = {} if path is None else _read(path)
     in_file = set(_paths(document))
     changed = {_change(document, name, value) for name, value in (changes or {}).items()}
     for keys, info in known_keys().items():  # sections may be empty or left out
@@ -81,41 +80,17 @@ def load_config(
     return LoadedConfig(config, {keys: origin(keys) for keys, _ in leaves(config)})
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A YAML file that holds one mapping, read by the safe loader; repeated keys are refused."""
+def _read(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file."""
     try:
-        yaml = import_module("yaml")
-    except ImportError as error:
-        raise ImportError("needs PyYAML; pip install 'ascribe[trl]'") from error
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        document = yaml.load(text, _strict_loader(yaml))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a YAML file: {error}") from error
+        document = read_yaml(path, "trl")
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise ConfigError(f"{path} must hold keys and values, not {_shown(document)}")
     return document
-
-
-def _strict_loader(yaml: Any) -> Any:
-    class Strict(yaml.SafeLoader):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen = set()
-            for name, _ in node.value:
-                if name.value in seen:
-                    problem = f"the key {name.value!r} is there twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
-                seen.add(name.value)
-            return super().construct_mapping(node, deep)
-
-    # PyYAML follows YAML 1.1, in which 1e-6 is text; in YAML 1.2 it is a number.
-    number = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+")
-    Strict.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
-    return Strict
 
 
 def _paths(document: Mapping[str, Any], path: Keys = ()) -> Iterator[Keys]:
