@@ -79,3 +79,13 @@ def test_pivots_keep_their_inputs(tmp_path: Path) -> None:
     code, output = run("pivots", "report", turns, "--verifier", "tool_call")
     assert code == 2
     assert "no end mark" in " ".join(output.split())
+
+
+def test_a_run_keeps_the_config_that_it_is_started_by(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    config = tmp_path / "config.yaml"
+    text = "# mine\nmodel: {path: smollm2}\nenvironment: {name: sokoban}\noutput: {folder: %s}\n"
+    config.write_text(text % tmp_path)
+    code, output = run("train", config, "--dry-run")
+    assert code == 2
+    assert "would overwrite" in " ".join(output.split())

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from ascribe import StepTable, read_table, write_table
 from ascribe.cli import app
 from ascribe.engines.metrics import MetricsFile, read_metrics
-from ascribe.steps.atomic import replacing, write_file
+from ascribe.steps.atomic import replacing, replacing_folder, write_file
 from ascribe.steps.problems import TableError
 from benchmarks.attack.full_disk import WRITERS, attack, journal, room_by_limit
 from tests.conftest import good_rows, write_jsonl
@@ -93,6 +93,29 @@ def test_links_permissions_and_devices(tmp_path: Path) -> None:
         write_file(tmp_path / "none" / "a.html", "anything")
     assert error.value.filename == str(tmp_path / "none" / "a.html")
     write_file(tmp_path / ("é" * 127), "a name as long as a name can be")
+
+
+def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    model = tmp_path / "runs" / "model"
+    with pytest.raises(OSError, match="full"), replacing_folder(model) as draft:
+        write_and_fail(draft / "model.safetensors")
+    assert names(tmp_path / "runs") == []
+    (tmp_path / "runs" / f".model.{'0' * 16}.draft").mkdir()  # of a killed writer
+    with replacing_folder(model) as draft:
+        (draft / "model.safetensors").write_text("weights")
+        (draft / "parts").mkdir()
+        (draft / "parts" / "1").write_text("one")
+    (model / "notes.txt").write_text("mine")
+    with replacing_folder(model) as draft:
+        (draft / "model.safetensors").write_text("other weights")
+    assert names(tmp_path / "runs") == ["model"]
+    assert names(model) == ["model.safetensors", "notes.txt", "parts"]
+    assert (model / "model.safetensors").read_text() == "other weights"
+
+
+def write_and_fail(path: Path) -> None:
+    path.write_text("half of the wei")
+    raise OSError("the disk is full")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])

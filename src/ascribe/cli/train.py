@@ -14,6 +14,7 @@ from ascribe.cli import screen
 from ascribe.cli.screen import JsonFlag
 from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import LoadedConfig, load_config
+from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.resolve import MODEL, EngineError
 from ascribe.engines.train import ENGINES, is_first_process, verify
 from ascribe.engines.train import train as run
@@ -58,6 +59,7 @@ def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) ->
         screen.wrong_call(f"no engine {screen.safe(engine)!r}; there are: {', '.join(ENGINES)}")
     try:
         loaded = load_config(path, screen.settings(settings))
+        _keep_config(path, Path(loaded.config.output.folder))
         if is_first_process():
             _print(loaded, as_json=as_json)
         yield loaded.config
@@ -68,6 +70,16 @@ def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) ->
     except (EngineError, RolloutFailedError) as error:
         screen.err.print(Text(screen.safe(error, 400), style="bold red"))
         raise typer.Exit(1) from error
+
+
+def _keep_config(path: Path, folder: Path) -> None:
+    """Refuse to write the config of a new run over the config that it is started by."""
+    record = folder / "config.yaml"
+    if record.exists() and record.samefile(path) and not (folder / METRICS).exists():
+        raise ConfigError(
+            f"output.folder: the run would overwrite {path}, by which it is started; name "
+            "another folder, or move the file"
+        )
 
 
 def print_model_path(config: Config) -> None:

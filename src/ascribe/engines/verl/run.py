@@ -16,7 +16,7 @@ from typing import Any
 from ascribe.engines.config import Config
 from ascribe.engines.resolve import MODEL, EngineError, Run, start_folder, write_config
 from ascribe.engines.verl.arguments import verl_overrides
-from ascribe.steps.atomic import write_file
+from ascribe.steps.atomic import replacing_folder, write_file
 
 RUN = "run.yaml"
 """The config as verl's processes read it, in the output folder."""
@@ -122,4 +122,5 @@ def _publish(folder: Path) -> None:
     if not latest.exists():
         return
     step = folder / "checkpoints" / f"global_step_{latest.read_text().strip()}"
-    shutil.copytree(step / "actor" / "huggingface", folder / MODEL, dirs_exist_ok=True)
+    with replacing_folder(folder / MODEL) as draft:
+        shutil.copytree(step / "actor" / "huggingface", draft, dirs_exist_ok=True)
