@@ -93,7 +93,7 @@ def load(*, quick: bool) -> Any:
     if quick:
         config = LlamaConfig(**common.SMOLLM2_SHAPE)
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
-    return load_smollm2(torch.bfloat16)[0]
+    return load_smollm2("bfloat16")[0]
 
 
 def log_probs(model: Any, ids: Any, mask: Any) -> Any:

@@ -18,11 +18,9 @@ from ascribe.cli import screen
 from ascribe.cli.screen import FileArgument, JsonFlag
 from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
-from ascribe.models.loading import load_causal_lm, load_smollm2, packages
+from ascribe.models.loading import DTYPES, load_causal_lm, load_smollm2, packages
 from ascribe.steps.problems import TableError
 from ascribe.steps.table import KNOWN_COLUMNS
-
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 def calibrate(
@@ -163,12 +161,12 @@ def _prepare(out: Path) -> None:
 
 
 def _load(name: str, dtype: str) -> tuple[Any, Any]:
-    torch, transformers = packages("actor")
+    _, transformers = packages("actor")
     transformers.utils.logging.disable_progress_bar()
     try:
         if name == "smollm2":
-            return load_smollm2(getattr(torch, dtype))
-        return load_causal_lm(name, getattr(torch, dtype))
+            return load_smollm2(dtype)
+        return load_causal_lm(name, dtype)
     except ImportError as error:
         screen.wrong_call(str(error))
     except (OSError, ValueError) as error:

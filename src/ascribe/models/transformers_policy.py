@@ -52,11 +52,10 @@ class TransformersPolicy(ModelPolicy):
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, dtype: str | None = None, device: str = "cpu", **options: Any
+        cls, folder: str | Path, *, dtype: str = "float32", device: str = "cpu", **options: Any
     ) -> "TransformersPolicy":
-        """The policy of a model folder: safetensors, read as ``dtype`` (float32 by default)."""
-        torch, _ = packages("actor")
-        model, tokenizer = load_causal_lm(folder, getattr(torch, dtype) if dtype else None)
+        """The policy of a model folder; see ``load_causal_lm``."""
+        model, tokenizer = load_causal_lm(folder, dtype)
         return cls(model.to(device), tokenizer, **options)
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
