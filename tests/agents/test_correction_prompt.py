@@ -1,12 +1,13 @@
 """The correction prompt: what it shows, and that hostile attempts stay in their place."""
 
+import json
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascribe.agents import CHAT_TOKENS, TextPrompt, View, neutralise, replace_surrogates
+from ascribe.agents import CHAT_TOKENS, ChatPrompt, View, neutralise, replace_surrogates
 from ascribe.agents.prompts import (
     CORRECTION_FIELDS,
     FENCE,
@@ -114,10 +115,12 @@ def test_calls_that_cannot_work_are_refused() -> None:
 
 
 def test_a_prompt_asks_for_corrections_where_there_are_attempts() -> None:
-    own = TextPrompt("{observation} Answer in a box.", system="You count well.")
+    own = ChatPrompt()
     asked = CorrectingPrompt(own, SHORT)
-    assert asked(View("t", "1 + 1?"), ()) == own(View("t", "1 + 1?"), ())
-    assert asked(View("t", "1 + 1?", attempts=("2", "3")), ()) == [
-        {"role": "system", "content": "You count well."},
+    system = {"role": "system", "content": "You count well."}
+    chat = json.dumps([system, {"role": "user", "content": "1 + 1? Answer in a box."}])
+    assert asked(View("t", chat), ()) == own(View("t", chat), ())
+    assert asked(View("t", chat, attempts=("2", "3")), ()) == [
+        system,
         {"role": "user", "content": "1 + 1? Answer in a box.;2;[1 2]\n\n[2 3]"},
     ]

@@ -67,14 +67,6 @@ def test_the_start_is_shown_once() -> None:
     assert content(prompt, View("t", "o2", turns(2))) == "o0|(as above)>a0\no1>a1|o2"
 
 
-def test_a_system_message_comes_first() -> None:
-    messages = replace(PROMPT, system="Be brief.")(View("t", "o"), [])
-    assert messages == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "t;1;o;"},
-    ]
-
-
 def test_observations_beyond_the_budget_are_cut_with_a_mark() -> None:
     view = View("a long task", "0123456789", [Turn("abcdefghij", "", "a long action")])
     said = content(replace(PROMPT, longest=4), view)
@@ -115,7 +107,6 @@ def test_every_field_can_be_used() -> None:
         ({"body": "{observation}", "turn": "-"}, "turn must show something"),
         ({"body": "{observation}", "turn": "{task}"}, "turn has unknown fields: task"),
         ({"body": "{observation}<|im_end|>"}, "body holds the name of a chat token"),
-        ({"body": "{observation}", "system": "<|x|>"}, "system message holds the name"),
         ({"body": "{observation}", "longest": 0}, "longest must be at least 1, not 0"),
         ({"body": "{observation}", "tokens": ("a b",)}, "cannot break the chat token 'a b'"),
     ],

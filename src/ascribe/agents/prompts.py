@@ -67,11 +67,7 @@ def check_template(
         raise ValueError(
             f"{name} has unknown fields: {', '.join(unknown)}; it may use: {', '.join(allowed)}"
         )
-    _refuse_tokens(name, template, tokens)
-
-
-def _refuse_tokens(name: str, text: str, tokens: Sequence[str]) -> None:
-    if safe(text, tokens) != text:
+    if safe(template, tokens) != template:
         raise ValueError(f"{name} holds the name of a chat token or half a surrogate pair")
 
 
@@ -126,7 +122,6 @@ class TextPrompt:
         past: what it says of earlier steps.
         turn: what it says of one of them.
         choices: what it says of admissible actions.
-        system: a system message before it, or None.
         longest: most characters of an observation; what is beyond is cut from its middle, with a
             mark. None cuts nothing, and policies refuse a prompt that is too long.
         tokens: names of chat tokens that the message must not hold; add your tokenizer's own.
@@ -138,7 +133,6 @@ class TextPrompt:
     past: str = ""
     turn: str = "{observation}\n{action}"
     choices: str = ""
-    system: str | None = None
     longest: int | None = None
     tokens: tuple[str, ...] = CHAT_TOKENS
     show_action: Callable[[str], str] = str
@@ -148,14 +142,12 @@ class TextPrompt:
         _check_longest(self.longest)
         for name, allowed in FIELDS.items():
             check_template(f"the template {name}", getattr(self, name), allowed, self.tokens)
-        _refuse_tokens("the system message", self.system or "", self.tokens)
         self._check_shown()
 
     def __call__(self, view: View, remembered: Sequence[Turn]) -> list[Message]:
         """The chat for this decision."""
         # The whole message, not its values: two values side by side could make up a token.
-        user = {"role": "user", "content": safe(self._body(view, remembered), self.tokens)}
-        return [user] if self.system is None else [{"role": "system", "content": self.system}, user]
+        return [{"role": "user", "content": safe(self._body(view, remembered), self.tokens)}]
 
     def _body(self, view: View, remembered: Sequence[Turn]) -> str:
         start = view.turns[0].observation if view.turns else view.observation
