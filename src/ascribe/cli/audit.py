@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from ascribe.cli import screen
 from ascribe.steps.atomic import write_file
@@ -26,51 +26,47 @@ LEADER = "sbc"
 def audit(
     recipe: Annotated[
         list[str],
-        typer.Option(
+        Option(
             help="Score this recipe as well: a name, or module:Name of your own. Repeatable.",
             show_default=False,
         ),
     ] = [],  # noqa: B006 (typer copies it)
     world: Annotated[
-        list[str], typer.Option(help="Only in this world. Repeatable.", show_default=False)
+        list[str], Option(help="Only in this world. Repeatable.", show_default=False)
     ] = [],  # noqa: B006 (typer copies it)
     size: Annotated[
-        list[int], typer.Option(help="Only this group size. Repeatable.", min=2, show_default=False)
+        list[int], Option(help="Only this group size. Repeatable.", min=2, show_default=False)
     ] = [],  # noqa: B006 (typer copies it)
     full: Annotated[
-        bool, typer.Option("--full", help="Every recipe, sizes 4, 8 and 16: up to 15 minutes.")
+        bool, Option("--full", help="Every recipe, sizes 4, 8 and 16: up to 15 minutes.")
     ] = False,
     blocks: Annotated[
-        int | None, typer.Option(help="Independent blocks of tasks.", min=2, show_default=False)
+        int | None, Option(help="Independent blocks of tasks.", min=2, show_default=False)
     ] = None,
     paraphrase: Annotated[
-        float | None,
-        typer.Option(help="Probability that an observation is paraphrased.", min=0, max=1),
+        float | None, Option(help="Probability that an observation is paraphrased.", min=0, max=1)
     ] = None,
     noise: Annotated[
-        float | None, typer.Option(help="Noise of fingerprints.", min=0, show_default=False)
+        float | None, Option(help="Noise of fingerprints.", min=0, show_default=False)
     ] = None,
     blur: Annotated[
         float | None,
-        typer.Option(
-            help="How similar the fingerprints of all states are.",
-            min=0,
-            max=1,
-            show_default=False,
+        Option(
+            help="How similar the fingerprints of all states are.", min=0, max=1, show_default=False
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Seed of all randomness.", min=0)] = 0,
     processes: Annotated[
-        int, typer.Option(help="Processes that share the work; 0 takes one per core.", min=0)
+        int, Option(help="Processes that share the work; 0 takes one per core.", min=0)
     ] = 0,
     figure: Annotated[
-        Path | None, typer.Option(help="Draw a figure: NAME.png and NAME.svg.", show_default=False)
+        Path | None, Option(help="Draw a figure: NAME.png and NAME.svg.", show_default=False)
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="Write the tables as Markdown.", show_default=False)
+        Path | None, Option(help="Write the tables as Markdown.", show_default=False)
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line and nothing else.")
+        bool, Option("--json", help="Print one JSON object per line and nothing else.")
     ] = False,
 ) -> None:
     """Score recipes in small worlds whose true advantages and gradients are known exactly.

@@ -9,13 +9,13 @@ import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from ascribe.calibrate import FINER, Calibration
 from ascribe.calibrate.figure import draw, matplotlib_module
 from ascribe.calibrate.rollouts import POOLINGS, CalibrationRows, calibrate_model, select_rows
 from ascribe.calibrate.setting import Setting, record, write_setting
-from ascribe.cli import screen
-from ascribe.cli.screen import FileArgument, JsonFlag
+from ascribe.cli import options, screen
 from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models.loading import DTYPES, load_causal_lm, load_smollm2, packages
@@ -24,38 +24,36 @@ from ascribe.steps.table import KNOWN_COLUMNS
 
 
 def calibrate(
-    file: FileArgument,
+    file: options.File,
     model: Annotated[
-        str, typer.Option(help="Folder of a Hugging Face model (safetensors), or: smollm2.")
+        str, Option(help="Folder of a Hugging Face model (safetensors), or: smollm2.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the setting and the figure.")],
+    out: Annotated[Path, Option(help="Folder for the setting and the figure.")],
     layers: Annotated[
-        str | None, typer.Option(help="Decoder blocks, from 0: 4,8,12. Ten of them by default.")
+        str | None, Option(help="Decoder blocks, from 0: 4,8,12. Ten of them by default.")
     ] = None,
-    poolings: Annotated[
-        str, typer.Option(help="How tokens become one vector.")
-    ] = "last,mean,attention",
+    poolings: Annotated[str, Option(help="How tokens become one vector.")] = "last,mean,attention",
     radii: Annotated[
-        str, typer.Option(help="Radii at which layers are compared.")
+        str, Option(help="Radii at which layers are compared.")
     ] = "0.05,0.10,0.15,0.20",
     text_column: Annotated[
         str | None,
-        typer.Option(help="What the model reads; by default prompt, or state if there is none."),
+        Option(help="What the model reads; by default prompt, or state if there is none."),
     ] = None,
     chat: Annotated[
-        bool, typer.Option("--chat", help="Wrap each text in the model's chat template.")
+        bool, Option("--chat", help="Wrap each text in the model's chat template.")
     ] = False,
     max_rows: Annotated[
-        int, typer.Option(help="About how many rows to use; 0 for all of them.", min=0)
+        int, Option(help="About how many rows to use; 0 for all of them.", min=0)
     ] = 600,
     max_tokens: Annotated[
-        int, typer.Option(help="Read only so many tokens at the end of each text.", min=1)
+        int, Option(help="Read only so many tokens at the end of each text.", min=1)
     ] = 1024,
     dtype: Annotated[
-        str, typer.Option(help=f"Data type of the computation: {', '.join(DTYPES)}.")
+        str, Option(help=f"Data type of the computation: {', '.join(DTYPES)}.")
     ] = "float32",
-    seed: Annotated[int, typer.Option(help="Seed of the probe's folds.", min=0)] = 0,
-    as_json: JsonFlag = False,
+    seed: Annotated[int, Option(help="Seed of the probe's folds.", min=0)] = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Choose the layer, the pooling and the radius of a model's fingerprints for BiPACE.
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 from rich.text import Text
+from typer import Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import FileArgument, GroupSizeOption, JsonFlag
+from ascribe.cli import options, screen
 from ascribe.conversations.formats import check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
@@ -16,12 +16,10 @@ from ascribe.steps.table import KNOWN_COLUMNS
 
 
 def check(
-    file: FileArgument,
-    group_size: GroupSizeOption = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Warnings also end with exit code 1.")
-    ] = False,
-    as_json: JsonFlag = False,
+    file: options.File,
+    group_size: options.GroupSize = None,
+    strict: Annotated[bool, Option("--strict", help="Warnings also end with exit code 1.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """List everything that is wrong with a file of rollouts, and what to do about it.
 

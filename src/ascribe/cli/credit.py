@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import FileArgument, ForceFlag, GroupSizeOption, JsonFlag
+from ascribe.cli import options, screen
 from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
@@ -22,37 +21,28 @@ from ascribe.steps.problems import TableError
 from ascribe.steps.select import GroupSelection, OnProblem
 from ascribe.steps.strict_json import loads
 
-RecipeOption = Annotated[str, typer.Option(help="Name of a recipe; see: ascribe recipes.")]
-PresetOption = Annotated[
-    str | None, typer.Option(help="The recipe as public code computes it; see: ascribe recipes.")
-]
-SetOption = Annotated[
-    list[str], typer.Option("--set", help="Change a parameter: --set gamma=1.0. Repeatable.")
-]
-
 
 def credit(
-    file: FileArgument,
+    file: options.File,
     out: Annotated[
-        Path,
-        typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file."),
+        Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file.")
     ],
-    recipe: RecipeOption = "gigpo",
-    preset: PresetOption = None,
-    parameters: SetOption = [],  # noqa: B006 (typer copies it)
+    recipe: options.Recipe = "gigpo",
+    preset: options.Preset = None,
+    parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     policy: Annotated[
-        str, typer.Option(help="What to do about errors: raise, drop (their groups) or keep.")
+        str, Option(help="What to do about errors: raise, drop (their groups) or keep.")
     ] = "raise",
-    group_size: GroupSizeOption = None,
+    group_size: options.GroupSize = None,
     history: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Running statistics, for recipes that have them: read if the file is there, and "
             "written for the next file of rollouts."
         ),
     ] = None,
-    force: ForceFlag = False,
-    as_json: JsonFlag = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the rollouts with their advantages, and show where the signal is.
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli import options, screen
 from ascribe.envs.faults import ContractFinding, ContractReport
 from ascribe.envs.registry import Entry, catalogue
 from ascribe.rollout.setup import Setup
@@ -24,7 +24,7 @@ env = typer.Typer(
 
 
 @env.command("list")
-def list_environments(as_json: JsonFlag = False) -> None:
+def list_environments(as_json: options.Json = False) -> None:
     """List the environments and adapters, and whether what each needs is installed."""
     entries = catalogue()
     if as_json:
@@ -38,40 +38,38 @@ def list_environments(as_json: JsonFlag = False) -> None:
 def check(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="An environment of `ascribe env list`, or package.module:factory.",
             show_default=False,
         ),
     ],
     option: Annotated[
         list[str] | None,
-        typer.Option(help="key=value, given to the environment; JSON, or else text. Repeatable."),
+        Option(help="key=value, given to the environment; JSON, or else text. Repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds are played.", min=1)] = 5,
-    max_steps: Annotated[
-        int, typer.Option(help="An episode is left after so many steps.", min=1)
-    ] = 200,
+    seeds: Annotated[int, Option(help="How many seeds are played.", min=1)] = 5,
+    max_steps: Annotated[int, Option(help="An episode is left after so many steps.", min=1)] = 200,
     limit: Annotated[
-        float, typer.Option(help="Seconds that each part of the check may take.", min=0.001)
+        float, Option(help="Seconds that each part of the check may take.", min=0.001)
     ] = 300.0,
-    as_json: JsonFlag = False,
+    as_json: options.Json = False,
 ) -> None:
     """Play an environment and list every breach of the contract, and what to do about it.
 
     Ends with exit code 0 if the contract is kept, 1 if a finding is an error or worse, 2 if there
     is no such environment, it is not installed, or it does not take the options.
     """
-    options = screen.settings(option or [], "--option takes key=value")
-    if invalid := [key for key in options if not key.isidentifier()]:
+    chosen = screen.settings(option or [], "--option takes key=value")
+    if invalid := [key for key in chosen if not key.isidentifier()]:
         screen.wrong_call(f"--option takes key=value, and {screen.safe(invalid[0])!r} is no key")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # so that a module of the user's folder is found
     try:
-        report = Setup(name, options).check_contract(seeds, max_steps, limit)
+        report = Setup(name, chosen).check_contract(seeds, max_steps, limit)
     except ValueError as error:
         screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
     if as_json:
-        screen.print_json({"environment": name, "options": options, **report.as_dict()})
+        screen.print_json({"environment": name, "options": chosen, **report.as_dict()})
     else:
         if report.findings:
             screen.out.print(_finding_table(report.findings))

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import numpy as np
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import ForceFlag, JsonFlag
+from ascribe.cli import options, screen
 from ascribe.conversations import State
 from ascribe.conversations.formats import FORMATS, Imported, import_files
 from ascribe.steps.files import table_to_arrow, write
@@ -19,27 +18,24 @@ from ascribe.steps.problems import TableError
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             help="Conversations: .jsonl, .jsonl.gz, .json, .eval, or folders of such files.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
     form: Annotated[
-        str | None,
-        typer.Option("--from", help=f"The format; detected by default: {', '.join(FORMATS)}."),
+        str | None, Option("--from", help=f"The format; detected by default: {', '.join(FORMATS)}.")
     ] = None,
     group: Annotated[
-        str | None,
-        typer.Option(help="Field that names the task; dots lead into objects: info.task."),
+        str | None, Option(help="Field that names the task; dots lead into objects: info.task.")
     ] = None,
-    reward: Annotated[str | None, typer.Option(help="Field that holds the reward.")] = None,
+    reward: Annotated[str | None, Option(help="Field that holds the reward.")] = None,
     state: Annotated[
-        str,
-        typer.Option(help=f"What counts as the state: auto, {', '.join(get_args(State))}."),
+        str, Option(help=f"What counts as the state: auto, {', '.join(get_args(State))}.")
     ] = "auto",
-    force: ForceFlag = False,
-    as_json: JsonFlag = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Turn conversations that other tools wrote into a table of steps.
 

@@ -10,17 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from ascribe.cli import screen
-from ascribe.cli.rollout import (
-    BackendOption,
-    ContextOption,
-    DtypeOption,
-    SeedOption,
-    TemperatureOption,
-    TokensOption,
-)
-from ascribe.cli.screen import ForceFlag, JsonFlag
+from ascribe.cli import options, screen
 from ascribe.cli.train import (
     ConfigArgument,
     DryFlag,
@@ -68,55 +60,52 @@ pivots = typer.Typer(
 )
 
 CandidatesArgument = Annotated[
-    Path, typer.Argument(help="Candidates, from ascribe pivots extract.", show_default=False)
+    Path, Argument(help="Candidates, from ascribe pivots extract.", show_default=False)
 ]
 AnswersOption = Annotated[
-    Path | None,
-    typer.Option(help="The journal of responses. Default: beside the candidates."),
+    Path | None, Option(help="The journal of responses. Default: beside the candidates.")
 ]
 VerifierOption = Annotated[
-    str,
-    typer.Option(help='A verifier by name, or as JSON: {"any": ["tool_call", "shell"]}.'),
+    str, Option(help='A verifier by name, or as JSON: {"any": ["tool_call", "shell"]}.')
 ]
 ThresholdOption = Annotated[
-    float, typer.Option(help="Keep turns with a mean reward below this (λ_diff).")
+    float, Option(help="Keep turns with a mean reward below this (λ_diff).")
 ]
 KeptOption = Annotated[
-    int | None, typer.Option("-k", help="Use the first K responses. Default: all.", min=1)
+    int | None, Option("-k", help="Use the first K responses. Default: all.", min=1)
 ]
 LabelOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="Whose responses, if the journal holds those of several: the model, how it was "
         "sampled, or both."
     ),
 ]
-BatchOption = Annotated[int, typer.Option(help="Responses that are requested at once.", min=1)]
+BatchOption = Annotated[int, Option(help="Responses that are requested at once.", min=1)]
 
 
 @pivots.command("extract")
 def extract_command(
     traces: Annotated[
         list[Path],
-        typer.Argument(help="Files of traces: .jsonl, .jsonl.gz or .parquet.", show_default=False),
+        Argument(help="Files of traces: .jsonl, .jsonl.gz or .parquet.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the candidates, as JSON lines.")],
+    out: Annotated[Path, Option(help="Where to write the candidates, as JSON lines.")],
     form: Annotated[
-        str | None,
-        typer.Option("--format", help="openai, sharegpt or ascribe. Default: detected."),
+        str | None, Option("--format", help="openai, sharegpt or ascribe. Default: detected.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For rollouts: their --seed.", min=0)] = 0,
+    seed: Annotated[int, Option(help="For rollouts: their --seed.", min=0)] = 0,
     first: Annotated[
-        int | None, typer.Option(help="For files of ascribe eval: its --first.", min=0)
+        int | None, Option(help="For files of ascribe eval: its --first.", min=0)
     ] = None,
     lost: Annotated[
-        bool, typer.Option("--lost", help="For rollouts: include episodes that were not won.")
+        bool, Option("--lost", help="For rollouts: include episodes that were not won.")
     ] = False,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out traces that cannot be read.")
+        bool, Option("--skip-bad", help="Leave out traces that cannot be read.")
     ] = False,
-    force: ForceFlag = False,
-    as_json: JsonFlag = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Make a candidate of every assistant turn: the whole history, and the action.
 
@@ -146,32 +135,31 @@ def extract_command(
 @pivots.command("profile")
 def profile_command(
     candidates: CandidatesArgument,
-    model: Annotated[str, typer.Option(help="A model folder, smollm2, or http://... of a server.")],
+    model: Annotated[str, Option(help="A model folder, smollm2, or http://... of a server.")],
     answers: AnswersOption = None,
-    k: Annotated[int, typer.Option("-k", help="Responses to each candidate.", min=1)] = 8,
+    k: Annotated[int, Option("-k", help="Responses to each candidate.", min=1)] = 8,
     batch: BatchOption = 64,
     limit: Annotated[
-        int | None, typer.Option(help="Stop after so many responses; continue later.", min=1)
+        int | None, Option(help="Stop after so many responses; continue later.", min=1)
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Request one batch, print the cost, and stop.")
+        bool, Option("--estimate", help="Request one batch, print the cost, and stop.")
     ] = False,
-    temperature: TemperatureOption = 1.0,
-    max_tokens: TokensOption = 512,
-    backend: BackendOption = "transformers",
-    dtype: DtypeOption = None,
-    context: ContextOption = None,
+    temperature: options.Temperature = 1.0,
+    max_tokens: options.MaxTokens = 512,
+    backend: options.Backend = "transformers",
+    dtype: options.Dtype = None,
+    context: options.Context = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option(help="For a server with token ids: the folder of its model's tokenizer."),
+        str | None, Option(help="For a server with token ids: the folder of its model's tokenizer.")
     ] = None,
     served: Annotated[
-        str | None, typer.Option(help="For a server: the name of its model, if it has several.")
+        str | None, Option(help="For a server: the name of its model, if it has several.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="The model's name in the journal. Default: its name.")
+        str | None, Option(help="The model's name in the journal. Default: its name.")
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: options.Json = False,
 ) -> None:
     """Sample K responses to each candidate; continue where a killed run ended."""
     journal = answers or journal_beside(candidates)
@@ -220,18 +208,17 @@ def profile_command(
 def select_command(
     candidates: CandidatesArgument,
     verifier: VerifierOption,
-    out: Annotated[Path, typer.Option(help="Where to write the pivots, as JSON lines.")],
+    out: Annotated[Path, Option(help="Where to write the pivots, as JSON lines.")],
     answers: AnswersOption = None,
     threshold: ThresholdOption = LAMBDA_DIFF,
     k: KeptOption = None,
     label: LabelOption = None,
     random: Annotated[
-        Path | None,
-        typer.Option(help="Also write as many candidates at random, for comparison."),
+        Path | None, Option(help="Also write as many candidates at random, for comparison.")
     ] = None,
-    seed: SeedOption = 0,
-    force: ForceFlag = False,
-    as_json: JsonFlag = False,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Keep the turns with mixed outcomes that are still hard: variance > 0, mean < threshold.
 
@@ -278,8 +265,8 @@ def report_command(
     threshold: ThresholdOption = LAMBDA_DIFF,
     k: KeptOption = None,
     label: LabelOption = None,
-    examples: Annotated[int, typer.Option(help="How many pivots to show.", min=0)] = 3,
-    as_json: JsonFlag = False,
+    examples: Annotated[int, Option(help="How many pivots to show.", min=0)] = 3,
+    as_json: options.Json = False,
 ) -> None:
     """Show where the signal is, and what a strict reward would miss of it."""
     with _errors():
@@ -297,20 +284,18 @@ def train_command(
     engine: EngineOption = "trl",
     settings: KeySetting = [],  # noqa: B006 (typer copies it)
     every: Annotated[
-        int | None,
-        typer.Option(help="Profile and select again every so many iterations.", min=1),
+        int | None, Option(help="Profile and select again every so many iterations.", min=1)
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Responses to each candidate.", min=2)] = 8,
+    k: Annotated[int, Option("-k", help="Responses to each candidate.", min=2)] = 8,
     threshold: ThresholdOption = LAMBDA_DIFF,
     sample: Annotated[
-        int | None,
-        typer.Option(help="Profile so many candidates, drawn anew each time.", min=1),
+        int | None, Option(help="Profile so many candidates, drawn anew each time.", min=1)
     ] = None,
     batch: BatchOption = 64,
-    backend: BackendOption = "transformers",
+    backend: options.Backend = "transformers",
     dry_run: DryFlag = False,
     resume: ResumeFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train on pivots by a config; print every value and where it was set.
 

@@ -4,18 +4,17 @@ from dataclasses import MISSING, fields
 from inspect import cleandoc
 from typing import Annotated
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument
 
-from ascribe.cli import screen
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli import options, screen
 from ascribe.estimators import RECIPES, Recipe, RecipePluginError
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="One recipe, in full.")] = None,
-    as_json: JsonFlag = False,
+    name: Annotated[str | None, Argument(help="One recipe, in full.")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """List the recipes, or one of them with its parameters, defaults and presets."""
     if name is not None and name not in RECIPES:

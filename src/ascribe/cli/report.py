@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
-from ascribe.cli import screen
-from ascribe.cli.credit import PresetOption, RecipeOption, SetOption, make_recipe
-from ascribe.cli.screen import ForceFlag, GroupSizeOption, JsonFlag
+from ascribe.cli import options, screen
+from ascribe.cli.credit import make_recipe
 from ascribe.report import RefusedFileError, picture
 from ascribe.report.verdict import Level
 
@@ -18,33 +17,27 @@ STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Lev
 def report(
     files: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             help="Rollouts: .parquet, .jsonl or .jsonl.gz, or conversations that ascribe import "
             "takes; several files are iterations, in order.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The page to write: a .html file.")] = Path(
-        "report.html"
-    ),
-    recipe: RecipeOption = "gigpo",
-    preset: PresetOption = None,
-    parameters: SetOption = [],  # noqa: B006 (typer copies it)
-    against: Annotated[
-        str | None, typer.Option(help="Name of another recipe to compare with.")
-    ] = None,
+    out: Annotated[Path, Option(help="The page to write: a .html file.")] = Path("report.html"),
+    recipe: options.Recipe = "gigpo",
+    preset: options.Preset = None,
+    parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
+    against: Annotated[str | None, Option(help="Name of another recipe to compare with.")] = None,
     against_preset: Annotated[
-        str | None, typer.Option(help="Preset of the recipe to compare with.")
+        str | None, Option(help="Preset of the recipe to compare with.")
     ] = None,
-    group_size: GroupSizeOption = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder for every figure as SVG and PNG.")
-    ] = None,
+    group_size: options.GroupSize = None,
+    figures: Annotated[Path | None, Option(help="Folder for every figure as SVG and PNG.")] = None,
     tables: Annotated[
-        Path | None, typer.Option(help="Folder for every table as CSV and Parquet.")
+        Path | None, Option(help="Folder for every table as CSV and Parquet.")
     ] = None,
-    force: ForceFlag = False,
-    as_json: JsonFlag = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write one HTML page that shows where the credit went, and print the verdict.
 

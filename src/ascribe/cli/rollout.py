@@ -9,9 +9,9 @@ from typing import Annotated, cast, get_args
 import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli import options, screen
 from ascribe.models.http_client import ServerError
 from ascribe.rollout import (
     FailurePolicy,
@@ -31,89 +31,36 @@ from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
 from ascribe.steps.journal import JournalError
 
-EnvOption = Annotated[
-    str,
-    typer.Option("--env", help="An environment (ascribe env list), or package.module:factory."),
-]
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        help="A model folder, smollm2, http://... of an OpenAI-compatible server, random or expert."
-    ),
-]
-BackendOption = Annotated[
-    str, typer.Option(help="Who runs a model folder: transformers, or vllm in this process.")
-]
-DtypeOption = Annotated[
-    str | None, typer.Option(help="Type to compute in, such as bfloat16. Default: the backend's.")
-]
-ContextOption = Annotated[
-    int | None, typer.Option(help="Tokens that prompt and response may have together.", min=2)
-]
-TokenizerOption = Annotated[
-    str | None, typer.Option(help="For a server: the folder with its model's tokenizer.")
-]
-EnvSetting = Annotated[
-    list[str],
-    typer.Option("--set", help="An option of the environment: --set depth=2. Repeatable."),
-]
-StyleOption = Annotated[
-    str, typer.Option(help="Prompts: paper (think, then act) or plain (short; for small models).")
-]
-SeedOption = Annotated[int, typer.Option(help="The same seed gives the same tasks.", min=0)]
-TemperatureOption = Annotated[float, typer.Option(help="0 takes the likeliest token.", min=0.0)]
-TokensOption = Annotated[int, typer.Option(help="Tokens that a response may have.", min=1)]
-TurnsOption = Annotated[
-    int | None,
-    typer.Option(help="Decisions of an episode. Default: the environment's limit.", min=1),
-]
-PoolOption = Annotated[
-    str, typer.Option(help="Where environments run: processes, ray, or serial (here, no limits).")
-]
-WorkersOption = Annotated[int, typer.Option(help="Processes or actors of the pool.", min=1)]
-LimitOption = Annotated[float, typer.Option(help="Seconds that one step may take.", min=0.001)]
-EpisodeOption = Annotated[
-    float | None, typer.Option(help="Seconds that an episode may spend in its environment.")
-]
-MemoryOption = Annotated[
-    float | None,
-    typer.Option(help="GiB of data that a worker may have. Default: the machine's.", min=0.001),
-]
-RetriesOption = Annotated[
-    int, typer.Option(help="How often a failed episode is tried again.", min=0)
-]
-
 
 def rollout(
-    env: EnvOption,
-    model: ModelOption,
-    out: Annotated[Path, typer.Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
-    groups: Annotated[int, typer.Option(help="How many tasks.", min=1)] = 16,
-    size: Annotated[int, typer.Option(help="How many episodes of each task.", min=1)] = 8,
-    seed: SeedOption = 0,
-    backend: BackendOption = "transformers",
-    dtype: DtypeOption = None,
-    context: ContextOption = None,
-    tokenizer: TokenizerOption = None,
-    settings: EnvSetting = [],  # noqa: B006 (typer copies it)
-    style: StyleOption = "paper",
-    temperature: TemperatureOption = 1.0,
-    max_tokens: TokensOption = 512,
-    max_turns: TurnsOption = None,
+    env: options.Env,
+    model: options.Model,
+    out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    groups: Annotated[int, Option(help="How many tasks.", min=1)] = 16,
+    size: Annotated[int, Option(help="How many episodes of each task.", min=1)] = 8,
+    seed: options.Seed = 0,
+    backend: options.Backend = "transformers",
+    dtype: options.Dtype = None,
+    context: options.Context = None,
+    tokenizer: options.Tokenizer = None,
+    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: options.Style = "paper",
+    temperature: options.Temperature = 1.0,
+    max_tokens: options.MaxTokens = 512,
+    max_turns: options.MaxTurns = None,
     states: Annotated[
-        str, typer.Option(help="The column state: environment (its own key) or observation.")
+        str, Option(help="The column state: environment (its own key) or observation.")
     ] = "environment",
-    pool: PoolOption = "processes",
-    workers: WorkersOption = 2,
-    step_limit: LimitOption = 60.0,
-    episode_limit: EpisodeOption = None,
-    memory_limit: MemoryOption = None,
-    retries: RetriesOption = 2,
+    pool: options.Pool = "processes",
+    workers: options.Workers = 2,
+    step_limit: options.StepLimit = 60.0,
+    episode_limit: options.EpisodeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    retries: options.Retries = 2,
     smallest_group: Annotated[
-        int | None,
-        typer.Option(help="Trajectories that a group needs to count. Default: all.", min=1),
+        int | None, Option(help="Trajectories that a group needs to count. Default: all.", min=1)
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: options.Json = False,
 ) -> None:
     """Play groups of episodes and write them to a file that check and credit read."""
     screen.check_suffix(out)
@@ -138,29 +85,29 @@ def rollout(
 
 
 def evaluate(
-    env: EnvOption,
-    model: ModelOption,
-    tasks: Annotated[int, typer.Option(help="How many tasks.", min=1)] = 100,
-    first: Annotated[int, typer.Option(help="The number of the first task.", min=0)] = 0,
-    repeats: Annotated[int, typer.Option(help="Episodes of each task.", min=1)] = 1,
-    seed: SeedOption = 0,
-    backend: BackendOption = "transformers",
-    dtype: DtypeOption = None,
-    context: ContextOption = None,
-    tokenizer: TokenizerOption = None,
-    settings: EnvSetting = [],  # noqa: B006 (typer copies it)
-    style: StyleOption = "paper",
-    temperature: TemperatureOption = 0.4,
-    max_tokens: TokensOption = 512,
-    max_turns: TurnsOption = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the episodes to this file.")] = None,
-    pool: PoolOption = "processes",
-    workers: WorkersOption = 2,
-    step_limit: LimitOption = 60.0,
-    episode_limit: EpisodeOption = None,
-    memory_limit: MemoryOption = None,
-    retries: RetriesOption = 2,
-    as_json: JsonFlag = False,
+    env: options.Env,
+    model: options.Model,
+    tasks: Annotated[int, Option(help="How many tasks.", min=1)] = 100,
+    first: Annotated[int, Option(help="The number of the first task.", min=0)] = 0,
+    repeats: Annotated[int, Option(help="Episodes of each task.", min=1)] = 1,
+    seed: options.Seed = 0,
+    backend: options.Backend = "transformers",
+    dtype: options.Dtype = None,
+    context: options.Context = None,
+    tokenizer: options.Tokenizer = None,
+    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: options.Style = "paper",
+    temperature: options.Temperature = 0.4,
+    max_tokens: options.MaxTokens = 512,
+    max_turns: options.MaxTurns = None,
+    out: Annotated[Path | None, Option(help="Also write the episodes to this file.")] = None,
+    pool: options.Pool = "processes",
+    workers: options.Workers = 2,
+    step_limit: options.StepLimit = 60.0,
+    episode_limit: options.EpisodeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    retries: options.Retries = 2,
+    as_json: options.Json = False,
 ) -> None:
     """Print how many tasks are solved, by family, with a 95 % interval."""
     if out is not None:

@@ -1,4 +1,4 @@
-"""Shared by all commands: common options, the console, safe text, progress, and error exits."""
+"""Shared by all commands: the console, safe text, progress, and error exits."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -19,19 +19,6 @@ from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.problems import Problem, Severity, TableError, one_line
 from ascribe.steps.strict_json import without_nan
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-FileArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="Rollouts: .parquet, .jsonl or .jsonl.gz, or conversations that ascribe import takes.",
-        show_default=False,
-    ),
-]
-ForceFlag = Annotated[bool, typer.Option("--force", help="Allow an output to overwrite an input.")]
-GroupSizeOption = Annotated[
-    int | None, typer.Option(help="Expected number of trajectories in each group.", min=1)
-]
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from ascribe.cli import screen
-from ascribe.cli.credit import PresetOption, SetOption, make_recipe, refusals
-from ascribe.cli.screen import FileArgument, JsonFlag
+from ascribe.cli import options, screen
+from ascribe.cli.credit import make_recipe, refusals
 from ascribe.estimators.assign import assign, credit_columns
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
@@ -19,17 +18,17 @@ from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 
 def show(
-    file: FileArgument,
+    file: options.File,
     trajectory: Annotated[
-        str | None, typer.Option(help="Name of a trajectory; the first one by default.")
+        str | None, Option(help="Name of a trajectory; the first one by default.")
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="Credit by this recipe; by default the credit in the file, else gigpo."),
+        Option(help="Credit by this recipe; by default the credit in the file, else gigpo."),
     ] = None,
-    preset: PresetOption = None,
-    parameters: SetOption = [],  # noqa: B006 (typer copies it)
-    as_json: JsonFlag = False,
+    preset: options.Preset = None,
+    parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
+    as_json: options.Json = False,
 ) -> None:
     """Show one trajectory step by step: state, action, reward, advantage and its terms."""
     rollouts = screen.open_rollouts(

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli import options, screen
 from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import LoadedConfig, load_config
 from ascribe.engines.metrics import NAME as METRICS
@@ -23,15 +23,14 @@ from ascribe.rollout.episode import RolloutFailedError
 STYLES = {"default": "dim", "file": "", "command line": "bold"}
 
 
-ConfigArgument = Annotated[Path, typer.Argument(help="A YAML file; docs/train.md tells its keys.")]
-EngineOption = Annotated[str, typer.Option(help=f"Who trains: {', '.join(ENGINES)}.")]
+ConfigArgument = Annotated[Path, Argument(help="A YAML file; docs/train.md tells its keys.")]
+EngineOption = Annotated[str, Option(help=f"Who trains: {', '.join(ENGINES)}.")]
 KeySetting = Annotated[
-    list[str],
-    typer.Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable."),
+    list[str], Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable.")
 ]
-DryFlag = Annotated[bool, typer.Option("--dry-run", help="Check and print the config, and stop.")]
+DryFlag = Annotated[bool, Option("--dry-run", help="Check and print the config, and stop.")]
 ResumeFlag = Annotated[
-    bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+    bool, Option("--resume", help="Go on from the last checkpoint, if there is one.")
 ]
 
 
@@ -41,7 +40,7 @@ def train(
     settings: KeySetting = [],  # noqa: B006 (typer copies it)
     dry_run: DryFlag = False,
     resume: ResumeFlag = False,
-    as_json: JsonFlag = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train by a config; print every value and who set it."""
     with by_config(config, engine, settings, as_json=as_json) as loaded:

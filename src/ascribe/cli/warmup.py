@@ -6,68 +6,53 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import typer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from ascribe.cli import screen
-from ascribe.cli.rollout import (
-    ContextOption,
-    EnvOption,
-    EnvSetting,
-    PoolOption,
-    SeedOption,
-    StyleOption,
-    TemperatureOption,
-    TokensOption,
-    TurnsOption,
-    WorkersOption,
-)
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli import options, screen
 from ascribe.engines.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
 from ascribe.rollout import Sampling, Setup
 from ascribe.rollout.setup import PoolName
 
 
 def warmup(
-    env: EnvOption,
-    model: Annotated[str, typer.Option(help="A model folder, or smollm2.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the model to; new or empty.")],
-    settings: EnvSetting = [],  # noqa: B006 (typer copies it)
-    style: StyleOption = "plain",
-    policy: Annotated[str, typer.Option(help="The teacher: expert, or random.")] = "expert",
-    episodes: Annotated[int, typer.Option(help="Episodes that the teacher plays.", min=1)] = 200,
+    env: options.Env,
+    model: Annotated[str, Option(help="A model folder, or smollm2.")],
+    out: Annotated[Path, Option(help="Folder to write the model to; new or empty.")],
+    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: options.Style = "plain",
+    policy: Annotated[str, Option(help="The teacher: expert, or random.")] = "expert",
+    episodes: Annotated[int, Option(help="Episodes that the teacher plays.", min=1)] = 200,
     noise: Annotated[
         float,
-        typer.Option(
+        Option(
             help="Share of decisions at which a random action replaces the expert's, which "
             "the model learns all the same."
         ),
     ] = 0.0,
-    steps: Annotated[int, typer.Option(help="Updates.", min=1)] = 20,
-    batch: Annotated[int, typer.Option(help="Decisions of an update.", min=1)] = 8,
+    steps: Annotated[int, Option(help="Updates.", min=1)] = 20,
+    batch: Annotated[int, Option(help="Decisions of an update.", min=1)] = 8,
     learning_rate: Annotated[
-        float, typer.Option(help="The highest; it rises over a tenth of the steps, then falls.")
+        float, Option(help="The highest; it rises over a tenth of the steps, then falls.")
     ] = 5e-5,
-    seed: SeedOption = 0,
-    context: ContextOption = None,
-    device: Annotated[str, typer.Option(help="Where to train: cpu, cuda, cuda:1, ...")] = "cpu",
-    trial: Annotated[
-        int, typer.Option(help="Tasks to try the model on, before and after.", min=0)
-    ] = 0,
+    seed: options.Seed = 0,
+    context: options.Context = None,
+    device: Annotated[str, Option(help="Where to train: cpu, cuda, cuda:1, ...")] = "cpu",
+    trial: Annotated[int, Option(help="Tasks to try the model on, before and after.", min=0)] = 0,
     trial_settings: Annotated[
         list[str],
-        typer.Option(
+        Option(
             "--trial-set", help="An option of the environment for those: split=eval. Repeatable."
         ),
     ] = [],  # noqa: B006 (typer copies it)
-    temperature: TemperatureOption = 0.4,
-    max_tokens: TokensOption = 64,
-    max_turns: TurnsOption = None,
-    pool: PoolOption = "processes",
-    workers: WorkersOption = 2,
-    as_json: JsonFlag = False,
+    temperature: options.Temperature = 0.4,
+    max_tokens: options.MaxTokens = 64,
+    max_turns: options.MaxTurns = None,
+    pool: options.Pool = "processes",
+    workers: options.Workers = 2,
+    as_json: options.Json = False,
 ) -> None:
     """Train a model for a few updates on an expert's responses, so that its actions are valid."""
     try:

@@ -6,22 +6,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from ascribe.cli import screen
-from ascribe.cli.screen import JsonFlag
+from ascribe.cli import options, screen
 from ascribe.report.watch import RunMetrics, read_run
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(help="The folder of a run: output.folder of its config.")],
-    every: Annotated[float, typer.Option(help="Seconds between two updates, at least 0.1.")] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="Print once and stop.")] = False,
-    as_json: JsonFlag = False,
+    run: Annotated[Path, Argument(help="The folder of a run: output.folder of its config.")],
+    every: Annotated[float, Option(help="Seconds between two updates, at least 0.1.")] = 5.0,
+    once: Annotated[bool, Option("--once", help="Print once and stop.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show the metrics of a training run, and update them while it goes on.
 
