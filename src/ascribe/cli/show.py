@@ -58,7 +58,12 @@ def _credit(
 ) -> dict[str, list[object]]:
     """The credit columns of the whole table: computed, or read from the file."""
     if name is None and preset is None and not parameters and rollouts.credit.num_columns:
-        return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
+        try:
+            return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
+        except (ValueError, OverflowError):  # times that Python cannot hold
+            screen.wrong_call(
+                "the credit in the file is no numbers; name a --recipe to compute one"
+            )
     estimator = make_recipe(name or "gigpo", preset, parameters)
     with refusals(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit

@@ -112,6 +112,9 @@ def read_transcript(
         batches: all batches.
         batch: number of the batch of each step.
         rows: row of each step in its batch's table.
+
+    Raises:
+        RefusedFileError: if these columns are damaged.
     """
     import pyarrow as pa
 
@@ -124,7 +127,10 @@ def read_transcript(
             continue
         carried = batches[in_file[0]].carried
         if carried is None:
-            columns = read_rows(path, TRANSCRIPT, row_of_file[selected])
+            try:
+                columns = read_rows(path, TRANSCRIPT, row_of_file[selected])
+            except TableError as error:
+                raise RefusedFileError(path, error.problems) from error
         else:
             columns = carried.select([name for name in TRANSCRIPT if name in carried.column_names])
             columns = columns.take(pa.array(row_of_file[selected]))
