@@ -32,21 +32,35 @@ class OpenAIServer:
 
     Args:
         url: address of the server, such as ``http://localhost:8000``, with or without ``/v1``.
+        model: the name under which the server has the model; None if it has only one. Some servers
+            list no models, so a name is not looked up.
         at_once: how many requests are sent at the same time.
         key_variable: environment variable with the key, if the server wants one.
         limits: of time, size and retries.
 
     Raises:
+        ServerError: without a name, if the server does not respond or has several models.
         ValueError: for an unusable address.
     """
 
     def __init__(
-        self, url: str, at_once: int, key_variable: str, limits: HttpLimits | None
+        self,
+        url: str,
+        model: str | None = None,
+        *,
+        at_once: int = 16,
+        key_variable: str = "ASCRIBE_API_KEY",
+        limits: HttpLimits | None = None,
     ) -> None:
         if at_once < 1:
             raise ValueError(f"at_once must be at least 1, not {at_once}")
         self.client = HttpClient(url.rstrip("/").removesuffix("/v1"), limits, key_variable)
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ascribe-server")
+        self.card: dict[str, Any] | None = None
+        """The server's description of the model, if it was looked up."""
+        if model is None:
+            model, self.card = self.find_model(None)
+        self.model = model
 
     def map(self, function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
         """The results in the order of the inputs; if one fails, waiting requests are not sent."""
@@ -86,28 +100,18 @@ class ServerPolicy(ModelPolicy):
         url: address of the server, such as ``http://localhost:8000``.
         chat: the tokenizer of the server's model, from ``load_chat(folder)``.
         model: the name under which the server has the model; None if it has only one.
-        at_once: how many requests are sent at the same time.
-        key_variable: environment variable with the key, if the server wants one.
-        limits: of time, size and retries.
+        options: further ones of ``OpenAIServer``.
 
     Raises:
         ServerError: if the server does not respond, or has no such model.
         ValueError: for an unusable address.
     """
 
-    def __init__(
-        self,
-        url: str,
-        chat: Chat,
-        model: str | None = None,
-        *,
-        at_once: int = 64,
-        key_variable: str = "ASCRIBE_API_KEY",
-        limits: HttpLimits | None = None,
-    ) -> None:
+    def __init__(self, url: str, chat: Chat, model: str | None = None, **options: Any) -> None:
         super().__init__(copy(chat))
-        self._server = OpenAIServer(url, at_once, key_variable, limits)
-        self.model, card = self._server.find_model(model)
+        self._server = OpenAIServer(url, model, **{"at_once": 64, **options})
+        self.model = self._server.model
+        card = self._server.card or self._server.find_model(model)[1]
         context = card.get("max_model_len")
         if isinstance(context, int) and context > 0:
             self.chat.context = smaller(chat.context, context)

@@ -42,31 +42,8 @@ class IncompleteBatchError(ServerError):
         """One for each request; None for those that failed or were not sent any more."""
 
 
-class TextServer:
-    """Requests chat completions from a server, several at a time.
-
-    Args:
-        url: address of the server, such as ``http://localhost:8000``.
-        model: the name under which the server has the model; None if it has only one.
-        at_once: how many requests are sent at the same time.
-        key_variable: environment variable with the key, if the server needs one.
-
-    Raises:
-        ServerError: if the server does not respond, or has no such model.
-        ValueError: for an unusable address.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        model: str | None = None,
-        *,
-        at_once: int = 16,
-        key_variable: str = "ASCRIBE_API_KEY",
-    ) -> None:
-        self._server = OpenAIServer(url, at_once, key_variable, None)
-        # Some servers list no models, so one that is named is not looked up.
-        self.model = self._server.find_model(None)[0] if model is None else model
+class TextServer(OpenAIServer):
+    """Requests chat completions from a server, several at a time."""
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order; empty ones where the server refuses.
@@ -87,14 +64,10 @@ class TextServer:
                 errors.append(error)
                 return None
 
-        samples = self._server.map(sample, requests)
+        samples = self.map(sample, requests)
         if errors:
             raise IncompleteBatchError(str(errors[0]), samples) from errors[0]
         return [one for one in samples if one is not None]
-
-    def close(self) -> None:
-        """Send no further requests."""
-        self._server.close()
 
     def _sample(self, request: Request, sampling: Sampling) -> TextSample:
         body: dict[str, Any] = {
@@ -108,7 +81,7 @@ class TextServer:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        return read_chat_completion(self._server.client.post("/v1/chat/completions", body))
+        return read_chat_completion(self.client.post("/v1/chat/completions", body))
 
 
 def read_chat_completion(completion: Any) -> TextSample:
