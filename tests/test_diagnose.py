@@ -65,13 +65,20 @@ def whole_numbers(rows, credit):
     }
     magnitude = {name: sum(map(abs, values)) for name, values in weighted.items()}
     labels = [Reason(code).label for code in credit.reason]
+    episodes = [episode for group in groups.values() for episode in group.values()]
+    success = sum(earned(episode)[0] > 0 for episode in episodes) / len(episodes)
     signal = [
         i for i in mine if any(term.reason[i] == Reason.CREDITED for term in credit.terms.values())
     ]
     return {
         "rows": len(mine),
         "groups": len(groups),
-        "trajectories": sum(len(group) for group in groups.values()),
+        "trajectories": len(episodes),
+        "turns": len(mine) / len(episodes),
+        "truncated_share": sum(
+            any(row.get("truncated", False) for row in episode) for episode in episodes
+        )
+        / len(episodes),
         "mean_advantage": sum(advantage[i] for i in mine) / len(mine),
         "advantage_rms": root_mean_square([advantage[i] for i in mine]),
         "signal_share": len(signal) / len(mine),
@@ -82,6 +89,9 @@ def whole_numbers(rows, credit):
         "term_rms": {name: root_mean_square(values) for name, values in weighted.items()},
         "zero_variance_groups": sum(
             len({earned(rows)[0] for rows in group}) == 1 for group in several
+        ),
+        "expected_equal_groups": sum(
+            success ** len(group) + (1 - success) ** len(group) for group in several
         ),
         "penalty_only_groups": sum(
             len({earned(rows, valid=True)[0] for rows in group}) == 1

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ascribe.estimators.credit import Credit, Reason, Term
+from ascribe.groups.responses import all_calls
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import Arranged, arrange, penalty_only
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import Coded, StepTable
 
 SIZES = (1, 2, 4, 8, 16, 32)
 """Upper ends of the bins of the histogram of group sizes; a last bin holds the larger ones."""
@@ -42,6 +43,23 @@ class StateGroups:
 
 
 @dataclass(frozen=True)
+class ToolCredit:
+    """Metrics of the steps that call a tool.
+
+    Attributes:
+        steps: number of steps.
+        mean_advantage: mean over these steps.
+        positive_share: share of these steps with an advantage above 0.
+        gradient_share: their share of the summed absolute advantage of all steps.
+    """
+
+    steps: int
+    mean_advantage: float
+    positive_share: float
+    gradient_share: float
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Metrics of a credit.
 
@@ -49,6 +67,8 @@ class Diagnosis:
         rows: rows that take part (no padding).
         groups: task groups.
         trajectories: episodes.
+        turns: mean number of steps of a trajectory.
+        truncated_share: share of trajectories that a limit cut.
         mean_advantage: mean over rows. Baselines are over trajectories or visits, not over rows,
             so it is not exactly 0 where long and short trajectories differ in return.
         advantage_rms: root mean square of the advantage over rows.
@@ -57,6 +77,8 @@ class Diagnosis:
         term_share: share of the summed magnitude of each term, weight included.
         term_rms: root mean square of each term over rows, weight included.
         zero_variance_groups: task groups whose trajectories all earned the same.
+        expected_equal_groups: task groups that would be all failures or all successes if every
+            trajectory succeeded (earned more than 0) with the same probability.
         penalty_only_groups: task groups whose trajectories differ by penalties alone.
         states: the step-level groups, if the recipe has a step term.
     """
@@ -64,6 +86,8 @@ class Diagnosis:
     rows: int
     groups: int
     trajectories: int
+    turns: float
+    truncated_share: float
     mean_advantage: float
     advantage_rms: float
     signal_share: float
@@ -71,6 +95,7 @@ class Diagnosis:
     term_share: dict[str, float]
     term_rms: dict[str, float]
     zero_variance_groups: int
+    expected_equal_groups: float
     penalty_only_groups: int
     states: StateGroups | None
 
@@ -91,13 +116,16 @@ def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
     summed = sum(magnitude.values())
     returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
     equal_returns = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
-    several = np.bincount(steps.group_of_trajectory, minlength=steps.group_count) > 1
+    size = np.bincount(steps.group_of_trajectory, minlength=steps.group_count)
+    several, success = size > 1, float((returns > 0).mean())
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, steps.group_of_trajectory)
     counts = np.bincount(credit.reason, minlength=len(Reason))
     return Diagnosis(
         rows=int(rows.size),
         groups=steps.group_count,
         trajectories=steps.trajectory_count,
+        turns=rows.size / steps.trajectory_count,
+        truncated_share=float(steps.truncated[steps.starts].mean()),
         mean_advantage=float(advantage.mean()),
         advantage_rms=_rms(advantage),
         signal_share=float(credit.credited[rows].mean()),
@@ -107,9 +135,47 @@ def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
             name: _rms(term.weight * term.values[rows]) for name, term in credit.terms.items()
         },
         zero_variance_groups=int((equal_returns & several).sum()),
+        expected_equal_groups=float(
+            (success ** size[several] + (1 - success) ** size[several]).sum()
+        ),
         penalty_only_groups=int((penalised & several).sum()),
         states=_states(steps, credit.terms["step"]) if "step" in credit.terms else None,
     )
+
+
+def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:
+    """The credit of the steps that call each tool, most steps first; empty if no step calls one.
+
+    Tools that one step calls together are joined by ``+``; steps without a call count as ``text``.
+    """
+    rows = arrange(table).rows
+    column = table.action.take(rows).used()
+    tools = Coded.encode([_tools(text) for text in column.values])
+    if list(tools.values) in ([], [TEXT]):
+        return {}
+    label = np.append(tools.codes, -1)[column.codes]
+    advantage, count = credit.advantage[rows], tools.values.size
+    steps = segments.size(label, count)
+    size = segments.total(np.abs(advantage), label, count)
+    mean = segments.mean(advantage, label, count)
+    positive = segments.mean((advantage > 0).astype(np.float64), label, count)
+    summed = float(np.abs(advantage).sum()) or 1.0
+    return {
+        str(tools.values[tool]): ToolCredit(
+            int(steps[tool]), float(mean[tool]), float(positive[tool]), float(size[tool]) / summed
+        )
+        for tool in np.argsort(-steps, kind="stable")
+    }
+
+
+TEXT = "text"
+
+
+def _tools(action: str) -> str:
+    """The names of the tools that an action calls."""
+    if '"name"' not in action:
+        return TEXT
+    return " + ".join(dict.fromkeys(call.name for call in all_calls(action) or ())) or TEXT
 
 
 def _states(steps: Arranged, term: Term) -> StateGroups:

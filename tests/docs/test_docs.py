@@ -12,7 +12,7 @@ import pytest
 
 from ascribe import RECIPES, Diagnosis
 from ascribe.cli import COMMANDS, load_command
-from ascribe.diagnose import StateGroups
+from ascribe.diagnose import StateGroups, ToolCredit
 from ascribe.estimators import GiGPO
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -88,7 +88,7 @@ def test_every_recipe_has_a_page_with_the_fixed_headings(name: str) -> None:
     assert f"[`{name}`]({home}.md)" in text("docs/estimators/index.md")
 
 
-@pytest.mark.parametrize("kind", [Diagnosis, StateGroups])
+@pytest.mark.parametrize("kind", [Diagnosis, StateGroups, ToolCredit])
 def test_every_number_of_a_diagnosis_is_explained(kind: type) -> None:
     section = text("docs/diagnose.md").split(f"\n## {kind.__name__}\n")[1].split("\n## ")[0]
     explained = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)

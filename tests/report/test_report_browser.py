@@ -5,6 +5,7 @@ variable CHROMIUM. The browser gets no network. Screenshots are kept in the fold
 SCREENSHOTS names, if it is set.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from ascribe.estimators import BiPACEQ
 from ascribe.report import picture
 from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
+from tests.conversations.test_formats import DATA
 from tests.report.injections import INJECTIONS
 from tests.report.toys import Row, sound
 
@@ -32,8 +34,8 @@ if CHROMIUM is None:
     pytest.skip("needs a Chromium on the path", allow_module_level=True)
 
 WIDTHS = (1280, 390)
-FIGURES = 14
-"""Ten about the rollouts, two for each of two comparisons."""
+FIGURES = 15
+"""Eleven about the rollouts, two for each of two comparisons."""
 
 
 @dataclass
@@ -367,3 +369,80 @@ def test_hostile_names_of_files_do_nothing(chromium: Any, tmp_path: Path) -> Non
     assert tab.locator("#pick option").count() == len(FILE_NAMES)
     assert_untouched(tab)
     assert_quiet(seen, tmp_path / "report.html")
+
+
+# Conversations.
+
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+
+
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four attempts with tool calls; one result is hostile, and as long as a file."""
+    folder = tmp_path_factory.mktemp("conversations")
+    lines = (DATA / "openai.jsonl").read_text().splitlines()
+    first = json.loads(lines[0])
+    first["messages"][3]["content"] = HOSTILE + "x" * 600
+    first["messages"][2]["tool_calls"][0]["function"]["name"] = HOSTILE
+    path = folder / "runs.jsonl"
+    path.write_text("\n".join([json.dumps(first), *lines[1:]]))
+    picture([path], recipe("gigpo")).write(folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_messages_are_folded_and_shown_as_text(
+    chromium: Any, conversations: Path, width: int
+) -> None:
+    tab, seen = opened(chromium, conversations, width)
+    tab.locator(".cell[aria-label*='line 1, step 1']").click()
+    tool, assistant = tab.locator(".messages > .message").all()
+    assert tool.get_attribute("open") is None, "a long result is folded"
+    assert assistant.get_attribute("open") is not None
+    assert "look" in assistant.inner_text()
+    tool.locator("summary").click()
+    assert HOSTILE in tool.locator("pre").inner_text()
+    tab.get_by_text("The whole conversation, 4 steps").click()
+    tab.locator(".messages h4").nth(4).wait_for()
+    assert tab.locator(".messages h4").all_inner_texts()[1:] == [
+        f"Step {step}, credit {credit}"
+        for step, credit in enumerate(
+            tab.locator(".lane").filter(has_text="line 1").locator(".cell").all_inner_texts()
+        )
+    ]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("img").count() == 0
+    if folder := os.environ.get("SCREENSHOTS"):
+        tab.locator("#browser").screenshot(path=Path(folder) / f"conversations_{width}.png")
+    assert_quiet(seen, conversations)
+
+
+def test_steps_are_found_by_text_result_and_tool(chromium: Any, conversations: Path) -> None:
+    tab, seen = opened(chromium, conversations)
+    for asked, found in {"hosts": 2, "LOOK": 11, "no such text": 0, "onerror": 2, "": 0}.items():
+        tab.locator("#search").fill(asked)
+        assert tab.locator(".cell.hit").count() == found, asked
+        assert tab.locator("#next-hit").is_disabled() == (found == 0)
+    tab.locator("#search").fill("readme.txt")
+    tab.locator("#search").press("Enter")
+    assert tab.locator("#found").inner_text() == f"1 of {tab.locator('.cell.hit').count()} steps"
+    tab.locator("#next-hit").click()
+    assert tab.locator("#found").inner_text().startswith("2 of ")
+    assert "readme.txt" in tab.locator("#detail").inner_text()
+    assert_quiet(seen, conversations)
+
+
+def test_axe_finds_nothing_in_conversations(chromium: Any, conversations: Path) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
+    )
+    tab, _ = opened(chromium, conversations)
+    tab.locator("#search").fill("look")
+    tab.locator(".cell").nth(2).click()
+    for summary in tab.locator("summary").all():
+        summary.click()
+    tab.evaluate(axe.Axe().axe_script)
+    violations = tab.evaluate("axe.run()")["violations"]
+    assert [
+        (each["id"], [node["target"] for node in each["nodes"]][:3]) for each in violations
+    ] == []

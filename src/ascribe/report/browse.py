@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.conversations import text_of
 from ascribe.estimators.credit import Reason, Term
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, read_transcript
@@ -16,6 +17,7 @@ from ascribe.report.text import embedded, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.problems import one_line
+from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded
 
 MOST_STEPS = 10_000
@@ -41,6 +43,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         if (column := getattr(table, name)) is not None
     }
     columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
+    messages = columns.pop("messages", None)
     index: dict[str, int] = {}
     cells: dict[str, list[Any]] = {
         name: [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
@@ -54,6 +57,8 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "advantage": _rounded(credit.advantage[rows]),
         "reason": credit.reason[rows].tolist(),
     }
+    if messages is not None:
+        cells["messages"] = [_messages(text, index) for text in messages]
     terms = {name: _term(term, rows) for name, term in credit.terms.items()}
     state = credited.states[shown]
     groups = []
@@ -93,6 +98,36 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "batches": len(credited.names),
         "first": _most_varied(groups),
     }
+
+
+def _messages(text: str | None, index: dict[str, int]) -> list[Plain]:
+    """The messages of a step; texts are numbers in ``index``. Those in other forms are left out."""
+    try:
+        values = loads(text or "[]")
+    except ValueError:
+        return []
+
+    def number(value: Any) -> int:
+        return -1 if not value else index.setdefault(text_of(value), len(index))
+
+    messages = []
+    for value in values if isinstance(values, list) else []:
+        if not isinstance(value, dict):
+            continue
+        calls = [each for each in value.get("tool_calls") or [] if isinstance(each, dict)]
+        functions = [f if isinstance(f := call.get("function"), dict) else call for call in calls]
+        messages.append(
+            {
+                "role": one_line(value.get("role"), 40),
+                "text": number(value.get("content")),
+                "thought": number(value.get("reasoning_content")),
+                "calls": [
+                    [one_line(function.get("name"), 80), number(function.get("arguments"))]
+                    for function in functions
+                ],
+            }
+        )
+    return messages
 
 
 def _term(term: Term, rows: Ints) -> dict[str, list[Any]]:

@@ -12,7 +12,7 @@ from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
 from ascribe.groups.exact import exact
 from ascribe.report.reading import Batch, refused
-from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
 from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.table import Coded, StepTable
@@ -35,6 +35,7 @@ class Credited:
         names: name of each batch.
         won: whether the task was done after each step, if all files have the column.
         trained: the advantage that each step was trained with, if all files have the column.
+        finish: why each response ended, if all files have the column.
         dropped_groups: groups that could not be credited.
         dropped_rows: their rows.
         diagnoses: numbers about the credit of each batch.
@@ -49,6 +50,7 @@ class Credited:
     names: tuple[str, ...]
     won: Bools | None
     trained: Floats | None
+    finish: Objects | None
     dropped_groups: int
     dropped_rows: int
     diagnoses: tuple[Diagnosis, ...]
@@ -91,7 +93,8 @@ def credit_batches(
         history = assigned.credit.history
         tables.append(batch.table if all_kept else batch.table.take(keep))
         credits_.append(assigned.credit if all_kept else assigned.credit.rows(keep))
-        reports.append(assigned.selection.report)
+        report = assigned.selection.report
+        reports.append(CheckReport(report.rows, (*report.problems, *batch.problems)))
         rows.append(keep)
         dropped_groups += len(assigned.selection.dropped)
     names = tuple(batch.name for batch in batches)
@@ -107,6 +110,7 @@ def credit_batches(
         names=names,
         won=_joined_arrays([batch.won for batch in batches], rows),
         trained=_joined_arrays([batch.trained for batch in batches], rows),
+        finish=_joined_arrays([batch.finish for batch in batches], rows),
         dropped_groups=dropped_groups,
         dropped_rows=sum(lengths) - sum(sizes),
         diagnoses=tuple(map(diagnose, tables, credits_)),

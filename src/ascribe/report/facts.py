@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.diagnose import Diagnosis, diagnose
+from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
@@ -60,6 +60,7 @@ class Facts:
         longest_quarter: share of the gradient of the longest quarter of the trajectories;
             trajectories that tie for its last places share them.
         cut: share of truncated trajectories.
+        cut_turns: share of responses that a limit on tokens cut, if the files tell.
         blank: steps with neither a state nor an action, or with empty ones.
         collapsed: share of task groups in which one state holds nearly all steps.
         one_action: among steps whose state another trajectory visited, the share for which no
@@ -81,6 +82,7 @@ class Facts:
     equal_steps: dict[str, int]
     longest_quarter: float
     cut: float
+    cut_turns: float | None
     blank: int
     collapsed: float
     one_action: float
@@ -147,6 +149,10 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         "funnel": [row for view in views for row in view.stages],
         "row_mix": [{"states": view.name, **asdict(view.mix)} for view in views],
         "lengths": _lengths(episodes),
+        "tools": [
+            {"tool": tool, **asdict(figures)}
+            for tool, figures in list(credit_per_tool(table, credit).items())[:MOST_FAMILIES]
+        ],
         "outcomes": _outcomes(episodes, names, task_outcome),
         "problems": [
             {key: value for key, value in problem.as_dict().items() if key != "rows"}
@@ -168,6 +174,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         equal_steps=_by_outcome(outcome[steps.group[equal_peers]]),
         longest_quarter=_longest_quarter(episodes),
         cut=float(steps.truncated[steps.starts].mean()),
+        cut_turns=_cut_turns(credited, np.ones(len(table), dtype=np.bool_)),
         blank=_blank(table, steps),
         collapsed=_collapsed(credited),
         one_action=1.0 - elsewhere["steps"] / shared["steps"] if shared["steps"] else 0.0,
@@ -261,10 +268,14 @@ def _by_batch(credited: Credited, episodes: _Episodes, task_outcome: Ints) -> Ro
                 "steps": diagnosis.rows,
                 "success": results["success"],
                 "mean_return": results["mean_return"],
+                "turns": diagnosis.turns,
+                "cut": diagnosis.truncated_share,
+                "cut_turns": _cut_turns(credited, credited.batch == index),
                 "signal": diagnosis.signal_share,
                 "alone": None if states is None else states.singleton_share_of_rows,
                 "mean_group_size": None if states is None else states.mean_size,
                 "equal_groups": float((tasks < len(EQUAL)).mean()),
+                "expected_equal": diagnosis.expected_equal_groups / max(diagnosis.groups, 1),
             }
         )
     return batches
@@ -409,3 +420,10 @@ def _trained_differently(credited: Credited) -> float | None:
     rows = credited.steps.rows
     equal = np.isclose(credited.trained[rows], credited.credit.advantage[rows], 1e-3, 1e-4)
     return float(1.0 - equal.mean())
+
+
+def _cut_turns(credited: Credited, rows: Bools) -> float | None:
+    if credited.finish is None:
+        return None
+    real = rows & ~credited.table.flag("padding", default=False)
+    return float((credited.finish[real] == "length").mean())

@@ -21,7 +21,8 @@ BLUE, RED, GREEN, PURPLE = "#2878b5", "#d55e00", "#00876a", "#b5629a"
 YELLOW, GREY, PALE = "#b98500", "#808080", "#8a94a6"
 """Distinguishable for colour-blind readers, on white and on near-black."""
 
-DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
+COLORS = (BLUE, RED, GREEN, PURPLE, YELLOW, GREY)
+DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]]
 FLAT = {"labelAngle": 0, "labelOverlap": True, "labelSeparation": 4}
 """An axis whose labels are horizontal."""
 
@@ -44,6 +45,8 @@ def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
     if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
     figures += [*_states(facts, tables), _lengths(tables["lengths"])]
+    if tables["tools"]:
+        figures.append(_tools(tables["tools"]))
     for comparison in comparisons:
         figures += [_signs(comparison), _scatter(comparison)]
     return figures
@@ -111,6 +114,8 @@ def _iterations(rows: Rows) -> list[Figure]:
         "signal": "steps with a signal",
         "alone": "steps alone in their state",
         "equal_groups": "groups with equal returns",
+        "expected_equal": "of those, expected by chance",
+        "cut_turns": "responses cut by a limit",
     }
     labels = {name: label for name, label in labels.items() if rows[0][name] is not None}
     names = list(labels.values())
@@ -131,13 +136,29 @@ def _iterations(rows: Rows) -> list[Figure]:
         encoding={
             "x": batch,
             "y": _share("share", "share"),
-            "color": _color("what", names, (BLUE, RED, GREEN, PURPLE)) | {"legend": legend},
+            "color": _color("what", names, COLORS) | {"legend": legend},
             "strokeDash": {**kinds, "scale": dashes, "legend": legend},
             "shape": {**kinds, "scale": {"domain": names}, "legend": legend},
         },
     )
     title, caption = "Signal over iterations", "One point per batch, in the order of the files."
-    figures = [Figure("over_iterations", title, caption, "iterations", chart)]
+    turns = _chart(
+        [{"number": number, "turns": row["turns"]} for number, row in numbered],
+        height=160,
+        mark=_mark("line", point={"size": 50}, color=BLUE),
+        encoding={"x": batch, "y": _value("turns", "turns of an episode")},
+    )
+    figures = [
+        Figure("over_iterations", title, caption, "iterations", chart),
+        Figure(
+            "turns_over_iterations",
+            "Turns over iterations",
+            "Mean number of steps of an episode. If it falls while success does not rise, the "
+            "agent has stopped using its turns.",
+            "iterations",
+            turns,
+        ),
+    ]
     if rows[0]["mean_group_size"] is not None:
         chart = _chart(
             [{"number": number, "size": row["mean_group_size"]} for number, row in numbered],
@@ -219,6 +240,18 @@ def _lengths(rows: Rows) -> Figure:
         "trajectories and steps.",
         "lengths",
         chart,
+    )
+
+
+def _tools(rows: Rows) -> Figure:
+    rows = [{**row, "tool": one_line(row["tool"], 60)} for row in rows]
+    return Figure(
+        "tools",
+        "Credit by tool",
+        "Mean advantage of the steps that call each tool, most steps first; text stands for steps "
+        "without a call.",
+        "tools",
+        _bars(rows, "tool", _value("mean_advantage", "mean advantage"), BLUE),
     )
 
 

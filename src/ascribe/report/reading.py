@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.conversations.formats import Imported, read_rollouts
+from ascribe.conversations.formats import Imported, check_carried, read_rollouts
 from ascribe.engines.crediting import TRAINED
-from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.files import read_rows
+from ascribe.steps.arrays import Bools, Floats, Ints, Objects
+from ascribe.steps.files import Rollouts, read_rows
 from ascribe.steps.problems import Problem, TableError, one_line, printable
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WON = "won"
+WON, FINISH, VERSION = "won", "finish", "version"
 TRANSCRIPT = ("observation", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
 
@@ -38,8 +38,10 @@ class Batch:
         trained: the advantage that each step was trained with, if the file has the column.
         path: the file.
         rows: number of each step's row in the file.
+        finish: why each response ended, if the file has the column.
         carried: the other columns, of a file of conversations.
         note: what a file of conversations was read as.
+        problems: those that the table alone does not show.
     """
 
     name: str
@@ -48,8 +50,10 @@ class Batch:
     trained: Floats | None
     path: Path
     rows: Ints
+    finish: Objects | None = None
     carried: "pa.Table | None" = None
     note: str = ""
+    problems: tuple[Problem, ...] = ()
 
 
 class RefusedFileError(TableError):
@@ -88,10 +92,12 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     batches = []
     for path in files:
         try:
-            rollouts = read_rollouts(path, wanted={*columns, WON, TRAINED}.__contains__)
+            rollouts = read_rollouts(
+                path, wanted={*columns, WON, TRAINED, FINISH, VERSION}.__contains__
+            )
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
-        split = _split(path, rollouts.table, rollouts.carried)
+        split = _split(path, rollouts)
         if isinstance(rollouts, Imported):  # reading it again would take as long
             note = f"{one_line(path.name)}: {rollouts.sentence()}"
             split = [replace(batch, carried=rollouts.carried, note=note) for batch in split]
@@ -143,9 +149,12 @@ def read_transcript(
     return texts
 
 
-def _split(path: Path, table: StepTable, carried: "pa.Table") -> list[Batch]:
+def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     """One batch for each iteration of the table."""
+    import pyarrow as pa
     import pyarrow.types as kinds
+
+    table, carried = rollouts.table, rollouts.carried
 
     def column(name: str, fits: Callable[[Any], bool]) -> Any:
         if name not in carried.column_names:
@@ -154,14 +163,21 @@ def _split(path: Path, table: StepTable, carried: "pa.Table") -> list[Batch]:
         return values.to_numpy() if fits(values.type) and not values.null_count else None
 
     won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
-    return [
-        Batch(
-            path.name if table.iteration is None else f"iteration {number}",
-            part,
-            None if won is None else won[rows],
-            None if trained is None else trained[rows],
-            path,
-            rows,
+    finish = column(FINISH, kinds.is_string)
+    checked = carried.select([name for name in (FINISH, VERSION) if name in carried.column_names])
+    batches = []
+    for number, rows, part in table.iterations():
+        columns = checked.take(pa.array(rows))
+        batches.append(
+            Batch(
+                path.name if table.iteration is None else f"iteration {number}",
+                part,
+                None if won is None else won[rows],
+                None if trained is None else trained[rows],
+                path,
+                rows,
+                None if finish is None else finish[rows],
+                problems=tuple(check_carried(Rollouts(part, columns, columns.select([])))),
+            )
         )
-        for number, rows, part in table.iterations()
-    ]
+    return batches

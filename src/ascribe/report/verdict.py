@@ -300,6 +300,16 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "so these groups give no episode-level signal.",
             _against_equal_returns(counts, "tasks"),
         )
+    expected = facts.diagnosis.expected_equal_groups / facts.task_groups
+    if share >= expected + 0.2:
+        yield Finding(
+            "more_equal_groups",
+            Level.NOTE,
+            f"{percent(share)} of the groups have equal returns; from the success rate and the "
+            f"group size, {percent(expected)} would be expected if all tasks were equally hard.",
+            "The tasks differ much in difficulty, or the trajectories of a group are copies: "
+            "choose tasks of medium difficulty, and sample with different seeds.",
+        )
 
 
 def _only_penalties(facts: Facts, share: float) -> Finding:
@@ -332,6 +342,16 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
             "earned is unknown and counts as nothing.",
             "Allow more turns or tokens, or look for episodes that run in circles.",
         )
+    if (facts.cut_turns or 0.0) >= 0.02:
+        cut_turns = facts.cut_turns or 0.0
+        yield Finding(
+            "cut_responses",
+            _bad_above(0.2, cut_turns),
+            f"A limit on tokens cut {percent(cut_turns)} of the responses; what they would have "
+            "said is lost, and their actions may be incomplete.",
+            "Allow more tokens in a response, or end such episodes as failures.",
+        )
+    yield from _fewer_turns(facts.tables["iterations"])
     states = facts.diagnosis.states
     if states is not None and states.revisit_share >= 0.4:
         every = _parameter(facts, "revisits", "each") == "each"
@@ -362,6 +382,22 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
             f"{states.cross_task:,} state groups hold steps of several tasks, which are compared "
             "although their goals differ.",
             "Compare within a task: --set scope=group.",
+        )
+
+
+def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Whether episodes became much shorter without becoming more successful."""
+    longest, last = max(iterations, key=lambda row: row["turns"]), iterations[-1]
+    shorter = last["turns"] <= longest["turns"] / 2
+    if shorter and last["success"] <= longest["success"] + 0.05:
+        yield Finding(
+            "fewer_turns",
+            _bad_above(-2.0, -last["turns"]),
+            f"Episodes fell from {longest['turns']:.1f} turns to {last['turns']:.1f}, and success "
+            f"did not rise ({percent(longest['success'])}, now {percent(last['success'])}): the "
+            "agent has stopped using its turns.",
+            "Look for a reward that is had without them, a penalty for length, or a limit that "
+            "cuts long episodes; lower the learning rate, or go back to an earlier checkpoint.",
         )
 
 

@@ -44,6 +44,7 @@ const signed = (value) => (value > 0 ? "+" : "") + number(value);
 const SHARES = new Set([
   "success", "low", "high", "valid", "signal", "alone", "equal_groups", "share", "pace",
   "leave_one_out", "singleton", "contrasting_clusters", "trajectories", "gradient",
+  "cut", "cut_turns", "expected_equal", "positive_share", "gradient_share",
 ]);
 const MOST_ROWS = 200;
 

@@ -87,6 +87,7 @@ function showGroup(place) {
     field.append(row);
   });
   shown = { group, lanes, laneOf, cells, lines, place };
+  markHits();
   drawLines();
   put("lanes", field);
   put("detail");
@@ -143,7 +144,7 @@ function choose(at) {
     button.tabIndex = other === at ? 0 : -1;
   }
   mark(shown.group.cells.label[at]);
-  put("detail", detail(at));
+  put("detail", ...detail(at).filter(Boolean));
 }
 
 function walk(event) {
@@ -186,6 +187,40 @@ function total(group, at) {
   return `Advantage ${signed(group.cells.advantage[at])} = ${parts.join(" + ")}`;
 }
 
+// A message, folded if it is long: who wrote it, its tool calls, its text.
+function message({ role, text: index, thought, calls }, open) {
+  const words = index < 0 ? "" : trail.texts[index];
+  const parts = [];
+  if (thought >= 0) parts.push(el("details", {}, el("summary", {}, "Reasoning"), el("pre", { tabindex: "0" }, trail.texts[thought])));
+  if (words) parts.push(el("pre", { tabindex: "0" }, words));
+  for (const [name, given] of calls) {
+    parts.push(el("p", { class: "call" }, el("strong", {}, name), el("code", {}, given < 0 ? "{}" : trail.texts[given])));
+  }
+  const called = calls.map(([name]) => `calls ${name}`).join(", ");
+  const line = [called, words.replace(/\s+/g, " ").slice(0, 110)].filter(Boolean).join(" · ");
+  const kind = role === "assistant" || role === "tool" ? role : "shown";
+  const short = words.length <= 400;
+  return el("details", { class: `message ${kind}`, ...(open && short || role === "assistant" ? { open: "" } : {}) },
+    el("summary", {}, el("span", { class: "role" }, role), el("span", { class: "name" }, line)), parts);
+}
+
+function messagesOf(at) {
+  const messages = shown.group.cells.messages && shown.group.cells.messages[at];
+  if (!messages || !messages.length) return null;
+  const run = shown.lanes[shown.laneOf[at]];
+  const whole_ = el("details", {}, el("summary", {}, `The whole conversation, ${whole(run.length)} steps`));
+  whole_.addEventListener("toggle", () => {
+    if (whole_.children.length > 1) return;
+    const { messages: all, step, advantage, reason } = shown.group.cells;
+    for (let other = run.start; other < run.start + run.length; other += 1) {
+      whole_.append(el("h4", {}, `Step ${step[other]}, credit ${brief(advantage[other], reason[other])}`),
+        ...all[other].map((each) => message(each, false)));
+    }
+  });
+  return el("div", { class: "messages" }, el("h4", {}, "Messages of this step"),
+    messages.map((each) => message(each, true)), whole_);
+}
+
 function text(title, index) {
   if (index === undefined || index < 0) return null;
   return el("div", {}, el("h4", {}, title), el("pre", { tabindex: "0" }, trail.texts[index]));
@@ -200,15 +235,18 @@ function detail(at) {
   const named = (name, word) => (cells[name] && cells[name][at] >= 0
     ? [word, el("span", { class: "name" }, trail.texts[cells[name][at]])] : []);
   const sameText = cells.observation && cells.observation[at] === cells.state[at];
+  const conversation = messagesOf(at);
+  const texts = el("div", { class: "texts" },
+    text("State", cells.state[at]),
+    cells.observation && !sameText ? text("Observation", cells.observation[at]) : null,
+    text("Action", cells.action[at]),
+    cells.response && cells.response[at] !== cells.action[at] ? text("Response", cells.response[at]) : null);
   return [
     el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`,
       named("agent", ", by agent "), named("corrects", ", which corrects ")),
     el("p", { class: "sum" }, total(group, at) + "."), ...sums, el("p", {}, facts),
-    el("div", { class: "texts" },
-      text("State", cells.state[at]),
-      cells.observation && !sameText ? text("Observation", cells.observation[at]) : null,
-      text("Action", cells.action[at]),
-      cells.response && cells.response[at] !== cells.action[at] ? text("Response", cells.response[at]) : null),
+    conversation,
+    conversation ? el("details", {}, el("summary", {}, "State and action as they were compared"), texts) : texts,
     peersOf(at),
   ];
 }
@@ -239,6 +277,51 @@ function peersOf(at) {
       el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows))));
 }
 
+// Search: the steps whose texts hold what was asked for, in every group.
+let hits = [], current = -1;
+
+function textsOf(cells, at) {
+  const messages = (cells.messages && cells.messages[at]) || [];
+  return [
+    ...["state", "action", "observation", "response"].map((name) => (cells[name] ? cells[name][at] : -1)),
+    ...messages.flatMap(({ text: index, thought, calls }) => [index, thought, ...calls.map(([, given]) => given)]),
+  ];
+}
+
+function search(query) {
+  const asked = query.trim().toLowerCase();
+  const found = new Set();
+  trail.texts.forEach((one, index) => { if (asked && one.toLowerCase().includes(asked)) found.add(index); });
+  hits = [];
+  current = -1;
+  trail.groups.forEach(({ cells }, place) => cells.step.forEach((_, at) => {
+    const named = asked && cells.messages && cells.messages[at].some(({ calls }) =>
+      calls.some(([name]) => name.toLowerCase().includes(asked)));
+    if (named || textsOf(cells, at).some((index) => found.has(index))) hits.push([place, at]);
+  }));
+  const groups = new Set(hits.map(([place]) => place)).size;
+  put("found", asked ? `${whole(hits.length)} steps in ${whole(groups)} groups` : "");
+  document.getElementById("next-hit").disabled = !hits.length;
+  markHits();
+}
+
+function markHits() {
+  const here = new Set(hits.filter(([place]) => place === shown.place).map(([, at]) => at));
+  for (const [at, button] of shown.cells) button.classList.toggle("hit", here.has(at));
+}
+
+function nextHit() {
+  if (!hits.length) return;
+  current = (current + 1) % hits.length;
+  const [place, at] = hits[current];
+  if (place !== shown.place) {
+    document.getElementById("pick").value = String(place);
+    showGroup(place);
+  }
+  shown.cells.get(at).focus();
+  put("found", `${whole(current + 1)} of ${whole(hits.length)} steps`);
+}
+
 function startBrowser() {
   const notes = [];
   if (trail.steps < trail.of_steps) {
@@ -262,6 +345,10 @@ function startBrowser() {
   pick.addEventListener("change", () => showGroup(Number(pick.value)));
   document.getElementById("previous").addEventListener("click", () => turn(-1));
   document.getElementById("next").addEventListener("click", () => turn(1));
+  const asked = document.getElementById("search");
+  asked.addEventListener("input", () => search(asked.value));
+  asked.addEventListener("keydown", (event) => { if (event.key === "Enter") nextHit(); });
+  document.getElementById("next-hit").addEventListener("click", nextHit);
   lanes.addEventListener("keydown", walk);
   lanes.addEventListener("focusin", (event) => {
     if (event.target.dataset.at !== undefined) choose(Number(event.target.dataset.at));

@@ -1,0 +1,130 @@
+"""Reports on conversations: messages in the browser, turns, tools, cut responses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe import recipe
+from ascribe.diagnose import credit_per_tool, diagnose
+from ascribe.report import Picture, picture
+from tests.conversations.test_formats import DATA, chat, lines
+
+pytestmark = pytest.mark.unit
+
+GRPO = recipe("grpo")
+
+
+def conversation(turns: int, reward: float, tool: str = "look", **more: Any) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "the task"}]
+    for number in range(turns - 1):
+        function = {"name": tool, "arguments": json.dumps({"n": number})}
+        messages += [
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]},
+            {"role": "tool", "tool_call_id": "c", "content": f"result {number}"},
+        ]
+    messages.append({"role": "assistant", "content": f"answer {reward}"})
+    return {"task": "t", "messages": messages, "reward": reward, **more}
+
+
+def findings(page: Picture) -> dict[str, str]:
+    return {finding.name: finding.message for finding in page.verdict.findings}
+
+
+def test_messages_are_shown_as_such():
+    page = picture([DATA / "openai.jsonl"], recipe("gigpo"))
+    group, texts = page.browser["groups"][0], page.browser["texts"]
+    first, second = group["cells"]["messages"][:2]
+    assert [message["role"] for message in first] == ["system", "user", "assistant"]
+    assert [message["role"] for message in second] == ["tool", "assistant"]
+    assert texts[second[0]["text"]] == "etc  srv"
+    ((name, arguments),) = second[1]["calls"]
+    assert (name, json.loads(texts[arguments])) == ("look", {"path": "/etc"})
+    assert page.notes == (
+        "openai.jsonl: OpenAI messages, 16 steps in 4 trajectories; state: observation "
+        "(12.5% of steps are alone in theirs).",
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "7", '"x"', "[7, null]", '[{"role": 5, "tool_calls": [7, {"function": 3}]}]', ""]
+)
+def test_messages_in_another_form_do_no_harm(tmp_path: Path, text: str):
+    rows = [
+        {"group": "g", "trajectory": f"t{n}", "step": 0, "state": "s", "action": "a", "reward": n}
+        for n in range(2)
+    ]
+    path = lines(tmp_path, *({**row, "messages": text} for row in rows))
+    shown = picture([path], GRPO).browser["groups"][0]["cells"]["messages"]
+    assert len(shown) == 2
+
+
+def test_credit_per_tool(tmp_path: Path):
+    rows = [conversation(3, 1.0), conversation(3, 1.0), conversation(4, 0.0, tool="guess")]
+    page = picture([lines(tmp_path, *rows)], GRPO)
+    tools = {row["tool"]: row for row in page.facts.tables["tools"]}
+    assert {name: row["steps"] for name, row in tools.items()} == {"look": 4, "text": 3, "guess": 3}
+    assert next(iter(tools)) == "look"
+    assert tools["look"]["mean_advantage"] > 0 > tools["guess"]["mean_advantage"]
+    assert tools["look"]["positive_share"] == 1.0
+    assert sum(row["gradient_share"] for row in tools.values()) == pytest.approx(1.0)
+    assert "tools" in {figure.name for figure in page.figures}
+
+
+def test_parallel_calls_count_together_and_texts_alone_give_nothing(tmp_path: Path):
+    call = [{"id": n, "function": {"name": n, "arguments": "{}"}} for n in ("b", "a", "b")]
+    row = {"task": "t", "reward": 1, "messages": [{"role": "assistant", "tool_calls": call}]}
+    path = lines(tmp_path, row, {**row, "reward": 0})
+    tools = [each["tool"] for each in picture([path], GRPO).facts.tables["tools"]]
+    assert tools == ["b + a"]
+    path = lines(tmp_path, chat(reward=1), chat('{"name": 1}', reward=0))
+    assert picture([path], GRPO).facts.tables["tools"] == []
+
+
+def test_collapse_to_few_turns_is_reported(tmp_path: Path):
+    long = lines(tmp_path, *(conversation(8, n % 2) for n in range(4)), name="1.jsonl")
+    short = lines(tmp_path, *(conversation(2, n % 2) for n in range(4)), name="2.jsonl")
+    better = lines(tmp_path, *(conversation(2, float(n > 0)) for n in range(4)), name="3.jsonl")
+    page = picture([long, short], GRPO)
+    assert "from 8.0 turns to 2.0" in findings(page)["fewer_turns"]
+    assert [row["turns"] for row in page.facts.tables["iterations"]] == [8.0, 2.0]
+    assert "turns_over_iterations" in {figure.name for figure in page.figures}
+    assert "fewer_turns" not in findings(picture([long, better], GRPO)), "success rose"
+    assert "fewer_turns" not in findings(picture([short, long], GRPO))
+
+
+def test_dead_groups_beside_those_expected(tmp_path: Path):
+    """Half of the tasks always fail and half always succeed: not chance, but their difficulty."""
+    rows = [
+        {**conversation(2, float(task % 2)), "task": f"t{task}"}
+        for task in range(8)
+        for _ in "1234"
+    ]
+    page = picture([lines(tmp_path, *rows)], GRPO)
+    assert page.facts.diagnosis.zero_variance_groups == 8
+    assert page.facts.diagnosis.expected_equal_groups == pytest.approx(8 * 2 * 0.5**4)
+    assert "12 % would be expected" in findings(page)["more_equal_groups"]
+    mixed = [{**row, "reward": n % 2} for n, row in enumerate(rows)]
+    assert "more_equal_groups" not in findings(picture([lines(tmp_path, *mixed)], GRPO))
+
+
+def test_responses_that_a_limit_cut_are_counted(tmp_path: Path):
+    rows = [conversation(2, 1.0), conversation(2, 0.0, finish_reason="length")]
+    page = picture([lines(tmp_path, *rows)], GRPO)
+    assert page.facts.cut_turns == 0.25
+    assert page.facts.diagnosis.truncated_share == 0.5
+    assert "25 % of the responses" in findings(page)["cut_responses"]
+    kinds = [row["kind"] for row in page.facts.tables["problems"]]
+    assert "cut_response" in kinds
+
+
+def test_diagnosis_of_turns():
+    from ascribe.conversations.formats import import_files
+
+    table = import_files([DATA / "traces.jsonl"]).table
+    diagnosis = diagnose(table, GRPO(table))
+    assert diagnosis.turns == 4.0
+    assert diagnosis.truncated_share == 0.0
+    assert diagnosis.expected_equal_groups == pytest.approx(2 * 0.5**4)
+    assert list(credit_per_tool(table, GRPO(table))) == ["look", "text"]
