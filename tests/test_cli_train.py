@@ -191,7 +191,7 @@ TRAINING = {
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_a_run_learns_writes_and_is_taken_up_again(tiny_folder: Path) -> None:
+def test_a_run_of_trl_learns_writes_and_is_taken_up_again(tiny_folder: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="needs the extra trl")
     pytest.importorskip("trl", reason="needs the extra trl")
     from ascribe.models.loading import load_causal_lm

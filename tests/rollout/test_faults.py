@@ -120,9 +120,13 @@ def assert_sound(played: Rollout) -> None:
     assert len(rows) == len(steps) == sum(len(whole[t.name].steps) for t in played.trajectories)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))]
-)
+def seeds() -> list[object]:
+    """Ten workers are killed in each run: 80 in CI, 200 at night."""
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8)]
+    return [0, *slow, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(8, 20))]
+
+
+@pytest.mark.parametrize("seed", seeds())
 def test_a_run_outlives_its_faults(tmp_path: Path, seed: int) -> None:
     played = with_faults(tmp_path, seed, retries=20)
     assert_sound(played)
