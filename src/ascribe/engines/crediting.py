@@ -6,10 +6,10 @@ group is whole. Then all of them are credited at once, with the same result in e
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HISTORY = "ascribe_history.json"
 """File in a checkpoint with the state that the recipe carries from one iteration to the next."""
@@ -63,15 +66,10 @@ def without_texts(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, steps=tuple(steps))
 
 
-@dataclass(frozen=True, eq=False)
-class Iteration:
-    """All steps of an iteration with their credit.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CreditedSteps:
+    """Steps of whole groups, with their credit."""
 
-    Steps are in the order of processes, and of trajectories on each process.
-    """
-
-    rollout: Rollout
-    """Every trajectory that was finished, also those of groups that do not count."""
     table: StepTable | None
     """The steps of the groups that count; None if no group does."""
     counts: Bools
@@ -80,14 +78,6 @@ class Iteration:
     """Of the steps that count, in their order."""
     dropped: dict[str, str]
     """Groups that do not count, and why."""
-    groups: int
-    """How many groups were to be played."""
-
-    @property
-    def counted(self) -> Rollout:
-        """The trajectories of the groups that count; failed episodes stay."""
-        kept = (t for t in self.rollout.trajectories if t.group not in self.dropped)
-        return replace(self.rollout, trajectories=tuple(kept))
 
     def next_history(self, before: History) -> History:
         """The carried state for the next iteration; unchanged if no group counted."""
@@ -107,6 +97,54 @@ class Iteration:
         return np.not_equal(self.advantage, 0.0)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Iteration(CreditedSteps):
+    """All steps of an iteration with their credit.
+
+    Steps are in the order of processes, and of trajectories on each process.
+    """
+
+    rollout: Rollout
+    """Every trajectory that was finished, also those of groups that do not count."""
+    groups: int
+    """How many groups were to be played."""
+
+    @property
+    def counted(self) -> Rollout:
+        """The trajectories of the groups that count; failed episodes stay."""
+        kept = (t for t in self.rollout.trajectories if t.group not in self.dropped)
+        return replace(self.rollout, trajectories=tuple(kept))
+
+
+def credit_steps(
+    table: StepTable,
+    recipe: Recipe,
+    on_problem: OnProblem = "drop",
+    *,
+    group_size: int | None = None,
+    failed: Mapping[str, str] | None = None,
+    history: History = None,
+) -> CreditedSteps:
+    """Select the groups of a table that count, and credit them.
+
+    Args:
+        table: the steps of all processes.
+        recipe: the estimator.
+        on_problem: what to do about steps that cannot be credited, see ``select``.
+        group_size: trajectories that each group was meant to have, if known.
+        failed: groups to drop whatever their steps are, with the reason.
+        history: the state that the recipe carried over from the iteration before.
+    """
+    selection = select(table, on_problem, group_size=group_size, failed=failed)
+    keep, dropped = selection.keep, selection.dropped
+    if not keep.any():
+        return CreditedSteps(table=None, counts=keep, credit=None, dropped=dropped)
+    inputs = {"history": history} if has_history(recipe) else {}
+    kept = table.take(keep)
+    credit = recipe(kept, **inputs)
+    return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
+
+
 def credit_iteration(
     played: Sequence[LocalRollout],
     recipe: Recipe,
@@ -117,7 +155,7 @@ def credit_iteration(
     states: States = "environment",
     history: History = None,
 ) -> Iteration:
-    """Select the groups that count, and credit them.
+    """Credit the episodes of all processes.
 
     Args:
         played: the episodes of every process, in the order of processes.
@@ -131,23 +169,22 @@ def credit_iteration(
     everything = join_rollouts([part.rollout for part in played])
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
     failed = _failed_groups(groups, everything, failures.needs(size))
-    if not everything.trajectories:
-        return Iteration(everything, None, np.zeros(0, dtype=np.bool_), None, failed, len(groups))
-    steps = table(everything, states)
-    if played[0].fingerprints is not None:
-        vectors = [part.fingerprints for part in played if part.fingerprints is not None]
-        steps = replace(steps, fingerprint=np.concatenate(vectors))
-    if recipe.needs_corrections and steps.corrects is None:  # all of them failed, or none due
-        nothing = np.full(len(steps), -1, dtype=np.int64)
-        steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))
-    whole = size if failures.smallest_group is None else None
-    selection = select(steps, on_problem, group_size=whole, failed=failed)
-    keep, dropped = selection.keep, selection.dropped
-    if not keep.any():
-        return Iteration(everything, None, keep, None, dropped, len(groups))
-    inputs = {"history": history} if has_history(recipe) else {}
-    steps = steps.take(keep)
-    return Iteration(everything, steps, keep, recipe(steps, **inputs), dropped, len(groups))
+    if everything.trajectories:
+        steps = table(everything, states)
+        if played[0].fingerprints is not None:
+            vectors = [part.fingerprints for part in played if part.fingerprints is not None]
+            steps = replace(steps, fingerprint=np.concatenate(vectors))
+        if recipe.needs_corrections and steps.corrects is None:  # all of them failed, or none due
+            nothing = np.full(len(steps), -1, dtype=np.int64)
+            steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))
+        whole = size if failures.smallest_group is None else None
+        credited = credit_steps(
+            steps, recipe, on_problem, group_size=whole, failed=failed, history=history
+        )
+    else:
+        nobody = np.zeros(0, dtype=np.bool_)
+        credited = CreditedSteps(table=None, counts=nobody, credit=None, dropped=failed)
+    return Iteration(**vars(credited), rollout=everything, groups=len(groups))
 
 
 def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str]:
@@ -170,7 +207,7 @@ def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
         return None
     if layer is None:
         raise ValueError(
-            f"{recipe.name} takes the policy's hidden states as fingerprints: pass layer= "
+            f"{recipe.name} takes the policy's hidden states as fingerprints: name a layer "
             "(ascribe calibrate finds one), or choose fingerprint='ngram' in the recipe"
         )
     return layer
@@ -207,20 +244,29 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
 
 
 def write_rollouts(iteration: Iteration, folder: str | Path, number: int, states: States) -> Path:
+    """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count, with transcripts."""
+    return write_steps(iteration, folder, number, arrow(iteration.counted, states))
+
+
+def write_steps(
+    credited: CreditedSteps, folder: str | Path, number: int, steps: "pa.Table | None" = None
+) -> Path:
     """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count.
 
-    Besides the columns of ``ascribe rollout`` it has ``trained_advantage`` and the other inputs of
-    the recipe, such as ``fingerprint``: ``ascribe credit`` computes the same advantages from it.
+    Besides the columns in ``steps`` it has ``trained_advantage`` and all inputs of the recipe, such
+    as ``fingerprint``: ``ascribe credit`` computes the same advantages from it.
     """
     import pyarrow as pa
 
-    steps = arrow(iteration.counted, states)
-    if iteration.table is not None:
-        credited = table_to_arrow(iteration.table)
-        for name in credited.column_names:
+    if credited.table is not None:
+        inputs = table_to_arrow(credited.table)
+        steps = inputs if steps is None else steps
+        for name in inputs.column_names:
             if name not in steps.column_names:
-                steps = steps.append_column(name, credited.column(name))
-    steps = steps.append_column(TRAINED, pa.array(iteration.advantage[iteration.counts]))
+                steps = steps.append_column(name, inputs.column(name))
+    if steps is None:
+        steps = pa.table({})
+    steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rollouts_{number:05d}.parquet"

@@ -14,7 +14,7 @@ import numpy as np
 
 from ascribe.diagnose import diagnose
 from ascribe.engines.corrections import without_corrections
-from ascribe.engines.crediting import Iteration
+from ascribe.engines.crediting import CreditedSteps, Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
 from ascribe.steps.atomic import write_file
@@ -65,18 +65,23 @@ LOGGED = {
 
 def iteration_metrics(iteration: Iteration) -> dict[str, float]:
     """How the episodes went, which groups were dropped, and where the signal is."""
-    metrics: dict[str, float] = {"dropped_groups": len(iteration.dropped)}
-    for reason, count in Counter(iteration.dropped.values()).items():
+    return episode_metrics(iteration.counted) | credit_metrics(iteration)
+
+
+def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
+    """Which groups were dropped, and where the signal is."""
+    metrics: dict[str, float] = {"dropped_groups": len(credited.dropped)}
+    for reason, count in Counter(credited.dropped.values()).items():
         metrics[f"dropped/{reason}"] = count
-    if iteration.table is not None and iteration.credit is not None:
-        diagnosis = diagnose(iteration.table, iteration.credit)
+    if credited.table is not None and credited.credit is not None:
+        diagnosis = diagnose(credited.table, credited.credit)
         metrics["signal_share"] = diagnosis.signal_share
         metrics["advantage_rms"] = diagnosis.advantage_rms
         metrics |= {f"rms/{name}": value for name, value in diagnosis.term_rms.items()}
         if diagnosis.states is not None:
             metrics["singleton_share"] = diagnosis.states.singleton_share_of_rows
-        metrics |= {f"credit/{name}": value for name, value in iteration.credit.metrics.items()}
-    return episode_metrics(iteration.counted) | _prefixed(metrics)
+        metrics |= {f"credit/{name}": value for name, value in credited.credit.metrics.items()}
+    return _prefixed(metrics)
 
 
 def episode_metrics(rollout: Rollout) -> dict[str, float]:
