@@ -31,7 +31,7 @@ from trl import GRPOConfig
 
 from ascribe.agents import Agent, CorrectionPrompt, LastTurns, SendText, TextPrompt, WholeText
 from ascribe.engines.corrections import Corrections
-from ascribe.engines.trl import AscribeTrainer
+from ascribe.engines.trl import EpisodeTrainer
 from ascribe.engines.warmup import Schedule, finetune
 from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.estimators import GRPO, IBPO, Recipe
@@ -205,7 +205,7 @@ def run(world: World, model: Path, arm: str, seed: int, folder: Path) -> Any:
         "disable_tqdm": True,
         "seed": seed,
     }
-    trainer = AscribeTrainer(
+    trainer = EpisodeTrainer(
         str(model),
         GRPOConfig(**(arguments | world.arguments)),
         setup=world.setup,

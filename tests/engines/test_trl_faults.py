@@ -82,7 +82,7 @@ def test_an_iteration_without_any_group_is_no_crash(name: str, layout: Any, tmp_
         setup=toys.hall(fault="raise", faulty=-1),
         failures=ONCE,
         recipe=name,
-        layer=-1,
+        fingerprints=-1,
         layout=layout,
         dump_dir=tmp_path,
         args={"max_steps": 2, "num_iterations": 2, "beta": 0.0},

@@ -24,30 +24,54 @@ SMALLER = {
     "num_generations=8": "num_generations=4",
     "max_completion_length=256": "max_completion_length=4",
     "learning_rate=1e-6": "learning_rate=1e-3, disable_tqdm=True, logging_steps=1",
-    "layer=-12": "layer=-1",
+    "fingerprints=-12": "fingerprints=-1",
     "workers=4": "workers=1",
     "max_turns=15": "max_turns=2",
 }
 
 
+CODE = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TWO_LINES = {
+    '"models/Qwen3-0.6B"': '"model", processing_class=tokenizer',
+    "max_steps=100, num_generations=8, max_completion_length=512": (
+        "max_steps=1, num_generations=4, max_completion_length=160, per_device_train_batch_size=8, "
+        "use_cpu=True, bf16=False, report_to='none', logging_steps=1, disable_tqdm=True"
+    ),
+}
+
+
+def run(code: str, changes: dict[str, str], folder: Path, **names: Any) -> Any:
+    """The trainer of an example, after its run, with a tiny model and few episodes."""
+    for large, small in changes.items():
+        assert large in code
+        code = code.replace(large, small)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(compile(code, "page", "exec"), names)
+    return names["trainer"]
+
+
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The example of the page, after its run, with a tiny model and few episodes."""
     folder = tmp_path_factory.mktemp("page")
     model = toys.tiny()
     model.config.max_position_embeddings = 4096  # its tokens are hardly more than bytes
     model.save_pretrained(folder / "model")
     toys.tokenizer().save_pretrained(folder / "model")
-    (code,) = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(code.splitlines()) <= 30
-    for large, small in SMALLER.items():
-        assert large in code
-        code = code.replace(large, small)
-    namespace: dict[str, Any] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        exec(compile(code, "page", "exec"), namespace)
-    return namespace["trainer"]
+    return run(CODE[1], SMALLER, folder)
+
+
+def test_two_lines_of_a_script_change(tmp_path: Path) -> None:
+    """TRL's own loop with an environment, in the page's words."""
+    from tests.engines.trl_tools import tool_model
+
+    model, tokenizer = tool_model()
+    model.save_pretrained(tmp_path / "model")
+    trainer = run(CODE[0], TWO_LINES, tmp_path, tokenizer=tokenizer)
+    assert trainer.state.global_step == 1
+    (calls,) = toys.logged(trainer, "tools/call_frequency")
+    assert calls > 0.5
+    assert toys.logged(trainer, "ascribe/signal_share")
 
 
 def test_the_example_runs(trainer: Any) -> None:
@@ -55,6 +79,7 @@ def test_the_example_runs(trainer: Any) -> None:
     assert trainer.state.global_step == 1
     assert toys.logged(trainer, "ascribe/episodes") == [8]
     assert not folder.is_absolute()
+    assert all(len(code.splitlines()) <= 50 for code in CODE)
 
 
 def test_the_example_makes_one_update_for_each_iteration(trainer: Any) -> None:

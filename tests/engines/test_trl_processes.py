@@ -71,7 +71,7 @@ def test_two_processes_learn_what_one_does(
         folder = tmp_path / str(processes)
         folder.mkdir()
         wide = {"args": args | {"per_device_train_batch_size": size}}
-        run(folder, processes, layout=layout, recipe=recipe, layer=-1, **wide)
+        run(folder, processes, layout=layout, recipe=recipe, fingerprints=-1, **wide)
         weights.append(torch.load(folder / "weights.pt"))
         files.append([read(file) for file in sorted((folder / "rollouts").glob("*.parquet"))])
     for one, two in zip(*files, strict=True):
@@ -88,3 +88,24 @@ def test_two_processes_learn_what_one_does(
     alone, together = logs(tmp_path / "1"), logs(tmp_path / "2")
     for name in ("success", "return", "episodes", "rows", "rows_skipped", "signal_share"):
         assert together[f"ascribe/{name}"] == pytest.approx(alone[f"ascribe/{name}"])
+
+
+def test_two_processes_credit_trl_s_own_episodes_as_one_does(tmp_path: Path) -> None:
+    """TRL's loop, ours only the credit; the middle group lies with both processes."""
+    args: dict[str, Any] = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.1}
+    weights, files = [], []
+    for processes, size in ((1, 6), (2, 3)):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        wide = {"args": args | {"per_device_train_batch_size": size}}
+        run(folder, processes, own=True, recipe="gigpo", **wide)
+        weights.append(torch.load(folder / "weights.pt"))
+        files.append([read(file) for file in sorted((folder / "rollouts").glob("*.parquet"))])
+    for one, two in zip(*files, strict=True):
+        assert one.table.group.values.size == 3
+        assert one.table.state.texts() == two.table.state.texts()
+        trained = [t.carried.column("trained_advantage").to_numpy() for t in (one, two)]
+        np.testing.assert_allclose(*trained, rtol=0, atol=1e-9)
+        assert np.abs(trained[0]).max() > 0.1
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-6)

@@ -32,7 +32,7 @@ def options(folder: Path) -> dict[str, Any]:
     """Of a run of eight iterations with a checkpoint after each."""
     folder.mkdir(exist_ok=True)
     args = {"max_steps": ITERATIONS, "save_strategy": "steps", "save_steps": 1}
-    return {"folder": str(folder), "recipe": "bipace_q", "layer": -1, "args": args}
+    return {"folder": str(folder), "recipe": "bipace_q", "fingerprints": -1, "args": args}
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

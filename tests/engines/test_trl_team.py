@@ -176,8 +176,7 @@ def test_an_agent_without_an_adapter_is_named(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"layout": "trajectory"}, "layout='step'"),
-        ({"recipe": "bipace_q", "layer": -1}, "without fingerprints"),
-        ({"policy": lambda *_: None}, "policy=None"),
+        ({"recipe": "bipace_q", "fingerprints": -1}, "without fingerprints"),
     ],
 )
 def test_what_a_team_cannot_do(options: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -98,7 +98,12 @@ def same(given: list[dict[str, Any]], told: list[dict[str, Any]]) -> None:
 def test_it_trains_on_what_the_recipe_says(name: str, layout: Any, tmp_path: Path) -> None:
     """Compared to 1e-6: the credit of the file, its column, and the tensors that the loss got."""
     trainer = toys.trainer(
-        tmp_path, recipe=name, layout=layout, layer=-1, dump_dir=tmp_path, args={"max_steps": 2}
+        tmp_path,
+        recipe=name,
+        layout=layout,
+        fingerprints=-1,
+        dump_dir=tmp_path,
+        args={"max_steps": 2},
     )
     given = recorded(trainer)
     trainer.train()
@@ -212,7 +217,9 @@ def test_rows_that_teach_nothing_change_nothing(tmp_path: Path) -> None:
     for beta in (0.0, 1e-12):
         args = {"beta": beta, "optim": "sgd", "learning_rate": 0.1}
         args["model_init_kwargs"] = {"dtype": "float32"}
-        trainer = toys.trainer(tmp_path, model=str(folder), recipe="bipace_q", layer=0, args=args)
+        trainer = toys.trainer(
+            tmp_path, model=str(folder), recipe="bipace_q", fingerprints=0, args=args
+        )
         trainer.train()
         found[beta] = parameters(trainer.model), toys.logged(trainer, "ascribe/rows")[0]
         assert ("kl" in trainer.state.log_history[0]) == (beta > 0)
@@ -226,7 +233,7 @@ def test_fingerprints_are_those_of_the_prompt_alone(tmp_path: Path) -> None:
     for layout in ("step", "trajectory"):
         folder = tmp_path / layout
         model = toys.tiny()
-        options = {"recipe": recipe("bigpo", radius=0.2), "layer": 0, "dump_dir": folder}
+        options = {"recipe": recipe("bigpo", radius=0.2), "fingerprints": 0, "dump_dir": folder}
         toys.trainer(
             tmp_path, model=model, layout=layout, args={"learning_rate": 0.0}, **options
         ).train()
@@ -257,7 +264,7 @@ def test_it_learns(layout: Any, name: str, tmp_path: Path) -> None:
         setup=toys.hall(wish="e"),
         recipe=name,
         layout=layout,
-        layer=-1,
+        fingerprints=-1,
         stop=(),
         args=args,
     )
@@ -270,7 +277,7 @@ def test_it_learns(layout: Any, name: str, tmp_path: Path) -> None:
 def test_with_the_defaults_of_trl(tmp_path: Path) -> None:
     """Mixed precision and gradient checkpointing, and two updates on the same rows."""
     args = {"bf16": True, "gradient_checkpointing": True, "num_iterations": 2, "max_steps": 2}
-    trainer = toys.trainer(tmp_path, recipe="bipace_q", layer=-1, args=args)
+    trainer = toys.trainer(tmp_path, recipe="bipace_q", fingerprints=-1, args=args)
     before = parameters(trainer.model)
     trainer.train()
     assert np.isfinite(toys.logged(trainer, "loss")).all()
@@ -278,7 +285,7 @@ def test_with_the_defaults_of_trl(tmp_path: Path) -> None:
 
 
 def test_what_is_logged(tmp_path: Path) -> None:
-    trainer = toys.trainer(tmp_path, recipe="bipace_q", layer=-1, args={"max_steps": 2})
+    trainer = toys.trainer(tmp_path, recipe="bipace_q", fingerprints=-1, args={"max_steps": 2})
     trainer.train()
     told = trainer.state.log_history[0]
     names = ["success", "return", "episodes", "turns", "invalid_share", "dropped_groups"]
@@ -350,7 +357,7 @@ def test_adapters_are_trained(tmp_path: Path) -> None:
         trainer = toys.trainer(
             tmp_path,
             recipe="bipace_q",
-            layer=-1,
+            fingerprints=-1,
             peft_config=lora,
             args={"max_steps": 2, "beta": beta, "num_iterations": 2},
         )
@@ -359,45 +366,6 @@ def test_adapters_are_trained(tmp_path: Path) -> None:
         moved = {name for name, p in trainer.model.named_parameters() if not p.equal(before[name])}
         assert moved
         assert all("lora_" in name for name in moved)
-
-
-def test_a_policy_of_one_s_own_answers(tmp_path: Path) -> None:
-    from ascribe.models import TransformersPolicy
-
-    asked: list[int] = []
-    closed: list[bool] = []
-
-    class Mine(TransformersPolicy):
-        def __call__(self, requests: Any, sampling: Any) -> Any:
-            asked.append(len(requests))
-            return super().__call__(requests, sampling)
-
-        def close(self) -> None:
-            closed.append(True)
-
-    for layout in ("step", "trajectory"):
-        toys.trainer(tmp_path, policy=Mine, layout=layout).train()
-        assert asked[0] == 8
-        assert len(closed) == 1
-        asked.clear()
-        closed.clear()
-
-
-@pytest.mark.parametrize("size", [4, 8])
-def test_a_policy_may_put_the_model_in_evaluation_mode(size: int, tmp_path: Path) -> None:
-    from ascribe.models import TransformersPolicy
-
-    class Mine(TransformersPolicy):
-        def __call__(self, requests: Any, sampling: Any) -> Any:
-            self.model.eval()
-            return super().__call__(requests, sampling)
-
-    args = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 8 // size}
-    made = toys.trainer(tmp_path, policy=Mine, args=args)
-    before = parameters(made.model)
-    made.train()
-    assert len(toys.logged(made, "ascribe/success")) == 1
-    assert np.abs(parameters(made.model) - before).max() > 1e-4
 
 
 def test_the_table_of_completions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -447,9 +415,10 @@ def test_a_recipe_with_fingerprints_needs_a_layer(tmp_path: Path) -> None:
     toys.trainer(tmp_path, recipe=recipe("sbc", preset="exact"))
 
 
-def test_an_agent_that_forgets_cannot_have_trajectories_as_rows(tmp_path: Path) -> None:
-    from ascribe.engines.trl.batch import TrajectoryLayoutError
-
+def test_an_agent_that_forgets_has_a_row_for_each_decision(tmp_path: Path) -> None:
     setup = toys.hall()
-    with pytest.raises(TrajectoryLayoutError, match="use layout='step'"):
-        toys.trainer(tmp_path, setup=setup, agent=setup.agent, layout="trajectory").train()
+    made = toys.trainer(tmp_path, setup=setup, agent=setup.agent, layout="trajectory")
+    made.train()
+    (turns,) = toys.logged(made, "ascribe/turns")
+    rows = toys.logged(made, "ascribe/rows") + toys.logged(made, "ascribe/rows_skipped")
+    assert sum(rows) == 8 * turns > 8

@@ -22,7 +22,8 @@ def main(options: dict[str, Any]) -> None:
     if count := options.pop("corrections", 0):
         options |= {"corrections": Corrections(count), "setup": toys.hall(horizon=1)}
     torch.set_num_threads(1)
-    made = toys.trainer(folder, dump_dir=folder / "rollouts", **options)
+    make = toys.own_trainer if options.pop("own", False) else toys.trainer
+    made = make(folder, dump_dir=folder / "rollouts", **options)
     log = folder / "log.txt"
 
     def note(word: str) -> None:

@@ -167,19 +167,84 @@ def config(folder: Path, **changes: Any) -> Any:
 
 def trainer(folder: Path, *, model: Any = None, setup: Setup | None = None, **options: Any) -> Any:
     """A trainer in the hall, or of a guessing ``team``; ``args`` changes its configuration."""
-    from ascribe.engines.trl import AscribeTrainer
+    from ascribe.engines.trl.episodes import EpisodeTrainer
 
     args = config(folder, **options.pop("args", {}))
     team = options.pop("team", None)
     if options.get("agents"):
         options.setdefault("peft_config", lora())
-    return AscribeTrainer(
+    return EpisodeTrainer(
         tiny() if model is None else model,
         args,
         setup=setup or (guessing_team(**team) if team is not None else hall()),
         processing_class=tokenizer(),
         # So that responses differ in length.
         **({"stop": tuple("aeiou")} | options),
+    )
+
+
+# TRL's own generation.
+
+
+def prompts(count: int = 4) -> Any:
+    """Tasks for TRL's own loop."""
+    from datasets import Dataset
+
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": f"room {n}"}], "door": n % 3}
+            for n in range(count)
+        ]
+    )
+
+
+def play(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+    """Two to four turns of the model's tokens, with an observation after each but the last."""
+    tokenizer = trainer._tokenizer
+    first = trainer.accelerator.process_index * len(prompts)
+    rows: dict[str, list[Any]] = {
+        name: []
+        for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "won", "turn_rewards")
+    }
+    for number, prompt in enumerate(prompts, start=first):
+        random = np.random.default_rng([trainer.state.global_step, number])
+        ids = tokenizer.apply_chat_template(
+            prompt, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        turns = int(random.integers(2, 5))
+        completion: list[int] = []
+        mask: list[int] = []
+        for turn in range(turns):
+            action = tokenizer(str(random.choice(["room", "hall", "now"])))["input_ids"]
+            completion, mask = completion + action, mask + [1] * len(action)
+            if turn < turns - 1:
+                seen = tokenizer(f" You are in room {random.integers(2)}.")["input_ids"]
+                completion, mask = completion + seen, mask + [0] * len(seen)
+        rows["prompt_ids"].append(list(ids))
+        rows["completion_ids"].append(completion)
+        rows["logprobs"].append([0.0] * len(completion))
+        rows["env_mask"].append(mask)
+        rows["won"].append(float(random.integers(2)))
+        rows["turn_rewards"].append([0.25] * turns)
+    return rows
+
+
+def won(completions: Any, won: list[float], **_: Any) -> list[float]:
+    """The reward function: what the rollout function returned."""
+    return won
+
+
+def own_trainer(folder: Path, kind: Any = None, args: Any = None, **options: Any) -> Any:
+    """A trainer on TRL's own generation; ``kind`` may be TRL's GRPOTrainer."""
+    from ascribe.engines.trl import AscribeTrainer
+
+    options = {"reward_funcs": won, "rollout_func": play} | options
+    return (kind or AscribeTrainer)(
+        model=tiny(),
+        args=config(folder, **(args or {})),
+        train_dataset=prompts(),
+        processing_class=tokenizer(),
+        **options,
     )
 
 

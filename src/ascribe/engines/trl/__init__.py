@@ -1,23 +1,28 @@
-"""TRL: ``AscribeTrainer``, and the modules behind it."""
+"""TRL: ``AscribeTrainer`` for TRL's own loops, ``EpisodeTrainer`` for Ascribe's environments."""
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ascribe.engines.trl.episodes import EpisodeTrainer
     from ascribe.engines.trl.trainer import AscribeTrainer
 
-__all__ = ["AscribeTrainer", "last_checkpoint"]
+__all__ = ["AscribeTrainer", "EpisodeTrainer", "last_checkpoint"]
 
 PREFIX = "checkpoint-"
 
 
 def __getattr__(name: str) -> Any:
-    # TRL and torch are loaded for the trainer alone: the other modules do without them.
+    # TRL and torch are loaded for the trainers alone: the other modules do without them.
     if name == "AscribeTrainer":
         from ascribe.engines.trl.trainer import AscribeTrainer
 
         return AscribeTrainer
+    if name == "EpisodeTrainer":
+        from ascribe.engines.trl.episodes import EpisodeTrainer
+
+        return EpisodeTrainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

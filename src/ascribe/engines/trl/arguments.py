@@ -126,8 +126,8 @@ def refuse_unsupported(args: Any) -> None:
         (args.repetition_penalty != 1.0, f"{sampling}: leave repetition_penalty at 1"),
         (bool(args.generation_kwargs), f"{sampling}: leave generation_kwargs unset"),
         (
-            args.use_vllm or args.use_transformers_continuous_batching,
-            "the model itself samples in the episodes: pass policy= to sample elsewhere",
+            args.use_transformers_continuous_batching,
+            "the model itself or vLLM samples: leave use_transformers_continuous_batching unset",
         ),
         (
             args.mask_truncated_completions,

@@ -14,8 +14,15 @@ from typing import Any
 
 from ascribe.agents import Agent, Decision, FullHistory, Message, Prompt, TextPrompt, Turn, View
 from ascribe.models import Chat, ModelPolicy
-from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
-from ascribe.models.tokens import PromptTooLongError
+from ascribe.models.policy import (
+    Completion,
+    Request,
+    Sample,
+    Sampling,
+    SamplingPolicy,
+    TokenPrompt,
+)
+from ascribe.models.tokens import PromptTooLongError, smaller
 
 THEN = TextPrompt(
     "{observation}\n{choices}", choices="These actions are possible now:\n{admissible}\n"
@@ -188,6 +195,41 @@ class SamplingCopy:
             for mine, other in zip(self._copy.buffers(), model.buffers(), strict=True):
                 mine.copy_(other)
         return self._copy
+
+
+class TrlPolicy(ModelPolicy):
+    """A policy that samples with the trainer's vLLM, colocated or as a server.
+
+    Args:
+        trainer: a GRPOTrainer with ``use_vllm``.
+        context: most tokens of prompt and response together, if below the model's own limit.
+        template_options: what the chat template takes.
+    """
+
+    def __init__(self, trainer: Any, *, context: int | None, template_options: Any) -> None:
+        config = trainer.model.config
+        longest = smaller(context, getattr(config, "max_position_embeddings", None))
+        chat = Chat(trainer._tokenizer, trainer.eos_token_ids, longest, template_options)
+        super().__init__(chat)
+        self.trainer = trainer
+
+    def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
+        # Temperature, top-p and the limit on tokens are those of the trainer's GRPOConfig.
+        ids = [list(prompt.ids) for prompt in prompts]
+        responses, logprobs = self.trainer._generate_single_turn(ids, None, {}, 1)
+        completions = []
+        for prompt, response, values in zip(prompts, responses, logprobs, strict=True):
+            length, ended = self._length(response[: prompt.limit], sampling.stop)
+            completions.append(Completion(tuple(response[:length]), tuple(values[:length]), ended))
+        return completions
+
+    def _length(self, response: Sequence[int], stop: Sequence[str]) -> tuple[int, bool]:
+        """Tokens up to the first stop text or the end of the turn, and whether there is one."""
+        for length in range(1, len(response) + 1) if stop else ():
+            text = self.chat.text(response[:length])
+            if any(each in text for each in stop):
+                return length, True
+        return len(response), bool(response) and response[-1] in self.chat.ends
 
 
 class TeamAdapters:

@@ -15,7 +15,7 @@ from ascribe.engines.metrics import MetricsFile
 from ascribe.engines.resolve import MODEL, Run, start_folder
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl.arguments import grpo_arguments
-from ascribe.engines.trl.trainer import AscribeTrainer
+from ascribe.engines.trl.episodes import EpisodeTrainer
 from ascribe.models import load_chat
 
 
@@ -30,7 +30,7 @@ def run(run: Run, *, resume: bool) -> None:
     with PartialState().main_process_first():
         model = start_folder(config)
     rollout, output = config.rollout, config.output
-    trainer = AscribeTrainer(
+    trainer = EpisodeTrainer(
         str(model),
         GRPOConfig(**arguments),
         setup=config.environment.setup(),
@@ -40,7 +40,7 @@ def run(run: Run, *, resume: bool) -> None:
         tasks=rollout.tasks,
         failures=rollout.failures.policy(),
         states=rollout.states,
-        layer=run.layer,
+        fingerprints=run.layer,
         stop=rollout.stop,
         context=rollout.context,
         sampling_dtype=None if rollout.dtype == config.model.dtype else rollout.dtype,

@@ -1,0 +1,173 @@
+"""AscribeTrainer on TRL's own generation: tools, environments and rollout functions.
+
+Page: docs/engines/trl.md.
+"""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ascribe import read_table, recipe
+from tests.engines import trl_toys as toys
+
+pytest.importorskip("trl")
+pytestmark = [pytest.mark.engine, toys.QUIET]
+
+
+def batches(made: Any) -> list[Any]:
+    """Train, and return the batch of each iteration."""
+    kept = []
+    score = made._generate_and_score_completions
+
+    def keep(inputs: Any) -> Any:
+        kept.append(score(inputs))
+        return kept[-1]
+
+    made._generate_and_score_completions = keep
+    made.train()
+    return kept
+
+
+def test_grpo_is_trls_own(tmp_path: Path) -> None:
+    from trl import GRPOTrainer
+
+    theirs = batches(toys.own_trainer(tmp_path / "trl", GRPOTrainer, {"max_steps": 3}))
+    grpo = recipe("grpo", std_epsilon=1e-4)
+    ours = batches(toys.own_trainer(tmp_path / "ours", args={"max_steps": 3}, recipe=grpo))
+    assert len(theirs) == len(ours) == 3
+    for one, other in zip(theirs, ours, strict=True):
+        mask = (one["completion_mask"] * one["tool_mask"]).numpy()
+        np.testing.assert_array_equal(one["completion_ids"], other["completion_ids"])
+        expected = one["advantages"].numpy()[:, None] * mask
+        np.testing.assert_allclose(other["advantages"].numpy() * mask, expected, atol=1e-6)
+        assert not (other["advantages"].numpy() * (1 - mask)).any()
+    assert np.abs(np.concatenate([b["advantages"].numpy().ravel() for b in ours])).max() > 0.1
+
+
+def test_gigpo_is_that_of_the_dump(tmp_path: Path) -> None:
+    made = toys.own_trainer(
+        tmp_path, recipe="gigpo", dump_dir=tmp_path / "dump", args={"max_steps": 3}
+    )
+    kept = batches(made)
+    for number, batch in enumerate(kept):
+        path = tmp_path / "dump" / f"rollouts_{number:05d}.parquet"
+        table = read_table(path)
+        credit = recipe("gigpo")(table)
+        mask = (batch["completion_mask"] * batch["tool_mask"]).numpy()
+        starts = mask & ~np.pad(mask, ((0, 0), (1, 0)))[:, :-1]
+        advantages = batch["advantages"].numpy()[starts.astype(bool)]
+        np.testing.assert_allclose(advantages, credit.advantage, atol=1e-6)
+        assert len(table) == starts.sum() > 16
+    assert "ascribe/signal_share" in made.state.log_history[0]
+
+
+def test_tools_of_an_environment(tmp_path: Path) -> None:
+    """TRL's own loop calls the tools; turns, states and credit follow from its mask."""
+    from datasets import Dataset
+
+    from ascribe.engines.trl import AscribeTrainer
+    from tests.engines.trl_tools import TASK, Rooms, tool_model
+
+    model, tokenizer = tool_model()
+    made = AscribeTrainer(
+        model=deepcopy(model),
+        args=toys.config(
+            tmp_path, max_steps=3, max_completion_length=160, num_iterations=2, learning_rate=1e-6
+        ),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": TASK}]}] * 4),
+        processing_class=tokenizer,
+        environment_factory=Rooms,
+        recipe=recipe("bipace_q", radius=0.2),
+        fingerprints=-1,
+        state="tool",
+        dump_dir=tmp_path / "dump",
+    )
+    kept = batches(made)
+    assert len(kept) == 2  # two updates on each rollout
+    for number, batch in enumerate(kept):
+        table = read_table(tmp_path / "dump" / f"rollouts_{number:05d}.parquet")
+        assert table.fingerprint is not None
+        credit = recipe("bipace_q", radius=0.2)(table)
+        mask = (batch["completion_mask"] * batch["tool_mask"]).numpy()
+        starts = (mask & ~np.pad(mask, ((0, 0), (1, 0)))[:, :-1]).astype(bool)
+        np.testing.assert_allclose(batch["advantages"].numpy()[starts], credit.advantage, atol=1e-6)
+        assert {"You are in room 0.", "You are in room 2."} <= set(table.state.values)
+        assert (table.step > 0).sum() >= 4
+
+
+def test_a_turn_s_fingerprint_is_that_of_its_prompt_alone(tmp_path: Path) -> None:
+    import torch
+
+    from ascribe.fingerprints.capture import capture, padded
+
+    big = recipe("bigpo", radius=0.2)
+    made = toys.own_trainer(tmp_path, recipe=big, fingerprints=0, args={"learning_rate": 0.0})
+    batches(made)
+    ids = [p + c for p, c in zip(*list(vars(made._sequences).values())[:2], strict=True)]
+    table, spans = made._turns([{} for _ in ids])
+    assert len(table) == len(made._vectors) > 16
+    for row in range(len(table)):
+        prompt = torch.tensor([ids[spans.sequence[row]][: spans.prompt[row]]])
+        with torch.no_grad(), capture(made.model, 0) as hidden:
+            hidden.expect(padded(torch.ones_like(prompt), [prompt.shape[1]]))
+            made.model(prompt)
+        np.testing.assert_allclose(
+            made._vectors[row].astype(np.float32), hidden.fingerprints()[0].numpy(), atol=2e-3
+        )
+
+
+def test_a_completion_without_a_reward_takes_no_part(tmp_path: Path) -> None:
+    def some(completions: Any, won: list[float], **_: Any) -> list[float | None]:
+        return [None if number == 1 else each for number, each in enumerate(won)]
+
+    from trl import GRPOTrainer
+
+    grpo = recipe("grpo", std_epsilon=1e-4)
+    (theirs,) = batches(toys.own_trainer(tmp_path / "a", GRPOTrainer, reward_funcs=some))
+    (ours,) = batches(toys.own_trainer(tmp_path / "b", recipe=grpo, reward_funcs=some))
+    mask = (theirs["completion_mask"] * theirs["tool_mask"]).numpy()
+    expected = theirs["advantages"].numpy()[:, None] * mask
+    np.testing.assert_allclose(ours["advantages"].numpy(), expected, atol=1e-6)
+    assert not ours["advantages"][1].any()
+
+
+def test_keys_of_the_caller(tmp_path: Path) -> None:
+    def keyed(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        rows = toys.play(prompts, trainer)
+        rows["turn_states"] = [[f"turn {n}" for n in range(len(r))] for r in rows["turn_rewards"]]
+        return rows
+
+    made = toys.own_trainer(
+        tmp_path, recipe="gigpo", state="key", rollout_func=keyed, dump_dir=tmp_path
+    )
+    made.train()
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    assert set(table.state.values) <= {f"turn {n}" for n in range(4)}
+    assert set(np.round(table.reward[table.step == 0], 6)) == {0.25}
+    with pytest.raises(ValueError, match="state='key' needs turn_states"):
+        toys.own_trainer(tmp_path, recipe="gigpo", state="key").train()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"scale_rewards": "batch"}, {"multi_objective_aggregation": "normalize_then_sum"}]
+)
+def test_what_would_have_no_effect_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        toys.own_trainer(tmp_path, args=wrong)
+
+
+def test_the_installed_release_has_what_is_overridden() -> None:
+    from ascribe.engines.trl.trainer import HOOKS, check_trl
+
+    check_trl()
+
+    class Older:
+        def _generate(self, prompts: Any) -> None: ...
+
+    with pytest.raises(ImportError, match=r"GRPOTrainer\._calculate_rewards lacks inputs"):
+        check_trl(Older)
+    page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
+    assert all(f"`{name}`" in page for name in HOOKS)
