@@ -24,7 +24,7 @@ from ascribe.cli.train import (
 )
 from ascribe.engines.config import ConfigError
 from ascribe.engines.rounds import ENVIRONMENT, Round, Rounds, refuse_rounds, train_in_rounds
-from ascribe.engines.train import train, verify
+from ascribe.engines.train import check_config, train, verify
 from ascribe.models import ServerError
 from ascribe.pivots import (
     LAMBDA_DIFF,
@@ -310,7 +310,7 @@ def train_command(
         if rounds is not None:
             refuse_rounds(loaded)
         if dry_run:
-            verify(loaded, engine)
+            check_config(loaded, engine)
             return
         if rounds is None:
             train(loaded, engine, resume=resume)

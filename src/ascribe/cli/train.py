@@ -16,7 +16,7 @@ from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import LoadedConfig, load_config
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.resolve import MODEL, EngineError
-from ascribe.engines.train import ENGINES, is_first_process, verify
+from ascribe.engines.train import ENGINES, check_config, is_first_process
 from ascribe.engines.train import train as run
 from ascribe.rollout.episode import RolloutFailedError
 
@@ -45,7 +45,7 @@ def train(
     """Train by a config; print every value and who set it."""
     with by_config(config, engine, settings, as_json=as_json) as loaded:
         if dry_run:
-            verify(loaded, engine)
+            check_config(loaded, engine)
         else:
             run(loaded, engine, resume=resume)
             print_model_path(loaded)

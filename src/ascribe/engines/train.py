@@ -11,7 +11,7 @@ from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.resolve import Run, resolve, write_config
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
-from ascribe.envs import MissingExtraError
+from ascribe.envs.registry import check_call
 from ascribe.fingerprints.sentence import package_folder
 from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
 
@@ -27,13 +27,13 @@ MAY_CHANGE: tuple[Keys, ...] = (
 number of iterations, if the learning rate is constant."""
 
 
-def verify(config: Config, engine: str = "trl") -> Run:
-    """Check that the environment, the model and the recipe exist and fit together.
+def check_config(config: Config, engine: str = "trl") -> Run:
+    """Check a config as far as that is possible without running anything that it names.
 
-    The engine itself need not be installed.
+    A user's own environment is neither imported nor made, and the engine need not be installed.
 
     Raises:
-        ValueError: if something does not exist, with the key that names it.
+        ValueError: if something does not exist or does not fit, with the key that names it.
         ImportError: if it needs a package that is not installed.
     """
     if engine not in ENGINES:
@@ -43,22 +43,36 @@ def verify(config: Config, engine: str = "trl") -> Run:
     else:
         verl_overrides(config, Path("config.yaml"), Path("model"), cpu=True)
     _check_model(config.model.path)
-    setup = config.environment.setup()
     try:
-        count, turns = setup.facts
-        setup.agent  # noqa: B018 (it is made here)
-    except MissingExtraError:
-        raise
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        check_call(config.environment.name, config.environment.options)
+        config.environment.setup().agent  # noqa: B018 (it is made here)
+    except ValueError as error:
+        raise ConfigError(f"environment: {error}") from error
+    return resolve(config)
+
+
+def verify(config: Config, engine: str = "trl") -> Run:
+    """Check that the environment, the model and the recipe exist and fit together.
+
+    The environment is made once, in a worker. The engine itself need not be installed.
+
+    Raises:
+        ValueError: if something does not exist or does not fit, with the key that names it.
+        ImportError: if it needs a package that is not installed.
+    """
+    run = check_config(config, engine)
+    try:
+        count, turns = config.environment.setup().facts
+    except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
     max_turns = config.rollout.max_turns or turns
     if max_turns is None:
         raise ConfigError("rollout.max_turns: the environment names no limit of its own: give one")
-    if why := correction_problem(config.recipe.recipe(), config.rollout.corrections, max_turns):
+    if why := correction_problem(run.recipe, config.rollout.corrections, max_turns):
         raise ConfigError(f"rollout.corrections: {why}")
     if count is not None and any(task >= count for task in config.rollout.tasks or ()):
         raise ConfigError(f"rollout.tasks: there are {count} tasks, counted from 0")
-    return resolve(config)
+    return run
 
 
 def train(config: Config, engine: str = "trl", *, resume: bool = False) -> None:

@@ -5,9 +5,11 @@ An environment or adapter that needs packages has an extra of its own name.
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, requires
+from inspect import signature
 from typing import Any
 
 from ascribe.envs.protocol import Environment
@@ -37,6 +39,9 @@ ADAPTERS = {
 }
 """Every adapter to another environment convention by name, and where it is."""
 
+UNKNOWN = (
+    "there is no environment {name!r}; there are: {names}; name your own as package.module:factory"
+)
 REQUIREMENT = re.compile(r"^([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w-]+)['\"]")
 
 
@@ -53,6 +58,25 @@ def make(name: str, /, **options: Any) -> Environment:
     """
     environment: Environment = _factory(name)(**options)
     return environment
+
+
+def check_call(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a name or options that cannot be right, without making an environment.
+
+    A user's own environment is not imported, so its options are checked when it is made.
+
+    Raises:
+        ValueError: if there is no such environment, or it does not take these options.
+        MissingExtraError: if one of Ascribe's own needs a package that is not installed.
+    """
+    if name in ENVIRONMENTS:
+        try:
+            signature(_factory(name)).bind(**options)
+        except TypeError as error:
+            takes = ", ".join(signature(_factory(name)).parameters)
+            raise ValueError(f"{name}: {error}; it takes: {takes}") from None
+    elif not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
+        raise ValueError(UNKNOWN.format(name=name, names=", ".join(ENVIRONMENTS)))
 
 
 def check_file_options(name: Any, options: Any) -> None:
@@ -74,10 +98,7 @@ def check_file_options(name: Any, options: Any) -> None:
 def _factory(name: str) -> Any:
     module, colon, factory = ENVIRONMENTS.get(name, name).partition(":")
     if not colon:
-        raise ValueError(
-            f"there is no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}; "
-            "name your own as package.module:factory"
-        )
+        raise ValueError(UNKNOWN.format(name=name, names=", ".join(ENVIRONMENTS)))
     return getattr(import_module(module), factory)
 
 
