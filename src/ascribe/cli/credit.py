@@ -111,6 +111,8 @@ def refusals(file: Path, *, as_json: bool) -> Iterator[None]:
 def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
     """The recipe that the options name; stops with a message if there is none."""
     changes = screen.settings(parameters)
+    if "preset" in changes:
+        screen.wrong_call("--set changes parameters: name the preset with --preset")
     try:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:

@@ -7,7 +7,7 @@ and the limits.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass
@@ -123,6 +123,8 @@ class RecipeSection:
 
     def recipe(self, **changes: Any) -> Recipe:
         """The recipe, with parameters changed."""
+        if "preset" in self.parameters:
+            raise ValueError("preset is no parameter: set recipe.preset")
         return make_recipe(self.name, preset=self.preset, **{**self.parameters, **changes})
 
 
@@ -302,6 +304,23 @@ def section_of(info: FieldInfo) -> Any:
     """The dataclass of a section, also of one that may be null; None for a plain value."""
     kinds = (info.annotation, *get_args(info.annotation))
     return next((kind for kind in kinds if is_dataclass(kind)), None)
+
+
+def takes(hint: Any) -> str:
+    """What a key takes, in words."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    arguments = get_args(hint)
+    if hint == Options:
+        return "keys with plain values"
+    if is_dataclass(hint):
+        return f"keys and values ({', '.join(each.name for each in fields(hint))})"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(arguments)}"
+    if get_origin(hint) is tuple:
+        return f"a list, each entry {takes(arguments[0])}"
+    if type(None) in arguments:
+        return f"{takes(arguments[0])}, or null"
+    return takes(arguments[0]) if get_origin(hint) is Annotated else words[hint]
 
 
 def leaves(config: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:

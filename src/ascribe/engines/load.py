@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from ascribe.engines.config import (
     Config,
@@ -20,20 +21,24 @@ from ascribe.engines.config import (
     known_keys,
     leaves,
     section_of,
+    takes,
 )
 from ascribe.steps.strict_yaml import read_yaml
 
 Origin = Literal["default", "file", "command line"]
 """Who set a value."""
 
+LIMITS = {
+    *("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+    *("finite_number", "too_short", "recursion_loop", "invalid-json-value"),
+}
+"""Types of pydantic's errors that are not about the type of a value."""
 ALLOWED = {
-    "dataclass_type": "must hold keys and values",
     "invalid-json-value": "must be a value that JSON has",
     "recursion_loop": "must not hold itself",
     "too_short": "must not be empty",
-    "tuple_type": "must be a list",
 }
-"""What a key takes, by the type of pydantic's error, where pydantic's own words do not fit."""
+"""What a key takes, where pydantic's own words do not fit."""
 
 
 @dataclass(frozen=True)
@@ -148,11 +153,8 @@ def _messages(errors: Iterable[Any]) -> list[str]:
         else:
             while keys not in known:  # an entry of a list or of options
                 keys = keys[:-1]
-            entry = "each entry " if keys != path else ""
-            allowed = error["msg"].replace("Input should", "must")
-            allowed = allowed.replace("greater than or equal to", "at least")
-            allowed = ALLOWED.get(error["type"], allowed)
-            text = f"{entry}{allowed}, not {_shown(error['input'])}"
+            allowed = _allowed(known[keys], error, entry=keys != path)
+            text = f"{allowed}, not {_shown(error['input'])}"
         messages.setdefault(keys, ": ".join(filter(None, [".".join(keys), text])))
     position = {keys: number for number, keys in enumerate(known)}
     return [
@@ -161,6 +163,21 @@ def _messages(errors: Iterable[Any]) -> list[str]:
             messages, key=lambda keys: position.get(keys, position.get(keys[:-1], -1))
         )
     ]
+
+
+def _allowed(info: FieldInfo, error: Any, *, entry: bool) -> str:
+    """What a key takes, or what each entry of its list or options must be."""
+    wanted = takes(info.annotation)
+    null = ", or null" if wanted.endswith(", or null") and not entry else ""
+    if entry:
+        wanted = wanted.partition("each entry ")[2].removesuffix(", or null") or "text for a key"
+    if error["type"] in LIMITS:
+        limit = error["msg"].replace("Input should", "must")
+        limit = limit.replace("greater than or equal to", "at least")
+        wanted = f"{ALLOWED.get(error['type'], limit)}{null}"
+    else:
+        wanted = f"must be {wanted}"
+    return f"each entry {wanted}" if entry else wanted
 
 
 def _shown(value: Any) -> str:

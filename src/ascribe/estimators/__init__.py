@@ -77,7 +77,7 @@ RECIPES: Mapping[str, "type[Recipe]"] = _Recipes()
 """Every recipe by name."""
 
 
-def recipe(name: str, *, preset: str | None = None, **parameters: Any) -> "Recipe":
+def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Recipe":
     """The recipe of that name, as a preset if one is named, with parameters changed.
 
     Raises:
