@@ -106,6 +106,22 @@ VALUES = [
     *({"a": 1, "b": {"c": "x=1"}}, ["a", "b, c", 1, None, True], 5e-7, True, None),
     *("runs, v2", "run (1)", "my run", "a=b", "x[1]", "{x}", "~/x", "a:b", "$x", "pkg://a.b"),
     *("it's", '"so"', "back\\slash", "end\\", "a\\'b"),
+    *(
+        "null",
+        "True",
+        "nan",
+        "inf",
+        "12",
+        "-3",
+        "1e-6",
+        "0x1f",
+        "",
+        " lead",
+        "trail ",
+        "a\tb",
+        "a\nb",
+    ),
+    *("#x", "!x", "%x", "@x", "*", "a;b", "a|b", "é", "<|im_end|>", "--multirun", "`id`", "/a b/c"),
 ]
 
 
@@ -115,3 +131,16 @@ def test_hydra_reads_what_was_meant(value: Any) -> None:
     (read,) = parser.OverridesParser.create().parse_overrides(command({"key": value})[3:])
     assert not read.is_sweep_override()
     assert read.value() == value
+
+
+@pytest.mark.parametrize(
+    "name", ["--multirun", "-m", "a b", "a=b", "~data.seed", "hydra/x y", "", "1"]
+)
+def test_a_name_that_hydra_might_take_for_an_option_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no dotted key"):
+        overrides(engine__verl={name: 1})
+
+
+def test_a_key_inside_a_value_is_plain() -> None:
+    with pytest.raises(ConfigError, match="'a:b' inside a value is not plain text"):
+        command({"key": {"a:b": 1}})

@@ -4,6 +4,7 @@ Ascribe's own settings (environment, recipe, rollout) are in the run's config fi
 ``data.train_files`` names. The overrides hold what verl must know.
 """
 
+import re
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
@@ -16,6 +17,9 @@ SEQUENCE = 1024
 the model's limit."""
 
 TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+NAME = re.compile(r"\+{0,2}[A-Za-z_]\w*(?:[./@][A-Za-z_]\w*)*", re.ASCII)
+"""What may stand before the = of an override; anything else Hydra might take for an option."""
 
 ATTENTION = "+actor_rollout_ref.model.override_config.attn_implementation"
 
@@ -73,6 +77,9 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         raise ConfigError("model.lora.agents: on verl a team shares its weights; leave it empty")
     if config.update.schedule not in SCHEDULES:
         raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
+    for name in config.engine.verl:
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"engine.verl.{name}: is no dotted key of verl's, such as data.seed")
     refuse_duplicates("verl", config.engine.verl, SET_BY)
     overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
     overrides |= _data(config, run_file) | _actor(config, model) | _trainer(config)

@@ -13,9 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.config import Config
+from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.resolve import MODEL, EngineError, Run, start_folder, write_config
 from ascribe.engines.verl.arguments import verl_overrides
+from ascribe.rollout.pools.ray_pool import LOOPBACK, starts_own_ray
 from ascribe.steps.atomic import replacing_folder, write_file
 
 RUN = "run.yaml"
@@ -27,6 +28,10 @@ LATEST = "latest_checkpointed_iteration.txt"
 CODE_KEPT = "128"
 """Of how many operations torch keeps its code on a CPU. It makes some for every width of a batch,
 and would keep 1024 of them, which are gigabytes."""
+
+
+PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)$)(?:/|[a-z_])[a-z0-9_./-]*", re.IGNORECASE)
+"""Texts that Hydra reads as they are; all others are quoted."""
 
 
 def run(run: Run, *, resume: bool) -> None:
@@ -49,9 +54,10 @@ def run(run: Run, *, resume: bool) -> None:
         overrides["trainer.resume_mode"] = "auto"
     overrides["hydra.run.dir"] = str(folder / "hydra")  # Hydra's own, not of verl's configuration
     words = command(overrides)
-    said = " \\\n  ".join(map(shlex.quote, words))
-    write_file(folder / "command.txt", f"{said}\n")
-    done = subprocess.run(words, env=_environment(cpu), check=False)
+    line = " \\\n  ".join(map(shlex.quote, words))
+    write_file(folder / "command.txt", f"{line}\n")
+    one_node = config.engine.verl.get("trainer.nnodes", 1) == 1
+    done = subprocess.run(words, env=_environment(cpu=cpu, one_node=one_node), check=False)
     if done.returncode:
         raise EngineError(f"verl ended with code {done.returncode}; its output is above")
     if config.model.lora is None:
@@ -71,19 +77,20 @@ def _absolute(config: Config) -> Config:
 
 def command(overrides: Mapping[str, Any]) -> list[str]:
     """The command line, with values as Hydra reads them."""
-    said = [f"{name}={_value(value)}" for name, value in overrides.items()]
-    return [sys.executable, "-m", "verl.trainer.main_ppo", *said]
+    words = [f"{name}={_value(value)}" for name, value in overrides.items()]
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *words]
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
+        if odd := [name for name in value if not PLAIN.fullmatch(name)]:  # Hydra cannot quote them
+            raise ConfigError(f"engine.verl: the key {odd[0]!r} inside a value is not plain text")
         return "{" + ",".join(f"{name}:{_value(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_value, value)) + "]"
     if not isinstance(value, str):
         return json.dumps(value)
-    # Quotes would make a text of what is to be a number, so only where they are needed.
-    return _quoted(value) if re.search(r"[,=()\[\]{}'\"~:\\]", value) else value
+    return value if PLAIN.fullmatch(value) else _quoted(value)
 
 
 def _quoted(text: str) -> str:
@@ -102,8 +109,8 @@ def _without_gpu(config: Config) -> bool:
     return not torch.cuda.is_available()
 
 
-def _environment(cpu: bool) -> dict[str, str]:
-    found = {
+def _environment(*, cpu: bool, one_node: bool) -> dict[str, str]:
+    variables = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "HF_HUB_OFFLINE": "1",
         "HYDRA_FULL_ERROR": "1",
@@ -111,9 +118,11 @@ def _environment(cpu: bool) -> dict[str, str]:
         "PYTHONSAFEPATH": "1",
     }
     if cpu:
-        found["VERL_PLATFORM"] = "cpu"
-        found["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CODE_KEPT
-    return found | dict(os.environ)
+        variables["VERL_PLATFORM"] = "cpu"
+        variables["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CODE_KEPT
+    if one_node and starts_own_ray():
+        variables[LOOPBACK] = "0"
+    return variables | dict(os.environ)
 
 
 def _publish(folder: Path) -> None:

@@ -3,19 +3,32 @@
 import os
 import pickle
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ascribe.envs import MissingExtraError
 from ascribe.rollout.pools.processes import SupervisedPool, SupervisedWorker, TimeLimits
 from ascribe.rollout.pools.worker import Worker, limit_memory, shorten
 
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Set to 0, this variable makes a Ray that is started here listen on the loopback address alone,
+on every system. Ray has no other way: it replaces a loopback address that it is told."""
+
+
+def starts_own_ray() -> bool:
+    """Whether ``ray.init()`` starts Ray on this machine, rather than joining a running cluster."""
+    running = Path(tempfile.gettempdir(), "ray", "ray_current_cluster")
+    return "RAY_ADDRESS" not in os.environ and not running.exists()
+
 
 class RayPool(SupervisedPool):
     """Environments in Ray actors, one for each worker.
 
     If Ray is already running in this program it is used as it is; if not, it is started on this
-    machine. It is never stopped, because other code may be using it.
+    machine, on the loopback address, unless ``RAY_ADDRESS`` names a cluster. It is never stopped,
+    because other code may be using it.
 
     The arguments are ``SupervisedPool``'s, and ``cpus``: the CPUs that each actor reserves, a small
     fraction by default because environments mostly wait for the policy. The environment's package
@@ -32,6 +45,8 @@ class RayPool(SupervisedPool):
 
     def _make_worker(self, spec: bytes, limits: TimeLimits, tries: int) -> "ActorWorker":
         if not self._ray.is_initialized():
+            if starts_own_ray() and os.environ.setdefault(LOOPBACK, "0") == "0":
+                self._ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # read on import
             self._ray.init(include_dashboard=False)
         options = {"num_cpus": self._cpus, "max_restarts": 0, "max_task_retries": 0}
         worker = ActorWorker(spec, limits, tries)
