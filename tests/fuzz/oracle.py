@@ -18,7 +18,7 @@ GAMMA, EPSILON = 0.95, 1e-6
 
 
 def parse_lines(data: bytes) -> list[Row] | None:
-    """The objects of a file of JSON lines, or None if a line is not one object."""
+    """The objects of a file of JSON lines, or None if a line is not one object or it was cut."""
     rows = []
     for line in data.split(b"\n"):
         if not line.strip():
@@ -30,7 +30,25 @@ def parse_lines(data: bytes) -> list[Row] | None:
         if not isinstance(row, dict):
             return None
         rows.append(row)
-    return rows
+    return _counted(rows)
+
+
+def _counted(rows: list[Row]) -> list[Row] | None:
+    """The rows up to each end mark, if there are as many as it says; all of them without a mark."""
+    mark, counted, part = "ascribe.step_table", [], list[Row]()
+    if all(mark not in row for row in rows):
+        return rows
+    for row in rows:
+        version = row.pop(mark, "1")
+        if version != "1":
+            return None
+        if list(row) != ["rows"]:
+            part.append(row)
+        elif row["rows"] == len(part):
+            counted, part = counted + part, []
+        else:
+            return None
+    return None if part else counted
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:

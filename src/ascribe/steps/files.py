@@ -91,7 +91,7 @@ def read_table(path: str | Path) -> StepTable:
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
     """
-    return read(path).table
+    return read(path, wanted=KNOWN_COLUMNS.__contains__).table
 
 
 def write_table(table: StepTable, path: str | Path) -> None:
@@ -343,6 +343,8 @@ def _arrow_from_parquet(
     # Text is read as a dictionary: one that repeats a million times is in memory once.
     text = [name for name in names if _is_bytes(schema.field(name).type)]
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
+    nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]
+    flat = [name for name in names if name not in nested]
     room = expansion_limit(opened.seek(0, 2))
     tables, start = [], 0
     for index in range(file.num_row_groups):
@@ -350,9 +352,19 @@ def _arrow_from_parquet(
         stop = start + row_group.num_rows
         inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
         if inside is None or inside.size:
-            room = _take_room(room, _stored_size(row_group, names))
-            table = file.read_row_group(index, columns=names)
-            for place, name in enumerate(table.column_names):
+            cells = row_group.num_rows * len(names)
+            room = _take_room(room, row_group.total_byte_size + 8 * cells)
+            table = file.read_row_group(index, columns=flat)
+            for name in nested:  # of which nothing tells the size before
+                batches = []
+                for batch in file.iter_batches(256, [index], [name]):
+                    room = _take_room(room, batch.nbytes)
+                    batches.append(batch.column(0))
+                table = table.append_column(
+                    name, pa.chunked_array(batches, schema.field(name).type)
+                )
+            table = table.select(names)
+            for place, name in enumerate(names):
                 if name not in KNOWN_COLUMNS:
                     column = table.column(place)
                     if problem := _damage(repr(name), column):
@@ -380,17 +392,6 @@ def _take_room(room: int, size: int) -> int:
     if size > room:
         raise ValueError("it is small and would fill the memory; if you trust it, split it")
     return room - size
-
-
-def _stored_size(row_group: Any, names: list[str]) -> int:
-    """Bytes of the columns in memory, with each distinct text once."""
-    flat, nested = set(names), tuple(f"{name}." for name in names)
-    parts = (row_group.column(index) for index in range(row_group.num_columns))
-    return sum(
-        part.total_uncompressed_size + 8 * part.num_values
-        for part in parts
-        if part.path_in_schema in flat or part.path_in_schema.startswith(nested)
-    )
 
 
 def _text_size(column: "pa.ChunkedArray") -> int:
