@@ -35,6 +35,7 @@ from make_tiny_model import train_tokenizer
 
 VOCABULARY = [f"w{number} " for number in range(50_000)]
 MILLION = 10**6
+SINGLE = np.zeros(0, dtype=np.float32)
 LIMITS = {"textcraft": 30, "webshop": 15, "sokoban": 28}
 """The turn limits of the papers' runs."""
 
@@ -42,7 +43,9 @@ LIMITS = {"textcraft": 30, "webshop": 15, "sokoban": 28}
 def main() -> None:
     """Measure and print."""
     with Figures("conversations") as figures:
-        sizes = [5_000, 20_000, 80_000] if figures.quick else [125_000, 500_000, 2 * MILLION]
+        sizes = (
+            [5_000, 20_000, 80_000] if figures.quick else [31_250, 125_000, 500_000, 2 * MILLION]
+        )
         scaling(figures, sizes)
         chat = Chat(tokenizer(figures.quick))
         for name, limit in LIMITS.items():
@@ -97,38 +100,41 @@ def to_steps(batch: Sequences) -> Any:
     )
 
 
+def to_advantages(batch: Sequences) -> Any:
+    """From the mask to token advantages."""
+    table, spans = to_steps(batch)
+    return spread(recipe("gigpo")(table), spans, like=SINGLE)
+
+
 def scaling(figures: Figures, sizes: list[int]) -> None:
-    """Time and memory of each stage at every size."""
-    gigpo, like = recipe("gigpo"), np.zeros(0, dtype=np.float32)
-    totals, turns = [], []
-    for size in sizes:
-        batch = invented(size)
+    """Time and memory at every size; all sizes are timed in every round."""
+    batches = [invented(size) for size in sizes]
+    works = {
+        (part, batch.turns): Work(lambda batch=batch: batch, run)
+        for batch in batches
+        for part, run in (("all", to_advantages), ("to steps", to_steps))
+    }
+    for batch in batches:
         table, spans = to_steps(batch)
-        credit = gigpo(table)
-
-        def whole(batch: Sequences) -> None:
-            table, spans = to_steps(batch)
-            spread(gigpo(table), spans, like=like)
-
-        works = {
-            "to steps": Work(lambda batch=batch: batch, to_steps),
-            "spread": Work(lambda: None, lambda _, c=credit, s=spans: spread(c, s, like=like)),
-            "whole": Work(lambda batch=batch: batch, whole),
-        }
-        seconds = interleaved(works, rounds=2 if size > MILLION else 3, warm_up=size < MILLION)
-        tokens = int(spans.lengths.sum())
-        case = f"{len(table):,} turns, {tokens:,} tokens"
-        del table, credit
-        totals.append(seconds["whole"].cpu)
-        turns.append(batch.turns)
-        goal = 30.0 if size > MILLION else None
-        figures.emit(case, "cpu_seconds", seconds["whole"].cpu, "s", "lower", goal)
-        figures.emit(case, "to_steps_seconds", seconds["to steps"].cpu, "s", "lower")
-        figures.emit(case, "spread_seconds", seconds["spread"].cpu, "s", "lower")
-        peak = peak_bytes(works["whole"])
+        credit = recipe("gigpo")(table)
+        works["spread", batch.turns] = Work(
+            lambda: None, lambda _, c=credit, s=spans: spread(c, s, like=SINGLE)
+        )
+    seconds = interleaved(works, rounds=3)
+    for batch in batches:
+        tokens = sum(row.size for row in batch.tokens)
+        case = f"{batch.turns:,} turns, {tokens:,} tokens"
+        goal = 30.0 if batch.turns > MILLION else None
+        figures.emit(case, "cpu_seconds", seconds["all", batch.turns].cpu, "s", "lower", goal)
+        for part in ("to steps", "spread"):
+            name = f"{part.replace(' ', '_')}_seconds"
+            figures.emit(case, name, seconds[part, batch.turns].cpu, "s", "lower")
+        peak = peak_bytes(works["all", batch.turns])
         figures.emit(case, "peak_bytes", peak, "bytes", "lower")
         figures.emit(case, "peak_bytes_per_token", peak / tokens, "bytes", "lower")
-    slope = float(np.polyfit(np.log(turns), np.log(totals), 1)[0])
+    turns = [batch.turns for batch in batches]
+    times = [seconds["all", count].cpu for count in turns]
+    slope = float(np.polyfit(np.log(turns), np.log(times), 1)[0])
     figures.emit("mask to token advantages", "exponent", slope, "power of turns", "lower", 1.05)
 
 
@@ -148,49 +154,66 @@ THOUGHT = (
 )
 
 
+@dataclass
+class Counts:
+    """Tokens of one episode, or of several."""
+
+    episodes: int = 0
+    paper: int = 0
+    whole: int = 0
+    merged: int = 0
+    sequences: int = 0
+
+
 def training_tokens(figures: Figures, name: str, limit: int, chat: Chat, episodes: int) -> None:
     """Tokens of step rows and of one sequence, on the same episodes."""
-    random = np.random.default_rng(0)
-    env, agent = make(name), agent_for(name)
-    end = chat.tokenizer.eos_token_id
-    paper = whole = merged = sequences = played = 0
-    for seed in range(episodes):
-        observation, info = env.reset(seed=seed)
-        turns: list[Turn] = []
-        messages: list[dict[str, str]] = []
-        prompts, responses = [], []
-        for _ in range(limit):
-            view = View(info["task"], observation, turns, info["admissible_actions"])
-            shown = agent.messages(view)
-            # The chat begins with the paper's prompt; then it shows what is new.
-            new = observation
-            if info["admissible_actions"] and turns:
-                new += "\n" + "\n".join(info["admissible_actions"])
-            messages += [{"role": "user", "content": new}] if turns else shown
-            actions = info["admissible_actions"] or info["example_actions"]
-            safe = [each for each in actions if "buy now" not in each.lower()] or actions
-            action = safe[random.integers(len(safe))]
-            response = f"<think>{THOUGHT}</think><action>{action}</action>"
-            ids = (*chat.tokenizer(response, add_special_tokens=False)["input_ids"], end)
-            prompts.append(chat.prompt(messages))
-            responses.append(ids)
-            paper += len(chat.prompt(shown)) + len(ids)
-            messages.append({"role": "assistant", "content": response})
-            turns.append(Turn(observation, response, action))
-            observation, _, terminated, truncated, info = env.step(action)
-            if terminated or truncated:
-                break
-        played += len(turns)
-        result = merge(prompts, responses, [0] * len(prompts))
-        whole += sum(map(len, prompts)) + sum(map(len, responses))
-        merged += int(result.spans.lengths.sum())
-        sequences += len(result.tokens)
-    case = f"{name}, {limit} turns"
-    figures.emit(case, "turns_played", played / episodes, "turns", "higher")
-    figures.emit(case, "tokens_of_one_sequence", merged / episodes, "tokens", "lower")
-    figures.emit(case, "sequences_of_an_episode", sequences / episodes, "sequences", "lower", 1.0)
-    figures.emit(case, "saved_with_paper_prompts", paper / merged, "times", "higher", 2.0)
-    figures.emit(case, "saved_with_whole_histories", whole / merged, "times", "higher", 8.0)
+    env, counts = make(name), Counts()
+    for seed in range(4 * episodes):
+        if counts.episodes < episodes:
+            count_tokens(env, seed, agent_for(name), chat, limit, counts)
+    case = f"{name}, {limit} turns, {counts.episodes} episodes"
+    one = counts.merged / counts.episodes
+    figures.emit(case, "tokens_of_one_sequence", one, "tokens", "lower")
+    sequences = counts.sequences / counts.episodes
+    figures.emit(case, "sequences_of_an_episode", sequences, "sequences", "lower", 1.0)
+    saved = {"paper_prompts": (counts.paper, 2.0), "whole_histories": (counts.whole, 8.0)}
+    for prompts, (tokens, goal) in saved.items():
+        metric = f"saved_with_{prompts}"
+        figures.emit(case, metric, tokens / counts.merged, "times", "higher", goal)
+
+
+def count_tokens(env: Any, seed: int, agent: Any, chat: Chat, limit: int, counts: Counts) -> None:
+    """Play an episode, and count its tokens if it lasts to the limit."""
+    random = np.random.default_rng(seed)
+    observation, info = env.reset(seed=seed)
+    turns: list[Turn] = []
+    messages: list[dict[str, str]] = []
+    prompts, responses, paper = [], [], 0
+    for turn in range(limit):
+        view = View(info["task"], observation, turns, info["admissible_actions"])
+        shown = agent.messages(view)
+        # The chat begins with the paper's prompt; then it shows what is new.
+        new = "\n".join([observation, *(info["admissible_actions"] or ())])
+        messages += [{"role": "user", "content": new}] if turns else shown
+        actions = info["admissible_actions"] or info["example_actions"]
+        actions = [each for each in actions if "buy now" not in each.lower()]
+        action = actions[random.integers(len(actions))]
+        response = f"<think>{THOUGHT}</think><action>{action}</action>"
+        ids = chat.tokenizer(response, add_special_tokens=False)["input_ids"]
+        responses.append([*ids, chat.tokenizer.eos_token_id])
+        prompts.append(chat.prompt(messages))
+        paper += len(chat.prompt(shown)) + len(responses[-1])
+        messages.append({"role": "assistant", "content": response})
+        turns.append(Turn(observation, response, action))
+        observation, _, terminated, truncated, info = env.step(action)
+        if (terminated or truncated) and turn + 1 < limit:
+            return
+    merged = merge(prompts, responses, [0] * limit)
+    counts.episodes += 1
+    counts.paper += paper
+    counts.whole += sum(map(len, prompts)) + sum(map(len, responses))
+    counts.merged += int(merged.spans.lengths.sum())
+    counts.sequences += len(merged.tokens)
 
 
 if __name__ == "__main__":
