@@ -146,6 +146,10 @@ class Attack:
         """Run the command to its end, and compare its output with that of an unbroken run."""
         if self.start().wait() != 0:
             self.count("failed_commands")
+        self.completed()
+
+    def completed(self) -> None:
+        """Compare the output of a command that has succeeded with that of an unbroken run."""
         self.check()
         self.count("completed_rollouts")
         if self.out.read_bytes() != self.whole or journal_beside(self.out).exists():
@@ -195,22 +199,24 @@ def interrupt(attack: Attack, signals: list[signal.Signals]) -> None:
 
 
 def kill_workers(attack: Attack, kills: int) -> None:
-    """Kill workers at random moments until there were so many kills; every command must succeed."""
+    """Kill workers at random moments until there were so many kills; every command must succeed.
+
+    A worker has the time to start again: one that dies five times in a row without a single result
+    ends the command, which then has to be resumed.
+    """
     while attack.counts.get("signals", 0) < kills:
         process = attack.start(workers=2)
         while process.poll() is None:
-            time.sleep(attack.rng.random() * attack.seconds / 2)
+            time.sleep((0.5 + attack.rng.random()) * attack.startup / 2)
             workers = attack.processes(of=process.pid)
             if workers and attack.counts.get("signals", 0) < kills:
                 os.kill(attack.rng.choice(workers), signal.SIGKILL)
                 attack.count("signals")
-        if process.returncode != 0:
+        if process.returncode == 0:
+            attack.completed()
+        else:
             attack.count("failed_commands")
-        attack.check()
-        attack.count("completed_rollouts")
-        if attack.out.read_bytes() != attack.whole:
-            attack.count("different_tables")
-        attack.begin()
+            attack.finish()
 
 
 @contextmanager

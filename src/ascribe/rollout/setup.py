@@ -26,6 +26,8 @@ from ascribe.rollout.run import Keep, Place, Plan, Progress, Rollout, Trajectory
 PoolName = Literal["serial", "processes", "ray"]
 MOST_SLOTS = 256
 """Environments that are open at once, at most."""
+FACT_RETRIES = 2
+"""How often an environment that crashes is asked for its facts again."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,13 @@ class Setup:
         Raises:
             ValueError: if the environment cannot be made.
         """
+        question = Question("facts", self.reset_limit)
         with self._probe_pool() as pool:
-            facts = _ask(pool, Question("facts", self.reset_limit))
+            facts = _ask(pool, question)
+            for _ in range(FACT_RETRIES):
+                if not isinstance(facts, Failure) or facts.kind is not FailureKind.CRASHED:
+                    break  # somebody else may have killed the worker
+                facts = _ask(pool, question)
         if isinstance(facts, Failure):
             raise ValueError(f"{self.environment} cannot be made: {facts.kind}: {facts.detail}")
         return facts["tasks"], facts["horizon"]
