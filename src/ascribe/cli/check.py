@@ -26,7 +26,8 @@ def check(
     Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
-    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=KNOWN_COLUMNS.__contains__)
+    wanted = (*KNOWN_COLUMNS, "version", "finish")
+    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
     checked = check_table(rollouts.table, group_size=group_size)
     problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
     report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
