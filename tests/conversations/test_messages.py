@@ -110,6 +110,14 @@ def test_actions(message: dict[str, Any], action: str | None) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "calls", [["id"], [None], [{"function": "f"}], [{"id": {"a": 1}, "name": 3}], "id", {"id": 1}]
+)
+def test_malformed_calls_are_no_error(calls: Any) -> None:
+    messages = [USER, assistant(None) | {"tool_calls": calls}, result("a", {}), assistant("b")]  # type: ignore[arg-type]
+    assert len(from_messages([replace(EPISODE, messages=messages)])) == 2
+
+
 def test_images_differ_by_their_hash() -> None:
     texts = [
         column(

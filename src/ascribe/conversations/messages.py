@@ -155,7 +155,7 @@ def _states_and_actions(
     steps = frozenset(episode.steps)
     history = blake2b(digest_size=16)
     since: list[Message] = []
-    call_order: dict[Any, int] = {}
+    call_order: dict[str, int] = {}
     for place, message in enumerate(episode.messages):
         if message.get("role") != "assistant":
             since.append(message)
@@ -171,8 +171,8 @@ def _states_and_actions(
             )
             actions.append(action)
         history.update(canonical(["assistant", action]).encode(errors="replace"))
-        calls = message.get("tool_calls") or []
-        call_order = {call["id"]: i for i, call in enumerate(calls) if "id" in call}
+        calls = enumerate(message.get("tool_calls") or [])
+        call_order = {str(c.get("id")): i for i, c in calls if isinstance(c, Mapping)}
         since = []
     if state != "key":
         return states, actions
@@ -185,11 +185,14 @@ def _states_and_actions(
     return episode.states, actions
 
 
-def _in_order(messages: Sequence[Message], call_order: Mapping[Any, int]) -> list[Message]:
+def _in_order(messages: Sequence[Message], call_order: Mapping[str, int]) -> list[Message]:
     """The messages with the results of parallel calls in the order of the calls."""
-    results = [m for m in messages if m.get("tool_call_id") in call_order]
-    ordered = iter(sorted(results, key=lambda m: call_order[m["tool_call_id"]]))
-    return [next(ordered) if m.get("tool_call_id") in call_order else m for m in messages]
+    places = [call_order.get(str(m.get("tool_call_id", ""))) for m in messages]
+    results = [(place, m) for place, m in zip(places, messages, strict=True) if place is not None]
+    ordered = iter(sorted(results, key=lambda result: result[0]))
+    return [
+        m if place is None else next(ordered)[1] for place, m in zip(places, messages, strict=True)
+    ]
 
 
 def _shown(observation: Sequence[tuple[str, str]], tools: bool) -> str:
@@ -231,7 +234,9 @@ def _call(value: Any) -> dict[str, Any]:
         name, arguments = name_and_arguments(value, strict=False)
         return {"name": name, "arguments": equal_numbers(arguments)}
     except ToolCallError:
-        function = value.get("function", value) if isinstance(value, dict) else {"name": str(value)}
+        function = value.get("function", value) if isinstance(value, Mapping) else value
+        if not isinstance(function, Mapping):
+            return {"name": str(function), "arguments": {}}
         return {"name": function.get("name"), "arguments": function.get("arguments") or {}}
 
 
