@@ -53,6 +53,7 @@ def test_a_pivots_file_cannot_call_a_server(tmp_path: Path, name: str, wrapped: 
         ("team", "environment"),
         ("team", "options"),
         ("sokoban", "retriever"),
+        ("sokoban", "boxes"),
     ],
 )
 def test_a_pivots_file_sets_no_paths(tmp_path: Path, environment: str, option: str) -> None:
@@ -78,7 +79,7 @@ def test_an_environment_of_others_is_refused_whatever_it_declares() -> None:
 
 
 def test_a_file_may_set_what_the_environment_declares(tmp_path: Path) -> None:
-    options = {"size": 5, "boxes": [1], "horizon": 9}
+    options = {"horizon": 9}
     spec = {"effect": {"environment": "sokoban", "options": options}}
     assert make("pivots", file=pivots(tmp_path / "p.jsonl", spec)).tasks == 1
 

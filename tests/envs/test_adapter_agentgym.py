@@ -293,6 +293,7 @@ def test_answers_that_cannot_be_used_are_refused(
         ({"observation": 5, "reward": 0, "done": False}, "no observation"),
         ({"observation": "", "reward": "1", "done": False}, "no number"),
         ({"observation": "", "reward": True, "done": False}, "no number"),
+        ({"observation": "", "reward": 10**400, "done": False}, "too large"),
         ({"observation": "", "reward": 0}, "neither true nor false"),
     ],
 )

@@ -143,8 +143,8 @@ class StepCounter(ABC):
     """Counts the steps of an episode, ends it at the horizon, and refuses steps after the end."""
 
     file_options: ClassVar[frozenset[str]] = frozenset()
-    """Options that a data file, such as a file of pivots, may set. An option that holds a path, an
-    address or a name of code must not be among them."""
+    """Options that a data file, such as a file of pivots, may set: none that holds a path, an
+    address or a name of code, and none that can make the environment slow."""
 
     tasks: int | None = None
     example_actions: Sequence[str] | None = None

@@ -110,7 +110,8 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
         expert: whether info carries ``expert_action``.
     """
 
-    file_options = frozenset({"size", "boxes", "horizon", "expert"})
+    # Rooms of a chosen size with chosen boxes can take minutes to make.
+    file_options = frozenset({"horizon", "expert"})
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment, cl
 from ascribe.envs.json_server import Json, JsonServer
 from ascribe.envs.protocol import Environment, Info, Outcome, pick_task
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
+from ascribe.steps.check import LARGEST_REWARD
 
 
 class AgentGymEnvironment(WrappedEnvironment):
@@ -97,8 +98,9 @@ class AgentGymEnvironment(WrappedEnvironment):
         response = self._post("/step", {self.id_key: self._session, "action": action})
         observation = self._observation(response)
         reward, done = response.get("reward"), response.get("done")
-        if isinstance(reward, bool) or not isinstance(reward, (int, float)):
-            raise ServerError(f"/step: the reward is no number: {str(reward)[:50]}")
+        number = isinstance(reward, int | float) and not isinstance(reward, bool)
+        if not number or not abs(reward) <= LARGEST_REWARD:
+            raise ServerError(f"/step: the reward is no number, or too large: {str(reward)[:50]}")
         if not isinstance(done, bool):
             raise ServerError(f"/step: done is neither true nor false: {str(done)[:50]}")
         return Outcome(observation, float(reward), terminated=done, valid=valid)

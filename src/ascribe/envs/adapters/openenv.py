@@ -8,12 +8,12 @@ plain JSON values; no code of the server's author runs here.
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from math import isfinite
 from typing import Any, Unpack
 
 from ascribe.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment
 from ascribe.envs.protocol import MissingExtraError, Outcome
 from ascribe.models.http_client import ServerError, call_within
+from ascribe.steps.check import LARGEST_REWARD
 
 Fields = Mapping[str, Any]
 
@@ -86,8 +86,8 @@ class OpenEnvEnvironment(WrappedEnvironment):
         valid = self.actions is None or action in self.actions(self._fields)
         result = self._ask(lambda: self._client.step(fields))
         reward = result.reward if result.reward is not None else 0.0
-        if not isinstance(reward, (int, float)) or not isfinite(reward):
-            raise ServerError(f"the server's reward is no number: {str(reward)[:50]}")
+        if not isinstance(reward, int | float) or not abs(reward) <= LARGEST_REWARD:
+            raise ServerError(f"the reward is no number, or too large: {str(reward)[:50]}")
         return Outcome(self.render(self._fields), float(reward), result.done is True, valid=valid)
 
     def _ask(self, call: Callable[[], Any]) -> Any:

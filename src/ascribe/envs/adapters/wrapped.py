@@ -2,12 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any, Required, TypedDict
 
 import numpy as np
 
 from ascribe.envs.protocol import Info, Options, Outcome, StepCounter
+from ascribe.steps.check import LARGEST_REWARD
 
 LONGEST_ACTION = 200_000
 """An action of more characters is not passed on: others' parsers were not made for it."""
@@ -84,7 +84,7 @@ class WrappedEnvironment(StepCounter):
         if len(action) > LONGEST_ACTION:
             return Outcome(f"The action is longer than {LONGEST_ACTION:,} characters.", valid=False)
         outcome = self._act(clean(action))
-        if not isfinite(outcome.reward):
+        if not abs(outcome.reward) <= LARGEST_REWARD:
             raise ValueError(f"the wrapped environment paid {outcome.reward}")
         return outcome
 

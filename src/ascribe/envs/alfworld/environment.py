@@ -61,7 +61,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         ValueError: if there is no game of these families in the folder.
     """
 
-    file_options = frozenset({"families", "games_seed", "horizon", "expert"})
+    file_options = frozenset({"families", "horizon", "expert"})
 
     def __init__(
         self,
