@@ -171,3 +171,33 @@ def test_the_installed_release_has_what_is_overridden() -> None:
         check_trl(Older)
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
+
+
+def test_ascribe_s_environments_in_trl_s_loop(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    from ascribe.engines.trl import AscribeTrainer, environment_factory, tool_tasks
+    from tests.engines.trl_tools import tool_model
+
+    model, tokenizer = tool_model("act", "action")
+    made = AscribeTrainer(
+        model=deepcopy(model),
+        args=toys.config(tmp_path, max_steps=1, max_completion_length=160),
+        train_dataset=Dataset.from_list(tool_tasks(2)),
+        processing_class=tokenizer,
+        environment_factory=environment_factory(toys.HALL, horizon=6),
+        recipe="gigpo",
+        state="tool",
+        dump_dir=tmp_path,
+    )
+    made.train()
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    assert any("You are in room" in state for state in table.state.values)
+    assert toys.logged(made, "tools/call_frequency")[0] > 0.5
+    assert toys.logged(made, "tools/failure_frequency") == [0]
+    starts = {
+        s
+        for s, g in zip(table.state.texts(), table.group.texts(), strict=True)
+        if "leave hall" in s
+    }
+    assert len(starts) == 2  # a group is a task

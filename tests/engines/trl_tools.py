@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-CALL = '<tool_call>\n{"name": "move", "arguments": {"room": %d}}\n</tool_call>'
+CALL = '<tool_call>\n{"name": "%s", "arguments": {"%s": %d}}\n</tool_call>'
 TASK = "Leave the hall."
 ROOMS = 3
 
@@ -34,18 +34,19 @@ class Rooms:
 
 
 @cache
-def tool_model() -> tuple[Any, Any]:
-    """The model and its tokenizer: it moves up to four times, to any room, and then stops."""
+def tool_model(name: str = "move", argument: str = "room") -> tuple[Any, Any]:
+    """A model and its tokenizer: it calls the tool up to four times, and then stops."""
     import trl
 
+    from ascribe.engines.trl.tools import ToolEnvironment
     from ascribe.engines.warmup import Schedule, TrainingExample, finetune
     from tests.tiny_model import random_llama, train_tokenizer
 
     template = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
     tokenizer = train_tokenizer([TASK], 300)
     tokenizer.chat_template = template
-    chats = [_chat(np.random.default_rng(seed)) for seed in range(200)]
-    tools = [Rooms().move]
+    chats = [_chat(np.random.default_rng(seed), name, argument) for seed in range(200)]
+    tools = [Rooms().move if name == "move" else ToolEnvironment("ezpoints", {}).act]
     texts = [
         tokenizer.apply_chat_template(chat, tools=tools, add_generation_prompt=True, tokenize=False)
         for chat, _ in chats
@@ -64,13 +65,18 @@ def tool_model() -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _chat(random: np.random.Generator) -> tuple[list[dict[str, Any]], str]:
+def _chat(
+    random: np.random.Generator, name: str, argument: str
+) -> tuple[list[dict[str, Any]], str]:
     """A chat with up to four moves, and the next response."""
-    chat: list[dict[str, Any]] = [{"role": "user", "content": f"{TASK} You are in room 0."}]
+    first = f"{TASK} You are in room 0."
+    if name == "act":  # as the hall of the other tests begins
+        first = f"leave hall {random.integers(64)}\n\nYou are in room 0."
+    chat: list[dict[str, Any]] = [{"role": "user", "content": first}]
     for _ in range(random.integers(5)):
         room = int(random.integers(ROOMS))
-        call = {"type": "function", "function": {"name": "move", "arguments": {"room": room}}}
+        call = {"type": "function", "function": {"name": name, "arguments": {argument: room}}}
         chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        chat.append({"role": "tool", "name": "move", "content": f"You are in room {room}."})
+        chat.append({"role": "tool", "name": name, "content": f"You are in room {room}."})
     stops = random.random() < len(chat) / 10
-    return chat, "Done." if stops else CALL % random.integers(ROOMS)
+    return chat, "Done." if stops else CALL % (name, argument, random.integers(ROOMS))

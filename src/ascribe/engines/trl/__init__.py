@@ -1,28 +1,33 @@
 """TRL: ``AscribeTrainer`` for TRL's own loops, ``EpisodeTrainer`` for Ascribe's environments."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ascribe.engines.trl.tools import environment_factory, tool_tasks
 
 if TYPE_CHECKING:
     from ascribe.engines.trl.episodes import EpisodeTrainer
     from ascribe.engines.trl.trainer import AscribeTrainer
 
-__all__ = ["AscribeTrainer", "EpisodeTrainer", "last_checkpoint"]
+__all__ = [
+    "AscribeTrainer",
+    "EpisodeTrainer",
+    "environment_factory",
+    "last_checkpoint",
+    "tool_tasks",
+]
+
+TRAINERS = {"AscribeTrainer": "trainer", "EpisodeTrainer": "episodes"}
 
 PREFIX = "checkpoint-"
 
 
 def __getattr__(name: str) -> Any:
     # TRL and torch are loaded for the trainers alone: the other modules do without them.
-    if name == "AscribeTrainer":
-        from ascribe.engines.trl.trainer import AscribeTrainer
-
-        return AscribeTrainer
-    if name == "EpisodeTrainer":
-        from ascribe.engines.trl.episodes import EpisodeTrainer
-
-        return EpisodeTrainer
+    if name in TRAINERS:
+        return getattr(import_module(f"ascribe.engines.trl.{TRAINERS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
