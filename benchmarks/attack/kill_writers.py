@@ -192,7 +192,7 @@ def is_killed(words: tuple[str, ...], folder: Path, after: float, *, writing: bo
     child = start(words, folder)
     ended = False
     while writing and not ended and not drafts(folder) - before:
-        ended = wait(child, 0) is not None
+        ended = wait(child, 0.001) is not None
     ended = ended or wait(child, after) is not None
     try:
         os.killpg(child, signal.SIGKILL)
