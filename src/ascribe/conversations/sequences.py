@@ -288,21 +288,24 @@ def _own_starts(batch: _Batch, runs: _Runs, episode: Ints, forks: bool | None) -
     Two runs share their first tokens if all tokens before them are the same.
     """
     own = runs.start.copy()
-    several = np.bincount(episode + 1)[episode + 1] > 1
-    rows = np.flatnonzero(several[runs.sequence]) if forks is not False else np.zeros(0, np.int64)
+    label = episode + 1
+    several = np.bincount(label)[label] > 1
+    if not forks:  # by default, no sequence of a single run is a fork
+        several &= (np.bincount(label, runs.turns > 1) > 0)[label] & (forks is None)
+    rows = np.flatnonzero(several[runs.sequence])
     sequence = runs.sequence[rows]
     histories = _histories(batch, sequence, runs.start[rows] - batch.starts[sequence])
     seen: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
     is_fork = False
-    for row, label, history in zip(rows, episode[sequence].tolist(), histories, strict=True):
+    for row, name, history in zip(rows, episode[sequence].tolist(), histories, strict=True):
         run = batch.ids[runs.start[row] : runs.end[row]]
-        sizes = [_common(run, other) for other in seen[label, history]]
+        sizes = [_common(run, other) for other in seen[name, history]]
         if runs.turn[row] == 0:
             goes_on = runs.turns[runs.sequence[row]] > 1
             is_fork = bool(forks) or (goes_on and run.size in sizes)
         if is_fork:
             own[row] += max(sizes, default=0)
-        seen[label, history].append(run)
+        seen[name, history].append(run)
     return own
 
 
