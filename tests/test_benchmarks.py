@@ -96,6 +96,10 @@ def quick_runs() -> list[object]:
             pytest.param(bench, needs, id=bench, marks=pytest.mark.nightly)
             for bench, needs in NIGHTLY.items()
         ),
+        *(
+            pytest.param(f"attack/{path.stem}", (), id=path.stem, marks=pytest.mark.nightly)
+            for path in sorted(BENCHMARKS.glob("attack/*.py"))
+        ),
     ]
 
 
