@@ -134,6 +134,16 @@ def test_a_completion_without_a_reward_takes_no_part(tmp_path: Path) -> None:
     assert not ours["advantages"][1].any()
 
 
+def test_several_rollouts_for_one_update(tmp_path: Path) -> None:
+    args = {"steps_per_generation": 1, "gradient_accumulation_steps": 2, "max_steps": 2}
+    toys.own_trainer(tmp_path, args=args, dump_dir=tmp_path / "dump").train()
+    files = sorted((tmp_path / "dump").iterdir())
+    assert [file.name for file in files] == [f"rollouts_{n:05d}.parquet" for n in range(4)]
+    assert [read_table(file).group.values.tolist() for file in files] == [
+        [f"{n}/0"] for n in range(4)
+    ]
+
+
 def test_keys_of_the_caller(tmp_path: Path) -> None:
     def keyed(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         rows = toys.play(prompts, trainer)

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from transformers import TrainerCallback
 from trl import GRPOConfig
 from trl.models import unwrap_model_for_generation
 
@@ -168,7 +167,6 @@ class EpisodeTrainer(AscribeTrainer):
         self._played: Any = None
         self._held_out: list[LocalRollout] = []
         """Of all processes, in the batches of an evaluation so far."""
-        self.add_callback(_RestoreStep(self))
 
     def _team(self, agents: Sequence[str]) -> TeamAdapters:
         missing = {
@@ -417,15 +415,6 @@ class EpisodeTrainer(AscribeTrainer):
 
     # The update.
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """As GRPOTrainer's, with its time taken."""
-        with self._clock("update"):
-            loss = super().training_step(model, inputs, num_items_in_batch)
-        if self._step % self._steps_of_iteration == 0:
-            spent = self._clock.lap()
-            self._log("train", {f"ascribe/seconds/{phase}": spent[phase] for phase in spent})
-        return loss
-
     def compute_loss(
         self,
         model: Any,
@@ -527,17 +516,6 @@ def cut(batch: Tensors, rows: Any, multiple: int | None = None) -> Tensors:
         elif value.ndim == 2:
             part[name] = value[:, :length]
     return part
-
-
-class _RestoreStep(TrainerCallback):  # type: ignore[misc]
-    """Restores the batch counter of a resumed run, so that iterations begin where they did."""
-
-    def __init__(self, trainer: EpisodeTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Set the number of batches seen so far."""
-        self.trainer._step = state.global_step * args.gradient_accumulation_steps
 
 
 def _shards_weights(trainer: Any) -> bool:

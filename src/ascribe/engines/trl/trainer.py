@@ -26,6 +26,7 @@ import pyarrow as pa
 import torch
 import trl
 from accelerate.utils import gather_object
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from ascribe.conversations import Spans, State, from_sequences, spread
@@ -146,6 +147,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """Whether the next pass over the model captures the awaited fingerprints."""
         self._vectors: FloatMatrix | None = None
         self._clock = Stopwatch()
+        self.add_callback(_RestoreStep(self))
 
     def _refuse_unsupported(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":
@@ -226,8 +228,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             batch["advantages"] = self._on_tokens(credited.advantage[mine], spans, batch)
         self._log("train", credit_metrics(credited))
         if self.dump_dir is not None and self.accelerator.is_main_process:
-            done = self.state.global_step * self.args.gradient_accumulation_steps
-            write_steps(credited, self.dump_dir, done // self._steps_of_iteration)
+            write_steps(credited, self.dump_dir, self._step // self._steps_of_iteration)
         return batch
 
     def _turns(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[StepTable, Spans]:
@@ -235,6 +236,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         sequences = self._sequences
         first = self.accelerator.process_index * len(inputs)
         numbers = range(first, first + len(inputs))
+        iteration = self._step // self._steps_of_iteration
         rewards = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
         rewards[self._rewards.isnan().all(dim=1)] = torch.nan
         finals = rewards[first : first + len(inputs)].tolist()
@@ -248,8 +250,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         return from_sequences(
             [[*p, *c] for p, c in zip(sequences.prompts, sequences.completions, strict=True)],
             [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
-            group=[f"{self.state.global_step}/{n // self.num_generations}" for n in numbers],
-            trajectory=[f"{self.state.global_step}/{n}" for n in numbers],
+            group=[f"{iteration}/{n // self.num_generations}" for n in numbers],
+            trajectory=[str(n % self.num_generations) for n in numbers],
             decode=self._tokenizer.decode,
             state=self.state_choice,
             keys=keys if self.state_choice == "key" else None,
@@ -356,9 +358,29 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._vectors = hidden.fingerprints().numpy()
         return scores
 
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        """As GRPOTrainer's, with its time taken."""
+        with self._clock("update"):
+            loss = super().training_step(model, inputs, num_items_in_batch)
+        if self._step % self._steps_of_iteration == 0:
+            spent = self._clock.lap()
+            self._log("train", {f"ascribe/seconds/{phase}": spent[phase] for phase in spent})
+        return loss
+
     def _log(self, mode: str, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
+
+
+class _RestoreStep(TrainerCallback):  # type: ignore[misc]
+    """Restores the batch counter of a resumed run, so that iterations begin where they did."""
+
+    def __init__(self, trainer: AscribeTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Set the number of batches seen so far."""
+        self.trainer._step = state.global_step * args.gradient_accumulation_steps
 
 
 def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:
