@@ -14,11 +14,11 @@ from ascribe.models import check_backend, make_policy
 from ascribe.models.policy import SamplingPolicy
 from ascribe.rollout.episode import FailurePolicy
 from ascribe.rollout.pools import (
+    EnvironmentQuery,
     EnvironmentSpec,
     Failure,
     FailureKind,
     Pool,
-    Question,
     make_pool,
 )
 from ascribe.rollout.run import Keep, Place, Plan, Progress, Rollout, Trajectory, rollout
@@ -66,13 +66,13 @@ class Setup:
         Raises:
             ValueError: if the environment cannot be made.
         """
-        question = Question("facts", self.reset_limit)
+        query = EnvironmentQuery("facts", self.reset_limit)
         with self._probe_pool() as pool:
-            facts = _ask(pool, question)
+            facts = _ask(pool, query)
             for _ in range(FACT_RETRIES):
                 if not isinstance(facts, Failure) or facts.kind is not FailureKind.CRASHED:
                     break  # somebody else may have killed the worker
-                facts = _ask(pool, question)
+                facts = _ask(pool, query)
         if isinstance(facts, Failure):
             raise ValueError(f"{self.environment} cannot be made: {facts.kind}: {facts.detail}")
         return facts["tasks"], facts["horizon"]
@@ -90,10 +90,10 @@ class Setup:
         """
         report = ContractReport((), 0, 0, 0.0, None)
         with self._probe_pool() as pool:
-            _ask(pool, Question("facts", limit))
+            _ask(pool, EnvironmentQuery("facts", limit))
             for part in PARTS:
                 arguments = {"part": part, "seeds": seeds, "max_steps": max_steps}
-                reply = _ask(pool, Question("contract", limit, arguments))
+                reply = _ask(pool, EnvironmentQuery("contract", limit, arguments))
                 if isinstance(reply, Failure):
                     hung = reply.kind is FailureKind.HUNG
                     fault = Fault.HANGS if hung else Fault.ENDS_ITS_PROCESS
@@ -134,9 +134,9 @@ class Setup:
             yield pool
 
 
-def _ask(pool: Pool, question: Question) -> dict[str, Any] | Failure:
-    """The reply to a question; ValueError if the environment's name or options are wrong."""
-    reply = pool.ask(question)
+def _ask(pool: Pool, query: EnvironmentQuery) -> dict[str, Any] | Failure:
+    """The reply to a query; ValueError if the environment's name or options are wrong."""
+    reply = pool.ask(query)
     if not isinstance(reply, Failure) and "refused" in reply:
         raise ValueError(reply["refused"])
     return reply

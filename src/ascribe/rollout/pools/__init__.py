@@ -3,12 +3,12 @@
 from typing import Literal
 
 from ascribe.rollout.pools.pool import (
+    EnvironmentQuery,
     EnvironmentSpec,
     Failure,
     FailureKind,
     Pool,
     PoolBrokenError,
-    Question,
     Reset,
     StepResult,
 )
@@ -40,13 +40,13 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
 
 
 __all__ = [
+    "EnvironmentQuery",
     "EnvironmentSpec",
     "Failure",
     "FailureKind",
     "Pool",
     "PoolBrokenError",
     "ProcessPool",
-    "Question",
     "RayPool",
     "Reset",
     "SerialPool",

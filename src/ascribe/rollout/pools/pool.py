@@ -39,7 +39,7 @@ class Reset:
 
 
 @dataclass(frozen=True)
-class Question:
+class EnvironmentQuery:
     """What to find out about an environment, where it can do no harm: in its worker."""
 
     name: Literal["facts", "contract"]
@@ -51,7 +51,7 @@ class Question:
     """Of ``contract``: the part, seeds and max_steps."""
 
 
-Command = Reset | str | Question
+Command = Reset | str | EnvironmentQuery
 """A command to a worker: begin an episode, carry out an action, or find something out."""
 
 
@@ -64,7 +64,7 @@ class StepResult:
     terminated: bool
     truncated: bool
     info: dict[str, Any]
-    """Plain data; keys whose values were not are listed under ``dropped``. After a question, what
+    """Plain data; keys whose values were not are listed under ``dropped``. After a query, what
     was found out."""
     seconds: float = field(compare=False)
     """How long the environment took."""
@@ -157,9 +157,9 @@ class Pool(ABC):
         """Begin episodes and play their actions; returns all results, the reset's first."""
         return self._call({slot: [reset, *actions] for slot, (reset, actions) in episodes.items()})
 
-    def ask(self, question: Question) -> dict[str, Any] | Failure:
+    def ask(self, query: EnvironmentQuery) -> dict[str, Any] | Failure:
         """Find something out about the environment, in the worker of slot 0."""
-        result = _first(self._call({0: [question]}))[0]
+        result = _first(self._call({0: [query]}))[0]
         return result if isinstance(result, Failure) else result.info
 
     def close(self) -> None:

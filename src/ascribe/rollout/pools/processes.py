@@ -22,12 +22,12 @@ from multiprocessing.connection import Pipe, wait
 from typing import Any, NamedTuple
 
 from ascribe.rollout.pools.pool import (
+    EnvironmentQuery,
     EnvironmentSpec,
     Failure,
     FailureKind,
     Pool,
     PoolBrokenError,
-    Question,
     Reset,
     StepResult,
     Task,
@@ -149,7 +149,7 @@ class SupervisedWorker(ABC):
     def limit(self) -> float:
         """Seconds that the current command may take."""
         task = self._pending[0]
-        if isinstance(task.command, Question):
+        if isinstance(task.command, EnvironmentQuery):
             return task.command.limit
         if isinstance(task.command, str):
             return self._limits.step
@@ -213,7 +213,7 @@ class SupervisedWorker(ABC):
             return
         if tag != (self._call, task.slot, len(task.results)):
             return  # a stale message from a fork of the worker
-        if isinstance(task.command, Question):
+        if isinstance(task.command, EnvironmentQuery):
             self._deaths = 0
         elif isinstance(result, StepResult):
             self._deaths = 0

@@ -28,10 +28,10 @@ from ascribe.envs.contract import ContractChecker
 from ascribe.envs.protocol import missing_members
 from ascribe.rollout.pools.pool import (
     Command,
+    EnvironmentQuery,
     EnvironmentSpec,
     Failure,
     FailureKind,
-    Question,
     Reset,
     StepResult,
 )
@@ -82,7 +82,7 @@ class Worker:
 
     def execute(self, slot: int, command: Command) -> Result:
         """Carry out one command; whatever the environment raises is a failure."""
-        if isinstance(command, Question):
+        if isinstance(command, EnvironmentQuery):
             return self._reply(slot, command)
         if isinstance(command, Reset):
             result = self._reset(slot, command)
@@ -128,9 +128,9 @@ class Worker:
             self._environments[slot] = environment
         return self._environments[slot]
 
-    def _reply(self, slot: int, question: Question) -> Result:
+    def _reply(self, slot: int, query: EnvironmentQuery) -> Result:
         started = time.perf_counter()
-        if question.name == "facts":
+        if query.name == "facts":
             try:
                 reply = self._facts(slot)
             except MalformedError as error:
@@ -140,7 +140,7 @@ class Worker:
             except RAISED as error:
                 return Failure(FailureKind.NOT_STARTED, describe(error))
         else:
-            reply = self._check(**question.arguments)
+            reply = self._check(**query.arguments)
         return StepResult("", 0.0, False, False, reply, time.perf_counter() - started)
 
     def _facts(self, slot: int) -> dict[str, Any]:
