@@ -5,6 +5,7 @@ Issue 16, point 2 (what a data file may set) and ``copies`` of point 12.
 
 import json
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 
 from ascribe.envs import ENVIRONMENTS, make
 from ascribe.envs.registry import check_file_options
-from ascribe.pivots import read_turns, write_turns
+from ascribe.pivots import make_verifier, read_turns, score, write_turns
 from ascribe.pivots.candidates import KINDS
+from ascribe.pivots.profile import ProfileResponse
 from tests.pivots.made import a_turn
 
 
@@ -82,6 +84,22 @@ def test_a_file_may_set_what_the_environment_declares(tmp_path: Path) -> None:
     options = {"horizon": 9}
     spec = {"effect": {"environment": "sokoban", "options": options}}
     assert make("pivots", file=pivots(tmp_path / "p.jsonl", spec)).tasks == 1
+
+
+def test_a_response_with_a_huge_number_is_no_reason_to_count_so_far() -> None:
+    turn = a_turn("go")
+    number = 10**12
+    response = ProfileResponse(turn.id, number, 0, "m", "s", "go", "stop", 1, 1)
+    began = time.monotonic()
+    (scored,) = score([turn], [response], make_verifier("exact"))
+    assert scored.unusable == "not_profiled"
+    assert time.monotonic() - began < 1
+
+
+def test_weights_of_a_file_cannot_overflow(tmp_path: Path) -> None:
+    spec = {"weighted": {"parts": [["exact", 1e308], ["normalised", 1e308]]}}
+    with pytest.raises(ValueError, match="at most 1,000,000"):
+        make("pivots", file=pivots(tmp_path / "p.jsonl", spec))
 
 
 def test_copies_take_no_memory_and_have_a_limit(tmp_path: Path) -> None:

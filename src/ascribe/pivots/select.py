@@ -119,7 +119,7 @@ def score(
     scored = []
     for turn in candidates:
         own = by_candidate.get(turn.id, {})
-        used = tuple(own[number] for number in range(wanted) if number in own)
+        used = tuple(own[number] for number in sorted(own) if 0 <= number < wanted)
         verdicts: tuple[Verdict, ...] = ()
         # Verdicts on other profiles are not needed, and some cost a judge's time.
         if len(used) == wanted and not any(response.refusal for response in used):

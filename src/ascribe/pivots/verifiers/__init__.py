@@ -34,6 +34,9 @@ VERIFIERS: dict[str, Callable[..., Verifier]] = {
 """Every verifier by name: a function from its options to the verifier."""
 
 
+HEAVIEST = 1_000_000
+"""The largest weight, so that sums of weights stay finite."""
+
 COMPOSERS = {"any": (True,), "all": (False,), "first": (True, False)}
 """How several verifiers become one, by name, and the verdicts after which no further one is called.
 
@@ -76,8 +79,8 @@ def weighted(parts: Sequence[tuple[Verifier | Spec, float]], threshold: float = 
         for part in parts
     ):
         raise ValueError("the parts of weighted are pairs [verifier, weight]")
-    if any(weight <= 0 for _, weight in parts):
-        raise ValueError("weights must be more than 0")
+    if not all(0 < weight <= HEAVIEST for _, weight in parts):
+        raise ValueError(f"weights must be more than 0, and at most {HEAVIEST:,}")
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], not {threshold}")
 
