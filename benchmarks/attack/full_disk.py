@@ -1,6 +1,6 @@
 """A disk that is full after some bytes, for every writer: the old file stands.
 
-    python benchmarks/attack/full_disk.py [--quick] [--seed 0]
+    python benchmarks/attack/full_disk.py [--quick] [--seed 0] [--only NAME]
 
 Every writer of ``WRITERS`` writes its files once; then it is to write others over them, 50 times
 with room for a random number of bytes on a small tmpfs, which needs the right to mount one, and 50
@@ -317,13 +317,18 @@ def journal(disk: Path, room: Callable[[Path, int], Any], times: int, draw: rand
 
 def main() -> None:
     """Measure all writers."""
-    options = {"seed": {"type": int, "default": 0, "help": "of the numbers of bytes"}}
+    options = {
+        "seed": {"type": int, "default": 0, "help": "of the numbers of bytes"},
+        "only": {"choices": [*WRITERS, "journal"], "help": "this writer alone"},
+    }
     with common.Figures("attack/full_disk", **options) as figures, tmpfs() as mounted:
         times = 3 if figures.quick else 50
         rooms = {"limit": (Path(tempfile.gettempdir()), room_by_limit)}
         if mounted is not None:
             rooms["tmpfs"] = (mounted, room_on_disk)
         for name, make in WRITERS.items():
+            if figures.options.only not in (None, name):
+                continue
             try:
                 writer = make()
             except ImportError as error:
@@ -336,6 +341,8 @@ def main() -> None:
                 figures.emit(case, "refused", counts["refused"], f"of {times} writes", "higher")
                 figures.emit(case, "torn", counts["torn"], "files", "lower", 0.0)
         for kind, (disk, room) in rooms.items():
+            if figures.options.only not in (None, "journal"):
+                continue
             draw = random.Random(figures.options.seed)
             broken = journal(disk, room, times, draw)
             figures.emit(f"journal, {kind}", "torn", broken, f"of {times} journals", "lower", 0.0)

@@ -1,6 +1,6 @@
 """Commands that are killed at random moments: the old file is intact, or the new one whole.
 
-    python benchmarks/attack/kill_writers.py [--quick] [--seed 0] [--only NAME]
+    python benchmarks/attack/kill_writers.py [--quick] [--seed 0] [--only NAME] [--times 200]
 
 Every command of ``COMMANDS`` is to overwrite its output 200 times, and is killed (SIGKILL) with all
 processes that it started: half of the times at a random moment of its run, and half of the times at
@@ -329,10 +329,11 @@ def main() -> None:
     options = {
         "seed": {"type": int, "default": 0, "help": "of the moments"},
         "only": {"choices": list(COMMANDS), "help": "this command alone"},
+        "times": {"type": int, "default": 200, "help": "kills of each command"},
     }
     with common.Figures("attack/kill_writers", **options) as figures, server() as address:
         report_scripts()
-        times = 4 if figures.quick else 200
+        times = 4 if figures.quick else figures.options.times
         for name, attacked in COMMANDS.items():
             if figures.options.only not in (None, name):
                 continue
