@@ -3,9 +3,7 @@
 ``seconds`` is the CPU time for 16 groups on one thread; ``ratio_to_product`` compares it with the
 bare ``X @ X.T`` of each group in the same run, ``speedup_over_loop`` with the loop over a list of
 centroids that the paper describes (``_in_place``: with centroids in one array, as fast as that loop
-gets in numpy). ``label_agreement`` is the share of records with the loop's label. The
-bfloat16 cases halve the product where hardware has it and flip labels near the radius; they need
-torch, and are left out without it.
+gets in numpy). ``label_agreement`` is the share of records with the loop's label.
 """
 
 import time
@@ -60,30 +58,6 @@ def measure(figures: common.Figures, rows: int, width: int, rounds: int) -> None
     figures.emit(case, "label_agreement", agreement, "share", "higher", goal=1.0)
     alone = np.concatenate([np.bincount(part) for part in found])
     figures.emit(case, "singleton_share_of_rows", (alone == 1).sum() / len(task), "share", "lower")
-    half_precision_product(figures, groups, found, f"{rows}x{width}/bfloat16")
-
-
-def half_precision_product(
-    figures: common.Figures, groups: list[invented.Matrix], expected: list[np.ndarray], case: str
-) -> None:
-    """The same with the matrix product in bfloat16."""
-    try:
-        import torch  # noqa: PLC0415 (only one case needs it)
-    except ImportError:
-        return
-    torch.set_num_threads(1)
-    some = groups[: 2 if len(groups[0]) >= 3200 else GROUPS]
-    tensors = torch.cat([torch.from_numpy(part).to(torch.bfloat16) for part in some])
-    task = np.repeat(np.arange(len(some)), len(groups[0]))
-    started = time.process_time()
-    labels = cluster(tensors, task, invented.RADIUS, half_product=True).labels
-    spent = (time.process_time() - started) * GROUPS / len(some)
-    found = per_group(labels, len(groups[0]))
-    figures.emit(case, "seconds", spent, "s", "lower")
-    same = [np.mean(a == b) for a, b in zip(found, expected, strict=False)]
-    figures.emit(case, "label_agreement", float(np.mean(same)), "share", "higher")
-    identical = float(np.mean([share == 1.0 for share in same]))
-    figures.emit(case, "identical_groups", identical, "share", "higher")
 
 
 def per_group(labels: np.ndarray, rows: int) -> list[np.ndarray]:

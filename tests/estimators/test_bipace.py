@@ -124,12 +124,11 @@ def test_what_is_missing_is_said() -> None:
         recipe("gigpo")(table, fingerprints=np.ones((2, 2)))
 
 
-def test_radius_can_be_searched_or_passed_in() -> None:
+def test_radius_can_be_searched() -> None:
     table = rollout(["hall"] * 6 + ["hall."] * 6)
     searched = recipe("bigpo", fingerprint="ngram", radius_rule="search")(table)
     assert 0.02 <= searched.metrics["radius"] <= 0.40
-    passed = recipe("bigpo", fingerprint="ngram")(table, radius=0.3)
-    assert passed.metrics["radius"] == 0.3
+    assert recipe("bigpo", fingerprint="ngram", radius=0.3)(table).metrics["radius"] == 0.3
     assert recipe("bipace_q", preset="qwen2.5-1.5b").radius == 0.05
 
 

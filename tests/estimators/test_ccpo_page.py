@@ -19,19 +19,6 @@ import team as simulated  # noqa: E402
 pytestmark = pytest.mark.unit
 
 PAGE = simulated.PAGE.read_text(encoding="utf-8")
-HEADINGS = [
-    "What it is",
-    "Formula",
-    "Symbols",
-    "Parameters and why the defaults",
-    "When to use it",
-    "What goes wrong",
-    "Reference",
-]
-
-
-def test_the_headings_are_those_of_every_estimator():
-    assert re.findall(r"^## (.+)$", PAGE, re.MULTILINE) == HEADINGS
 
 
 def test_the_tables_are_what_the_results_say():

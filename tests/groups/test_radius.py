@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ascribe.groups.radius import OnlineRadius, Target, search
+from ascribe.groups.radius import Target, search
 from tests.groups.test_cluster import states
 
 pytestmark = pytest.mark.unit
@@ -33,27 +33,3 @@ def test_median_of_clusters_and_of_rows() -> None:
     labels = [np.array([0, 0, 0, 0, 1, 2])]
     assert Target().median(labels) == 1.0
     assert Target(over="rows").median(labels) == 4.0
-
-
-def test_online_radius_waits_before_it_moves() -> None:
-    start = OnlineRadius(radius=0.10)
-    once = start.updated(2.0)
-    assert once.radius == 0.10
-    assert once.updated(6.0).strikes == 0
-    assert once.updated(20.0).radius == 0.10
-    twice = once.updated(2.0)
-    assert twice.radius == pytest.approx(0.115)
-    assert twice.strikes == 0
-
-
-def test_online_radius_stays_in_bounds_and_follows_a_moving_policy() -> None:
-    value = OnlineRadius(radius=0.39, patience=1)
-    for _ in range(10):
-        value = value.updated(1.0)
-    assert value.radius == 0.40
-    # Hidden states spread out as training goes on: the right radius grows threefold.
-    value = OnlineRadius(radius=0.05)
-    for iteration in range(60):
-        right = 0.05 * 3 ** (iteration / 60)
-        value = value.updated(6.0 * (value.radius / right) ** 2)
-    assert 0.10 < value.radius < 0.20

@@ -1,7 +1,6 @@
 """The metrics of an iteration, their names, and the file ``metrics.jsonl`` that holds them."""
 
 import json
-import math
 import os
 import time
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from ascribe.engines.crediting import CreditedSteps, Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
 from ascribe.steps.atomic import write_file
-from ascribe.steps.strict_json import loads
+from ascribe.steps.strict_json import loads, without_nan
 
 NAME = "metrics.jsonl"
 
@@ -208,11 +207,6 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _line(metrics: Mapping[str, Any]) -> str:
-    plain = {name: _plain(value) for name, value in metrics.items()}
-    return json.dumps(plain, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy or torch as Python's; NaN and infinity as null, since JSON lacks them."""
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """A line of JSON; numbers of numpy and torch become Python's, NaN and infinity null."""
+    plain = {k: value.item() if hasattr(value, "item") else value for k, value in metrics.items()}
+    return json.dumps(without_nan(plain), allow_nan=False) + "\n"

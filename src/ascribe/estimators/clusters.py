@@ -36,13 +36,12 @@ class Clustering(Recipe):
         radius: largest cosine distance of a state to its cluster's centroid (paper: 0.10 for
             Qwen2.5-7B, 0.05 for Qwen2.5-1.5B, 0.25 for n-grams). Calibrate it once per model.
         radius_rule: ``fixed``, or ``search`` for the radius of median cluster size 4 to 8 in this
-            table (Appendix F). To let it follow training, keep an ``OnlineRadius`` and pass its
-            radius as the input ``radius``.
+            table (Appendix F).
         on_collapse: what to do with a task whose states fall into one cluster (failure mode F1):
             group it by ``exact`` text, or ``keep`` the one cluster.
     """
 
-    inputs: ClassVar[tuple[str, ...]] = ("fingerprints", "radius")
+    inputs: ClassVar[tuple[str, ...]] = ("fingerprints",)
 
     fingerprint: Literal["given", "ngram", "identity"] = "given"
     radius: float = 0.10
@@ -62,8 +61,8 @@ class Clustering(Recipe):
         steps = arrange(table)
         vectors = self._fingerprints(table, inputs.get("fingerprints"))
         taking_part = present(vectors) & ~excluded
-        radius = float(inputs.get("radius", self.radius))
-        if self.radius_rule == "search" and "radius" not in inputs:
+        radius = float(self.radius)
+        if self.radius_rule == "search":
             radius = _searched(vectors, steps.group, taking_part)
         groups = cluster(vectors, steps.group, radius, taking_part)
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)

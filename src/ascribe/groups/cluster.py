@@ -40,8 +40,6 @@ def cluster(
     task: Ints,
     radius: float,
     taking_part: Bools | None = None,
-    *,
-    half_product: bool = False,
 ) -> Groups:
     """Clusters of rows inside each task, by Algorithm 1 of BiPACE.
 
@@ -55,8 +53,6 @@ def cluster(
         task: label of each row's task group, contiguous.
         radius: largest cosine distance ε of a record to its cluster's centroid, from 0 to 2.
         taking_part: rows to cluster; by default all of them.
-        half_product: multiply tensors of half precision as they are, which is faster and moves
-            records near the radius to other clusters. By default products are single precision.
     """
     rows = np.arange(task.size) if taking_part is None else np.flatnonzero(taking_part)
     bounds = np.append(np.flatnonzero(np.diff(task[rows], prepend=-1)), rows.size)
@@ -66,7 +62,7 @@ def cluster(
         members = rows[bounds[group] : bounds[group + 1]]
         adjacent = members.size == members[-1] - members[0] + 1
         vectors = fingerprints[members[0] : members[-1] + 1] if adjacent else fingerprints[members]
-        return gram_block(vectors, half_product=half_product)
+        return gram_block(vectors)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0
     for number, group_labels in enumerate(_labels_of(block_of, sizes, radius)):
@@ -85,9 +81,13 @@ def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints
     return _labels_of(lambda i: lambda start, stop: grams[i][start:stop, :stop], sizes, radius)
 
 
-def gram_block(vectors: Any, *, half_product: bool = False) -> GramBlock:
-    """Blocks of ``vectors @ vectors.T``, in numpy or on the device where a tensor is."""
-    if vectors.dtype.itemsize < 4 and not half_product:
+def gram_block(vectors: Any) -> GramBlock:
+    """Blocks of ``vectors @ vectors.T``, in numpy or on the device where a tensor is.
+
+    The product of half-precision vectors is in single precision: in half precision, records near
+    the radius would move to other clusters.
+    """
+    if vectors.dtype.itemsize < 4:
         wide = isinstance(vectors, np.ndarray)
         vectors = vectors.astype(np.float32) if wide else vectors.float()
 

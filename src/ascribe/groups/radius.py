@@ -1,7 +1,7 @@
 """The cluster radius: the largest cosine distance of states that count as the same."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -78,37 +78,3 @@ def search(
     middle = np.sqrt(target.smallest * target.largest)
     radius, median = min(tried, key=lambda probe: abs(np.log(probe[1] / middle)))
     return SearchedRadius(radius, median, False, tuple(tried))
-
-
-@dataclass(frozen=True)
-class OnlineRadius:
-    """A radius that adapts during training as the policy's hidden states move.
-
-    The paper fixes the radius before training. This one changes by ``factor`` after the median
-    cluster size has been too small, or too large, for ``patience`` iterations in a row, so noise
-    does not move it. Save it with the checkpoint to resume a run exactly.
-
-    Attributes:
-        radius: the radius to use now.
-        target: the median cluster size to keep, and the bounds of the radius.
-        patience: iterations off target, on one side, before the radius moves.
-        factor: by how much it moves.
-        strikes: iterations off target in a row; positive if too small, negative if too large.
-    """
-
-    radius: float = 0.10
-    target: Target = Target()
-    patience: int = 2
-    factor: float = 1.15
-    strikes: int = 0
-
-    def updated(self, median: float) -> "OnlineRadius":
-        """The value for the next iteration, given this iteration's median cluster size."""
-        direction = self.target.direction(median)
-        strikes = self.strikes + direction if direction * self.strikes >= 0 else direction
-        if direction == 0:
-            return replace(self, strikes=0)
-        if abs(strikes) < self.patience:
-            return replace(self, strikes=strikes)
-        moved = self.radius * self.factor**direction
-        return replace(self, radius=min(max(moved, self.target.low), self.target.high), strikes=0)
