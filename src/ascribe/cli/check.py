@@ -8,7 +8,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.conversations.formats import check_carried
+from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity
@@ -26,7 +26,7 @@ def check(
     Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
-    wanted = (*KNOWN_COLUMNS, "version", "finish")
+    wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
     rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
     checked = check_table(rollouts.table, group_size=group_size)
     problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]

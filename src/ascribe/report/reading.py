@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.conversations.formats import Imported, check_carried, read_rollouts
+from ascribe.conversations.formats import (
+    CHECKED_COLUMNS,
+    Imported,
+    check_carried,
+    read_rollouts,
+)
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.files import Rollouts, read_rows
@@ -22,7 +27,7 @@ from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WON, FINISH, VERSION = "won", "finish", "version"
+WON, FINISH = "won", "finish"
 TRANSCRIPT = ("observation", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
 
@@ -93,7 +98,7 @@ def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
     for path in files:
         try:
             rollouts = read_rollouts(
-                path, wanted={*columns, WON, TRAINED, FINISH, VERSION}.__contains__
+                path, wanted={*columns, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
             )
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
@@ -164,7 +169,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
 
     won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
     finish = column(FINISH, kinds.is_string)
-    checked = carried.select([name for name in (FINISH, VERSION) if name in carried.column_names])
+    checked = carried.select([name for name in CHECKED_COLUMNS if name in carried.column_names])
     batches = []
     for number, rows, part in table.iterations():
         columns = checked.take(pa.array(rows))

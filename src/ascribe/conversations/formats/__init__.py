@@ -383,6 +383,9 @@ def _carried(episodes: Sequence[Episode]) -> "pa.Table":
     return pa.table(kept)
 
 
+CHECKED_COLUMNS = ("finish", "version")
+
+
 def check_carried(rollouts: Rollouts) -> list[Problem]:
     """Problems that the table alone does not show: versions of the policy, and cut responses."""
     table, carried = rollouts.table, rollouts.carried
