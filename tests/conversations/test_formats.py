@@ -286,6 +286,21 @@ def test_rllm_history_that_was_rewritten_begins_a_new_conversation(tmp_path: Pat
     assert [s["advantage"] for t in credited for s in t["steps"]] == [0.0, 1.0, 2.0, 3.0]
 
 
+def test_outputs_of_one_rollout_of_verl_are_steps_of_it(tmp_path: Path):
+    rows = [
+        {"input": f"state {k}", "output": f"act {k}", "gts": None, "score": float(k), "step": 3}
+        | {"uid": f"ab_c_{rollout}_{k}"}
+        for rollout in range(2)
+        for k in range(3)
+    ]
+    table = import_files([lines(tmp_path, *rows)]).table
+    assert table.step.tolist() == [0, 1, 2, 0, 1, 2]
+    assert list(table.group.values) == ["3/ab_c"]
+    assert list(table.trajectory.values) == ["3/ab_c/0", "3/ab_c/1"]
+    assert table.reward.tolist() == [0.0, 1.0, 2.0] * 2
+    assert table.flag("terminated", default=False).tolist() == [False, False, True] * 2
+
+
 def test_limits_are_told_apart_from_ends(tmp_path: Path):
     cut = trace(
         FORK[:4], stop_condition="max_turns", calls=[{"node": 3, "finish_reason": "length"}]

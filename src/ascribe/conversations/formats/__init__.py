@@ -50,6 +50,7 @@ class Format:
         read: the conversations of a record.
         put: writes the advantages of each conversation into the record, if it has a place for them.
         score: the number of a reward.
+        continued: whether a trajectory may go on in the next record.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Format:
     read: Callable[[Record], Iterator[Episode]]
     put: Callable[[Any, Iterator[Sequence[float]]], None] | None = None
     score: Callable[[Record], float] = Record.number
+    continued: bool = False
 
 
 FORMATS = {
@@ -75,7 +77,7 @@ FORMATS = {
     "verifiers-results": Format(
         "verifiers results", verifiers.recognises_results, verifiers.read_results
     ),
-    "verl": Format("verl rollout dump", verl.recognises, verl.read),
+    "verl": Format("verl rollout dump", verl.recognises, verl.read, continued=True),
     "openai": Format("OpenAI messages", openai.recognises, openai.read),
 }
 """Every format by its name, the most specific first."""
@@ -300,7 +302,7 @@ def _conversations(
             for place, each in enumerate(episodes)
         ]
     names = {(each.group, each.trajectory) for each in episodes}
-    if not names.isdisjoint(seen):
+    if not form.continued and not names.isdisjoint(seen):
         place = record.place()
         episodes = [replace(each, trajectory=f"{each.trajectory} ({place})") for each in episodes]
         names = {(each.group, each.trajectory) for each in episodes}

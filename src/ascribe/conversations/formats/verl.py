@@ -30,22 +30,30 @@ def recognises(record: Mapping[str, Any]) -> bool:
     return record.keys() >= {"input", "output", "score"}
 
 
+KEY = re.compile(r"(.+)_(\d+)_(\d+)")
+"""What verl calls an output: the sample, the rollout of it, and the output of the rollout."""
+
+
 def read(record: Record) -> Iterator[Episode]:
-    """The rollout of one line; rollouts of one step and prompt are a group."""
+    """The rollout of one line; rollouts of one step and sample, or else prompt, are a group.
+
+    A rollout with several outputs has a line for each of them, in order.
+    """
     prompt, response = record.get("input").text(), record.get("output").text()
-    step = record.get("step").name() if record.get("step") else "0"
-    digest = blake2b(prompt.encode(errors="replace"), digest_size=8).hexdigest()
+    step = record.get("step")
     messages: list[Message] = [{"role": "user", "content": prompt}]
     for index, part in enumerate(RESULTS.split(response)):
         if index % 2 == 0:
             messages.append({"role": "assistant", "content": part.removesuffix("<|im_end|>")})
         else:
             messages += [{"role": "tool", "content": text} for text in RESULT.findall(part)]
+    key = KEY.fullmatch(record.get("uid").optional_name() or "")
+    sample = key[1] if key else blake2b(prompt.encode(errors="replace"), digest_size=8).hexdigest()
     yield Episode(
-        group=f"{step}/{digest}",
-        trajectory=str(record.line),
+        group=f"{step.name()}/{sample}" if step else sample,
+        trajectory=key[2] if key else str(record.line),
         messages=messages,
         reward=record.get("score").number(),
-        version=step,
-        extra={"iteration": int(record.get("step").number())} if record.get("step") else {},
+        version=step.optional_name(),
+        extra={"iteration": int(step.number())} if step else {},
     )
