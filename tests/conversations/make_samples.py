@@ -9,6 +9,7 @@ and ``openai.jsonl`` needs no package. All hold the same four attempts at one ta
 
 import json
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -315,24 +316,28 @@ def write_inspect(folder: Path) -> None:
     write_eval_log(whole, str(folder / "log.json"))
 
 
-def installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+def writers() -> list[Callable[[Path], None]]:
+    """The writers whose package is installed."""
+
+    def version_of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return ""
+
+    packages = {
+        write_traces: version_of("verifiers").startswith("0.4"),
+        write_results: version_of("verifiers").startswith("0.1"),
+        write_inspect: version_of("inspect-ai") != "",
+    }
+    return [write for write, present in packages.items() if present]
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for write in DOCUMENTED:
+    for write in [*DOCUMENTED, *writers()]:
         write(folder)
-    if installed("verifiers").startswith("0.4"):
-        write_traces(folder)
-    if installed("verifiers").startswith("0.1"):
-        write_results(folder)
-    if installed("inspect-ai"):
-        write_inspect(folder)
 
 
 if __name__ == "__main__":

@@ -71,22 +71,17 @@ def test_every_format_has_a_file():
     assert set(FILES.values()) == set(FORMATS)
 
 
-@pytest.mark.parametrize(
-    ("package", "version", "write", "files"),
-    [
-        ("verifiers", "0.4", samples.write_traces, ["traces.jsonl"]),
-        ("verifiers", "0.1", samples.write_results, ["results.jsonl"]),
-        ("inspect-ai", "0.3", samples.write_inspect, ["log.eval", "log.json"]),
-    ],
-)
-def test_files_that_the_package_writes_now(
-    tmp_path: Path, package: str, version: str, write: Any, files: list[str]
-):
-    if not samples.installed(package).startswith(version):
-        pytest.skip(f"needs {package} {version}")
-    write(tmp_path)
-    for name in files:
-        assert_attempts(import_files([tmp_path / name]))
+def test_files_that_the_packages_write_now(tmp_path: Path):
+    """With verifiers 0.4, verifiers 0.1 or Inspect, whatever is installed."""
+    writers = samples.writers()
+    if not writers:
+        pytest.skip("needs verifiers or inspect-ai")
+    # In a process of its own: these packages warn, and leave connections open.
+    subprocess.run([sys.executable, samples.__file__, tmp_path], check=True)
+    names = {"write_traces": ["traces.jsonl"], "write_results": ["results.jsonl"]}
+    for write in writers:
+        for name in names.get(write.__name__, ["log.eval", "log.json"]):
+            assert_attempts(import_files([tmp_path / name]))
 
 
 @pytest.mark.parametrize("write", samples.DOCUMENTED)
