@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -418,3 +419,56 @@ def test_the_example_is_what_its_script_writes(tmp_path: Path):
     script, out = examples / "conversations.py", tmp_path / "out.jsonl"
     subprocess.run([sys.executable, script, out], check=True)
     assert out.read_bytes() == (examples / "conversations.jsonl").read_bytes()
+
+
+JUNK: tuple[Any, ...] = (
+    *(None, True, -1, 3, 10**400, 0.5, "", "x", "\ud800", [], [[]], [None], {}, {"a": 1}),
+    *({"role": "user"}, {"role": "assistant", "tool_calls": "x"}, "attachment://0", "{", "[1]"),
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every object or list in a value, with each of its keys or indices."""
+    found: list[tuple[Any, Any]] = []
+    open_ = [value]
+    while open_:
+        node_ = open_.pop()
+        keys = list(node_) if isinstance(node_, dict) else range(len(node_))
+        found += [(node_, key) for key in keys]
+        open_ += [node_[key] for key in keys if isinstance(node_[key], dict | list)]
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "log.eval"])
+def test_a_damaged_value_is_refused_or_read_and_nothing_else_happens(tmp_path: Path, name: str):
+    rng = Random(name)
+    source = next((DATA / name).rglob("trajectory.json"), DATA / name)
+    text = source.read_text()
+    path = tmp_path / "trial" / "agent" / source.name
+    path.parent.mkdir(parents=True)
+    refused = 0
+    for _ in range(60):
+        rows = (
+            [json.loads(text)]
+            if path.suffix == ".json"
+            else list(map(json.loads, text.split("\n")[:-1]))
+        )
+        for _ in range(rng.choice((1, 1, 3))):
+            inside, key = rng.choice(places(rng.choice(rows)))
+            inside[key] = rng.choice(JUNK)
+        path.write_text("\n".join(map(json.dumps, rows)))
+        try:
+            imported = import_files([path], FILES[name])
+            if FORMATS[imported.format].put:
+                advantages = np.zeros(len(imported.table))
+                write_credit(path, imported, advantages, tmp_path / "out.jsonl")
+        except TableError:
+            refused += 1
+    assert refused > 10
+
+
+def test_half_of_a_surrogate_pair_is_refused_with_its_line(tmp_path: Path):
+    path = lines(tmp_path, chat("fine 😀", reward=1), chat("broken \ud800", reward=0))
+    with pytest.raises(TableError, match=r"runs.jsonl, line 2: a text is not valid Unicode"):
+        import_files([path])
+    assert len(import_files([lines(tmp_path, chat("fine 😀", reward=1))]).table) == 1

@@ -18,6 +18,7 @@ from ascribe.steps.journal import LineError, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
 from ascribe.steps.strict_json import loads
+from ascribe.steps.table import encodable
 
 MAX_RECORD = 2**28
 """Bytes of one JSON file or member of an archive."""
@@ -174,10 +175,13 @@ def _limited(file: IO[bytes], path: Path, field: str = "") -> bytes:
 
 def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record:
     try:
-        return Record(loads(content), path, line, field)
+        record = Record(loads(content), path, line, field)
     except ValueError as error:
         detail = one_line(str(error).splitlines()[0], 200)
         raise Record(None, path, line, field).error(f"it is not JSON: {detail}") from error
+    if b"\\ud" in content.lower() and not encodable(to_json(record.value)):
+        raise record.error("a text is not valid Unicode: it holds half of a surrogate pair")
+    return record
 
 
 def _members(path: Path) -> Iterator[Record]:

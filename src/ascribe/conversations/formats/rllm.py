@@ -37,7 +37,7 @@ def read(record: Record) -> Iterator[Episode]:
         parts = _conversations(steps)
         for place, (first, last, messages, context) in enumerate(parts):
             final = total if place == len(parts) - 1 else 0.0
-            versions = {step.get("weight_version").value for step in steps[first:last]} - {None}
+            version = next(filter(None, (step.get("weight_version") for step in steps)), iteration)
             yield Episode(
                 group=(task or name) + (f"/{agent}" if len(agents) > 1 else ""),
                 trajectory=(rollout or name) + (f"/{index}" if len(trajectories) > 1 else ""),
@@ -52,7 +52,7 @@ def read(record: Record) -> Iterator[Episode]:
                     if step.get("model_output.finish_reason").value == "length"
                 ],
                 agent=agent,
-                version=canonical(min(versions)) if versions else iteration.optional_name(),
+                version=version.optional_name(),
                 states=_states(steps[first:last]),
                 extra={"iteration": int(iteration.number())} if iteration else {},
             )

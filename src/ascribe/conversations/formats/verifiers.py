@@ -65,9 +65,9 @@ def put_traces(record: Any, advantages: Iterator[Sequence[float]]) -> None:
         for path, context in _paths(Record(trace, Path("trace"))):
             sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
             for node, advantage in zip(sampled, next(advantages), strict=True):
-                entry = trace["nodes"][node]
-                tokens = sum(entry.get("mask") or []) or len(entry.get("logprobs") or []) or 1
-                entry["advantages"] = [advantage] * tokens
+                written = sum(bool(each.value) for each in nodes[node].get("mask").items())
+                tokens = written or len(nodes[node].get("logprobs").items()) or 1
+                trace["nodes"][node]["advantages"] = [advantage] * tokens
 
 
 def _paths(trace: Record) -> list[tuple[list[int], int]]:
