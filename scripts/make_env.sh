@@ -8,6 +8,7 @@
 #     .venv-verl/bin/python -m pytest tests/engines tests/models/test_vllm.py -k "verl or vllm"
 #     scripts/make_env.sh .venv-alfworld alfworld
 #     scripts/make_env.sh .venv-adapters adapters
+#     scripts/make_env.sh .venv-formats formats
 #
 # The locks are for Linux on x86-64 and Python 3.11; PYTHON names another interpreter than python3.
 # pip refuses a file whose SHA-256 is not the locked one, and nothing else is fetched: packages that
@@ -21,7 +22,7 @@
 #     .venv-verl/bin/python -m pip install "verl[vllm]==0.9.1" TransferQueue==0.1.11 --editable ".[verl]"
 set -euo pipefail
 
-usage="usage: scripts/make_env.sh FOLDER dev|trl|verl-cpu|alfworld|adapters"
+usage="usage: scripts/make_env.sh FOLDER dev|trl|verl-cpu|alfworld|adapters|formats"
 folder=$(realpath -m "${1:?$usage}")
 here=$(cd "$(dirname "$0")" && pwd)
 lock=$here/locks/${2:?$usage}.txt

