@@ -119,3 +119,11 @@ def test_the_sbom_lists_what_is_installed(lock: Path) -> None:
     assert all(each["hashes"] and each["licenses"] for each in bom["components"])
     assert [each["ref"] for each in bom["dependencies"]] == refs
     assert set().union(*(each["dependsOn"] for each in bom["dependencies"])) <= set(refs)
+
+
+def test_tests_without_trl_need_not_run_with_trl() -> None:
+    """CI runs them once, because what they rest on is the same in both environments."""
+    dev, trl = ((ROOT / f"scripts/locks/{name}.txt").read_text() for name in ("dev", "trl"))
+    for package in ("accelerate", "numpy", "pyarrow", "pydantic", "torch", "transformers"):
+        pattern = rf"^{package}==.*$"
+        assert re.findall(pattern, dev, re.M) == re.findall(pattern, trl, re.M) != []
