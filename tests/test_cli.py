@@ -94,7 +94,7 @@ def test_check_says_what_and_where_and_what_to_do(tmp_path: Path):
     assert "non_finite_reward" in said
     assert "1 rewards are not finite numbers" in said
     assert "fix the reward function" in said
-    assert "2 kinds of problems, the worst a fatal." in said
+    assert "2 kinds of problem, the worst: fatal." in said
 
 
 def test_check_group_size(good_file: Path):
@@ -294,7 +294,7 @@ def test_credit_policies(tmp_path: Path):
         assert strict_json(run("credit", path, "--out", out, *policy, "--json").stdout)["refused"]
     result = run("credit", path, "--out", out, "--policy", "drop")
     assert result.exit_code == 0
-    assert "Dropped 1 groups, 15 rows." in flat(result.stdout)
+    assert "Dropped 1 group, 15 rows." in flat(result.stdout)
     said = strict_json(run("credit", path, "--out", out, "--policy", "drop", "--json").stdout)
     because = {"non_finite_reward": 15}
     assert said["dropped"] == {"groups": 1, "rows": 15, "because": because, "columns": []}

@@ -128,7 +128,8 @@ FAULTS = {
     "everything succeeds": Fault(
         changed(sound(), lambda row: {"reward": float(row["step"] == 4)}),
         "equal_returns",
-        "In 100 % of the groups all trajectories earned the same (0 always fail, 6 always succeed)",
+        "In 100 % of the groups all trajectories earned the same (always failing: 0, always "
+        "succeeding: 6)",
         "harder ones",
     ),
     "a name for each trajectory": Fault(

@@ -11,7 +11,7 @@ from ascribe.cli import options, screen
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
-from ascribe.steps.problems import Severity
+from ascribe.steps.problems import Severity, counted
 from ascribe.steps.table import KNOWN_COLUMNS
 
 
@@ -46,5 +46,6 @@ def _verdict(file: Path, report: CheckReport) -> Text:
     rows = f"{screen.safe(file)}: {report.rows:,} rows, "
     if report.worst is None:
         return Text(rows + "no problems.", style="green")
-    kinds = f"{len(report.problems)} kinds of problems, the worst a {report.worst.name.lower()}."
+    kinds = f"{counted(len(report.problems), 'kind')} of problem"
+    kinds += f", the worst: {report.worst.name.lower()}."
     return Text(rows + kinds, style=screen.STYLES[report.worst])

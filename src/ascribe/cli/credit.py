@@ -17,7 +17,7 @@ from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
-from ascribe.steps.problems import TableError
+from ascribe.steps.problems import TableError, counted
 from ascribe.steps.select import GroupSelection, OnProblem
 from ascribe.steps.strict_json import loads
 
@@ -165,7 +165,8 @@ def _print(selection: GroupSelection, diagnosis: Diagnosis, estimator: Recipe, o
         screen.out.print(Text(f"Problems (ascribe check says more): {counts}", style="yellow"))
     if dropped:
         groups = len(selection.dropped)
-        screen.out.print(Text(f"Dropped {groups:,} groups, {dropped:,} rows.", style="red"))
+        lost = f"Dropped {counted(groups, 'group')}, {counted(dropped, 'row')}."
+        screen.out.print(Text(lost, style="red"))
     table = Table(show_header=False)
     table.add_row("recipe", Text(repr(estimator)))
     table.add_row(

@@ -44,7 +44,9 @@ def show(
         return
     screen.out.print(_table(steps, list(credit)))
     more = rollouts.table.trajectory.values.size - 1
-    screen.out.print(Text(f"{more:,} more trajectories; pick one with --trajectory.", "dim"))
+    if more > 0:
+        others = "trajectory" if more == 1 else "trajectories"
+        screen.out.print(Text(f"{more:,} more {others}; pick one with --trajectory.", "dim"))
 
 
 def _credit(

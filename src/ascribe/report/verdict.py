@@ -12,7 +12,7 @@ from typing import Any
 from ascribe.estimators.credit import Reason
 from ascribe.report.facts import EQUAL, ONE, PENALTIES, Facts
 from ascribe.report.states import CLUSTERED
-from ascribe.steps.problems import ProblemKind, Severity, one_line
+from ascribe.steps.problems import ProblemKind, Severity, counted, one_line
 
 
 class Level(IntEnum):
@@ -182,20 +182,22 @@ def _about_rows(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "dropped",
             Level.BAD,
-            f"{facts.dropped_groups:,} group{'s' * (facts.dropped_groups != 1)} "
-            f"({facts.dropped_rows:,} rows) could not be credited "
-            f"and are not counted on this page: {', '.join(kind.label for kind in fatal)}.",
+            f"{counted(facts.dropped_groups, 'group')} "
+            f"({counted(facts.dropped_rows, 'row')}) could not be credited "
+            f"and {'is' if facts.dropped_groups == 1 else 'are'} not counted on this page: "
+            f"{', '.join(kind.label for kind in fatal)}.",
             " ".join(_sentence(kind.advice) for kind in fatal[:2]),
         )
     padding = []
     if facts.blank:
         share = percent(facts.blank / facts.diagnosis.rows)
-        padding = [f"{facts.blank:,} steps ({share}) have neither a state nor an action"]
-    padding += [
-        f"{problem.rows.size:,} rows repeat another row exactly"
-        for problem in problems
-        if problem.kind is ProblemKind.DUPLICATE_ROW
-    ]
+        verb = "has" if facts.blank == 1 else "have"
+        steps = counted(facts.blank, "step")
+        padding = [f"{steps} ({share}) {verb} neither a state nor an action"]
+    for problem in problems:
+        if problem.kind is ProblemKind.DUPLICATE_ROW:
+            verb = "repeats" if problem.rows.size == 1 else "repeat"
+            padding.append(f"{counted(problem.rows.size, 'row')} {verb} another row exactly")
     if padding:
         yield Finding(
             "padding_in_statistics",
@@ -280,7 +282,10 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "allow more turns.",
         )
     elif never:
-        names = [f"“{one_line(row['family'], 40)}” ({row['tasks']:,} tasks)" for row in never[:5]]
+        names = [
+            f"“{one_line(row['family'], 40)}” ({counted(row['tasks'], 'task')})"
+            for row in never[:5]
+        ]
         more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
         yield Finding(
             "family_never_succeeds",
@@ -296,7 +301,8 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
             "equal_returns",
             _bad_above(0.8, share),
             f"In {percent(share)} of the groups all trajectories earned the same "
-            f"({counts['all fail']:,} always fail, {counts['all succeed']:,} always succeed), "
+            f"(always failing: {counts['all fail']:,}, always succeeding: "
+            f"{counts['all succeed']:,}), "
             "so these groups give no episode-level signal.",
             _against_equal_returns(counts, "tasks"),
         )
@@ -379,8 +385,9 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "merged_tasks",
             Level.WARNING,
-            f"{states.cross_task:,} state groups hold steps of several tasks, which are compared "
-            "although their goals differ.",
+            f"{counted(states.cross_task, 'state group')} "
+            f"{'holds' if states.cross_task == 1 else 'hold'} steps of several tasks, which are "
+            "compared although their goals differ.",
             "Compare within a task: --set scope=group.",
         )
 
