@@ -36,6 +36,11 @@ MOST_BYTES = 1 << 20
 """The client's limit of size."""
 
 
+def pause(seconds: float) -> None:
+    """Wait, also where a test has replaced ``time.sleep``."""
+    threading.Event().wait(seconds)
+
+
 def read_request(connection: socket.socket) -> None:
     """Read a request to the end of its body, if it has one."""
     data = b""
@@ -57,7 +62,7 @@ def sends(start: bytes = b"", again: bytes = b"", every: float = 0.02) -> Behavi
         end = time.monotonic() + LONGEST
         while again and time.monotonic() < end:
             connection.sendall(again)
-            time.sleep(every)
+            pause(every)
         wait_for_end(connection)
 
     return behave
@@ -82,7 +87,7 @@ def drips(response: bytes) -> Behaviour:
         read_request(connection)
         for place in range(len(response)):
             connection.sendall(response[place : place + 1])
-            time.sleep(0.05)
+            pause(0.05)
         wait_for_end(connection)
 
     return behave
@@ -97,13 +102,13 @@ def wait_for_end(connection: socket.socket) -> None:
 
 def reads_nothing(connection: socket.socket) -> None:  # noqa: ARG001
     """Leaves the request in the buffers, which do not hold all of it."""
-    time.sleep(LONGEST / 10)
+    pause(LONGEST / 10)
 
 
 def reads_byte_by_byte(connection: socket.socket) -> None:
     """Takes the request one byte at a time."""
     while connection.recv(1):
-        time.sleep(0.02)
+        pause(0.02)
 
 
 def half_closes(connection: socket.socket) -> None:
@@ -120,7 +125,7 @@ def shakes_hands_slowly(start: bytes) -> Behaviour:
         connection.sendall(start)
         while start:
             connection.sendall(b"\0")
-            time.sleep(0.05)
+            pause(0.05)
         wait_for_end(connection)
 
     return behave
@@ -202,9 +207,9 @@ SHORT: dict[str, Behaviour] = {
 
 
 @contextmanager
-def serving(*behaviours: Behaviour) -> Iterator[tuple[int, list[None]]]:
-    """The port of a server, and one entry for each connection; the last behaviour stays."""
-    connections: list[None] = []
+def serving(*behaviours: Behaviour) -> Iterator[tuple[int, list[socket.socket]]]:
+    """The port of a server, and its connections; the last behaviour stays."""
+    connections: list[socket.socket] = []
 
     def answer(connection: socket.socket, behave: Behaviour) -> None:
         with connection, suppress(OSError):
@@ -218,12 +223,14 @@ def serving(*behaviours: Behaviour) -> Iterator[tuple[int, list[None]]]:
                 while True:
                     connection, _ = listener.accept()
                     behave = behaviours[min(len(connections), len(behaviours) - 1)]
-                    connections.append(None)
+                    connections.append(connection)
                     threading.Thread(target=answer, args=(connection, behave), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         yield listener.getsockname()[1], connections
         listener.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        connection.close()
 
 
 def limits(limit: float, retries: int = 0) -> HttpLimits:
@@ -270,7 +277,7 @@ def resolves_slowly(limit: float) -> float:
     """Seconds that one request takes if the name of the host is not resolved."""
 
     def never(*_: Any, **__: Any) -> Any:
-        time.sleep(limit + 5)
+        pause(limit + 5)
         raise OSError("no such host")
 
     with patch.object(socket, "getaddrinfo", never):
