@@ -49,7 +49,7 @@ def main() -> None:
         scaling(figures, sizes)
         chat = Chat(tokenizer(figures.quick))
         for name, limit in LIMITS.items():
-            training_tokens(figures, name, limit, chat, episodes=2 if figures.quick else 16)
+            training_tokens(figures, name, limit, chat, episodes=2 if figures.quick else 8)
 
 
 # From a mask to token advantages.
@@ -107,35 +107,42 @@ def to_advantages(batch: Sequences) -> Any:
 
 
 def scaling(figures: Figures, sizes: list[int]) -> None:
-    """Time and memory at every size; all sizes are timed in every round."""
+    """Time at every size, all of them in every round; parts and memory at the largest."""
     batches = [invented(size) for size in sizes]
-    works = {
-        (part, batch.turns): Work(lambda batch=batch: batch, run)
-        for batch in batches
-        for part, run in (("all", to_advantages), ("to steps", to_steps))
-    }
+    works = {f"{batch.turns}": Work(lambda batch=batch: batch, to_advantages) for batch in batches}
+    seconds = interleaved(works, rounds=2)
     for batch in batches:
-        table, spans = to_steps(batch)
-        credit = recipe("gigpo")(table)
-        works["spread", batch.turns] = Work(
-            lambda: None, lambda _, c=credit, s=spans: spread(c, s, like=SINGLE)
-        )
-    seconds = interleaved(works, rounds=3)
-    for batch in batches:
-        tokens = sum(row.size for row in batch.tokens)
-        case = f"{batch.turns:,} turns, {tokens:,} tokens"
         goal = 30.0 if batch.turns > MILLION else None
-        figures.emit(case, "cpu_seconds", seconds["all", batch.turns].cpu, "s", "lower", goal)
-        for part in ("to steps", "spread"):
-            name = f"{part.replace(' ', '_')}_seconds"
-            figures.emit(case, name, seconds[part, batch.turns].cpu, "s", "lower")
-        peak = peak_bytes(works["all", batch.turns])
-        figures.emit(case, "peak_bytes", peak, "bytes", "lower")
-        figures.emit(case, "peak_bytes_per_token", peak / tokens, "bytes", "lower")
+        cpu = seconds[f"{batch.turns}"].cpu
+        figures.emit(named(batch), "cpu_seconds", cpu, "s", "lower", goal)
     turns = [batch.turns for batch in batches]
-    times = [seconds["all", count].cpu for count in turns]
+    times = [seconds[f"{count}"].cpu for count in turns]
     slope = float(np.polyfit(np.log(turns), np.log(times), 1)[0])
     figures.emit("mask to token advantages", "exponent", slope, "power of turns", "lower", 1.05)
+
+    largest = batches[-1]
+    parts_of(figures, largest)
+    peak = peak_bytes(works[f"{largest.turns}"])
+    figures.emit(named(largest), "peak_bytes", peak, "bytes", "lower")
+    tokens = sum(row.size for row in largest.tokens)
+    figures.emit(named(largest), "peak_bytes_per_token", peak / tokens, "bytes", "lower")
+
+
+def parts_of(figures: Figures, batch: Sequences) -> None:
+    """Time of the way to steps and of the way back to tokens."""
+    table, spans = to_steps(batch)
+    credit = recipe("gigpo")(table)
+    parts = {
+        "to_steps": Work(lambda: batch, to_steps),
+        "spread": Work(lambda: None, lambda _: spread(credit, spans, like=SINGLE)),
+    }
+    for part, spent in interleaved(parts, rounds=1, warm_up=False).items():
+        figures.emit(named(batch), f"{part}_seconds", spent.cpu, "s", "lower")
+
+
+def named(batch: Sequences) -> str:
+    """The name of a case."""
+    return f"{batch.turns:,} turns, {sum(row.size for row in batch.tokens):,} tokens"
 
 
 # Training tokens.
