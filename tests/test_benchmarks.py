@@ -58,7 +58,6 @@ IN_CI: dict[str, tuple[str, ...]] = {
 
 NIGHTLY: dict[str, tuple[str, ...]] = {
     "alfworld_speed": ("alfworld", "textworld"),
-    "attack/mutate_parquet": (),
     "attack/report_injections": ("vl_convert",),
     "audit": (),
     "capture": TORCH,
