@@ -1,5 +1,6 @@
 """The numbers of a report, computed from a credit and its table."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -214,7 +215,12 @@ def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
     """Names of families, largest first, and the family of each trajectory."""
     if table.family is None:
         return [UNKNOWN], np.zeros(steps.trajectory_count, dtype=np.int64)
-    names = [*map(str, table.family.values), UNKNOWN]
+    # The charts look names up in plain objects, which have some properties of their own.
+    own = re.compile(
+        r"__\w+__|constructor|hasOwnProperty|isPrototypeOf|\w+Enumerable|\w*String|valueOf"
+    )
+    texts = map(str, table.family.values)
+    names = [*(f"“{text}”" if own.fullmatch(text) else text for text in texts), UNKNOWN]
     codes = table.family.codes[steps.rows[steps.starts]]
     codes = np.where(codes < 0, len(names) - 1, codes)
     counts = np.bincount(codes, minlength=len(names))
