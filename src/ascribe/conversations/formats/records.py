@@ -43,7 +43,7 @@ class Record:
     def place(self) -> str:
         """The file, the line and the field."""
         line = f"line {self.line}" if self.line else ""
-        return ", ".join(filter(None, (one_line(self.path.name), line, self.field)))
+        return ", ".join(filter(None, (one_line(self.path.name), line, one_line(self.field, 120))))
 
     def short(self) -> str:
         """The line, or the whole place in a file without lines: a name for the record."""
@@ -62,7 +62,7 @@ class Record:
             if value is not None and not isinstance(value, dict):
                 raise record.error(f"it must be an object, not {_kind(value)}")
             field = f"{record.field}.{part}" if record.field else part
-            record = Record((value or {}).get(part), self.path, self.line, one_line(field, 120))
+            record = Record((value or {}).get(part), self.path, self.line, field)
         return record
 
     def __bool__(self) -> bool:
