@@ -148,9 +148,10 @@ def clear_radius(steps, fingerprints, radius):
 
 def assert_same_credit(name, steps, fingerprints, radius):
     table = StepTable.from_dicts({key: getattr(row, key) for key in COLUMNS} for row in steps)
-    takes = bool(recipe(name).inputs)
-    inputs = {"fingerprints": fingerprints, "radius": radius} if takes else {}
-    wanted = recipe(name)(table, **inputs).advantage
+    if recipe(name).inputs:
+        wanted = recipe(name, radius=radius)(table, fingerprints=fingerprints).advantage
+    else:
+        wanted = recipe(name)(table).advantage
     got = one_file.ESTIMATORS[name](steps, fingerprints=fingerprints, radius=radius)
     np.testing.assert_allclose(got, wanted, rtol=0.0, atol=1e-6)
     return wanted
