@@ -28,7 +28,7 @@ import common
 from ascribe.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
 from ascribe.pivots.chat import write_call
 from ascribe.pivots.text_server import TextServer
-from ascribe.pivots.verifiers.judge import chat, key_of
+from ascribe.pivots.verifiers.judge import chat, key_of, situation_of
 from ascribe.pivots.verifiers.shell import _reading
 from ascribe.pivots.verifiers.verdict import act, calls_in
 from ascribe.rollout import Request, Sample, Sampling
@@ -155,10 +155,9 @@ def judged(folder: Path, texts: Sequence[Pair]) -> dict[str, Any]:
     """The spec of a judge that has said everything already."""
     path, url, sampling = folder / "cache.jsonl", "http://127.0.0.1:9", Sampling(0.0, max_tokens=16)
     with open_journal(path) as append:
-        append(
-            {"key": key_of(url, sampling, chat(*pair)), "judge": url, "said": "SAME"}
-            for pair in texts
-        )
+        for one, response in texts:
+            messages = chat(situation_of(one), one.action, response)
+            append([{"key": key_of(url, sampling, messages), "judge": url, "said": "SAME"}])
     return {"judge": {"url": url, "cache": str(path), "max_calls": 0, "max_tokens": 16}}
 
 

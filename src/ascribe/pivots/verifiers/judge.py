@@ -92,7 +92,7 @@ def judge(
     def verify(candidate: Candidate, response: str) -> Verdict:
         if response == candidate.action:
             return Verdict(True, "same_text")
-        situation = "\n".join(f"{one['role']}: {one['content']}" for one in candidate.messages)
+        situation = situation_of(candidate)
         for name, text in (("situation", situation), ("demonstrated action", candidate.action)):
             if len(text) > longest:
                 return not_applicable(f"the {name} is longer than {longest:,} characters")
@@ -120,6 +120,11 @@ def _read_cache(path: Path) -> dict[str, str]:
             raise JournalError("the judge's cache holds something else than a judge's replies")
         replies[str(row["key"])] = str(row["said"])
     return replies
+
+
+def situation_of(candidate: Candidate) -> str:
+    """The messages before the action, as one text."""
+    return "\n".join(f"{one['role']}: {one['content']}" for one in candidate.messages)
 
 
 def chat(situation: str, action: str, response: str) -> list[Message]:
