@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ascribe.conversations.formats import import_files
 from ascribe.engines.crediting import HISTORY
 from ascribe.engines.episodes import task_row
 from ascribe.engines.load import load_config
@@ -96,13 +97,19 @@ def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
 
 
 def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:
-    """verl leaves out groups whose episodes all earned the same, and plays others instead."""
+    """verl leaves out groups whose episodes all earned the same, and plays others instead.
+
+    verl's own dump of the run is imported.
+    """
     config = toys.write_config(
         tmp_path / "run.yaml",
         tiny,
         recipe__name="bigpo",
         fingerprints__layer=-1,
-        engine__verl={"algorithm.filter_groups.enable": True},
+        engine__verl={
+            "algorithm.filter_groups.enable": True,
+            "trainer.rollout_data_dir": str(tmp_path / "dump"),
+        },
     )
     (line,) = toys.train(config)
     toys.assert_credited(config)
@@ -112,6 +119,10 @@ def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:
     assert len(earned) == 2
     assert all(0 < total < 4 for total in earned)
     assert line["ascribe/signal_share"] > 0
+    imported = import_files([tmp_path / "dump"])
+    assert len(imported.table) == len(steps.table)
+    assert imported.table.group.values.size == 2
+    assert imported.table.reward.sum() == pytest.approx(steps.table.reward.sum())
 
 
 def test_grpo_is_verls_own_and_a_step_without_rows_changes_nothing(

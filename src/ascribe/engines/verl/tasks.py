@@ -62,6 +62,7 @@ class TaskDataset(Dataset):  # type: ignore[misc]
         return {
             "raw_prompt": [{"role": "user", "content": ""}],  # verl counts them
             "data_source": "ascribe",
+            "reward_model": {"ground_truth": ""},  # trainer.rollout_data_dir asks for it
             "index": number,
             "agent_name": "ascribe",
             # As text: seeds have more bits than a tensor of integers holds.
