@@ -72,7 +72,7 @@ def test_groups_by_prompt_that_fall_apart(tmp_path: Path):
     rows = []
     for number in range(4):
         row = chat(str(number), reward=number)
-        row["messages"][0]["content"] = SOLVE.format(f"/work/run{number}/repo")
+        row["messages"][0]["content"] = SOLVE.format(f"/home/agent/run{number}/repo")
         rows.append(row)
     table = import_files([lines(tmp_path, *rows)]).table
     found = kinds(check(table).problems)
