@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,14 +126,16 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def break_writing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Writing the output fails until the function is called."""
+def play_unwritten(out: Path) -> None:
+    """Play a rollout whose output cannot be written; its journal stays."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ascribe.rollout.journal.save", full)
-    return monkeypatch.undo
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ascribe.rollout.journal.save", full)
+        with pytest.raises(OSError, match="No space"):
+            play_to_file(SETUP, RANDOM, PLAN, out)
 
 
 def test_a_killed_rollout_resumes_to_the_same_table(tmp_path: Path) -> None:
@@ -229,15 +231,10 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100, -1])
-def test_a_torn_line_is_no_episode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
+def test_a_torn_line_is_no_episode(tmp_path: Path, cut: int) -> None:
     whole = unbroken(tmp_path)
     out = tmp_path / "out.jsonl"
-    heal = break_writing(monkeypatch)
-    with pytest.raises(OSError, match="No space"):
-        play_to_file(SETUP, RANDOM, PLAN, out)
-    heal()
+    play_unwritten(out)
     journal = journal_beside(out)
     lines = journal.read_bytes().splitlines(keepends=True)
     assert len(lines) == 13
@@ -250,26 +247,16 @@ def test_a_torn_line_is_no_episode(
         assert not journal.exists()
 
 
-def test_a_rollout_that_was_only_not_written_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollout_that_was_only_not_written_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    heal = break_writing(monkeypatch)
-    with pytest.raises(OSError, match="No space"):
-        play_to_file(SETUP, RANDOM, PLAN, out)
-    heal()
+    play_unwritten(out)
     play_to_file(replace(SETUP, pool="ray", workers=9), RANDOM, PLAN, out)  # nothing is opened
     assert out.read_bytes() == unbroken(tmp_path)
 
 
-def test_the_journal_of_another_rollout_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_journal_of_another_rollout_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    heal = break_writing(monkeypatch)
-    with pytest.raises(OSError, match="No space"):
-        play_to_file(SETUP, RANDOM, PLAN, out)
-    heal()
+    play_unwritten(out)
     before = journal_beside(out).read_bytes()
     for change, key in (({"seed": 1}, "seed was 0, not 1"), ({"size": 2}, "size was 3, not 2")):
         with pytest.raises(JournalError, match=key):
@@ -309,13 +296,10 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, line: str, message
     ],
 )
 def test_a_line_of_a_journal_that_is_no_episode_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+    tmp_path: Path, change: dict[str, Any]
 ) -> None:
     out = tmp_path / "out.jsonl"
-    heal = break_writing(monkeypatch)
-    with pytest.raises(OSError, match="No space"):
-        play_to_file(SETUP, RANDOM, PLAN, out)
-    heal()
+    play_unwritten(out)
     header, first, *others = map(json.loads, journal_beside(out).read_text().splitlines())
     reward = change.pop("reward", None)
     if reward is not None:
