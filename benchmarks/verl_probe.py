@@ -23,7 +23,7 @@ from tensordict import NonTensorStack
 import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
 from ascribe.engines.verl.engine import FINGERPRINT
 from ascribe.engines.verl.rows import FIELD
-from ascribe.engines.verl.trainer import PPOTrainerSync, VerlTrainer
+from ascribe.engines.verl.trainer import PPOTrainerSync, SyncTrainer
 
 Phase = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -32,7 +32,7 @@ PHASES = {
     "adv": "_compute_advantage",
     "update_actor": "_update_actor",
 }
-OURS: dict[str, Phase] = {phase: getattr(VerlTrainer, name) for phase, name in PHASES.items()}
+OURS: dict[str, Phase] = {phase: getattr(SyncTrainer, name) for phase, name in PHASES.items()}
 VERLS: dict[str, Phase] = {
     "old_log_prob": PPOTrainerSync._compute_old_log_prob,
     "adv": PPOTrainerSync._compute_advantage,
@@ -108,6 +108,6 @@ def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (v
     return batch
 
 
-VerlTrainer._compute_old_log_prob = in_both_ways
-VerlTrainer._compute_advantage = done
-VerlTrainer._update_actor = done
+SyncTrainer._compute_old_log_prob = in_both_ways
+SyncTrainer._compute_advantage = done
+SyncTrainer._update_actor = done

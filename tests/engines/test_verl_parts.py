@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.verl.rows import unpack
-from ascribe.models.policy import Request, Sample, Sampling
+from ascribe.engines.verl.rows import FIELD, unpack
+from ascribe.models.policy import Request, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.episode import FailedEpisode
 from ascribe.rollout.pools import FailureKind
@@ -43,12 +43,17 @@ def config(tmp_path: Path) -> Path:
 def test_the_estimator_lays_the_credit_of_rows_on_their_tokens() -> None:
     import torch
 
+    from ascribe.conversations import Spans
     from ascribe.engines.verl.trainer import credited, estimate
 
-    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    with credited(np.array([0.5, -2.0])):
-        advantages, returns = estimate(torch.zeros(2, 3), mask, index=["a", "b"])
-    assert advantages.tolist() == returns.tolist() == [[0.5, 0.5, 0.0], [-2.0, -0.0, -0.0]]
+    # The second row has two turns; verl has masked the first token of the last one since.
+    mask = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 1]])
+    row, start, end = np.array([0, 1, 1]), np.array([0, 0, 2]), np.array([2, 1, 4])
+    turn, lengths, turns = np.array([0, 0, 1]), np.array([2, 4]), np.array([1, 2])
+    spans = Spans(row, start, end, start, turn, lengths, turns)
+    with credited(np.array([0.5, -2.0, 3.0]), spans):
+        advantages, returns = estimate(torch.zeros(2, 4), mask, index=["a", "b"])
+    assert advantages.tolist() == returns.tolist() == [[0.5, 0.5, 0, 0], [-2, 0, 0, 3]]
     with pytest.raises(RuntimeError, match=r"trainer\.v1\.trainer_mode=ascribe as well"):
         estimate(torch.zeros(2, 3), mask)
 
@@ -56,13 +61,35 @@ def test_the_estimator_lays_the_credit_of_rows_on_their_tokens() -> None:
 def test_verl_knows_the_names() -> None:
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
     from verl.trainer.ppo.v1 import get_trainer_cls
+
+    from ascribe.engines.verl import trainer
+
+    assert get_adv_estimator_fn("ascribe") is trainer.estimate
+    modes = {
+        "ascribe": trainer.SyncTrainer,
+        "ascribe_colocate_async": trainer.ColocateAsyncTrainer,
+        "ascribe_separate_async": trainer.SeparateAsyncTrainer,
+    }
+    for name, made in modes.items():
+        assert get_trainer_cls(name) is made
+        # Each stands over verl's trainer of that mode.
+        assert issubclass(made, get_trainer_cls(made.mode))
+
+
+def test_private_methods_of_verl_that_are_overridden() -> None:
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    from ascribe.engines.verl.trainer import HOOKS, CreditMixin
+
+    own = {name for name in vars(CreditMixin) if name.startswith("_") and name[1] != "_"}
+    assert {name for name in own if hasattr(PPOTrainer, name)} - {"_abc_impl"} == set(HOOKS)
+
+
+def test_the_engine_is_ours() -> None:
     from verl.workers.engine import EngineRegistry
 
     from ascribe.engines.verl.engine import FingerprintEngine
-    from ascribe.engines.verl.trainer import VerlTrainer, estimate
 
-    assert get_adv_estimator_fn("ascribe") is estimate
-    assert get_trainer_cls("ascribe") is VerlTrainer
     assert EngineRegistry.get_engine_cls("language_model", "fsdp2") is FingerprintEngine
 
 
@@ -148,8 +175,8 @@ def verl_config(config: Path, **changes: Any) -> Any:
     ],
 )
 def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], said: str) -> None:
+    from ascribe.engines.verl.episodes import refuse_unsupported
     from ascribe.engines.verl.tasks import run_of
-    from ascribe.engines.verl.trainer import refuse_unsupported
 
     right = verl_config(config)
     refuse_unsupported(right, run_of(right))
@@ -158,8 +185,8 @@ def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], s
 
 
 def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> None:
+    from ascribe.engines.verl.episodes import refuse_unsupported
     from ascribe.engines.verl.tasks import run_of
-    from ascribe.engines.verl.trainer import refuse_unsupported
 
     path = toys.write_config(
         tmp_path / "run.yaml", tmp_path, recipe__name="bipace_q", fingerprints__layer=-1
@@ -239,9 +266,14 @@ def played(loop: asyncio.AbstractEventLoop) -> tuple[Rollout, list[int], Any]:
     return found, policy.versions, made
 
 
+def sent(rows: Any) -> tuple[dict[int, str], list[int]]:
+    """What ``unpack`` takes."""
+    texts = {number: row.extra_fields[FIELD] for number, row in enumerate(rows)}
+    return texts, [len(row.response_ids) for row in rows]
+
+
 def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
     from ascribe.engines.verl.agent_loop import rows
-    from ascribe.engines.verl.rows import FIELD
 
     found, versions, made = played(loop)
     (trajectory,) = found.trajectories
@@ -256,19 +288,18 @@ def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
             1,
             3,
         )
-    unpacked, _ = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(made_rows)})
+    unpacked, _ = unpack(*sent(made_rows))
     assert unpacked.trajectories[0].steps[2].sample == trajectory.steps[2].sample
 
 
 def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> None:
     from ascribe.engines.verl.agent_loop import rows
-    from ascribe.engines.verl.rows import FIELD
 
     lost = FailedEpisode("g", "g/0", FailureKind.CRASHED, "gone", 2)
     found = Rollout((), (), (lost,), Clock(0.0, 0.0, 0.0, 0), 3)
     (row,) = rows(found, [], chat(), whole=False)
     assert row.response_mask == [0]
-    unpacked, _ = unpack({0: row.extra_fields[FIELD]})
+    unpacked, _ = unpack(*sent([row]))
     assert unpacked.failed == (lost,)
     assert unpacked.retries == 3
     assert not unpacked.trajectories
@@ -298,23 +329,32 @@ def test_where_prompts_end(together: bool) -> None:
     import torch
     from verl.utils.tensordict_utils import get_tensordict
 
-    from ascribe.engines.verl.engine import last_prompt_tokens
+    from ascribe.engines.verl.engine import decisions, places
 
-    def nested(*lengths: int) -> Any:
-        parts = [torch.arange(length) for length in lengths]
-        return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    def nested(*parts: Any) -> Any:
+        tensors = [torch.tensor(part) for part in parts]
+        return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
 
     batch = get_tensordict(
-        {"input_ids": nested(5, 9, 4), "prompts": nested(3, 2, 1)},
+        {
+            "input_ids": nested([0] * 5, [0] * 9, [0] * 4),
+            "prompts": nested([0] * 3, [0] * 2, [0]),
+            # One turn; two with an observation before and between; none.
+            "response_mask": nested([1, 1], [0, 1, 1, 0, 0, 1, 1], [0, 0, 0]),
+        },
         {"use_remove_padding": together},
     )
-    places = last_prompt_tokens(batch, lambda tokens: -tokens % 8)
+    rows, prompts = decisions(batch)
+    assert rows.tolist() == [0, 1, 1, 2]
+    assert prompts.tolist() == [3, 3, 7, 1]
+    taken = places(batch, rows, prompts, lambda tokens: -tokens % 8)
     if together:
-        assert places.shape == (1, 24)
-        assert places.positions.tolist() == [2, 5 + 1, 14 + 0]
+        assert taken.shape == (1, 24)
+        assert taken.positions.tolist() == [2, 5 + 2, 5 + 6, 14 + 0]
     else:
-        assert places.shape == (3, 9)
-        assert places.positions.tolist() == [2, 1, 0]
+        assert taken.shape == (3, 9)
+        assert taken.rows.tolist() == [0, 1, 1, 2]
+        assert taken.positions.tolist() == [2, 2, 6, 0]
 
 
 # The processor as a device.
@@ -387,12 +427,9 @@ def test_an_episode_of_the_agent_loop(
 
 def assert_credited(config: Path, played: Rollout, corrections: int) -> None:
     """The trainer credits answers and corrections together, as one group that was to be played."""
-    from ascribe.engines.verl.tasks import read_run
-    from ascribe.engines.verl.trainer import VerlTrainer
+    from ascribe.engines.verl.episodes import EpisodeSteps
 
-    trainer = VerlTrainer.__new__(VerlTrainer)
-    trainer.run, trainer._history = read_run(str(config)), None
-    found = trainer._credited(played, None)
+    found = EpisodeSteps(verl_config(config)).credit_rollout(played, None, None)
     assert (found.groups, found.dropped) == (1, {})
     assert found.counts.all()
     assert found.credit.metrics["corrections"] == corrections
@@ -402,7 +439,6 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
     tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ascribe.engines.verl import agent_loop
-    from ascribe.engines.verl.rows import FIELD
     from ascribe.engines.verl.tasks import TaskDataset
 
     config = toys.write_config(
@@ -434,13 +470,13 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
         whole = members(Server(min(made.ends)))
         found = asyncio.run_coroutine_threadsafe(whole, loop).result(60)
         rows = [row for few in found for row in few]
-        unpacked, _ = unpack({n: row.extra_fields[FIELD] for n, row in enumerate(rows)})
+        unpacked, _ = unpack(*sent(rows))
         mended = [t for t in unpacked.trajectories if t.corrects is not None]
         wrong = [t.name for t in unpacked.trajectories if t.corrects is None and t.reward < 1]
         assert [t.corrects for t in mended] == [name for name in wrong for _ in range(2)]
         assert mended
         for number, few in enumerate(found):
-            last = unpack({0: few[-1].extra_fields[FIELD]})[0].trajectories[0]
+            last = unpack(*sent(few[-1:]))[0].trajectories[0]
             assert last.name == f"train/0/{number}", "what verl takes for the result"
         assert_credited(config, unpacked, len(rows) - 4)
         broke = asyncio.run_coroutine_threadsafe(members(None), loop).result(60)
@@ -451,9 +487,3 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
         for player in agent_loop._PLAYERS.idle:
             player.close()
         agent_loop._PLAYERS.idle.clear()
-
-
-def test_a_sample_without_tokens_makes_no_logprobs() -> None:
-    from ascribe.engines.verl.agent_loop import _row
-
-    assert _row(Sample("", (1,), (2,)), 1, 0.0, {}).response_logprobs is None

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
-from ascribe.engines.verl.trainer import VerlTrainer
+from ascribe.engines.verl.batch import fetch
+from ascribe.engines.verl.trainer import CreditMixin
 
-update = VerlTrainer._update_actor
+update = CreditMixin._update_actor
 
 
-def spied(self: VerlTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
+def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
     folder = Path(os.environ["SPY"])
     folder.mkdir(exist_ok=True)
     names = (
@@ -28,7 +29,7 @@ def spied(self: VerlTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
         "loss_mask",
         "rollout_log_probs",
     )
-    found = self._get(batch, *names)
+    found = fetch(batch, *names)
     rows = [
         {name: found[name][row].tolist() for name in names}
         | {"padding": bool(tag.get("is_padding", False))}
@@ -39,4 +40,4 @@ def spied(self: VerlTrainer, batch: Any, metrics: dict[str, Any]) -> Any:
     return update(self, batch, metrics)
 
 
-VerlTrainer._update_actor = spied
+CreditMixin._update_actor = spied

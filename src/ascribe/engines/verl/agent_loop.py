@@ -15,12 +15,14 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
     AgentLoopMetrics,
     AgentLoopOutput,
 )
 
+from ascribe.conversations import merge
 from ascribe.engines.corrections import (
     JudgedResponse,
     correction_specs,
@@ -32,7 +34,7 @@ from ascribe.engines.resolve import Run
 from ascribe.engines.verl.rows import FIELD, pack, pack_failed
 from ascribe.engines.verl.tasks import run_of, spec_of
 from ascribe.models import Chat, load_chat
-from ascribe.models.policy import Completion, ModelPolicy, Sample, TokenPrompt
+from ascribe.models.policy import Completion, ModelPolicy, TokenPrompt
 from ascribe.rollout import Rollout, Sampling
 
 MOST_EPISODES = 1024
@@ -98,7 +100,9 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         return played, rows(played, policy.versions, chat, whole=run.config.output.rollouts)
 
 
-def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> list[AgentLoopOutput]:
+def rows(
+    played: Rollout, versions: list[int], chat: Chat, *, whole: bool, together: bool = False
+) -> list[AgentLoopOutput]:
     """Verl's rows of one episode.
 
     Args:
@@ -106,6 +110,7 @@ def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> li
         versions: of the weights that sampled in it.
         chat: its end-of-turn token fills the row of a failed episode.
         whole: whether texts travel with the steps.
+        together: whether steps whose prompts continue each other are one row.
     """
     common = {
         "min_global_steps": min(versions, default=0),
@@ -117,28 +122,54 @@ def rows(played: Rollout, versions: list[int], chat: Chat, *, whole: bool) -> li
         end = min(chat.ends)
         packed = pack_failed(played.failed[0], played.retries)
         extra = {**common, FIELD: packed, "reward_extra_info": {"won": 0.0}}
-        return [_row(Sample("", (end,), (end,), (0.0,)), 0, 0.0, extra)]
+        return [_row([end], [end], [0], [0.0], reward=0.0, extra=extra)]
     trajectory = played.trajectories[0]
-    texts = pack(trajectory, whole=whole, retries=played.retries)
+    samples = [step.sample for step in trajectory.steps]
+    merged = merge(
+        [sample.prompt_ids for sample in samples],
+        [sample.response_ids for sample in samples],
+        [0] * len(samples) if together else range(len(samples)),
+    )
+    texts = pack(trajectory, merged, whole=whole, retries=played.retries)
+    extra = {**common, "reward_extra_info": {"won": float(trajectory.won)}}
     outputs = []
-    for step, packed in zip(trajectory.steps, texts, strict=True):
-        extra = {**common, FIELD: packed, "reward_extra_info": {"won": float(trajectory.won)}}
+    for ids, mask, steps, text in zip(merged.tokens, merged.mask, merged.rows, texts, strict=True):
+        first = len(samples[steps[0]].prompt_ids)
+        logprobs = np.zeros(ids.size)
+        logprobs[mask] = [value for step in steps for value in samples[step].logprobs]
         # verl takes the last row's reward as the episode's, and copies it to the others.
-        outputs.append(_row(step.sample, 1, trajectory.reward, extra))
+        outputs.append(
+            _row(
+                ids[:first].tolist(),
+                ids[first:].tolist(),
+                mask[first:].astype(int).tolist(),
+                logprobs[first:].tolist(),
+                reward=trajectory.reward,
+                extra={**extra, FIELD: text},
+            )
+        )
     return outputs
 
 
-def _row(sample: Sample, mask: int, reward: float, extra: Mapping[str, Any]) -> AgentLoopOutput:
-    """A row of tokens; ``mask`` is 1 if they are to be learned from."""
+def _row(
+    prompt: list[int],
+    response: list[int],
+    mask: list[int],
+    logprobs: list[float],
+    *,
+    reward: float,
+    extra: dict[str, Any],
+) -> AgentLoopOutput:
+    """A row of tokens; ``mask`` is 1 where they are to be learned from."""
     return AgentLoopOutput(
-        prompt_ids=list(sample.prompt_ids),
-        response_ids=list(sample.response_ids),
-        response_mask=[mask] * len(sample.response_ids),
-        response_logprobs=list(sample.logprobs) or None,
+        prompt_ids=prompt,
+        response_ids=response,
+        response_mask=mask,
+        response_logprobs=logprobs,
         reward_score=reward,
         num_turns=2,
         metrics=AgentLoopMetrics(),
-        extra_fields=dict(extra),
+        extra_fields=extra,
     )
 
 

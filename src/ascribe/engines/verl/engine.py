@@ -1,22 +1,24 @@
 """An engine that hands out hidden states from the pass that computes log-probabilities.
 
 BiPACE's fingerprint of a state is the hidden state of the last prompt token. verl runs the model
-over prompt and response anyway; a hook on one decoder block takes that one vector of each row, in
-half precision before it travels.
+over prompt and response anyway; a hook on one decoder block takes the vector of the token before
+each turn of a row, in half precision before they travel.
 """
 
 from typing import Any
 
+import numpy as np
 import torch
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ascribe.fingerprints.capture import Places, capture, packed, padded
+from ascribe.steps.arrays import Ints
 
 LAYER = "fingerprint_layer"
 """Where the trainer says which decoder block to watch; without it nothing is watched."""
 FINGERPRINT = "fingerprint"
-"""The output, one vector for each row."""
+"""The output: the vectors of a row's turns end to end; of a row without turns, its prompt's."""
 
 
 class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]
@@ -32,30 +34,56 @@ class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]
                 "fingerprints need whole sequences: set ulysses_sequence_parallel_size=1"
             )
         with capture(self.module, int(layer), dtype=torch.float16) as hidden:
-            hidden.expect(last_prompt_tokens(micro_batch, self._get_packed_pad_size))
+            rows, prompts = decisions(micro_batch)
+            hidden.expect(places(micro_batch, rows, prompts, self._get_packed_pad_size))
             loss, output = super().forward_step(micro_batch, loss_function, forward_only)
-        output["model_output"][FINGERPRINT] = hidden.fingerprints()
+        vectors = hidden.fingerprints()
+        bounds = vectors.shape[1] * np.cumsum(np.append(0, np.bincount(rows)))
+        output["model_output"][FINGERPRINT] = torch.nested.nested_tensor_from_jagged(
+            vectors.flatten(), torch.from_numpy(bounds).to(vectors.device)
+        )
         return loss, output
 
 
-def last_prompt_tokens(micro_batch: Any, padding: Any) -> Places:
-    """Where the prompts of a micro-batch end, in the layout that verl gives to the model.
+def decisions(micro_batch: Any) -> tuple[Ints, Ints]:
+    """The row of each turn, and how many tokens of the row come before it; rows rise.
+
+    A row without a turn (padding, or an episode that failed) counts as one that begins after its
+    prompt, so that every row has one at least.
+    """
+    lengths = micro_batch["prompts"].offsets().diff().cpu().numpy()
+    masks = micro_batch["response_mask"]
+    bounds, written = masks.offsets().cpu().numpy(), masks.values().cpu().numpy() != 0
+    before = np.append(False, written[:-1])
+    before[bounds[:-1]] = False
+    begins = np.flatnonzero(written & ~before)
+    rows = np.searchsorted(bounds, begins, side="right") - 1
+    silent = np.setdiff1d(np.arange(lengths.size), rows)
+    rows = np.append(rows, silent)
+    prompts = lengths[rows] + np.append(begins, bounds[silent]) - bounds[rows]
+    order = np.argsort(rows, kind="stable")
+    return rows[order], prompts[order]
+
+
+def places(micro_batch: Any, rows: Ints, prompts: Ints, padding: Any) -> Places:
+    """Where the prompts of turns end, in the layout that verl gives to the model.
 
     Args:
-        micro_batch: verl's, with nested ``input_ids`` and ``prompts``.
+        micro_batch: verl's, with nested ``input_ids``.
+        rows: of the turns.
+        prompts: tokens of the row before each turn.
         padding: tokens that verl appends to so many packed ones.
     """
-    prompts = micro_batch["prompts"].offsets().diff()
     bounds = micro_batch["input_ids"].offsets()
     together = tensordict_utils.get_non_tensor_data(
         data=micro_batch, key="use_remove_padding", default=True
     )
     if together:
         tokens = int(bounds[-1])
-        return packed(bounds, prompts, tokens + padding(tokens))
+        return packed(bounds, prompts, tokens + padding(tokens), rows)
     lengths = bounds.diff()
     columns = torch.arange(int(lengths.max()), device=lengths.device)
-    return padded(columns < lengths[:, None], prompts)
+    return padded(columns < lengths[:, None], prompts, rows)
 
 
 def _register() -> None:

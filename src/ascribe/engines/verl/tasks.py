@@ -15,8 +15,15 @@ from ascribe.engines.episodes import EpisodeSpec, task_row
 from ascribe.engines.load import load_config
 from ascribe.engines.resolve import Run, resolve
 
+SUFFIXES = {".yaml", ".yml"}
+
 ENDLESS = 2**31
 """Rows of the dataset: dynamic sampling may need many more groups than a run has steps."""
+
+
+def names_run(verl_config: Any) -> bool:
+    """Whether ``data.train_files`` is the config of a run, and not a dataset."""
+    return any(Path(path).suffix in SUFFIXES for path in _paths(verl_config.data.train_files))
 
 
 def run_of(verl_config: Any) -> Run:
@@ -30,12 +37,16 @@ def read_run(files: Any) -> Run:
     Raises:
         ValueError: if it names something else.
     """
-    paths = [files] if isinstance(files, str) else list(files)
-    if len(paths) != 1 or Path(paths[0]).suffix not in {".yaml", ".yml"}:
+    paths = _paths(files)
+    if len(paths) != 1 or Path(paths[0]).suffix not in SUFFIXES:
         raise ValueError(
             f"data.train_files must be the YAML file of an Ascribe run, not {', '.join(paths)}"
         )
     return _read_run(str(paths[0]))
+
+
+def _paths(files: Any) -> list[str]:
+    return [files] if isinstance(files, str) else list(files)
 
 
 @lru_cache(maxsize=8)

@@ -1,53 +1,61 @@
-"""``trainer.v1.trainer_mode=ascribe``: verl's synchronous trainer with credit for steps.
+"""verl's three trainers, with an advantage for each step.
 
-verl gives an advantage estimator the rewards and masks of rows, and no states or actions. So the
-trainer computes the credit from the steps, and ``algorithm.adv_estimator=ascribe`` spreads it over
-the rows' tokens.
+``CreditMixin`` stands over any of them, by ``trainer.v1.trainer_mode``: ``ascribe`` (synchronous),
+``ascribe_colocate_async`` and ``ascribe_separate_async``. verl gives an advantage estimator the
+rewards and masks of rows, and no states or actions. So the trainer computes the credit from the
+steps, and ``algorithm.adv_estimator=ascribe`` puts it on the rows' tokens.
+
+Steps come from one of two places: ``loops`` reads them from the tokens of any agent loop, and
+``episodes`` from those of Ascribe's own environments. Overridden private methods: ``HOOKS``.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import transfer_queue
-from omegaconf import OmegaConf, open_dict
+from omegaconf import open_dict
 from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import register_adv_est
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import (
+    PPOTrainer,
+    PPOTrainerColocateAsync,
+    PPOTrainerSeparateAsync,
+    PPOTrainerSync,
+    register_trainer,
+)
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from ascribe.engines.crediting import (
-    History,
-    Iteration,
-    LocalRollout,
-    credit_iteration,
-    has_history,
-    load_history,
-    save_history,
-    write_rollouts,
-)
-from ascribe.engines.metrics import MetricsFile, iteration_metrics
-from ascribe.engines.resolve import Run
+from ascribe.conversations import Spans, spread
+from ascribe.engines.crediting import History, has_history, load_history, save_history
+from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
-from ascribe.engines.verl.rows import FIELD, minibatch_count, minibatch_order, unpack
-from ascribe.engines.verl.tasks import run_of
-from ascribe.fingerprints import FloatMatrix
-from ascribe.rollout.episode import RolloutFailedError
-from ascribe.rollout.run import Rollout
-from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.engines.verl.episodes import EpisodeSteps
+from ascribe.engines.verl.loops import LoopSteps
+from ascribe.engines.verl.rows import minibatch_count, minibatch_order
+from ascribe.engines.verl.tasks import names_run
+from ascribe.steps.arrays import Floats
 
-_CREDIT: ContextVar[Floats] = ContextVar("credit")
+HOOKS = (
+    "_compute_old_log_prob",
+    "_compute_advantage",
+    "_get_required_batch_multiple",
+    "_update_actor",
+)
+"""Private methods of verl's ``PPOTrainer`` that are overridden."""
+
+_CREDIT: ContextVar[tuple[Floats, Spans]] = ContextVar("credit")
 
 
 @contextmanager
-def credited(advantage: Floats) -> Iterator[None]:
-    """Inside, the estimator returns these advantages: one for each row of verl's batch."""
-    token = _CREDIT.set(advantage)
+def credited(advantage: Floats, spans: Spans) -> Iterator[None]:
+    """Inside, the estimator returns these advantages: one for each step, on the step's tokens."""
+    token = _CREDIT.set((advantage, spans))
     try:
         yield
     finally:
@@ -60,58 +68,67 @@ def estimate(
     response_mask: Any,
     **_: Any,
 ) -> tuple[Any, Any]:
-    """Advantages and returns of the tokens: each row's advantage where its mask is 1.
+    """Advantages and returns of the tokens: each step's advantage where the mask is 1.
 
     Raises:
         RuntimeError: under another trainer than Ascribe's.
     """
-    advantage = _CREDIT.get(None)
-    if advantage is None:
+    credit = _CREDIT.get(None)
+    if credit is None:
         raise RuntimeError(
             "adv_estimator=ascribe needs the steps of episodes, and verl's own trainer has none: "
             "set trainer.v1.trainer_mode=ascribe as well"
         )
-    values = torch.from_numpy(advantage).to(response_mask.device, torch.float32)
-    tokens = values[:, None] * response_mask
+    advantage, spans = credit
+    tokens = spread(advantage, spans.pad(response_mask.shape[1]), like=response_mask)
+    tokens = tokens * response_mask
     return tokens, tokens.clone()
 
 
-@register_trainer("ascribe")
-class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
-    """PPOTrainerSync that credits each step of an episode by a recipe.
+class CreditMixin(PPOTrainer):  # type: ignore[misc]
+    """Credits each step of an episode by a recipe, in place of verl's advantage.
 
-    Rows are steps, so every batch has another number of them. Each of the ``update.minibatches``
-    has its share of the rows that count. Padding rows, and rows of groups that do not count, have
-    no token to learn from and enter no statistic.
+    Padding rows, and rows of groups that do not count, have no token to learn from and enter no
+    statistic.
     """
 
+    mode: ClassVar[str]
+    """verl's own name of the trainer below."""
+
     def __init__(self, config: Any) -> None:
-        self.run = run_of(config)
-        refuse_unsupported(config, self.run)
+        self.steps: Any = EpisodeSteps(config) if names_run(config) else LoopSteps(config)
         self._history: History = None
         self._learned = 0
-        with open_dict(config):  # from here on this is the synchronous trainer
-            config.trainer.v1.trainer_mode = "sync"
+        with open_dict(config):  # from here on this is verl's own trainer
+            config.trainer.v1.trainer_mode = self.mode
         super().__init__(config)
 
+    # Runs and checkpoints. The state that a recipe carries from step to step is part of a
+    # checkpoint.
+
     def fit(self, agent_loop_manager: Any) -> None:
-        """Train; metrics go to ``metrics.jsonl`` besides verl's loggers."""
-        self.metrics = MetricsFile(self.run.config.output.folder, self.global_steps)
-        super().fit(agent_loop_manager)
-
-    # The state that a recipe carries from step to step is part of a checkpoint.
-
-    def _save_checkpoint(self) -> None:
-        if has_history(self.run.recipe):  # before the file that completes the checkpoint
-            save_history(self._history, self._checkpoint())
-        super()._save_checkpoint()
-
-    def _load_checkpoint(self) -> None:
-        super()._load_checkpoint()
+        """As verl's."""
         if self.global_steps > 0:
             trainer = self.config.trainer
             from_path = trainer.resume_mode == "resume_path" and trainer.resume_from_path
-            self._history = load_history(self.run.recipe, from_path or self._checkpoint())
+            self._history = load_history(self.steps.recipe, from_path or self._checkpoint())
+        super().fit(agent_loop_manager)
+
+    def on_train_begin(self) -> None:
+        """As verl's; from here on the metrics go to the run's own file too, if it has one."""
+        if (file := self.steps.metrics_file(self.global_steps - 1)) is not None:
+            self.logger.logger["ascribe"] = file
+        super().on_train_begin()
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
+        """As verl's, which saves a checkpoint next, if one is due."""
+        batch = super().step(metrics, timing_raw)
+        every = self.config.trainer.save_freq
+        last = self.global_steps >= self.total_training_steps
+        due = every > 0 and (last or self.global_steps % every == 0)
+        if due and has_history(self.steps.recipe):  # before the file that completes the checkpoint
+            save_history(self._history, self._checkpoint())
+        return batch
 
     def _checkpoint(self) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
@@ -119,9 +136,9 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     # Before credit: fingerprints come with the log-probabilities.
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self.run.layer is None:
+        if self.steps.layer is None:
             return super()._compute_old_log_prob(batch, metrics)
-        batch.extra_info[LAYER] = self.run.layer
+        batch.extra_info[LAYER] = self.steps.layer
         scored = super()._compute_old_log_prob(batch, metrics)
         for meta in (batch, scored):
             meta.extra_info.pop(LAYER, None)
@@ -130,43 +147,35 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     # Credit.
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        rollout, rows = self._unpack(batch)
-        missing = self.run.config.episodes - len(_groups(rollout))
-        if self.run.config.rollout.failures.stop:
-            if rollout.failed:
-                raise RolloutFailedError(rollout.failed[0])
-            if missing:
-                raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
-        iteration = self._credited(rollout, self._fingerprints(batch, rows))
-        self._history = iteration.next_history(self._history)
-        advantage, counts = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.bool_)
-        advantage[rows] = iteration.advantage
-        counts[rows] = iteration.counts
-        self._mute(batch, ~counts)
-        metrics.update(iteration_metrics(iteration))
-        metrics["ascribe/rows"] = self._learned = int(counts.sum())
-        metrics["ascribe/rows_padded"] = sum(map(_is_padding, batch.tags))
-        metrics["ascribe/missing"] = missing
-        config = self.run.config
-        if config.output.rollouts:
-            folder = Path(config.output.folder) / "rollouts"
-            write_rollouts(iteration, folder, self.global_steps - 1, config.rollout.states)
-        if not counts.any():
-            return self._without_advantages(batch)
-        with credited(advantage):
-            credited_batch = super()._compute_advantage(batch, metrics)
-        for tag, count in zip(credited_batch.tags, counts, strict=True):
-            tag["is_padding"] = tag.get("is_padding", False) or not count
+        vectors = None
+        if self.steps.layer is not None:
+            vectors = [one.numpy() for one in fetch(batch, FINGERPRINT)[FINGERPRINT].unbind()]
+        credit, spans = self.steps.credit(batch, self.tokenizer, vectors, self._history, metrics)
+        self._history = credit.next_history(self._history)
         # In the order of names, not of arrival: early rows are those of short episodes.
-        learned = rows[iteration.counts].tolist()
-        minibatches = minibatch_count(self._learned, config.update.minibatches)
-        size = len(credited_batch)
-        credited_batch.reorder(minibatch_order(learned, size, self._ranks(), minibatches))
+        learned = list(dict.fromkeys(spans.sequence[credit.counts].tolist()))
+        counts = np.zeros(len(batch), dtype=np.bool_)
+        counts[learned] = True
+        metrics["ascribe/rows"] = self._learned = len(learned)
+        metrics["ascribe/rows_padded"] = sum(map(is_padding, batch.tags))
+        mute(batch, ~counts)
+        updates = self.parameter_sync_step  # several in each step of the separate trainer
+        self.steps.write(credit, (self.global_steps - 1) * updates + self.local_trigger_step)
+        if not learned:
+            return self._without_advantages(batch)
+        with credited(credit.advantage, spans):
+            credited_batch = super()._compute_advantage(batch, metrics)
+        for tag, counted in zip(credited_batch.tags, counts, strict=True):
+            tag["is_padding"] = is_padding(tag) or not counted
+        if self.steps.minibatches is not None:
+            count = minibatch_count(self._learned, self.steps.minibatches)
+            size = len(credited_batch)
+            credited_batch.reorder(minibatch_order(learned, size, self._ranks(), count))
         return credited_batch
 
     def _without_advantages(self, batch: Any) -> Any:
         """An iteration in which no row counts: its rows are logged, and not learned from."""
-        mask = self._get(batch, "response_mask")["response_mask"]
+        mask = fetch(batch, "response_mask")["response_mask"]
         nothing = torch.zeros_like(mask, dtype=torch.float32)
         fields = TensorDict({"advantages": nothing, "returns": nothing}, batch_size=len(batch))
         return transfer_queue.kv_batch_put(
@@ -176,67 +185,25 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _ranks(self) -> int:
         return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1
 
-    def _unpack(self, batch: Any) -> tuple[Rollout, Ints]:
-        fields = self._get(batch, "extra_fields")["extra_fields"]
-        extra = [getattr(one, "data", one) for one in fields]
-        texts = {
-            row: one[FIELD]
-            for row, (one, tag) in enumerate(zip(extra, batch.tags, strict=True))
-            if not _is_padding(tag)
-        }
-        return unpack(texts, sum(batch.tags[row]["response_len"] for row in texts))
-
-    def _credited(self, rollout: Rollout, vectors: FloatMatrix | None) -> Iteration:
-        config = self.run.config.rollout
-        return credit_iteration(
-            [LocalRollout(_groups(rollout), rollout, vectors)],
-            self.run.recipe,
-            size=config.size,
-            failures=config.failures.policy(),
-            states=config.states,
-            history=self._history,
-        )
-
-    def _fingerprints(self, batch: Any, rows: Any) -> FloatMatrix | None:
-        if self.run.layer is None:
-            return None
-        nested = self._get(batch, FINGERPRINT)[FINGERPRINT]
-        vectors: FloatMatrix = torch.stack(list(nested.unbind())).numpy()[rows]
-        return vectors
-
-    def _mute(self, batch: Any, rows: Bools) -> None:
-        """Mask all tokens of these rows, so that they do not count in any mean either."""
-        keys = [key for key, mute in zip(batch.keys, rows, strict=True) if mute]
-        if not keys:
-            return
-        partition = batch.partition_id
-        found = transfer_queue.kv_batch_get(
-            keys=keys, partition_id=partition, select_fields=["response_mask", "loss_mask"]
-        )
-        for name in ("response_mask", "loss_mask"):
-            found[name] = torch.zeros_like(found[name])
-        transfer_queue.kv_batch_put(keys=keys, partition_id=partition, fields=found)
-
-    @staticmethod
-    def _get(batch: Any, *names: str) -> Any:
-        return transfer_queue.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names)
-        )
-
-    # The update.
+    # The update. Where an episode may be any number of rows, every batch has another number of
+    # them, and each minibatch has its share of those that count.
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows are padded so that ranks, minibatches and passes are all of equal size."""
+        if self.steps.minibatches is None:
+            return int(super()._get_required_batch_multiple(dp_size))
         actor = self.config.actor_rollout_ref.actor
         at_once = 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
-        return dp_size * at_once * int(self.run.config.update.minibatches)
+        return int(dp_size * at_once * self.steps.minibatches)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """One update for each minibatch."""
         if self._learned == 0:
             return batch
+        if self.steps.minibatches is None:
+            return super()._update_actor(batch, metrics)
         actor = self.config.actor_rollout_ref.actor
-        minibatches = minibatch_count(self._learned, self.run.config.update.minibatches)
+        minibatches = minibatch_count(self._learned, self.steps.minibatches)
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
             # Means over rows are over the real ones: so many per minibatch, or one more or less.
@@ -252,76 +219,23 @@ class VerlTrainer(PPOTrainerSync):  # type: ignore[misc]
         metrics.update(reduce_metrics(updated))
         return batch
 
-    # Logging.
 
-    def _compute_metrics(
-        self, batch: Any, metrics: dict[str, Any], timing_raw: Any, global_steps: int, epoch: int
-    ) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        self.metrics.add(global_steps, dict(sorted(metrics.items())))
+@register_trainer("ascribe")
+class SyncTrainer(CreditMixin, PPOTrainerSync):  # type: ignore[misc]
+    """verl's synchronous trainer with credit for steps."""
 
-
-def _groups(rollout: Rollout) -> tuple[str, ...]:
-    """The group of each episode; corrections are not among those that were to be played."""
-    episodes: list[Any] = [*rollout.trajectories, *rollout.failed]
-    return tuple(one.group for one in episodes if one.corrects is None)
+    mode = "sync"
 
 
-def _is_padding(tag: Any) -> bool:
-    return bool(tag.get("is_padding", False))
+@register_trainer("ascribe_colocate_async")
+class ColocateAsyncTrainer(CreditMixin, PPOTrainerColocateAsync):  # type: ignore[misc]
+    """verl's asynchronous trainer on shared GPUs, with credit for steps."""
+
+    mode = "colocate_async"
 
 
-def refuse_unsupported(config: Any, run: Run) -> None:
-    """Refuse settings that would have no effect, or give a wrong update.
+@register_trainer("ascribe_separate_async")
+class SeparateAsyncTrainer(CreditMixin, PPOTrainerSeparateAsync):  # type: ignore[misc]
+    """verl's asynchronous trainer with GPUs of its own for rollouts, with credit for steps."""
 
-    Args:
-        config: verl's whole configuration.
-        run: the run.
-
-    Raises:
-        ValueError: with verl's key, and what to set.
-    """
-    algorithm, rollout = config.algorithm, config.actor_rollout_ref.rollout
-    size = run.config.rollout.size
-    wrong = {
-        f"algorithm.adv_estimator: {algorithm.adv_estimator}; with trainer_mode=ascribe it must be "
-        "ascribe": algorithm.adv_estimator != "ascribe",
-        "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
-            algorithm.use_kl_in_reward
-        ),
-        f"actor_rollout_ref.rollout.n: {rollout.n}, and rollout.size of the run is {size}": (
-            int(rollout.n) != size
-        ),
-        f"data.train_batch_size: {config.data.train_batch_size}, and rollout.groups of the run is "
-        f"{run.config.rollout.groups}": (
-            int(config.data.train_batch_size) != run.config.rollout.groups
-        ),
-        "data.shuffle: the tasks are drawn already, in an order that a resumed run must find "
-        "again; set it to False": bool(config.data.shuffle),
-        "trainer.test_freq and trainer.val_before_train: there is no validation here; use ascribe "
-        "eval on a checkpoint": config.trainer.test_freq > 0 or config.trainer.val_before_train,
-        "critic.enable: the baseline is the recipe's; a critic would learn for nothing": bool(
-            OmegaConf.select(config, "critic.enable")
-        ),
-        "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
-            run.layer is not None and _sequence_parallel(config) > 1
-        ),
-        "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
-        "algorithm.rollout_correction.bypass_mode: fingerprints come from the pass that it leaves "
-        "out": run.layer is not None and _bypasses(algorithm),
-    }
-    problems = [problem for problem, is_wrong in wrong.items() if is_wrong]
-    if problems:
-        raise ValueError("\n".join(problems))
-
-
-def _sequence_parallel(config: Any) -> int:
-    """Ranks that share a sequence, by verl's key or by its older name."""
-    places = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.actor")
-    names = [f"{place}.ulysses_sequence_parallel_size" for place in places]
-    return max(int(OmegaConf.select(config, name, default=1)) for name in names)
-
-
-def _bypasses(algorithm: Any) -> bool:
-    correction = algorithm.get("rollout_correction", None)
-    return bool(correction and correction.get("bypass_mode", False))
+    mode = "separate_async"

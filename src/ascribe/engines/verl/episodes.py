@@ -1,0 +1,152 @@
+"""``EpisodeSteps``: the steps of a run in Ascribe's own environments, and their credit."""
+
+from pathlib import Path
+from typing import Any
+
+from ascribe.conversations import Spans
+from ascribe.engines.crediting import (
+    History,
+    Iteration,
+    LocalRollout,
+    credit_iteration,
+    write_rollouts,
+)
+from ascribe.engines.metrics import MetricsFile, iteration_metrics
+from ascribe.engines.resolve import Run
+from ascribe.engines.verl.batch import extra_fields, is_padding
+from ascribe.engines.verl.loops import at_turns, refuse_without_effect
+from ascribe.engines.verl.rows import FIELD, unpack
+from ascribe.engines.verl.tasks import run_of
+from ascribe.fingerprints import FloatMatrix
+from ascribe.rollout.episode import RolloutFailedError
+from ascribe.rollout.run import Rollout
+
+
+class EpisodeSteps:
+    """The steps that ``EpisodeLoop`` sent with its rows.
+
+    Args:
+        config: verl's whole configuration; ``data.train_files`` names the run.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.run = run_of(config)
+        refuse_unsupported(config, self.run)
+        self.recipe, self.layer = self.run.recipe, self.run.layer
+        self.minibatches: int | None = int(self.run.config.update.minibatches)
+
+    def metrics_file(self, done: int) -> Any:
+        """``metrics.jsonl`` of the run, as verl's tracking takes it."""
+        return _MetricsLogger(MetricsFile(self.run.config.output.folder, done))
+
+    def credit(
+        self,
+        batch: Any,
+        tokenizer: Any,  # noqa: ARG002 (texts came with the steps)
+        vectors: Any,
+        history: History,
+        metrics: dict[str, Any],
+    ) -> tuple[Iteration, Spans]:
+        """Credit the episodes of a batch.
+
+        Args:
+            batch: of verl.
+            tokenizer: of the model.
+            vectors: for each row the fingerprints of its turns, end to end; None without.
+            history: the state that the recipe carried over.
+            metrics: of the step; those of the episodes are added.
+
+        Returns:
+            The credit, and for each step where its tokens are in the responses.
+
+        Raises:
+            RolloutFailedError: if an episode failed, and the run is to stop then.
+        """
+        texts = {
+            row: one[FIELD]
+            for row, (one, tag) in enumerate(zip(extra_fields(batch), batch.tags, strict=True))
+            if not is_padding(tag)
+        }
+        rollout, spans = unpack(texts, [tag["response_len"] for tag in batch.tags])
+        missing = self.run.config.episodes - len(_groups(rollout))
+        if self.run.config.rollout.failures.stop:
+            if rollout.failed:
+                raise RolloutFailedError(rollout.failed[0])
+            if missing:
+                raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
+        fingerprints = None if vectors is None else at_turns(vectors, spans)
+        iteration = self.credit_rollout(rollout, fingerprints, history)
+        metrics.update(iteration_metrics(iteration))
+        metrics["ascribe/missing"] = missing
+        return iteration, spans
+
+    def credit_rollout(
+        self, rollout: Rollout, fingerprints: FloatMatrix | None, history: History
+    ) -> Iteration:
+        """Credit episodes."""
+        config = self.run.config.rollout
+        return credit_iteration(
+            [LocalRollout(_groups(rollout), rollout, fingerprints)],
+            self.recipe,
+            size=config.size,
+            failures=config.failures.policy(),
+            states=config.states,
+            history=history,
+        )
+
+    def write(self, iteration: Iteration, number: int) -> None:
+        """Write the rollouts of an update, if the run asks for them."""
+        config = self.run.config
+        if config.output.rollouts:
+            folder = Path(config.output.folder) / "rollouts"
+            write_rollouts(iteration, folder, number, config.rollout.states)
+
+
+class _MetricsLogger:
+    """A backend of verl's ``Tracking``."""
+
+    def __init__(self, file: MetricsFile) -> None:
+        self.file = file
+
+    def log(self, data: dict[str, Any], step: int) -> None:
+        self.file.add(step, dict(sorted(data.items())))
+
+
+def _groups(rollout: Rollout) -> tuple[str, ...]:
+    """The group of each episode; corrections are not among those that were to be played."""
+    episodes: list[Any] = [*rollout.trajectories, *rollout.failed]
+    return tuple(one.group for one in episodes if one.corrects is None)
+
+
+def refuse_unsupported(config: Any, run: Run) -> None:
+    """Refuse settings that would have no effect, or give a wrong update.
+
+    Args:
+        config: verl's whole configuration.
+        run: the run.
+
+    Raises:
+        ValueError: with verl's key, and what to set.
+    """
+    rollout = config.actor_rollout_ref.rollout
+    size = run.config.rollout.size
+    refuse_without_effect(
+        config,
+        run.layer,
+        {
+            f"actor_rollout_ref.rollout.n: {rollout.n}, and rollout.size of the run is {size}": (
+                int(rollout.n) != size
+            ),
+            f"data.train_batch_size: {config.data.train_batch_size}, and rollout.groups of the run "
+            f"is {run.config.rollout.groups}": (
+                int(config.data.train_batch_size) != run.config.rollout.groups
+            ),
+            "data.shuffle: the tasks are drawn already, in an order that a resumed run must find "
+            "again; set it to False": bool(config.data.shuffle),
+            "trainer.test_freq and trainer.val_before_train: there is no validation here; use "
+            "ascribe eval on a checkpoint": (
+                config.trainer.test_freq > 0 or config.trainer.val_before_train
+            ),
+            "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
+        },
+    )
