@@ -25,8 +25,8 @@ from ascribe.engines.config import (
 )
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import MetricsFile, read_metrics
-from ascribe.engines.resolve import resolve, write_config
-from ascribe.engines.train import train, verify
+from ascribe.engines.resolve import resolve, start_folder, write_config
+from ascribe.engines.train import check_config, train, verify
 from ascribe.engines.trl.arguments import SET_BY, grpo_arguments
 from ascribe.rollout import FailurePolicy
 
@@ -207,7 +207,8 @@ def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
 
 def test_missing_keys_are_told_with_their_meaning() -> None:
     assert problems() == [
-        "model.path: is missing (a model folder with safetensors, or smollm2)",
+        "model.path: is missing "
+        "(a model folder with safetensors, the id of one on a hub, or smollm2)",
         "environment.name: is missing "
         "(an environment (ascribe env list), or package.module:factory)",
         "output.folder: is missing "
@@ -451,6 +452,24 @@ def test_metrics_are_lines_of_json_and_those_after_a_checkpoint_are_written_anew
 
 
 # The pages and the examples.
+
+
+def test_a_model_by_its_id_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the hub's cache on this machine; without a network nothing else can be had."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    cached = tmp_path / "models--somebody--tiny"
+    snapshot = cached / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").touch()
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+    named = config(model__path="somebody/tiny")
+    check_config(named, "verl")
+    assert start_folder(named) == snapshot
+    with pytest.raises(ConfigError, match=r"model.path: nobody/none is no folder, and could not"):
+        start_folder(config(model__path="nobody/none"))
 
 
 def key_table() -> str:

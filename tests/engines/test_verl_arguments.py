@@ -85,6 +85,21 @@ def test_a_dry_run_needs_no_verl(tmp_path: Path) -> None:
         verify(replace(made, update=replace(made.update, layout="trajectory")), "verl")
 
 
+def test_rows_are_packed_by_tokens_and_the_rows_of_a_pass_bound_them() -> None:
+    found = overrides(update__rows_per_pass=4, rollout__context=512)
+    assert found["actor_rollout_ref.actor.use_dynamic_bsz"] is True
+    assert found["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 4 * 512
+
+
+def test_megatron_and_seeds_for_sglang_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"model_engine: megatron is not supported.*leave it out"):
+        overrides(engine__verl={"model_engine": "megatron"})
+    server = {"actor_rollout_ref.rollout.name": "sglang"}
+    assert overrides(engine__verl=server)["actor_rollout_ref.rollout.name"] == "sglang"
+    with pytest.raises(ConfigError, match=r"rollout.seeded: sglang takes no seed"):
+        overrides(engine__verl=server, rollout__seeded=True)
+
+
 def test_what_verl_cannot_schedule_is_refused() -> None:
     assert overrides(update__schedule="cosine")["actor_rollout_ref.actor.optim.lr_scheduler_type"]
     with pytest.raises(ConfigError, match="on verl one of constant, cosine"):

@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.verl.rows import FIELD, unpack
 from ascribe.models.policy import Request, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
-from ascribe.rollout.episode import FailedEpisode
+from ascribe.rollout.episode import EpisodeFailure, FailedEpisode
 from ascribe.rollout.pools import FailureKind
 from ascribe.rollout.run import Clock
 from tests.engines import verl_toys as toys
@@ -250,9 +252,32 @@ def test_a_thread_asks_the_servers(loop: asyncio.AbstractEventLoop) -> None:
     assert asked["max_tokens"] == 5
     assert asked["stop"] == ["!"]
     assert asked["stop_token_ids"] == sorted(made.ends)
-    assert policy.versions == [1, 2]
+    assert "seed" not in asked
+    assert policy.versions == [1, 1, 2, 2]
     (cut,) = policy([request], Sampling(max_tokens=1))
     assert cut.finish == "length"
+    policy = ServedPolicy(made, server, loop, {}, seeded=True)
+    policy([request], Sampling())
+    policy([request], Sampling())
+    first, again = (asked["seed"] for _, asked in server.asked[-2:])
+    assert first == again
+
+
+def test_an_episode_whose_time_is_up_samples_nothing_more(loop: asyncio.AbstractEventLoop) -> None:
+    from ascribe.engines.verl.agent_loop import ServedPolicy, failed_rollout
+
+    class Slow:
+        async def generate(self, **_: Any) -> Any:
+            await asyncio.sleep(60)
+
+    policy = ServedPolicy(chat(), Slow(), loop, {}, limit=0.2)
+    request = Request([{"role": "user", "content": "Where now?"}], seed=7)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"0.2 s are over \(rollout.episode_limit\)") as caught:
+        policy([request], Sampling())
+    assert time.monotonic() - began < 30
+    (failed,) = failed_rollout(EpisodeSpec("g", 1, 0), caught.value).failed
+    assert (failed.kind, failed.trajectory) == (EpisodeFailure.TOO_LONG, "g/1")
 
 
 def played(loop: asyncio.AbstractEventLoop) -> tuple[Rollout, list[int], Any]:
@@ -303,22 +328,6 @@ def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> Non
     assert unpacked.failed == (lost,)
     assert unpacked.retries == 3
     assert not unpacked.trajectories
-
-
-def test_players_rest_between_episodes_unless_something_broke(config: Path) -> None:
-    from ascribe.engines.verl.agent_loop import _Players
-    from ascribe.engines.verl.tasks import read_run
-
-    players, run = _Players(), read_run(str(config))
-    parameters = {"temperature": 0.7, "top_p": 0.9}
-    with players.borrow(run, parameters) as first:
-        assert first.sampling == Sampling(0.7, 0.9, 24)
-        assert first.max_turns == 4
-        with players.borrow(run, parameters) as second:
-            assert second is not first
-    with pytest.raises(KeyError), players.borrow(run, parameters):
-        raise KeyError
-    assert len(players.idle) == 1
 
 
 # The engine.
@@ -417,12 +426,48 @@ def test_an_episode_of_the_agent_loop(
     playing.rollout_config = playing.config.actor_rollout_ref.rollout
     playing.server_manager = Server(min(made.ends))
     parameters = {"temperature": 1.0, "top_p": 1.0}
-    episode = playing.run(parameters, session_id=1, **TaskDataset(str(config))[0])
+    playing.apply_chat_template_kwargs = {}
+    episode = playing.run(parameters, session_id=1, uid="u", **TaskDataset(str(config))[0])
     found = asyncio.run_coroutine_threadsafe(episode, loop).result(60)
     assert 1 <= len(found) <= 4
-    for player in agent_loop._PLAYERS.idle:
-        player.close()
-    agent_loop._PLAYERS.idle.clear()
+    close_players()
+
+
+def close_players() -> None:
+    from ascribe.engines.verl import agent_loop
+
+    for players in agent_loop._PLAYERS.values():
+        players.close()
+    agent_loop._PLAYERS.clear()
+
+
+def test_options_of_the_template_reach_the_prompts(
+    config: Path, loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    """As in Qwen3: without thinking, the model's turn begins with thoughts that are over."""
+    from ascribe.engines.verl import agent_loop
+    from ascribe.engines.verl.tasks import TaskDataset
+    from tests.engines.trl_toys import tokenizer
+
+    folder = tmp_path / "thinker"
+    made = tokenizer()
+    switch = "{% if enable_thinking is defined and not enable_thinking %}go to room{% endif %}"
+    made.chat_template += switch
+    made.save_pretrained(folder)
+    prompts: dict[bool, list[int]] = {}
+    for thinking in (True, False):
+        playing = agent_loop.EpisodeLoop.__new__(agent_loop.EpisodeLoop)
+        playing.config = verl_config(config, actor_rollout_ref__model__path=str(folder))
+        playing.rollout_config = playing.config.actor_rollout_ref.rollout
+        playing.server_manager = Server(made.eos_token_id)
+        playing.apply_chat_template_kwargs = {} if thinking else {"enable_thinking": False}
+        row = TaskDataset(str(config))[0]
+        episode = playing.run({}, session_id=1, uid="u", **row)
+        prompts[thinking] = asyncio.run_coroutine_threadsafe(episode, loop).result(60)[0].prompt_ids
+    shorter = len(prompts[True])
+    assert prompts[False][:shorter] == prompts[True]
+    assert made.decode(prompts[False][shorter:]).split() == ["go", "to", "room"]
+    close_players()
 
 
 def assert_credited(config: Path, played: Rollout, corrections: int) -> None:
@@ -459,6 +504,7 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
         playing.config = verl_config(config, actor_rollout_ref__model__path=str(tmp_path))
         playing.rollout_config = playing.config.actor_rollout_ref.rollout
         playing.server_manager = server
+        playing.apply_chat_template_kwargs = {}
         return playing.run(parameters, session_id=number, uid="u", **row)
 
     async def members(last: Any) -> list[Any]:
@@ -480,10 +526,10 @@ def test_members_of_a_group_wait_for_each_other_and_correct(
             assert last.name == f"train/0/{number}", "what verl takes for the result"
         assert_credited(config, unpacked, len(rows) - 4)
         broke = asyncio.run_coroutine_threadsafe(members(None), loop).result(60)
-        assert isinstance(broke[3], AttributeError)
-        assert [len(few) for few in broke[:3]] == [1, 1, 1], "a group that lost one does not count"
+        assert [len(few) for few in broke] == [1, 1, 1, 1], "a group that lost one does not count"
+        (failed,) = unpack({0: broke[3][0].extra_fields[FIELD]}, [1])[0].failed
+        assert failed.kind is EpisodeFailure.RAISED
+        assert failed.detail.startswith("AttributeError: ")
         assert not agent_loop._BARRIER.waiting
     finally:
-        for player in agent_loop._PLAYERS.idle:
-            player.close()
-        agent_loop._PLAYERS.idle.clear()
+        close_players()

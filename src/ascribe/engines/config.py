@@ -77,7 +77,7 @@ class LoraSection:
 class ModelSection:
     """The model to train."""
 
-    path: str = key("a model folder with safetensors, or smollm2")
+    path: str = key("a model folder with safetensors, the id of one on a hub, or smollm2")
     dtype: Dtype = key("type of the weights; float32 where all of them are trained", "float32", TRL)
     attention: Attention | None = key(
         "how attention is computed; null: the model's own choice", None
@@ -100,13 +100,16 @@ class EnvironmentSection:
     workers: StrictInt = key("processes or actors of the pool", 2, ge=1)
     step_limit: StrictFloat = key("seconds that one step may take", 60.0, gt=0)
     reset_limit: StrictFloat = key("seconds that the begin of an episode may take", 300.0, gt=0)
+    start_limit: StrictFloat = key(
+        "seconds that a worker may take to start, and an environment to be made", 120.0, gt=0
+    )
     memory_limit: StrictFloat | None = key(
         "GiB of data that a worker may have; null: the memory of its machine", None, gt=0
     )
 
     def setup(self) -> Setup:
         """The same, for rollouts."""
-        limits = (self.step_limit, self.reset_limit, self.memory_limit)
+        limits = (self.step_limit, self.reset_limit, self.start_limit, self.memory_limit)
         return Setup(self.name, self.options, self.style, self.pool, self.workers, *limits)
 
 
@@ -152,9 +155,17 @@ class RolloutSection:
     max_turns: StrictInt | None = key(
         "decisions after which an episode is cut; null: the environment's limit", None, ge=1
     )
+    episode_limit: StrictFloat | None = key(
+        "seconds after which an episode that is not over fails; null: none", None, gt=0
+    )
     max_tokens: StrictInt = key("tokens that a response may have", 512, GIGPO, ge=1)
     temperature: StrictFloat = key("of sampling", 1.0, GIGPO, gt=0)
     top_p: StrictFloat = key("share of probability that is sampled from", 1.0, VERL, gt=0, le=1)
+    seeded: StrictBool = key(
+        "whether every request has a seed of its own, so that the same weights give the same "
+        "responses; vLLM then samples requests one by one. With TRL they always have",
+        False,
+    )
     dtype: Dtype | None = key(
         "type of the weights that sample; null: as those that learn. With TRL another type makes a "
         "copy",

@@ -137,6 +137,8 @@ class Player:
         max_turns: decisions after which an episode is cut.
         failures: what to do about episodes that fail.
         slots: environments that are open at once.
+        episode_limit: seconds in the environment after which an episode fails.
+        pool: open already; None: one is opened for the first episodes.
     """
 
     setup: Setup
@@ -145,7 +147,8 @@ class Player:
     max_turns: int
     failures: FailurePolicy
     slots: int
-    _pool: Pool | None = None
+    episode_limit: float | None = None
+    pool: Pool | None = None
     _open: ExitStack = field(default_factory=ExitStack)
 
     def play(
@@ -156,20 +159,21 @@ class Player:
         failures: FailurePolicy | None = None,
     ) -> Rollout:
         """Play these members of groups of ``size``; ``failures`` in place of the player's own."""
-        if self._pool is None:
-            self._pool = self._open.enter_context(self.setup.open_pool(self.slots))
+        if self.pool is None:
+            self.pool = self._open.enter_context(self.setup.open_pool(self.slots))
         plan = SpecPlan(
             groups=len({spec.group for spec in specs}),
             size=size,
             max_turns=self.max_turns,
             sampling=self.sampling,
+            episode_limit=self.episode_limit,
             specs=tuple(specs),
         )
-        return rollout(plan, self._pool, self.agent, policy, failures=failures or self.failures)
+        return rollout(plan, self.pool, self.agent, policy, failures=failures or self.failures)
 
     def close(self) -> None:
         """Close the pool; the next episodes open another."""
-        self._pool = None
+        self.pool = None
         self._open.close()
 
 

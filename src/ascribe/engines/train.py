@@ -8,7 +8,7 @@ from ascribe.engines.config import Config, ConfigError, Keys, leaves
 from ascribe.engines.corrections import correction_problem
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import NAME as METRICS
-from ascribe.engines.resolve import Run, resolve, write_config
+from ascribe.engines.resolve import HUB_ID, Run, resolve, write_config
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.envs.registry import check_call
@@ -134,7 +134,11 @@ def _check_model(path: str) -> None:
     if path == "smollm2":
         package_folder(SMOLLM2[0], SMOLLM2_INSTALL)
     elif not Path(path).is_dir():
-        raise ConfigError(f"model.path: there is no folder {path}; the one known name is smollm2")
+        if HUB_ID.fullmatch(path) is None:
+            raise ConfigError(
+                f"model.path: there is no folder {path}, and it is neither smollm2 nor the id of a "
+                "model on a hub, such as Qwen/Qwen2.5-0.5B-Instruct"
+            )
     elif not any(Path(path).glob("*.safetensors")):
         raise ConfigError(
             f"model.path: {path} holds no *.safetensors, and other weights are not read"

@@ -134,7 +134,10 @@ class EpisodeFailure(StrEnum):
     PROMPT_TOO_LONG = "prompt_too_long"
     """The very first prompt leaves no room for a response."""
     TOO_LONG = "too_long"
-    """It spent more time in its environment than ``Plan.episode_limit``."""
+    """It spent more time in its environment than ``Plan.episode_limit``, or on verl more time in
+    all."""
+    RAISED = "error"
+    """An engine's loop raised, because a server or an environment is gone."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ class Setup:
     """Seconds that one step may take."""
     reset_limit: float = 300.0
     """Seconds that a reset may take, and making an environment to ask for its facts."""
+    start_limit: float = 120.0
+    """Seconds that a worker may take to start, and an environment to be made."""
     memory_limit: float | None = None
     """GiB of data that a worker may have; None: the memory of its machine. Not in a serial pool."""
 
@@ -106,7 +108,7 @@ class Setup:
         """A pool with one environment; in a worker process unless the user wants it here."""
         spec = EnvironmentSpec(self.environment, dict(self.options), self.memory_limit)
         kind: PoolName = "serial" if self.pool == "serial" or os.name != "posix" else "processes"
-        return make_pool(kind, spec, 1, 1, self.step_limit, self.reset_limit)
+        return make_pool(kind, spec, 1, 1, *self._limits)
 
     def turns(self, max_turns: int | None) -> int:
         """The turns after which an episode is truncated: by default the environment's own limit.
@@ -129,9 +131,12 @@ class Setup:
         spec = EnvironmentSpec(self.environment, dict(self.options), self.memory_limit)
         slots = min(episodes, MOST_SLOTS)
         workers = min(self.workers, slots)
-        limits = (self.step_limit, self.reset_limit)
-        with make_pool(self.pool, spec, workers, slots, *limits) as pool:
+        with make_pool(self.pool, spec, workers, slots, *self._limits) as pool:
             yield pool
+
+    @property
+    def _limits(self) -> tuple[float, float, float]:
+        return self.step_limit, self.reset_limit, self.start_limit
 
 
 def _ask(pool: Pool, query: EnvironmentQuery) -> dict[str, Any] | Failure:

@@ -1,17 +1,17 @@
 """``EpisodeLoop``: verl's agent loop, which plays one episode and returns a row for each step.
 
 ``ascribe.rollout`` plays the episode in a thread of its own: prompts, memory, parsers and retries
-are those of every other rollout. An episode that fails for good becomes one row without a token to
-learn from, which carries the reason; the step continues without it.
+are those of every other rollout. An episode that fails for good, or raises, becomes one row without
+a token to learn from, which carries the reason; the step continues without it.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -29,13 +29,21 @@ from ascribe.engines.corrections import (
     judged_responses,
     mark_corrections,
 )
-from ascribe.engines.episodes import EpisodeSpec, Player
+from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.resolve import Run
+from ascribe.engines.verl.players import Players
 from ascribe.engines.verl.rows import FIELD, pack, pack_failed
 from ascribe.engines.verl.tasks import run_of, spec_of
 from ascribe.models import Chat, load_chat
 from ascribe.models.policy import Completion, ModelPolicy, TokenPrompt
 from ascribe.rollout import Rollout, Sampling
+from ascribe.rollout.episode import EpisodeFailure, FailedEpisode
+from ascribe.rollout.run import Clock
+
+LONGEST_DETAIL = 500
+"""Letters of an exception that are kept."""
+
+logger = logging.getLogger(__name__)
 
 MOST_EPISODES = 1024
 """Episodes that one process plays at once, at most; each has a thread."""
@@ -57,11 +65,11 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         spec = spec_of(row["episode"], int(row["session_id"]))
         corrections = run.config.rollout.correcting()
         if corrections is None:
-            return (await self._play(run, spec, sampling_params))[1]
+            return (await self._play(run, spec, sampling_params, row["uid"]))[1]
         size = run.config.rollout.size
         responses: list[JudgedResponse] = []
         try:
-            played, own_rows = await self._play(run, spec, sampling_params)
+            played, own_rows = await self._play(run, spec, sampling_params, row["uid"])
             responses = judged_responses(played, [spec], run.recipe)
         finally:  # the others wait for this member, also if it failed
             complete = _BARRIER.arrive(row["uid"], size, responses)
@@ -71,7 +79,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         )
         corrected = await asyncio.gather(
             *(
-                self._play(run, one, sampling_params, corrects=spec.name)
+                self._play(run, one, sampling_params, row["uid"], corrects=spec.name)
                 for one in due.get(spec.name, ())
             )
         )
@@ -82,22 +90,48 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         run: Run,
         spec: EpisodeSpec,
         sampling_params: dict[str, Any],
+        group: str,
         corrects: str | None = None,
     ) -> tuple[Rollout, list[AgentLoopOutput]]:
-        """An episode and its rows."""
+        """An episode and its rows; ``group`` is verl's name of its group."""
         path = str(self.config.actor_rollout_ref.model.path)
-        chat = _chat(path, int(self.rollout_config.max_model_len))
+        template = json.dumps(dict(self.apply_chat_template_kwargs or {}))
+        chat = _chat(path, int(self.rollout_config.max_model_len), template)
         loop = asyncio.get_running_loop()
-        policy = ServedPolicy(chat, self.server_manager, loop, sampling_params)
+        config = run.config.rollout
+        policy = ServedPolicy(
+            chat,
+            self.server_manager,
+            loop,
+            sampling_params,
+            seeded=config.seeded,
+            limit=config.episode_limit,
+        )
+        folder = run.config.output.folder
+        if folder not in _PLAYERS:
+            _PLAYERS[folder] = Players(run)
+        players = _PLAYERS[folder]
 
         def play() -> Rollout:
-            with _PLAYERS.borrow(run, sampling_params) as player:
-                return player.play([spec], run.config.rollout.size, policy)
+            with players.borrow(group) as player:
+                return player.play([spec], config.size, policy)
 
-        played = await loop.run_in_executor(_THREADS, play)
+        try:
+            played = await loop.run_in_executor(_THREADS, play)
+        except Exception as error:
+            logger.exception("episode %s", spec.name)
+            played = failed_rollout(spec, error)
         if corrects is not None:
             played = mark_corrections(played, {spec.group: corrects})
         return played, rows(played, policy.versions, chat, whole=run.config.output.rollouts)
+
+
+def failed_rollout(spec: EpisodeSpec, error: Exception) -> Rollout:
+    """The rollout of an episode that raised: a server is gone, or time is up."""
+    kind = EpisodeFailure.TOO_LONG if isinstance(error, TimeoutError) else EpisodeFailure.RAISED
+    detail = f"{type(error).__name__}: {error}"[:LONGEST_DETAIL]
+    failed = FailedEpisode(spec.group, spec.name, kind, detail, 0)
+    return Rollout((), (), (failed,), Clock(0.0, 0.0, 0.0, 0), 0)
 
 
 def rows(
@@ -206,6 +240,8 @@ class ServedPolicy(ModelPolicy):
         client: verl's client of the servers.
         loop: the client's event loop; it must not be that of the calling thread.
         parameters: how verl samples; the limit of tokens and the stop texts are the episode's.
+        seeded: whether each request has a seed of its own.
+        limit: seconds from now, after which nothing more is sampled.
     """
 
     def __init__(
@@ -214,12 +250,17 @@ class ServedPolicy(ModelPolicy):
         client: Any,
         loop: asyncio.AbstractEventLoop,
         parameters: Mapping[str, Any],
+        *,
+        seeded: bool = False,
+        limit: float | None = None,
     ) -> None:
         super().__init__(chat)
         self._client, self._loop, self._parameters = client, loop, parameters
+        self._seeded, self._limit = seeded, limit
+        self._deadline = None if limit is None else time.monotonic() + limit
         self._name = uuid4().hex
         self.versions: list[int] = []
-        """Of the weights that sampled, one for each response."""
+        """Of the weights that sampled, the first and the last for each response."""
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         asked = asyncio.run_coroutine_threadsafe(self._all(prompts, sampling), self._loop)
@@ -232,65 +273,36 @@ class ServedPolicy(ModelPolicy):
         parameters = {
             **self._parameters,
             "max_tokens": prompt.limit,
-            "seed": prompt.seed,
             "stop": list(sampling.stop),
             "stop_token_ids": sorted(self.chat.ends),
         }
-        response = await self._client.generate(
+        if self._seeded:
+            parameters["seed"] = prompt.seed
+        asked = self._client.generate(
             request_id=self._name, prompt_ids=list(prompt.ids), sampling_params=parameters
         )
-        self.versions.append(response.extra_fields.get("global_steps") or 0)
+        left = None if self._deadline is None else self._deadline - time.monotonic()
+        try:
+            response = await asyncio.wait_for(asked, left)
+        except TimeoutError as error:
+            raise TimeoutError(f"{self._limit:g} s are over (rollout.episode_limit)") from error
+        # A response that was interrupted for new weights is continued with them.
+        found = response.extra_fields
+        newest = found.get("global_steps") or 0
+        self.versions += [found.get("min_global_steps") or newest, newest]
         ids = tuple(response.token_ids)
         logprobs = tuple(response.log_probs or ())
         return Completion(ids, logprobs, ended=len(ids) < prompt.limit or ids[-1] in self.chat.ends)
 
 
-@dataclass
-class _Players:
-    """Idle players, with their environments open."""
-
-    idle: list[Player] = field(default_factory=list)
-    lock: Lock = field(default_factory=Lock)
-
-    @contextmanager
-    def borrow(self, run: Run, parameters: Mapping[str, Any]) -> Iterator[Player]:
-        with self.lock:
-            player = self.idle.pop() if self.idle else _player(run, parameters)
-        try:
-            yield player
-        except BaseException:  # its pool may be in any state
-            player.close()
-            raise
-        with self.lock:
-            self.idle.append(player)
-
-
-_PLAYERS = _Players()
 _BARRIER = GroupBarrier()
 _THREADS = ThreadPoolExecutor(MOST_EPISODES, thread_name_prefix="episode")
 
 
-def _player(run: Run, parameters: Mapping[str, Any]) -> Player:
-    config = run.config
-    setup = config.environment.setup()
-    rollout = config.rollout
-    corrections = rollout.correcting()
-    return Player(
-        setup,
-        setup.agent if corrections is None else corrections.agent(setup.agent),
-        Sampling(
-            float(parameters["temperature"]),
-            float(parameters["top_p"]),
-            rollout.max_tokens,
-            rollout.stop,
-        ),
-        setup.turns(rollout.max_turns),
-        # The trainer decides whether to stop: verl continues when an episode raises.
-        replace(rollout.failures.policy(), stop=False),
-        slots=1,
-    )
+_PLAYERS: dict[str, Players] = {}
+"""By the output folder of the run; a process has one run."""
 
 
 @lru_cache(maxsize=4)
-def _chat(path: str, context: int) -> Chat:
-    return load_chat(path, context)
+def _chat(path: str, context: int, template: str) -> Chat:
+    return load_chat(path, context, template_options=json.loads(template))

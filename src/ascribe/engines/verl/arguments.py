@@ -23,6 +23,9 @@ NAME = re.compile(r"\+{0,2}[A-Za-z_]\w*(?:[./@][A-Za-z_]\w*)*", re.ASCII)
 
 ATTENTION = "+actor_rollout_ref.model.override_config.attn_implementation"
 
+SERVER = "actor_rollout_ref.rollout.name"
+"""What samples: vllm, or sglang."""
+
 SCHEDULES = ("constant", "cosine")
 """Schedules of the learning rate that verl's FSDP knows."""
 
@@ -35,7 +38,6 @@ SAME = {
     "actor_rollout_ref.actor.optim.lr": "update.learning_rate",
     "actor_rollout_ref.actor.optim.lr_scheduler_type": "update.schedule",
     "actor_rollout_ref.actor.ppo_epochs": "update.epochs",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "update.rows_per_pass",
     "actor_rollout_ref.rollout.n": "rollout.size",
     "actor_rollout_ref.rollout.temperature": "rollout.temperature",
     "actor_rollout_ref.rollout.top_p": "rollout.top_p",
@@ -46,6 +48,8 @@ SAME = {
 """Keys of verl's that have the value of a key of ours."""
 
 SET_BY = SAME | {
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "update.rows_per_pass",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "update.rows_per_pass",
     "actor_rollout_ref.actor.ppo_mini_batch_size": "update.minibatches",
     "actor_rollout_ref.actor.use_kl_loss": "update.kl",
     "actor_rollout_ref.model.path": "model.path",
@@ -75,6 +79,17 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         raise ConfigError("update.layout: on verl rows are steps")
     if config.model.lora is not None and config.model.lora.agents:
         raise ConfigError("model.lora.agents: on verl a team shares its weights; leave it empty")
+    if config.engine.verl.get("model_engine", "dp") != "dp":
+        raise ConfigError(
+            f"engine.verl.model_engine: {config.engine.verl['model_engine']} is not supported, for "
+            "ascribe train writes keys of FSDP: leave it out, or give verl's own command with "
+            "trainer.v1.trainer_mode=ascribe"
+        )
+    if config.rollout.seeded and config.engine.verl.get(SERVER, "vllm") != "vllm":
+        raise ConfigError(
+            f"rollout.seeded: {config.engine.verl[SERVER]} takes no seed with a request: leave it "
+            "false, or sample with vllm"
+        )
     if config.update.schedule not in SCHEDULES:
         raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
     for name in config.engine.verl:
@@ -118,6 +133,10 @@ def _actor(config: Config, model: Path) -> dict[str, Any]:
         # Rows are steps, of which there are never fewer than groups: see the trainer's minibatches.
         "actor.ppo_mini_batch_size": rollout.groups,
         "actor.data_loader_seed": update.seed,
+        # Rows go through the model by tokens: as many as the longest rows of a pass may have.
+        "actor.use_dynamic_bsz": True,
+        "actor.ppo_max_token_len_per_gpu": update.rows_per_pass * _context(config),
+        "actor.ppo_micro_batch_size_per_gpu": update.rows_per_pass,
         # With adapters verl would save weights under names by which nobody finds them.
         "actor.checkpoint.save_contents": saved if lora else [*saved, "hf_model"],
         "actor.checkpoint.load_contents": saved,

@@ -65,11 +65,16 @@ def run(run: Run, *, resume: bool) -> None:
 
 
 def _absolute(config: Config) -> Config:
-    """The config with paths that mean the same in every process."""
+    """The config with paths that mean the same in every process, and the limit of turns.
+
+    An environment is made here to ask for its limit, not in each process that plays.
+    """
+    turns = config.environment.setup().turns(config.rollout.max_turns)
     given = config.fingerprints.calibration
     calibration = None if given is None else str(Path(given).absolute())
     return replace(
         config,
+        rollout=replace(config.rollout, max_turns=turns),
         output=replace(config.output, folder=str(Path(config.output.folder).absolute())),
         fingerprints=replace(config.fingerprints, calibration=calibration),
     )

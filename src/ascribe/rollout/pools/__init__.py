@@ -23,6 +23,7 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
     slots: int,
     step_limit: float,
     reset_limit: float,
+    start_limit: float = 120.0,
 ) -> Pool:
     """A pool by name; ``serial`` has neither workers nor limits.
 
@@ -33,9 +34,9 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
     if kind == "serial":
         return SerialPool(spec, slots)
     if kind == "processes":
-        return ProcessPool(spec, workers, slots, step_limit, reset_limit)
+        return ProcessPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
     if kind == "ray":
-        return RayPool(spec, workers, slots, step_limit, reset_limit)
+        return RayPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
     raise ValueError(f"there is no pool {kind!r}; there are: serial, processes, ray")
 
 
