@@ -79,7 +79,7 @@ def lock(path: Path, arguments: list[str]) -> None:
             each["download_info"]["archive_info"]["hashes"]["sha256"],
         )
         for each in json.loads(report)["install"]
-        if normal(each["metadata"]["name"]) != "ascribe"
+        if normal(each["metadata"]["name"]) != "ascribe-rl"
     }
     locked = [f"{name}=={files[name][0]} --hash=sha256:{files[name][1]}" for name in sorted(files)]
     path.write_text("\n".join([*top, *locked, ""]))
@@ -151,7 +151,7 @@ def read(path: Path) -> list[tuple[str, str, str]]:
 def environment() -> dict[str, Distribution]:
     """What is installed for this Python, by normal name."""
     found = {normal(each.metadata["Name"]): each for each in distributions()}
-    return {name: each for name, each in sorted(found.items()) if name != "ascribe"}
+    return {name: each for name, each in sorted(found.items()) if name != "ascribe-rl"}
 
 
 def normal(name: str) -> str:

@@ -19,6 +19,7 @@ from ascribe.envs import (
     branching,
     make,
 )
+from ascribe.steps.hints import install
 from tests.envs.toys import Corridor, Walk
 
 
@@ -190,7 +191,7 @@ def test_make_names_what_there_is() -> None:
 
 def test_a_missing_extra_says_what_to_do() -> None:
     assert str(MissingExtraError("minecraft-data", "textcraft")) == (
-        "minecraft-data is not installed; run: pip install 'ascribe[textcraft]'"
+        f"minecraft-data is not installed; run: {install('textcraft')}"
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, recipe
 from ascribe.estimators.bipace import Branch, pace, row_mix
+from ascribe.estimators.clusters import BY_TEXT
 from ascribe.estimators.relative import Norm
 from ascribe.steps.check import arrange
 from tests.estimators import reference_bipace as reference
@@ -116,12 +117,23 @@ def test_rows_without_a_fingerprint_say_so() -> None:
 
 def test_what_is_missing_is_said() -> None:
     table = rollout(["a", "b"])
-    with pytest.raises(ValueError, match="pass fingerprints"):
-        recipe("bipace_q")(table)
     with pytest.raises(ValueError, match="2 rows, but 3 fingerprints"):
         recipe("bipace_q")(table, fingerprints=np.ones((3, 2)))
     with pytest.raises(TypeError, match="takes no input 'fingerprints'"):
         recipe("gigpo")(table, fingerprints=np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("name", ["bigpo", "bipace_diff", "bipace_q", "sbc"])
+def test_without_fingerprints_states_are_compared_by_their_text(name: str) -> None:
+    table = rollout(["hall", "hall", "attic", "attic"])
+    by_text = recipe(name, fingerprint="identity")(table)
+    for missing in ({}, {"fingerprints": np.zeros((4, 3))}):
+        credit = recipe(name)(table, **missing)
+        np.testing.assert_allclose(credit.advantage, by_text.advantage, atol=1e-12)
+        assert credit.notes == (BY_TEXT,)
+    assert by_text.notes == ()
+    assert recipe(name)(table, fingerprints=np.eye(4)[[0, 0, 1, 2]]).notes == ()
+    assert recipe("sbc", preset="exact")(table).notes == ()
 
 
 def test_radius_can_be_searched() -> None:

@@ -128,6 +128,7 @@ FOR_GIGPO = {
     "ascribe.steps.arrays",
     "ascribe.steps.atomic",
     "ascribe.steps.check",
+    "ascribe.steps.hints",
     "ascribe.steps.files",
     "ascribe.steps.journal",
     "ascribe.steps.problems",

@@ -6,6 +6,7 @@ from typing import Any
 
 from ascribe.calibrate.choose import Calibration
 from ascribe.steps.atomic import replacing
+from ascribe.steps.hints import install
 
 STYLES = {"last": ("#0072B2", "o"), "mean": ("#D55E00", "s"), "attention": ("#009E73", "^")}
 """Colours that colour-blind readers can distinguish, and shapes that differ without colour."""
@@ -56,7 +57,7 @@ def matplotlib_module() -> Any:
         import_module("matplotlib.figure")
         return import_module("matplotlib")
     except ImportError as error:
-        raise ImportError("needs matplotlib; pip install 'ascribe[figures]'") from error
+        raise ImportError(f"needs matplotlib; {install('figures')}") from error
 
 
 def _by_layer(panels: Any, calibration: Calibration) -> None:

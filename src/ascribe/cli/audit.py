@@ -14,6 +14,7 @@ from typer import Option
 
 from ascribe.cli import screen
 from ascribe.steps.atomic import write_file
+from ascribe.steps.hints import install, unknown
 
 if TYPE_CHECKING:
     from ascribe.audit import Audit, Settings
@@ -77,8 +78,8 @@ def audit(
     from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS
     from ascribe.audit import report as reports
 
-    if unknown := [name for name in world if name not in WORLDS]:
-        screen.wrong_call(f"no world {unknown[0]!r}; there are: {', '.join(WORLDS)}")
+    if wrong := [name for name in world if name not in WORLDS]:
+        screen.wrong_call(unknown("world", wrong[0], WORLDS))
     options = {
         "worlds": tuple(world),
         "sizes": tuple(size),
@@ -103,7 +104,7 @@ def audit(
             with screen.written(figure):
                 reports.figure(lines, figure)
         except ImportError:
-            screen.wrong_call("a figure needs matplotlib: install ascribe[figures]")
+            screen.wrong_call(f"a figure needs matplotlib: {install('figures')}")
     if as_json:
         for line in lines:
             print(json.dumps(line))

@@ -19,6 +19,7 @@ from ascribe.cli import options, screen
 from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models.loading import DTYPES, load_causal_lm, load_smollm2, packages
+from ascribe.steps.hints import install, unknown
 from ascribe.steps.problems import TableError
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -66,7 +67,7 @@ def calibrate(
         screen.wrong_call("--radii takes cosine distances above 0 and up to 2")
     pools = _poolings(poolings)
     if dtype not in DTYPES:
-        screen.wrong_call(f"no type {dtype!r}; there are: {', '.join(DTYPES)}")
+        screen.wrong_call(unknown("type", dtype, DTYPES))
     _prepare(out)
     wanted = {*KNOWN_COLUMNS, text_column or "prompt"}
     rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
@@ -83,8 +84,8 @@ def calibrate(
         _refuse(str(error), file, as_json=as_json)
     actor, tokenizer = _load(model, dtype)
     blocks = len(decoder_blocks(actor)[1])
-    if unknown := [layer for layer in layer_indices or [] if not -blocks <= layer < blocks]:
-        screen.wrong_call(f"no layer {unknown[0]} in a model with {blocks} decoder blocks")
+    if wrong := [layer for layer in layer_indices or [] if not -blocks <= layer < blocks]:
+        screen.wrong_call(f"no layer {wrong[0]} in a model with {blocks} decoder blocks")
     if chat and not tokenizer.chat_template:
         screen.wrong_call("the tokenizer has no chat template; leave out --chat")
     try:
@@ -138,8 +139,8 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
 
 def _poolings(text: str) -> list[Pooling]:
     names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in POOLINGS]:
-        screen.wrong_call(f"no pooling {unknown[0]!r}; there are: {', '.join(POOLINGS)}")
+    if wrong := [name for name in names if name not in POOLINGS]:
+        screen.wrong_call(unknown("pooling", wrong[0], POOLINGS))
     return [pooling for pooling in POOLINGS if pooling in names]
 
 
@@ -149,9 +150,7 @@ def _prepare(out: Path) -> None:
         packages("actor")
         matplotlib_module()
     except ImportError as error:
-        screen.wrong_call(
-            f"{error} (install everything it needs: pip install 'ascribe[actor,figures]')"
-        )
+        screen.wrong_call(f"{error} (everything it needs: {install('actor', 'figures')})")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

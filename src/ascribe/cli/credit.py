@@ -15,8 +15,10 @@ from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_columns
+from ascribe.estimators.credit import Credit
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
+from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError, counted
 from ascribe.steps.select import GroupSelection, OnProblem
 from ascribe.steps.strict_json import loads
@@ -55,7 +57,7 @@ def credit(
     estimator = make_recipe(recipe, preset, parameters)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
-        screen.wrong_call(f"no policy {policy!r}; there are: {', '.join(policies)}")
+        screen.wrong_call(unknown("policy", policy, policies))
     if out.suffix != ".json":
         screen.check_suffix(out)
     screen.keep_inputs([file], [out, history], force=force)
@@ -87,10 +89,12 @@ def credit(
                     "columns": left_out,
                 },
                 "problems": selection.report.counts(),
+                "notes": assigned.credit.notes,
                 "diagnosis": diagnosis.as_dict(),
             }
         )
         return
+    print_notes(assigned.credit)
     if left_out:
         names = screen.safe(", ".join(left_out), 400)
         screen.out.print(Text(f"Dropped columns of an earlier credit: {names}.", style="yellow"))
@@ -117,6 +121,12 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:
         screen.wrong_call(screen.safe(error, 400))
+
+
+def print_notes(credit: Credit) -> None:
+    """Print what the recipe says about how it computed a credit."""
+    for note in credit.notes:
+        screen.err.print(Text(screen.safe(note, 400), style="yellow"))
 
 
 def _statistics(estimator: Recipe, path: Path) -> Any:

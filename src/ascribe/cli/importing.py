@@ -12,6 +12,7 @@ from ascribe.cli import options, screen
 from ascribe.conversations import State
 from ascribe.conversations.formats import FORMATS, Imported, import_files
 from ascribe.steps.files import table_to_arrow, write
+from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError
 
 
@@ -46,9 +47,9 @@ def import_(
     screen.keep_inputs(files, [out], force=force)
     choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
     if state not in choices:
-        screen.wrong_call(f"no state {state!r}; there are: {', '.join(choices)}")
+        screen.wrong_call(unknown("state", state, choices))
     if form is not None and form not in FORMATS:
-        screen.wrong_call(f"no format {form!r}; there are: {', '.join(FORMATS)}")
+        screen.wrong_call(unknown("format", form, FORMATS))
     try:
         with screen.progress("importing") as progress:
             imported = import_files(

@@ -10,6 +10,7 @@ from typer import Argument
 
 from ascribe.cli import options, screen
 from ascribe.estimators import RECIPES, Recipe, RecipePluginError
+from ascribe.steps.hints import unknown
 
 
 def recipes(
@@ -18,7 +19,7 @@ def recipes(
 ) -> None:
     """List the recipes, or one of them with its parameters, defaults and presets."""
     if name is not None and name not in RECIPES:
-        screen.wrong_call(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
+        screen.wrong_call(unknown("recipe", name, RECIPES))
     selected = []
     for recipe_name in RECIPES if name is None else [name]:
         try:

@@ -29,6 +29,7 @@ from ascribe.rollout import (
 from ascribe.rollout.pools import PoolBrokenError
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
+from ascribe.steps.hints import unknown
 from ascribe.steps.journal import JournalError
 
 
@@ -65,8 +66,7 @@ def rollout(
     """Play groups of episodes and write them to a file that check and credit read."""
     screen.check_suffix(out)
     if states not in get_args(States):
-        names = ", ".join(get_args(States))
-        screen.wrong_call(f"no states {screen.safe(states)!r}; there are: {names}")
+        screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
     with _wrong_calls():
         setup = _setup(env, settings, style, pool, workers, step_limit, memory_limit)
         plan = Plan(

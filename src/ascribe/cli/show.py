@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.credit import make_recipe, refusals
+from ascribe.cli.credit import make_recipe, print_notes, refusals
 from ascribe.estimators.assign import assign, credit_columns
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
@@ -69,6 +69,7 @@ def _credit(
     estimator = make_recipe(name or "gigpo", preset, parameters)
     with refusals(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
+    print_notes(credit)
     return {name: column.to_pylist() for name, column in credit_columns(credit).items()}
 
 

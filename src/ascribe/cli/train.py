@@ -19,11 +19,12 @@ from ascribe.engines.resolve import MODEL, EngineError
 from ascribe.engines.train import ENGINES, check_config, is_first_process
 from ascribe.engines.train import train as run
 from ascribe.rollout.episode import RolloutFailedError
+from ascribe.steps.hints import page, unknown
 
 STYLES = {"default": "dim", "file": "", "command line": "bold"}
 
 
-ConfigArgument = Annotated[Path, Argument(help="A YAML file; docs/train.md tells its keys.")]
+ConfigArgument = Annotated[Path, Argument(help=f"A YAML file; its keys: {page('train')}.")]
 EngineOption = Annotated[str, Option(help=f"Who trains: {', '.join(ENGINES)}.")]
 KeySetting = Annotated[
     list[str], Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable.")
@@ -55,7 +56,7 @@ def train(
 def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) -> Iterator[Config]:
     """Load and print a config; report errors in it or in the run, and exit."""
     if engine not in ENGINES:
-        screen.wrong_call(f"no engine {screen.safe(engine)!r}; there are: {', '.join(ENGINES)}")
+        screen.wrong_call(unknown("engine", screen.safe(engine), ENGINES))
     try:
         loaded = load_config(path, screen.settings(settings))
         _keep_config(path, Path(loaded.config.output.folder))

@@ -18,6 +18,7 @@ from ascribe.groups.responses import (
     name_and_arguments,
     split_thoughts,
 )
+from ascribe.steps.hints import unknown
 from ascribe.steps.strict_json import canonical, without_nan
 from ascribe.steps.table import StepTable
 
@@ -94,7 +95,7 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
             final reward that is not the sum of those of its steps.
     """
     if state not in get_args(State):
-        raise ValueError(f"no state {state!r}; there are: {', '.join(get_args(State))}")
+        raise ValueError(unknown("state", state, get_args(State)))
     rows: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}
     for episode in episodes:

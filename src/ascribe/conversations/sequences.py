@@ -24,6 +24,7 @@ from ascribe.conversations.messages import State, action_of_text
 from ascribe.conversations.spans import Spans, as_numpy
 from ascribe.groups.responses import tag_bodies
 from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.table import Coded, StepTable
 
@@ -102,7 +103,7 @@ def from_sequences(
     if sum(rewards is not None for rewards in (reward, turn_rewards, token_rewards)) != 1:
         raise ValueError("give exactly one of reward, turn_rewards and token_rewards")
     if state not in get_args(State):
-        raise ValueError(f"no state {state!r}; there are: {', '.join(get_args(State))}")
+        raise ValueError(unknown("state", state, get_args(State)))
     if (keys is not None) != (state == "key"):
         raise ValueError("keys are the states of state='key': give both, or neither")
 

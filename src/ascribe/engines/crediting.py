@@ -208,7 +208,7 @@ def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
     if layer is None:
         raise ValueError(
             f"{recipe.name} takes the policy's hidden states as fingerprints: name a layer "
-            "(ascribe calibrate finds one), or choose fingerprint='ngram' in the recipe"
+            "(ascribe calibrate finds one), or set the recipe's parameter fingerprint to ngram"
         )
     return layer
 

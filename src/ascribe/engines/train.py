@@ -14,6 +14,7 @@ from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.envs.registry import check_call
 from ascribe.fingerprints.sentence import package_folder
 from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
+from ascribe.steps.hints import unknown
 
 ENGINES = {"trl": "ascribe.engines.trl.run", "verl": "ascribe.engines.verl.run"}
 """Every engine by name, and the module whose ``run`` runs a config."""
@@ -37,7 +38,7 @@ def check_config(config: Config, engine: str = "trl") -> Run:
         ImportError: if it needs a package that is not installed.
     """
     if engine not in ENGINES:
-        raise ValueError(f"there is no engine {engine!r}; there are: {', '.join(ENGINES)}")
+        raise ValueError(unknown("engine", engine, ENGINES))
     if engine == "trl":
         grpo_arguments(config, int(os.environ.get("WORLD_SIZE", "1")))
     else:

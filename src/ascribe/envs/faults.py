@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import unique
 from typing import Any
 
+from ascribe.steps.hints import page
 from ascribe.steps.problems import Advised, Severity, printable
 
 NOTE, WARNING, ERROR, FATAL = Severity
@@ -36,7 +37,7 @@ class Fault(Advised):
     NOT_TEXT = ERROR, "an observation is a str"
     MALFORMED_TEXT = ERROR, "half a surrogate pair cannot be written to a file; replace it"
     MISSING_INFO = ERROR, "info carries every key of INFO_KEYS after reset and after every step"
-    WRONG_INFO = ERROR, "use the type named in docs/environments/contract.md; numpy.bool is no bool"
+    WRONG_INFO = ERROR, f"numpy.bool is no bool; the types: {page('environments/contract')}"
     INFO_CHANGES_LATER = ERROR, "later steps change an info already returned; return a new dict"
     BAD_REWARD = ERROR, "a reward is a finite float"
     BAD_FLAG = ERROR, "terminated and truncated are bool"

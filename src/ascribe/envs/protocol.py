@@ -27,6 +27,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtim
 
 import numpy as np
 
+from ascribe.steps.hints import install
+
 Info = dict[str, Any]
 Options = Mapping[str, Any]
 
@@ -98,7 +100,7 @@ class MissingExtraError(ImportError):
     """An environment needs a package that is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'ascribe[{extra}]'")
+        super().__init__(f"{package} is not installed; run: {install(extra)}")
         self.extra = extra
 
 

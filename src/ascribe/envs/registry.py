@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any
 
 from ascribe.envs.protocol import Environment
+from ascribe.steps.hints import DISTRIBUTION
 
 ENVIRONMENTS = {
     "textcraft": "ascribe.envs.textcraft:TextCraft",
@@ -111,7 +112,7 @@ class Entry:
     """``environment`` or ``adapter``."""
     path: str
     extra: str | None
-    """What to install: ``pip install 'ascribe[extra]'``; None if Ascribe alone is enough."""
+    """What to install: ``pip install 'ascribe-rl[extra]'``; None if Ascribe alone is enough."""
     missing: tuple[str, ...]
     """Packages of the extra that are not installed."""
     installed: bool
@@ -121,7 +122,7 @@ class Entry:
 def catalogue() -> list[Entry]:
     """Every environment, then every adapter."""
     packages: dict[str, list[str]] = defaultdict(list)
-    for requirement in requires("ascribe") or []:
+    for requirement in requires(DISTRIBUTION) or []:
         if match := REQUIREMENT.match(requirement):
             # Metadata writes the names of extras with hyphens.
             packages[match[2].replace("-", "_")].append(match[1])

@@ -10,6 +10,8 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ascribe.steps.hints import nearest, unknown
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -86,12 +88,13 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
         ValueError: for an unknown name, preset, parameter or choice, listing the known ones.
     """
     if name not in RECIPES:
-        raise ValueError(f"no recipe {name!r}; there are: {', '.join(RECIPES)}")
+        raise ValueError(unknown("recipe", name, RECIPES))
     kind = RECIPES[name]
     names = [parameter.name for parameter in fields(kind)]
     for parameter in parameters:
         if parameter not in names:
-            raise ValueError(f"{name} has no parameter {parameter!r}; it has: {', '.join(names)}")
+            guess, listed = nearest(parameter, names), ", ".join(names)
+            raise ValueError(f"{name} has no parameter {parameter!r}; {guess}it has: {listed}")
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
 
 

@@ -14,6 +14,7 @@ from ascribe.estimators.relative import Norm, Std, explained, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
+from ascribe.steps.hints import nearest
 from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -101,7 +102,7 @@ class Recipe:
                 raise TypeError(f"{self.name} takes no input {name!r}; it takes: {accepted}")
         iterations = table.iterations()
         if len(iterations) == 1:
-            credit = self.compute(table, inputs)
+            credit = self._noted(table, inputs)
         else:
             credit = self._compute_each(iterations, inputs)
         terms = {name: term.values for name, term in credit.terms.items()}
@@ -123,21 +124,29 @@ class Recipe:
             own = {k: v[rows] if hasattr(v, "shape") else v for k, v in inputs.items()}
             if parts and "history" in self.inputs:
                 own["history"] = parts[-1].history
-            parts.append(self.compute(part, own))
+            parts.append(self._noted(part, own))
             metrics |= {f"iteration {number}/{k}": v for k, v in parts[-1].metrics.items()}
         place = np.argsort(np.concatenate([rows for _, rows, _ in iterations]))
         return replace(Credit.join(parts).rows(place), metrics=metrics)
+
+    def _noted(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        return replace(self.compute(table, inputs), notes=self.notes(table, inputs))
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs`` alone."""
         raise NotImplementedError
 
+    def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
+        """What a reader of the credit should know about how it was computed, in sentences."""
+        return ()
+
     @classmethod
     def preset(cls, preset: str, **changes: Any) -> Self:
         """The recipe as public code computes it, with any parameter changed by name."""
         if preset not in cls.presets:
-            names = ", ".join(sorted(cls.presets)) or "none"
-            raise ValueError(f"{cls.name} has no preset {preset!r}; it has: {names}")
+            names = sorted(cls.presets)
+            guess, listed = nearest(preset, names), ", ".join(names) or "none"
+            raise ValueError(f"{cls.name} has no preset {preset!r}; {guess}it has: {listed}")
         return cls(**(cls.presets[preset] | changes))
 
     def _validate(self, name: str, hint: Any) -> None:

@@ -24,6 +24,7 @@ from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
+from ascribe.steps.hints import page
 from ascribe.steps.table import StepTable
 
 THINKER, SOLVER = 0, 1
@@ -437,7 +438,7 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
         )
         raise ValueError(
             f"ccpo needs the column {lacking}: who decided, and what the team would have earned "
-            "without them; environments of teams write both (docs/environments/team.md)"
+            f"without them; environments of teams write both: {page('environments/team')}"
         )
     without_agent = table.without[steps.rows]
     code = table.agent.codes[steps.rows]

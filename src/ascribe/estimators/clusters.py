@@ -25,6 +25,8 @@ from ascribe.steps.table import StepTable
 SEARCH_GROUPS = 16
 """How many task groups, evenly spaced, a search for the radius looks at."""
 
+BY_TEXT = "No row has a fingerprint, so states are compared by their exact text."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Clustering(Recipe):
@@ -32,7 +34,8 @@ class Clustering(Recipe):
 
     Attributes:
         fingerprint: ``given`` by the caller or in the table (hidden states of the policy, as in
-            the paper); or computed from the state: ``ngram``, ``identity``.
+            the paper), and equal texts where no row has one; or computed from the state:
+            ``ngram``, ``identity``.
         radius: largest cosine distance of a state to its cluster's centroid (paper: 0.10 for
             Qwen2.5-7B, 0.05 for Qwen2.5-1.5B, 0.25 for n-grams). Calibrate it once per model.
         radius_rule: ``fixed``, or ``search`` for the radius of median cluster size 4 to 8 in this
@@ -59,14 +62,16 @@ class Clustering(Recipe):
     ) -> tuple[Groups, dict[str, float]]:
         """As ``state_groups``, for other rows that take no part in the clustering."""
         steps = arrange(table)
-        vectors = self._fingerprints(table, inputs.get("fingerprints"))
+        texts = exact(steps.group, steps.state, table.state.values.size)
+        vectors = self._fingerprints(table, inputs)
+        if vectors is None:
+            return texts, {}
         taking_part = present(vectors) & ~excluded
         radius = float(self.radius)
         if self.radius_rule == "search":
             radius = _searched(vectors, steps.group, taking_part)
         groups = cluster(vectors, steps.group, radius, taking_part)
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)
-        texts = exact(steps.group, steps.state, table.state.values.size)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
         is_collapsed &= segments.size(owner, steps.group_count) > 1
         metrics = {"radius": radius, "collapsed_groups": float(is_collapsed.sum())}
@@ -77,8 +82,16 @@ class Clustering(Recipe):
             groups = Groups(labels, count)
         return groups, metrics
 
-    def _fingerprints(self, table: StepTable, vectors: FloatMatrix | None) -> FloatMatrix:
-        """Unit fingerprints of the rows in canonical order; zeros where a row has none."""
+    def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
+        """Says so if no row has a fingerprint."""
+        missing = self.fingerprint == "given" and _given(table, inputs) is None
+        return (BY_TEXT,) if missing else ()
+
+    def _fingerprints(self, table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
+        """Unit fingerprints of the rows in canonical order, zeros where a row has none.
+
+        None if no row has one.
+        """
         steps = arrange(table)
         if self.fingerprint == "identity":
             return identity(steps.group, steps.state, table.state.values.size)
@@ -86,15 +99,17 @@ class Clustering(Recipe):
             by_state = ngram(table.state.values)
             zero_row = np.zeros((1, by_state.shape[1]), by_state.dtype)
             return np.vstack([by_state, zero_row])[steps.state]
-        vectors = table.fingerprint if vectors is None else vectors
-        if vectors is None:
-            raise ValueError(
-                f"{self.name} needs a fingerprint of each row's state: pass fingerprints=ARRAY, "
-                "write a fingerprint column, or choose fingerprint='ngram'"
-            )
-        if vectors.shape[0] != len(table):
-            raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
-        return normalised(vectors[steps.rows])
+        vectors = _given(table, inputs)
+        return None if vectors is None else normalised(vectors[steps.rows])
+
+
+def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
+    """The fingerprints of a call or else of the table; None if no row has one."""
+    vectors: FloatMatrix | None = inputs.get("fingerprints")
+    vectors = table.fingerprint if vectors is None else vectors
+    if vectors is not None and vectors.shape[0] != len(table):
+        raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
+    return None if vectors is None or not vectors.any() else vectors
 
 
 def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:

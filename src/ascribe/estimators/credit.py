@@ -161,6 +161,8 @@ class Credit:
     history: dict[str, Any] | None = None
     """State to pass in with the next batch (running statistics), in plain values for a checkpoint;
     None for a recipe without any."""
+    notes: tuple[str, ...] = ()
+    """Sentences about how the recipe computed it, such as what it had to do without."""
 
     @staticmethod
     def of(
@@ -200,7 +202,9 @@ class Credit:
             )
         advantage = np.concatenate([part.advantage for part in parts])
         reason = np.concatenate([part.reason for part in parts])
-        return Credit(advantage, reason, terms, parts[0].recipe, history=parts[-1].history)
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        recipe, history = parts[0].recipe, parts[-1].history
+        return Credit(advantage, reason, terms, recipe, history=history, notes=notes)
 
     def __len__(self) -> int:
         return int(self.advantage.size)

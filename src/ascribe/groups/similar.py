@@ -8,6 +8,7 @@ from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints, Objects
+from ascribe.steps.hints import install
 
 
 def similar(task: Ints, state: Ints, texts: Objects, threshold: float) -> Groups:
@@ -47,7 +48,7 @@ def _first_fit(texts: list[str], threshold: float) -> list[int]:
         from rapidfuzz.distance import LCSseq
     except ImportError as error:
         raise ImportError(
-            "similarity grouping needs rapidfuzz; install it with: pip install 'ascribe[similar]'"
+            f"similarity grouping needs rapidfuzz; install it with: {install('similar')}"
         ) from error
 
     founders: list[str] = []

@@ -12,6 +12,7 @@ from ascribe.models.server import MissingTokenIdsError, ServerPolicy
 from ascribe.models.tokens import Chat, load_chat
 from ascribe.models.transformers_policy import TransformersPolicy
 from ascribe.models.vllm_policy import VllmPolicy
+from ascribe.steps.hints import unknown
 
 SCRIPTED: dict[str, Callable[[WriteAction], SamplingPolicy]] = {
     "random": RandomPolicy,
@@ -29,7 +30,7 @@ BACKENDS: dict[str, Callable[..., SamplingPolicy]] = {
 def check_backend(name: str) -> None:
     """Raise a ValueError unless there is such a backend."""
     if name not in BACKENDS:
-        raise ValueError(f"there is no backend {name!r}; there are: {', '.join(BACKENDS)}")
+        raise ValueError(unknown("backend", name, BACKENDS))
 
 
 def make_policy(

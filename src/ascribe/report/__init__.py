@@ -136,16 +136,20 @@ def picture(
     progress(0.5)
     facts = gather(credited, [path.name for path in paths])
     progress(0.8)
-    comparisons = []
+    comparisons, credits_ = [], [credited.credit]
     if against is not None:
-        comparisons.append(two_recipes(credited, credit_batches(batches, against, group_size)))
+        compared = credit_batches(batches, against, group_size)
+        comparisons.append(two_recipes(credited, compared))
+        credits_.append(compared.credit)
     if (time := over_time(credited)) is not None and time.compared:
         comparisons.append(time)
     figures = tuple(draw(facts, comparisons))
     data = browser(credited, batches)
     progress(1.0)
-    notes = tuple(dict.fromkeys(batch.note for batch in batches if batch.note))
-    return Picture(facts, judge(facts), tuple(comparisons), figures, data, notes)
+    notes = [batch.note for batch in batches if batch.note]
+    notes += [note for credit in credits_ for note in credit.notes]
+    all_notes = tuple(dict.fromkeys(notes))
+    return Picture(facts, judge(facts), tuple(comparisons), figures, data, all_notes)
 
 
 def _visible(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 from ascribe.report.figures import Figure
 from ascribe.report.text import embedded
 from ascribe.steps.atomic import replacing, write_file
+from ascribe.steps.hints import install
 
 SCRIPTS = ("base.js", "browser.js", "main.js")
 COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
@@ -119,7 +120,7 @@ def _vega() -> Any:
     try:
         return import_module("vl_convert")
     except ImportError as error:
-        raise ImportError("a report needs Vega-Lite: pip install 'ascribe[report]'") from error
+        raise ImportError(f"a report needs Vega-Lite: {install('report')}") from error
 
 
 @cache

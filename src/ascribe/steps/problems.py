@@ -12,6 +12,7 @@ from enum import Enum, IntEnum, unique
 import numpy as np
 
 from ascribe.steps.arrays import Ints
+from ascribe.steps.hints import page
 
 
 class Severity(IntEnum):
@@ -59,15 +60,15 @@ class ProblemKind(Advised):
     )
     NO_CONVERSATIONS = (
         FATAL,
-        "docs/import.md lists the formats, and the options for what a format leaves open",
+        f"the formats, and options for what a format leaves open: {page('import')}",
     )
     DUPLICATE_KEY = FATAL, "a column or key is given twice, so one value would be lost; keep one"
     UNKNOWN_FORMAT = (
         FATAL,
         "the file was written for another version of the step table format; upgrade ascribe",
     )
-    MISSING_COLUMN = FATAL, "add the column; docs/format.md lists what each one means"
-    WRONG_TYPE = FATAL, "write the column with the type that docs/format.md gives for it"
+    MISSING_COLUMN = FATAL, f"add the column; what each one means: {page('format')}"
+    WRONG_TYPE = FATAL, f"write the column with its type: {page('format')}"
     MIXED_TYPES = FATAL, "the column mixes text and integers; write one type in every row"
     MALFORMED_TEXT = (
         FATAL,

@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.hints import install
 from ascribe.steps.strict_json import MAX_DEPTH
 
 MOST_VALUES = 100_000
@@ -17,7 +18,7 @@ def import_yaml(extra: str) -> Any:
     try:
         return import_module("yaml")
     except ImportError as error:
-        raise ImportError(f"needs PyYAML; pip install 'ascribe[{extra}]'") from error
+        raise ImportError(f"needs PyYAML; {install(extra)}") from error
 
 
 def read_yaml(path: str | Path, extra: str) -> Any:

@@ -29,6 +29,7 @@ from ascribe.steps.atomic import replacing
 from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, read
+from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.table import Coded, StepTable
 
@@ -242,7 +243,7 @@ def _format_of(record: Record) -> str | None:
 def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
     """The files to read, those of a folder by name, and their format."""
     if form is not None and form not in FORMATS:
-        raise _error(f"no format {form!r}; there are: {', '.join(FORMATS)}")
+        raise _error(unknown("format", form, FORMATS))
     files: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -17,6 +17,7 @@ from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.trl.episodes import EpisodeTrainer
 from ascribe.models import load_chat
+from ascribe.steps.hints import install
 
 
 def run(run: Run, *, resume: bool) -> None:
@@ -84,7 +85,7 @@ def _adapters(lora: LoraSection) -> Any:
     try:
         from peft import LoraConfig
     except ImportError as error:
-        raise ImportError("model.lora needs peft; pip install 'ascribe[trl]'") from error
+        raise ImportError(f"model.lora needs peft; {install('trl')}") from error
     targets = list(lora.targets) or "all-linear"
     return LoraConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"

@@ -48,6 +48,7 @@ from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.files import table_from_arrow, table_to_arrow
+from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
 
@@ -81,7 +82,7 @@ def check_trl(trainer: type = GRPOTrainer) -> None:
         if missing := [each for each in arguments if each not in parameters]:
             raise ImportError(
                 f"TRL {trl.__version__}: GRPOTrainer.{name} lacks {', '.join(missing)}, on which "
-                "AscribeTrainer depends; install a release that docs/engines/trl.md names"
+                f"AscribeTrainer depends; install a release that {page('engines/trl')} names"
             )
 
 

@@ -14,6 +14,7 @@ from ascribe.rollout.pools.pool import (
 )
 from ascribe.rollout.pools.processes import ProcessPool, SerialPool
 from ascribe.rollout.pools.ray_pool import RayPool
+from ascribe.steps.hints import unknown
 
 
 def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
@@ -37,7 +38,7 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
         return ProcessPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
     if kind == "ray":
         return RayPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
-    raise ValueError(f"there is no pool {kind!r}; there are: serial, processes, ray")
+    raise ValueError(unknown("pool", kind, ("serial", "processes", "ray")))
 
 
 __all__ = [

@@ -1,0 +1,5 @@
+"""``python -m ascribe``: the ``ascribe`` command."""
+
+from ascribe.cli import main
+
+main()

@@ -1,0 +1,53 @@
+"""What error messages add: how to install an extra, which page to read, which name was meant."""
+
+from collections.abc import Iterable
+from functools import cache
+
+DISTRIBUTION = "ascribe-rl"
+"""The name of the package for pip; the module and the command are called ``ascribe``."""
+
+DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
+"""Where the pages of ``docs`` are published."""
+
+
+def install(*extras: str) -> str:
+    """The command that adds extras to this installation: of a release, or of a clone."""
+    return f"pip install {_source()}[{','.join(extras)}]'"
+
+
+@cache
+def _source() -> str:
+    """What pip takes before the extras: the name, or the folder that was installed from."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    if "dir_info" not in origin:
+        return f"'{DISTRIBUTION}"
+    folder = url2pathname(urlparse(origin["url"]).path)
+    return f"{'-e ' if origin['dir_info'].get('editable') else ''}'{folder}"
+
+
+def page(name: str) -> str:
+    """The address of a page of the documentation, by its path in ``docs`` without ``.md``."""
+    return f"{DOCS}/{name}.html"
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that does not exist, with the nearest one that does."""
+    names = list(known)
+    listed = ", ".join(names) or "none"
+    return f"there is no {kind} {str(name)!r}; {nearest(name, names)}there are: {listed}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """``did you mean NAME? `` if one of the known names is much like this one, else nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), list(known), 1)
+    return f"did you mean {close[0]}? " if close else ""
