@@ -316,9 +316,9 @@ def test_credit_group_size(good_file: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--recipe", "gigpoo"], "no recipe 'gigpoo'; there are: grpo, rloo"),
+        (["--recipe", "gigpoo"], "no recipe 'gigpoo'; did you mean gigpo? there are: grpo, rloo"),
         (["--preset", "nobody"], "gigpo has no preset 'nobody'; it has: roll, trinity, verl-agent"),
-        (["--set", "gama=1"], "gigpo has no parameter 'gama'; it has:"),
+        (["--set", "gama=1"], "gigpo has no parameter 'gama'; did you mean gamma? it has:"),
         (["--set", "gamma"], "--set takes name=value, not 'gamma'"),
         (["--set", "gamma=2"], "gamma is 2, but must lie between 0.0 and 1.0"),
         (["--set", "gamma=NaN"], "must be a finite float"),
@@ -748,3 +748,33 @@ def test_a_call_imports_only_what_it_needs(arguments: str, needed: set[str]) -> 
 def test_the_overview_shows_the_first_sentence_of_a_command(name: str) -> None:
     first = load_command(name).help.partition("\n\n")[0]
     assert COMMANDS[name] == " ".join(first.split())
+
+
+# The first hour: what a newcomer types.
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_takes_a_plain_file_or_says_what_it_lacks(tmp_path: Path, name: str):
+    """No message sends the user to another recipe, or speaks Python in a shell."""
+    plain = ("group", "trajectory", "step", "state", "action", "reward")
+    rows = [{name: row[name] for name in plain} for row in good_rows() if not row["padding"]]
+    file = write_jsonl(tmp_path / "steps.jsonl", rows)
+    result = run("credit", file, "--out", tmp_path / "c.jsonl", "--recipe", name)
+    lines = result.stderr.splitlines()
+    if name in ("ccpo", "ibpo"):
+        assert result.exit_code == 2
+        assert "needs the column" in result.stderr
+    else:
+        assert result.exit_code == 0, result.stderr
+        by_text = ["No row has a fingerprint, so states are compared by their exact text."]
+        assert lines == (by_text if name in ("bigpo", "bipace_diff", "bipace_q", "sbc") else [])
+    assert not re.search(r"\w='|=ARRAY|docs/\w", result.stderr)
+    assert not any(re.search(rf"\b{other}\b", result.stderr) for other in RECIPES if other != name)
+
+
+def test_the_module_is_the_command(good_file: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "ascribe", "check", good_file], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no problems" in done.stdout
