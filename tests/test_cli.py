@@ -773,8 +773,7 @@ def test_every_recipe_takes_a_plain_file_or_says_what_it_lacks(tmp_path: Path, n
 
 
 def test_the_module_is_the_command(good_file: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "ascribe", "check", good_file], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "ascribe", "check", good_file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "no problems" in done.stdout
