@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from ascribe.engines.crediting import (
     Iteration,
     LocalRollout,
     credit_iteration,
+    credit_steps,
     without_texts,
+    write_steps,
 )
 from ascribe.engines.metrics import iteration_metrics, trl_metrics
 from ascribe.estimators import recipe
@@ -18,7 +21,9 @@ from ascribe.estimators.assign import assign
 from ascribe.rollout import Clock, FailedEpisode, FailurePolicy, Rollout, Sample, Trajectory
 from ascribe.rollout.episode import Step
 from ascribe.rollout.pools import FailureKind
+from ascribe.steps.files import read
 from ascribe.steps.problems import TableError
+from ascribe.steps.table import StepTable
 
 
 def step(state: str, reward: float = 0.0, last: bool = False) -> Step:
@@ -186,3 +191,14 @@ def test_numbers() -> None:
     assert told["reward"] == 0.5625
     assert told["frac_reward_zero_std"] == 0
     assert told["completions/clipped_ratio"] == 0
+
+
+def test_a_file_without_groups_that_count_has_the_columns_of_steps(tmp_path: Path) -> None:
+    """All episodes of an iteration have a reward that is no number: nothing is left."""
+    steps = {"group": ["a", "a"], "trajectory": ["0", "1"], "step": [0, 0], "state": ["s", "s"]}
+    table = StepTable.from_columns(steps | {"action": ["x", "y"], "reward": [np.nan, np.nan]})
+    credited = credit_steps(table, recipe("gigpo"))
+    assert (credited.credit, list(credited.dropped)) == (None, ["a"])
+    again = read(write_steps(credited, tmp_path, 0))
+    assert len(again.table) == 0
+    assert again.carried.column_names == ["trained_advantage"]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HISTORY = "ascribe_history.json"
 """File in a checkpoint with the state that the recipe carries from one iteration to the next."""
@@ -71,7 +68,7 @@ class CreditedSteps:
     """Steps of whole groups, with their credit."""
 
     table: StepTable | None
-    """The steps of the groups that count; None if no group does."""
+    """The steps of the groups that count; None if there were no steps at all."""
     counts: Bools
     """For each step whether its group counts."""
     credit: Credit | None
@@ -137,10 +134,10 @@ def credit_steps(
     """
     selection = select(table, on_problem, group_size=group_size, failed=failed)
     keep, dropped = selection.keep, selection.dropped
-    if not keep.any():
-        return CreditedSteps(table=None, counts=keep, credit=None, dropped=dropped)
-    inputs = {"history": history} if has_history(recipe) else {}
     kept = table.take(keep)
+    if not keep.any():
+        return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
+    inputs = {"history": history} if has_history(recipe) else {}
     credit = recipe(kept, **inputs)
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 
@@ -249,7 +246,7 @@ def write_rollouts(iteration: Iteration, folder: str | Path, number: int, states
 
 
 def write_steps(
-    credited: CreditedSteps, folder: str | Path, number: int, steps: "pa.Table | None" = None
+    credited: CreditedSteps, folder: str | Path, number: int, steps: Any = None
 ) -> Path:
     """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count.
 
@@ -264,8 +261,6 @@ def write_steps(
         for name in inputs.column_names:
             if name not in steps.column_names:
                 steps = steps.append_column(name, inputs.column(name))
-    if steps is None:
-        steps = pa.table({})
     steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
