@@ -201,22 +201,30 @@ def test_a_run_of_trl_learns_writes_and_is_taken_up_again(tiny_folder: Path) -> 
         "model": {"path": str(tiny_folder)},
         "environment": {"name": CORRIDOR, "pool": "serial", "style": "plain"},
         "output": {"folder": str(out), "save_every": 1, "rollouts": True},
+        "evaluation": {"tasks": [5, 6, 7], "size": 2, "options": {"horizon": 2}, "threshold": 1.0},
     }
     file = tiny_folder.parent / "run.yaml"
     file.write_text(yaml.safe_dump(document))
     code, said = run("train", file)
     assert code == 0, said
     lines = read_metrics(out)
-    assert [line["iteration"] for line in lines] == [1, 2]
-    assert {"seconds", "loss", "ascribe/success"} <= lines[0].keys()
-    assert (out / "checkpoint-4" / "trainer_state.json").exists()
-    load_causal_lm(out / "model")
+    assert [line["iteration"] for line in lines] == [0, 1, 2]
+    assert {"seconds", "loss", "ascribe/success"} <= lines[1].keys()
+    assert [line["eval/ascribe/episodes"] for line in lines] == [6, 6, 6]
+    won = [line["eval/ascribe/success"] for line in lines]
+    assert f"Held-out tasks won: {won[0]:.1%} in iteration 0" in one_line(said)
+    state = json.loads((out / "checkpoint-4" / "trainer_state.json").read_text())
+    assert state["best_metric"] == max(won[1:])
+    best = load_causal_lm(state["best_model_checkpoint"])[0].state_dict()
+    written = load_causal_lm(out / "model")[0].state_dict()
+    assert all(written[name].equal(weight) for name, weight in best.items())
     assert len(list((out / "rollouts").glob("*.parquet"))) == 2
     code, said = run("train", file, "--resume", "--set", "update.iterations=3")
     assert code == 0, said
     again = read_metrics(out)
-    assert again[:2] == lines
-    assert [line["iteration"] for line in again] == [1, 2, 3]
+    assert again[:3] == lines
+    assert [line["iteration"] for line in again] == [0, 1, 2, 3]
+    assert "eval/ascribe/success" in again[3]
     other = tiny_folder.parent / "other"
     changes = ("model.lora.rank=2", f"output.folder={other}", "update.iterations=1")
     code, said = run("train", file, *(word for each in changes for word in ("--set", each)))

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from ascribe.engines.crediting import Iteration, credit_iteration
-from ascribe.engines.metrics import LOGGED, iteration_metrics
+from ascribe.engines.metrics import (
+    HELD_OUT,
+    LOGGED,
+    MetricsFile,
+    evaluation_summary,
+    iteration_metrics,
+    read_metrics,
+    steps_to,
+)
 from ascribe.estimators import RECIPES, recipe
 from ascribe.rollout import FailurePolicy, Trajectory
 from ascribe.rollout.pools import FailureKind
@@ -91,3 +99,29 @@ def test_the_pages_name_all_of_them_and_no_others() -> None:
         assert [one for one in named if explained(one) is None] == []
     text = generated.fill((DOCS / "engines/trl.md").read_text(encoding="utf-8"))
     assert all(f"| `ascribe/{name}` | {said} |" in text for name, said in LOGGED.items())
+
+
+def test_metrics_of_an_iteration_are_one_line(tmp_path: Path) -> None:
+    """Also if some of them come later, as those of an evaluation do."""
+    file = MetricsFile(tmp_path)
+    file.add(1, {"seconds": 1.5, "loss": 0.25})
+    file.add(1, {"seconds": 12.25, HELD_OUT: 0.5})
+    file.add(2, {"seconds": 13.0, "loss": float("nan")})
+    first = {"iteration": 1, "seconds": 12.25, "loss": 0.25, HELD_OUT: 0.5}
+    assert read_metrics(tmp_path) == [first, {"iteration": 2, "seconds": 13.0, "loss": None}]
+    resumed = MetricsFile(tmp_path, done=1)
+    resumed.add(1, {"late": 1})
+    assert read_metrics(tmp_path) == [first | {"late": 1}]
+
+
+def test_the_iterations_to_a_threshold(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path)
+    assert evaluation_summary(tmp_path, 0.5) is None
+    for iteration, won in enumerate([0.125, None, 0.5, 0.75, 0.25]):
+        file.add(iteration, {HELD_OUT: won})
+    rows = read_metrics(tmp_path)
+    assert [steps_to(rows, HELD_OUT, goal) for goal in (0.1, 0.5, 0.6, 0.9)] == [0, 2, 3, None]
+    assert evaluation_summary(tmp_path, 0.5) == (
+        "Held-out tasks won: 12.5% in iteration 0, 75.0% at best (iteration 3), 25.0% in the last "
+        "evaluation; 50.0% first reached in iteration 2."
+    )

@@ -6,7 +6,7 @@ and the limits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictFloat, StrictInt
@@ -201,6 +201,21 @@ class RolloutSection:
 
 
 @dataclass(frozen=True, config=STRICT)
+class EvaluationSection:
+    """Held-out tasks."""
+
+    tasks: tuple[Annotated[StrictInt, Field(ge=0)], ...] = key(
+        "numbers of held-out tasks, played at the start and before every checkpoint; empty: none",
+        (),
+    )
+    size: StrictInt = key("episodes of each task", 1, ge=1)
+    options: Options = key("of the environment, where they differ: {split: test}", {})
+    threshold: StrictFloat = key(
+        "success rate; the iterations that it took are printed at the end", 0.5, gt=0, le=1
+    )
+
+
+@dataclass(frozen=True, config=STRICT)
 class UpdateSection:
     """The updates of the model."""
 
@@ -273,6 +288,7 @@ class Config:
     environment: EnvironmentSection
     recipe: RecipeSection = Field(default_factory=RecipeSection)
     rollout: RolloutSection = Field(default_factory=RolloutSection)
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     update: UpdateSection = Field(default_factory=UpdateSection)
     fingerprints: FingerprintSection = Field(default_factory=FingerprintSection)
     output: OutputSection
@@ -282,6 +298,14 @@ class Config:
         rollout = self.rollout
         if why := correction_problem(self.recipe.recipe(), rollout.corrections, rollout.max_turns):
             raise ConfigError(f"rollout.corrections: {why}")
+        if self.evaluation.tasks and not self.output.save_every:
+            raise ConfigError("output.save_every: must be above 0, since checkpoints are evaluated")
+
+    @property
+    def held_out(self) -> EnvironmentSection:
+        """The environment of the held-out tasks."""
+        options = {**self.environment.options, **self.evaluation.options}
+        return replace(self.environment, options=options)
 
     @property
     def episodes(self) -> int:

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from ascribe.steps.atomic import write_file
 from ascribe.steps.strict_json import loads, without_nan
 
 NAME = "metrics.jsonl"
+
+HELD_OUT = "eval/ascribe/success"
+"""Share of held-out episodes won, in ``metrics.jsonl`` of either engine."""
 
 LOGGED = {
     "success": "share of episodes won",
@@ -172,16 +175,23 @@ class MetricsFile:
         write_file(self.path, "".join(map(_line, kept)))
         self.seconds = float(kept[-1].get("seconds") or 0) if kept else 0.0
         """How long the run had taken when the last of these lines was written."""
+        self._last = dict(kept[-1]) if kept else {}
 
     def add(self, iteration: int, metrics: Mapping[str, Any]) -> None:
-        """Write the metrics of an iteration, counted from 1."""
-        size = self.path.stat().st_size
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(_line({"iteration": iteration, **metrics}))
-        except OSError:  # the disk is full: half a line would spoil the next one
-            os.truncate(self.path, size)
-            raise
+        """Write the metrics of an iteration, counted from 1; they add to those it has."""
+        before, line = "", {"iteration": iteration, **metrics}
+        if self._last.get("iteration") == iteration:
+            before, line = _line(self._last), {**self._last, **metrics}
+        with self.path.open("r+b") as file:
+            start = file.seek(-len(before.encode()), os.SEEK_END)
+            try:
+                file.write(_line(line).encode())
+                file.flush()
+            except OSError:  # the disk is full: half a line would spoil the next one
+                os.pwrite(file.fileno(), before.encode(), start)
+                os.truncate(self.path, start + len(before.encode()))
+                raise
+        self._last = line
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
@@ -204,6 +214,26 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
             raise ValueError(f"line {number} of {path} has no iteration number; remove it")
         rows.append(row)
     return rows
+
+
+def steps_to(rows: Iterable[Mapping[str, Any]], name: str, threshold: float) -> int | None:
+    """The first iteration whose metric reaches a threshold; None if none does."""
+    return next((row["iteration"] for row in rows if (row.get(name) or 0) >= threshold), None)
+
+
+def evaluation_summary(folder: str | Path, threshold: float) -> str | None:
+    """How the held-out tasks went in a run, in a sentence; None if none were played."""
+    rows = [row for row in read_metrics(folder) if row.get(HELD_OUT) is not None]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row[HELD_OUT])
+    reached = steps_to(rows, HELD_OUT, threshold)
+    when = "not reached" if reached is None else f"first reached in iteration {reached}"
+    return (
+        f"Held-out tasks won: {rows[0][HELD_OUT]:.1%} in iteration {rows[0]['iteration']}, "
+        f"{best[HELD_OUT]:.1%} at best (iteration {best['iteration']}), "
+        f"{rows[-1][HELD_OUT]:.1%} in the last evaluation; {threshold:.1%} {when}."
+    )
 
 
 def _line(metrics: Mapping[str, Any]) -> str:

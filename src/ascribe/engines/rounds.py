@@ -149,6 +149,8 @@ def refuse_rounds(config: Config) -> None:
         raise ConfigError("update.schedule: must be constant, since rounds follow each other")
     if not config.output.save_every:
         raise ConfigError("output.save_every: must be above 0: a round begins with a checkpoint")
+    if config.evaluation.tasks:
+        raise ConfigError("evaluation.tasks: leave it empty: a round begins with the last model")
     if config.model.lora is not None:
         raise ConfigError("model.lora: adapters alone cannot be profiled: train all weights")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -46,6 +46,7 @@ def check_config(config: Config, engine: str = "trl") -> Run:
     _check_model(config.model.path)
     try:
         check_call(config.environment.name, config.environment.options)
+        check_call(config.environment.name, config.held_out.options)
         config.environment.setup().agent  # noqa: B018 (it is made here)
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
@@ -73,6 +74,10 @@ def verify(config: Config, engine: str = "trl") -> Run:
         raise ConfigError(f"rollout.corrections: {why}")
     if count is not None and any(task >= count for task in config.rollout.tasks or ()):
         raise ConfigError(f"rollout.tasks: there are {count} tasks, counted from 0")
+    if config.evaluation.tasks:
+        held_out = config.held_out.setup().facts[0]
+        if held_out is not None and max(config.evaluation.tasks) >= held_out:
+            raise ConfigError(f"evaluation.tasks: there are {held_out} tasks, counted from 0")
     return run
 
 

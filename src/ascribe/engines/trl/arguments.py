@@ -10,6 +10,9 @@ from typing import Any
 
 from ascribe.engines.config import Config, ConfigError, ModelSection, refuse_duplicates
 
+SUCCESS = "eval_ascribe/success"
+"""TRL's name for the share of held-out episodes won."""
+
 SAME = {
     "beta": "update.kl",
     "epsilon": "update.clip_low",
@@ -30,12 +33,17 @@ SAME = {
 """Fields of ``GRPOConfig`` that have the value of a key."""
 
 SET_BY = SAME | {
+    "eval_on_start": "evaluation.tasks",
+    "eval_steps": "output.save_every",
+    "eval_strategy": "evaluation.tasks",
     "generation_batch_size": "rollout.groups and rollout.size",
     "gradient_accumulation_steps": "update.minibatches",
     "logging_steps": "nothing: there is one line for each iteration",
     "max_steps": "update.iterations",
     "model_init_kwargs": "model",
+    "num_generations_eval": "evaluation.size",
     "num_train_epochs": "update.iterations",
+    "per_device_eval_batch_size": "rollout.groups and rollout.size",
     "report_to": "output.log_to",
     "save_steps": "output.save_every",
     "save_strategy": "output.save_every",
@@ -72,7 +80,24 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         "disable_tqdm": True,
         "save_strategy": "steps" if output.save_every else "no",
         "save_steps": max(1, output.save_every) * per_iteration,
+        **(_evaluation(config, processes) if config.evaluation.tasks else {}),
         **config.engine.trl,
+    }
+
+
+def _evaluation(config: Config, processes: int) -> dict[str, Any]:
+    """As many episodes at once as in training; the best checkpoint is loaded at the end."""
+    size = config.evaluation.size
+    return {
+        "eval_strategy": "steps",
+        "eval_on_start": True,
+        "eval_steps": config.output.save_every * config.updates_per_iteration,
+        "num_generations_eval": size,
+        "per_device_eval_batch_size": max(1, config.episodes // processes // size) * size,
+        "metric_for_best_model": SUCCESS,
+        "greater_is_better": True,
+        # transformers loads one adapter, not those of a team.
+        "load_best_model_at_end": config.model.lora is None or not config.model.lora.agents,
     }
 
 

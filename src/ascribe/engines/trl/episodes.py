@@ -40,7 +40,7 @@ from ascribe.engines.crediting import (
 )
 from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
 from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
-from ascribe.engines.trl.arguments import refuse_unsupported
+from ascribe.engines.trl.arguments import SUCCESS, refuse_unsupported
 from ascribe.engines.trl.policies import (
     ChatPolicy,
     SamplingCopy,
@@ -81,6 +81,7 @@ class EpisodeTrainer(AscribeTrainer):
         agent: in place of the setup's.
         tasks: numbers of the tasks to play; None: each group's seed draws its own.
         eval_tasks: numbers of the tasks to evaluate on, each played ``num_generations_eval`` times.
+        eval_setup: their environment, such as one of another split; None: that of training.
         failures: what to do about episodes that fail.
         states: what the state of a step is: the ``environment``'s key, or the ``observation``.
         stop: a response ends after any of these texts.
@@ -106,7 +107,8 @@ class EpisodeTrainer(AscribeTrainer):
         layout: Layout = "step",
         agent: Agent | None = None,
         tasks: Sequence[int] | None = None,
-        eval_tasks: Sequence[int] | None = None,
+        eval_tasks: Sequence[int] = (),
+        eval_setup: Setup | None = None,
         failures: FailurePolicy = FailurePolicy(),  # noqa: B008 (frozen)
         states: States = "environment",
         stop: Sequence[str] = (),
@@ -125,7 +127,7 @@ class EpisodeTrainer(AscribeTrainer):
         steps = args.max_steps * args.gradient_accumulation_steps
         iterations = -(-steps // (args.steps_per_generation * args.num_iterations))
         groups = iterations * args.generation_batch_size // args.num_generations
-        held_out = task_rows(len(eval_tasks or ()), args.seed, "eval", eval_tasks)
+        held_out = task_rows(len(eval_tasks), args.seed, "eval", eval_tasks)
         super().__init__(
             model,
             environment_reward,
@@ -150,16 +152,14 @@ class EpisodeTrainer(AscribeTrainer):
         if problem := correction_problem(self.recipe, count, turns):
             raise ValueError(f"corrections: {problem}")
         chosen = agent or (setup.agent if layout == "step" else whole_chat(setup.agent))
-        self.player = Player(
-            setup,
-            corrections.agent(chosen) if corrections else chosen,
-            Sampling(args.temperature, args.top_p, args.max_completion_length, tuple(stop)),
-            turns,
-            failures,
-            slots=max(
-                args.per_device_train_batch_size * args.steps_per_generation,
-                args.per_device_eval_batch_size if held_out else 0,
-            ),
+        agent = corrections.agent(chosen) if corrections else chosen
+        sampling = Sampling(args.temperature, args.top_p, args.max_completion_length, tuple(stop))
+        slots = args.per_device_train_batch_size * args.steps_per_generation
+        if held_out:
+            slots = max(slots, args.per_device_eval_batch_size)
+        self.player, self.eval_player = (
+            Player(each, agent, sampling, turns, failures, slots)
+            for each in (setup, eval_setup or setup)
         )
         self._adapters = self._team(agents) if agents else None
         self._copy = None if sampling_dtype is None else SamplingCopy(sampling_dtype)
@@ -202,10 +202,10 @@ class EpisodeTrainer(AscribeTrainer):
         self._metrics["eval"].clear()
         try:
             metrics: dict[str, float] = super().evaluate(*given, **options)
-            return metrics
         finally:
-            if not self.is_in_train:
-                self.player.close()
+            self.eval_player.close()
+        metrics.setdefault(SUCCESS, float("nan"))  # of no episodes, since all failed
+        return metrics
 
     # An iteration: play, let TRL score the rows, credit.
 
@@ -340,7 +340,8 @@ class EpisodeTrainer(AscribeTrainer):
         # With several processes the last batch is filled up with tasks that were played already.
         mine = [spec for spec in episode_specs(inputs, before) if spec.member < size]
         with self._sampling_policy() as policy:
-            played = self.player.play(mine, size, policy) if mine else join_rollouts([])
+            player = self.player if training else self.eval_player
+            played = player.play(mine, size, policy) if mine else join_rollouts([])
             if self.corrections is not None and training:
                 responses = gather_object(judged_responses(played, mine, self.recipe))
                 played = with_corrections(

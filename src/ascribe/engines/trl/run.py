@@ -27,6 +27,8 @@ def run(run: Run, *, resume: bool) -> None:
     arguments = grpo_arguments(config, PartialState().num_processes)
     _refuse_unknown(config)
     checkpoint = last_checkpoint(folder) if resume else None
+    if checkpoint is not None:
+        arguments["eval_on_start"] = False
     steps = 0 if checkpoint is None else int(checkpoint.name.removeprefix(PREFIX))
     with PartialState().main_process_first():
         model = start_folder(config)
@@ -35,6 +37,8 @@ def run(run: Run, *, resume: bool) -> None:
         str(model),
         GRPOConfig(**arguments),
         setup=config.environment.setup(),
+        eval_setup=config.held_out.setup() if config.evaluation.options else None,
+        eval_tasks=config.evaluation.tasks,
         recipe=run.recipe,
         max_turns=rollout.max_turns,
         layout=config.update.layout,
@@ -76,7 +80,11 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
         """Called by the engine with what it logs."""
         if "train_runtime" in logs:  # the sum of the run, at its end
             return
-        values = {name: value for name, value in logs.items() if name != "epoch"}
+        values = {
+            name.replace("eval_", "eval/", 1) if name.startswith("eval_") else name: value
+            for name, value in logs.items()
+            if name != "epoch"
+        }
         seconds = round(time.perf_counter() - self.began, 3)
         self.metrics.add(state.global_step // self.updates, {"seconds": seconds, **values})
 

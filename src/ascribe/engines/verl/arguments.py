@@ -90,6 +90,8 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
             f"rollout.seeded: {config.engine.verl[SERVER]} takes no seed with a request: leave it "
             "false, or sample with vllm"
         )
+    if config.evaluation.tasks:
+        raise ConfigError("evaluation.tasks: only with TRL; leave it empty")
     if config.update.schedule not in SCHEDULES:
         raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
     for name in config.engine.verl:
