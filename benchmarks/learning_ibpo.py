@@ -54,17 +54,17 @@ class Sums(TextEnvironment[int]):
     def __init__(self) -> None:
         super().__init__(horizon=1)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[int]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[int]:  # noqa: ARG002
         return Start(sum(numbers(task)), asked(task), asked(task), "sums")
 
-    def _act(self, episode: int, action: str) -> Outcome:
+    def act(self, episode: int, action: str) -> Outcome:
         right = action.strip() == str(episode)
         return Outcome("right" if right else "wrong", float(right), terminated=True, won=right)
 
-    def _admissible(self, episode: int) -> None:  # noqa: ARG002
+    def admissible(self, episode: int) -> None:  # noqa: ARG002
         return None
 
-    def _state(self, episode: int, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: int, observation: str) -> str:  # noqa: ARG002
         return observation
 
 

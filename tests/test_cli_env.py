@@ -20,7 +20,7 @@ SPOILT = """
 from tests.envs.toys import Corridor
 
 class Spoilt(Corridor):
-    def _state(self, episode, observation):
+    def state_key(self, episode, observation):
         return "\\x1b[2J" + "\\ud800"
 
 class NeverMade(Corridor):

@@ -32,17 +32,17 @@ class Door(TextEnvironment[list[bool]]):
     def __init__(self) -> None:
         super().__init__(horizon=4)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[list[bool]]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[list[bool]]:
         return Start([False], "You are at a door.", "open it", "door")
 
-    def _act(self, episode: list[bool], action: str) -> Outcome:
+    def act(self, episode: list[bool], action: str) -> Outcome:
         episode[0] = "e" in action
         return Outcome("You are at a door.")
 
-    def _admissible(self, episode: list[bool]) -> None:
+    def admissible(self, episode: list[bool]) -> None:
         return None
 
-    def _state(self, episode: list[bool], observation: str) -> str:
+    def state_key(self, episode: list[bool], observation: str) -> str:
         return "open" if episode[0] else "closed"
 
 

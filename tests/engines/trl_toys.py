@@ -58,12 +58,12 @@ class Hall(TextEnvironment[Visit]):
         super().__init__(horizon=horizon)
         self.fault, self.faulty, self.wish, self.long = fault, faulty, wish, long
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:
         family = "even" if task % 2 == 0 else "odd"
         observation = "You are in room 0." * (500 if task in self.long else 1)
         return Start(Visit(task, next(EPISODES)), observation, f"leave hall {task}", family)
 
-    def _act(self, episode: Visit, action: str) -> Outcome:
+    def act(self, episode: Visit, action: str) -> Outcome:
         number = crc32(action.encode())
         reward = (number % 5) / 8
         if self.faulty in (episode.task, -1):
@@ -76,10 +76,10 @@ class Hall(TextEnvironment[Visit]):
         won = number % 4 == 0
         return Outcome(f"You are in room {episode.room}.", reward + won, terminated=won, won=won)
 
-    def _admissible(self, episode: Visit) -> None:
+    def admissible(self, episode: Visit) -> None:
         return None
 
-    def _state(self, episode: Visit, observation: str) -> str:
+    def state_key(self, episode: Visit, observation: str) -> str:
         return f"hall {episode.task}, room {episode.room}"
 
 
@@ -91,17 +91,17 @@ class Guess(TextEnvironment[list[str]]):
     def __init__(self) -> None:
         super().__init__(horizon=1)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[list[str]]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[list[str]]:
         return Start([], f"You are in room {task}.", "guess", "guess")
 
-    def _act(self, episode: list[str], action: str) -> Outcome:
+    def act(self, episode: list[str], action: str) -> Outcome:
         won = crc32(action.encode()) % 3 == 0
         return Outcome("Done.", float(won), terminated=True, won=won)
 
-    def _admissible(self, episode: list[str]) -> None:
+    def admissible(self, episode: list[str]) -> None:
         return None
 
-    def _state(self, episode: list[str], observation: str) -> str:
+    def state_key(self, episode: list[str], observation: str) -> str:
         return observation
 
 

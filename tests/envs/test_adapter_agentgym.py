@@ -104,7 +104,7 @@ def test_an_environment_without_numbers_takes_them_as_seeds() -> None:
 
 def test_a_crash_of_the_environment_is_said_to_the_client() -> None:
     class Fragile(Corridor):
-        def _act(self, episode: Walk, action: str) -> Outcome:
+        def act(self, episode: Walk, action: str) -> Outcome:
             raise ZeroDivisionError("by design")
 
     with AgentGymServer(Fragile) as serving:

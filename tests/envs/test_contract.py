@@ -92,10 +92,10 @@ class NeedsASeed(Corridor):
 
 @breaks(Fault.STEP_FAILS)
 class NoLeft(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         if action.startswith("left"):
             raise RuntimeError("left is not written yet")
-        return super()._act(episode, action)
+        return super().act(episode, action)
 
 
 @breaks(Fault.WRONG_SHAPE)
@@ -115,8 +115,8 @@ class CountsInstances(Corridor):
         super().__init__()
         self.number = next(self.numbers)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
-        start = super()._begin(task, generator)
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
+        start = super().begin(task, generator)
         return Start(start.episode, f"{start.observation} ({self.number})", "walk", "near")
 
 
@@ -126,7 +126,7 @@ class CountsSteps(Corridor):
 
     ever = 0
 
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         self.ever += 1
         return Outcome(f"You have taken {self.ever} steps in your life.")
 
@@ -137,12 +137,12 @@ class OneForAll(Corridor):
 
     shared = Walk(0, 0)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
-        start = super()._begin(task, generator)
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
+        start = super().begin(task, generator)
         OneForAll.shared = start.episode
         return start
 
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome(f"The goal is {OneForAll.shared.goal}.")
 
     def restore(self, snapshot: Any) -> tuple[str, Info]:
@@ -152,22 +152,22 @@ class OneForAll(Corridor):
 
 @breaks(Fault.PROCESSES_DIFFER)
 class ProcessNumber(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome(f"You are in process {os.getpid()}.")
 
 
 @breaks(Fault.GLOBAL_RANDOM)
 class SeedsEverybody(Corridor):
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
         random.seed(int(generator.integers(100)))
-        return super()._begin(task, generator)
+        return super().begin(task, generator)
 
 
 @breaks(Fault.SEEDS_ALL_ALIKE)
 class OneStart(Corridor):
     tasks = None
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
         return Start(Walk(2, 5), "You are at 2.", "go to 5", "near")
 
 
@@ -176,13 +176,13 @@ class OneStart(Corridor):
 
 @breaks(Fault.NOT_TEXT, Fault.HOSTILE_TEXT_COMES_BACK)
 class SaysNumbers(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome(episode.place)  # type: ignore[arg-type]
 
 
 @breaks(Fault.MALFORMED_TEXT, Fault.HOSTILE_TEXT_COMES_BACK)
 class HalfCharacters(Corridor):
-    def _state(self, episode: Walk, observation: str) -> str:
+    def state_key(self, episode: Walk, observation: str) -> str:
         return "\ud83d"
 
 
@@ -196,7 +196,7 @@ class ForgetsState(WithoutSnapshots):
 
 @breaks(Fault.WRONG_INFO)
 class NumpyFlags(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome("", won=np.bool_(False))  # type: ignore[arg-type]
 
 
@@ -214,7 +214,7 @@ class OneInfo(WithoutSnapshots):
 
 @breaks(Fault.BAD_REWARD)
 class PaysInNaN(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome("", reward=float("nan"))
 
 
@@ -265,7 +265,7 @@ class Endless(Corridor):
     def __init__(self) -> None:
         super().__init__(horizon=1000)
 
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome("It goes on.")
 
 
@@ -284,39 +284,39 @@ class ClosesOnce(Corridor):
 
 @breaks(Fault.ADMISSIBLE_REFUSED)
 class ListsTooMuch(Corridor):
-    def _admissible(self, episode: Walk) -> list[str]:
+    def admissible(self, episode: Walk) -> list[str]:
         return ["left", "right", "fly"]
 
 
 @breaks(Fault.DEAD_END)
 class ListsNothing(Corridor):
-    def _admissible(self, episode: Walk) -> list[str]:
+    def admissible(self, episode: Walk) -> list[str]:
         return []
 
 
 @breaks(Fault.NO_EXAMPLES)
 class AnyText(Corridor):
-    def _admissible(self, episode: Walk) -> Any:
+    def admissible(self, episode: Walk) -> Any:
         return None
 
 
 @breaks(Fault.HOSTILE_TEXT_CRASHES)
 class ReadsNumbers(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
-        return super()._act(episode, f"{int(action)}" if action.isdigit() else action)
+    def act(self, episode: Walk, action: str) -> Outcome:
+        return super().act(episode, f"{int(action)}" if action.isdigit() else action)
 
 
 @breaks(Fault.HOSTILE_TEXT_COMES_BACK)
 class Echo(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome(f"You said: {action}")
 
 
 @breaks(Fault.HOSTILE_TEXT_SLOW)
 class ReadsSlowly(Corridor):
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         time.sleep(0.3 * (len(action) > 500_000))
-        return super()._act(episode, action)
+        return super().act(episode, action)
 
 
 # Tasks.
@@ -334,10 +334,10 @@ class NoTasks(Corridor):
 class FewerTasks(Corridor):
     tasks = 10**6  # so many that a reset without a seed does not draw the last one
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
         if task == self.tasks - 1:
             raise KeyError(task)
-        return super()._begin(task, generator)
+        return super().begin(task, generator)
 
 
 @breaks(Fault.TASK_OUT_OF_RANGE)

@@ -23,13 +23,13 @@ class Corridor(TextEnvironment[Walk]):
     def __init__(self, *, horizon: int = 12, expert: bool = False) -> None:
         super().__init__(horizon=horizon, expert=expert)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
         place = int(generator.integers(10))
         goal = (place + 1 + task) % 10
         family = "near" if task < 4 else "far"
         return Start(Walk(place, goal), f"You are at {place}.", f"go to {goal}", family)
 
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         step = {"left": -1, "right": 1}.get(action)
         if step is None:
             return Outcome("Nothing happens.", valid=False)
@@ -37,11 +37,11 @@ class Corridor(TextEnvironment[Walk]):
         won = episode.place == episode.goal
         return Outcome(f"You are at {episode.place}.", float(won), terminated=won, won=won)
 
-    def _admissible(self, episode: Walk) -> list[str]:
+    def admissible(self, episode: Walk) -> list[str]:
         return ["left", "right"]
 
-    def _state(self, episode: Walk, observation: str) -> str:
+    def state_key(self, episode: Walk, observation: str) -> str:
         return f"at {episode.place}, goal {episode.goal}"
 
-    def _expert(self, episode: Walk) -> str:
+    def expert_action(self, episode: Walk) -> str:
         return "right" if episode.place < episode.goal else "left"

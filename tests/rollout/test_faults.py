@@ -38,7 +38,7 @@ class Accidents(Corridor):
         super().__init__(expert=True)
         self.folder, self.always = Path(folder), always
 
-    def _act(self, episode: Walk, action: str) -> Outcome:
+    def act(self, episode: Walk, action: str) -> Outcome:
         time.sleep(0.002)
         if self.always and episode.goal == CURSED:
             raise ValueError("this task is cursed")
@@ -46,7 +46,7 @@ class Accidents(Corridor):
             time.sleep(600)
         if self._first("raise"):
             raise RuntimeError("an accident")
-        return super()._act(episode, action)
+        return super().act(episode, action)
 
     def _first(self, accident: str) -> bool:
         """Whether this is the one who takes the token of an accident."""

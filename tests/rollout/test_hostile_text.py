@@ -33,18 +33,18 @@ class Echo(TextEnvironment[list[str]]):
     def __init__(self) -> None:
         super().__init__(horizon=3)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[list[str]]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[list[str]]:
         said = TEXTS[task]
         return Start([said], observation=said, task=said[:100], family="echo")
 
-    def _act(self, episode: list[str], action: str) -> Outcome:
+    def act(self, episode: list[str], action: str) -> Outcome:
         episode.append(action)
         return Outcome(action, reward=0.5)
 
-    def _admissible(self, episode: list[str]) -> list[str]:
+    def admissible(self, episode: list[str]) -> list[str]:
         return [episode[-1]]
 
-    def _state(self, episode: list[str], observation: str) -> str:
+    def state_key(self, episode: list[str], observation: str) -> str:
         return observation
 
 

@@ -57,12 +57,12 @@ class EZPoints(TextEnvironment[Deal]):
     def __init__(self, *, horizon: int = SYMBOLS + 1, expert: bool = False) -> None:
         super().__init__(horizon=horizon, expert=expert)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Deal]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Deal]:  # noqa: ARG002
         # The deal is the task: the same number deals the same cards, whatever the seed.
         deal, family = _deal(np.random.default_rng(task))
         return Start(deal, _shown(deal), TASK, family)
 
-    def _act(self, episode: Deal, action: str) -> Outcome:
+    def act(self, episode: Deal, action: str) -> Outcome:
         symbol = action.strip()
         legal = symbol in OPERATORS or symbol == "=" or symbol in episode.unused()
         if len(episode.formula) >= SYMBOLS:
@@ -74,10 +74,10 @@ class EZPoints(TextEnvironment[Deal]):
         episode.formula.append(symbol if legal else BLANK)
         return Outcome(_shown(episode), reward=0.0 if legal else -1.0, valid=legal)
 
-    def _admissible(self, episode: Deal) -> list[str]:
+    def admissible(self, episode: Deal) -> list[str]:
         return [*dict.fromkeys(episode.unused()), *OPERATORS, "="]
 
-    def _expert(self, episode: Deal) -> str | None:
+    def expert_action(self, episode: Deal) -> str | None:
         """The first symbol of the shortest ending that makes the formula right."""
         unused = episode.unused()
         for length in range(SYMBOLS - len(episode.formula)):

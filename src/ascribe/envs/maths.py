@@ -95,11 +95,11 @@ class Maths(TextEnvironment[MathEpisode]):
                     raise ValueError(f"the answer of problem {number} is not a number")
         self.tasks = len(self.problems)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[MathEpisode]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[MathEpisode]:  # noqa: ARG002
         problem = self.problems[task]
         return Start(MathEpisode(problem), problem.question, problem.question, problem.family)
 
-    def _act(self, episode: MathEpisode, action: str) -> Outcome:
+    def act(self, episode: MathEpisode, action: str) -> Outcome:
         episode.answered = True
         verdict = "unreadable"
         if action.strip() and len(action) <= LONGEST_ANSWER:
@@ -115,10 +115,10 @@ class Maths(TextEnvironment[MathEpisode]):
             return "unreadable"
         return "right" if number == last_number(gold) else "wrong"
 
-    def _state(self, episode: MathEpisode, observation: str) -> str:
+    def state_key(self, episode: MathEpisode, observation: str) -> str:
         return f"{episode.problem.question}\n{observation}" if episode.answered else observation
 
-    def _expert(self, episode: MathEpisode) -> str:
+    def expert_action(self, episode: MathEpisode) -> str:
         return _boxed(episode.problem.gold)
 
 

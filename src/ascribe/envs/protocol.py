@@ -183,8 +183,9 @@ class StepCounter(ABC):
 class TextEnvironment(StepCounter, Generic[State]):
     """Base class of Ascribe's environments: seeds, limits, ends, info and snapshots.
 
-    A game implements how a task begins (``_begin``) and what an action does (``_act``), and where
-    it needs to the admissible actions (``_admissible``) and a key of the situation (``_state``).
+    A game implements how a task begins (``begin``) and what an action does (``act``), and where
+    it needs to the admissible actions (``admissible``), a key of the situation (``state_key``), the
+    expert's next action (``expert_action``) and further keys of info (``more_info``).
     Everything that changes during an episode lives in ``self.episode``, a value that can be copied.
 
     Args:
@@ -200,33 +201,33 @@ class TextEnvironment(StepCounter, Generic[State]):
         self._info: Info = {}
 
     @abstractmethod
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[State]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[State]:
         """Set up task number ``task``; whatever is random comes from the generator."""
 
     @abstractmethod
-    def _act(self, episode: State, action: str) -> Outcome:
+    def act(self, episode: State, action: str) -> Outcome:
         """Carry out an action; changes the episode in place."""
 
-    def _admissible(self, episode: State) -> list[str] | None:  # noqa: ARG002
+    def admissible(self, episode: State) -> list[str] | None:  # noqa: ARG002
         """The actions that can be taken now, in an order that never changes; None for any text."""
         return None
 
-    def _state(self, episode: State, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: State, observation: str) -> str:  # noqa: ARG002
         """A key of the situation; right as it is if the observation shows all that matters."""
         return observation
 
-    def _expert(self, episode: State) -> str | None:
+    def expert_action(self, episode: State) -> str | None:
         """The expert's next action; None if there is none from here."""
         raise NotImplementedError
 
-    def _more_info(self, episode: State) -> Info:  # noqa: ARG002
+    def more_info(self, episode: State) -> Info:  # noqa: ARG002
         """Further keys of info."""
         return {}
 
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
         """Begin an episode; see the module for what seed and options mean."""
         generator = np.random.default_rng(seed)
-        start = self._begin(self._pick(dict(options or {}), generator), generator)
+        start = self.begin(self._pick(dict(options or {}), generator), generator)
         self.episode = start.episode
         self._steps, self._over = 0, False
         self._info = {"task": start.task, "task_family": start.family}
@@ -251,7 +252,7 @@ class TextEnvironment(StepCounter, Generic[State]):
 
     def _outcome(self, action: str) -> Outcome:
         assert self.episode is not None
-        return self._act(self.episode, action)
+        return self.act(self.episode, action)
 
     def _report(self, outcome: Outcome) -> tuple[str, Info]:
         episode = self.episode
@@ -260,16 +261,16 @@ class TextEnvironment(StepCounter, Generic[State]):
         self._info = {
             "task": self._info["task"],
             "task_family": self._info["task_family"],
-            "admissible_actions": [] if self._over else self._admissible(episode),
+            "admissible_actions": [] if self._over else self.admissible(episode),
             "won": outcome.won,
-            "state": self._state(episode, outcome.observation),
+            "state": self.state_key(episode, outcome.observation),
             "valid": outcome.valid,
         }
         if self.example_actions is not None:
             self._info["example_actions"] = list(self.example_actions)
         if self.expert:
-            self._info["expert_action"] = None if self._over else self._expert(episode)
-        self._info |= self._more_info(episode)
+            self._info["expert_action"] = None if self._over else self.expert_action(episode)
+        self._info |= self.more_info(episode)
         return self._observation, dict(self._info)
 
 

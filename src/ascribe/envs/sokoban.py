@@ -129,7 +129,7 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
         self.size = size
         self.boxes = tuple(boxes)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[SokobanEpisode]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[SokobanEpisode]:  # noqa: ARG002
         # The room is the task: the same number makes the same room, whatever the seed.
         own = np.random.default_rng(task)
         boxes = int(own.choice(self.boxes))
@@ -137,7 +137,7 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
         family = "1 box" if boxes == 1 else f"{boxes} boxes"
         return Start(game, game.room.shown(game.position), TASK, family)
 
-    def _act(self, episode: SokobanEpisode, action: str) -> Outcome:
+    def act(self, episode: SokobanEpisode, action: str) -> Outcome:
         room, (_, boxes) = episode.room, episode.position
         step = room.steps.get(action.strip().lower()) if len(action) < 100 else None
         position = None if step is None else room.after(episode.position, step)
@@ -149,11 +149,11 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
         reward = -0.1 + gained + (10 if won else 0)
         return Outcome(room.shown(position), reward, terminated=won, won=won)
 
-    def _admissible(self, episode: SokobanEpisode) -> list[str]:
+    def admissible(self, episode: SokobanEpisode) -> list[str]:
         steps = episode.room.steps
         return [move for move in MOVES if episode.room.after(episode.position, steps[move])]
 
-    def _expert(self, episode: SokobanEpisode) -> str | None:
+    def expert_action(self, episode: SokobanEpisode) -> str | None:
         moves = solve(episode.room, episode.position)
         return moves[0] if moves else None
 

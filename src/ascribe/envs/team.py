@@ -122,13 +122,13 @@ class Team(TextEnvironment[TeamEpisode]):
         """Close the environment of the questions."""
         self.inner.close()
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[TeamEpisode]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[TeamEpisode]:
         seed = int(generator.integers(2**62))
         question, info = self.inner.reset(seed=seed, options={"task": task})
         episode = TeamEpisode(question, seed, task, expert=info.get("expert_action"))
         return Start(episode, self._shown(episode), info["task"], info["task_family"])
 
-    def _act(self, episode: TeamEpisode, action: str) -> Outcome:
+    def act(self, episode: TeamEpisode, action: str) -> Outcome:
         turn = self.turns[len(episode.responses)]
         valid = bool(action.strip())
         episode.responses.append(action)
@@ -169,17 +169,17 @@ class Team(TextEnvironment[TeamEpisode]):
             parts.append(self.form)
         return "\n\n".join(filter(None, parts))
 
-    def _more_info(self, episode: TeamEpisode) -> Info:
+    def more_info(self, episode: TeamEpisode) -> Info:
         if self._over:
             return {"agent": None, "without": self._without(episode.judged)}
         return {"agent": self.turns[len(episode.responses)].agent}
 
-    def _state(self, episode: TeamEpisode, observation: str) -> str:
+    def state_key(self, episode: TeamEpisode, observation: str) -> str:
         if len(episode.responses) == len(self.turns):
             return f"{episode.question}\n{observation}"
         return f"{self.turns[len(episode.responses)].agent}: {observation}"
 
-    def _expert(self, episode: TeamEpisode) -> str | None:
+    def expert_action(self, episode: TeamEpisode) -> str | None:
         return episode.expert
 
 

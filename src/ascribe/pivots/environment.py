@@ -98,13 +98,13 @@ class Pivots(TextEnvironment[PivotEpisode]):
         self._ends = list(accumulate(1 + one.copies for one in turns.candidates))
         self.tasks = self._ends[-1]
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[PivotEpisode]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[PivotEpisode]:  # noqa: ARG002
         turn = self.turns[bisect(self._ends, task)]
         history = json.dumps(turn.messages, ensure_ascii=False)
         task_text = turn.messages[-1]["content"]
         return Start(PivotEpisode(turn), history, task_text, f"turn {turn.origin.turn}")
 
-    def _act(self, episode: PivotEpisode, action: str) -> Outcome:
+    def act(self, episode: PivotEpisode, action: str) -> Outcome:
         verdict = self.verify(episode.turn, action)
         episode.verdict = verdict.reason
         return Outcome(
@@ -115,11 +115,11 @@ class Pivots(TextEnvironment[PivotEpisode]):
             valid=bool(action.strip()),
         )
 
-    def _admissible(self, episode: PivotEpisode) -> None:  # noqa: ARG002
+    def admissible(self, episode: PivotEpisode) -> None:  # noqa: ARG002
         return None
 
-    def _state(self, episode: PivotEpisode, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: PivotEpisode, observation: str) -> str:  # noqa: ARG002
         return f"{episode.turn.id} {episode.verdict}".strip()
 
-    def _expert(self, episode: PivotEpisode) -> str:
+    def expert_action(self, episode: PivotEpisode) -> str:
         return episode.turn.action.strip()

@@ -79,7 +79,7 @@ class AgentGymEnvironment(WrappedEnvironment):
             raise ServerError(f"{path}: {clean(str(response['error']))[:300]}")
         return response
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> str:
+    def begin(self, seed: int, options: dict[str, Any]) -> str:
         number = pick_task(options, self.tasks, np.random.default_rng(seed))
         if self._session is None:
             response = self._post("/create", self.create)
@@ -93,7 +93,7 @@ class AgentGymEnvironment(WrappedEnvironment):
             self.task = observation
         return observation
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         valid = self._listed is None or action in self._listed
         response = self._post("/step", {self.id_key: self._session, "action": action})
         observation = self._observation(response)
@@ -115,7 +115,7 @@ class AgentGymEnvironment(WrappedEnvironment):
         self._listed = [clean(one) for one in listed] if texts else None
         return clean(observation)
 
-    def _admissible(self) -> list[str] | None:
+    def admissible(self) -> list[str] | None:
         return self._listed
 
     def close(self) -> None:

@@ -72,11 +72,11 @@ class GymnasiumEnvironment(WrappedEnvironment):
         first = int(self.env.action_space.start)
         return {name: first + number for number, name in enumerate(self.actions)}
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> str:
+    def begin(self, seed: int, options: dict[str, Any]) -> str:
         self._raw, _ = self.env.reset(seed=seed, options=options or None)
         return self._rendered()
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         named = self._named()
         if not (action in named if named is not None else self.env.action_space.contains(action)):
             return Outcome(self._rendered(), valid=False)
@@ -84,14 +84,14 @@ class GymnasiumEnvironment(WrappedEnvironment):
         self._raw, reward, terminated, truncated, _ = self.env.step(raw)
         return Outcome(self._rendered(), float(reward), bool(terminated), truncated=bool(truncated))
 
-    def _admissible(self) -> list[str] | None:
+    def admissible(self) -> list[str] | None:
         named = self._named()
         return None if named is None else list(named)
 
     def _rendered(self) -> str:
         return self.render(self._raw, self.env.unwrapped)
 
-    def _state(self, observation: str) -> str:
+    def state_key(self, observation: str) -> str:
         return observation if self.state is None else self.state(self._raw, self.env.unwrapped)
 
     def close(self) -> None:

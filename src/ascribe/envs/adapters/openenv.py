@@ -56,7 +56,7 @@ class OpenEnvEnvironment(WrappedEnvironment):
         super().__init__("openenv", task=task, **options)
         self.server = server
         self.render = render
-        self.act = act
+        self._fields_of = act
         self.actions = actions
         self.state = state
         self.timeout = timeout
@@ -64,7 +64,7 @@ class OpenEnvEnvironment(WrappedEnvironment):
         self._client: Any = None
         self._fields: Fields = {}
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> str:
+    def begin(self, seed: int, options: dict[str, Any]) -> str:
         if self._client is None:
             try:
                 from openenv.core import GenericEnvClient
@@ -79,8 +79,8 @@ class OpenEnvEnvironment(WrappedEnvironment):
         self._ask(lambda: self._client.reset(seed=seed, **options))
         return self.render(self._fields)
 
-    def _act(self, action: str) -> Outcome:
-        fields = self.act(action)
+    def act(self, action: str) -> Outcome:
+        fields = self._fields_of(action)
         if fields is None:
             return Outcome(self.render(self._fields), valid=False)
         valid = self.actions is None or action in self.actions(self._fields)
@@ -104,10 +104,10 @@ class OpenEnvEnvironment(WrappedEnvironment):
         self._fields = result.observation
         return result
 
-    def _admissible(self) -> list[str] | None:
+    def admissible(self) -> list[str] | None:
         return None if self.actions is None else self.actions(self._fields)
 
-    def _state(self, observation: str) -> str:  # noqa: ARG002 (the fields say more)
+    def state_key(self, observation: str) -> str:  # noqa: ARG002 (the fields say more)
         if self.state is not None:
             return self.state(self._fields)
         return json.dumps(self._fields, sort_keys=True)

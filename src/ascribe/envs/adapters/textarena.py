@@ -90,7 +90,7 @@ class TextArenaEnvironment(WrappedEnvironment):
             finally:
                 self._generators = _swap(others)
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> str:
+    def begin(self, seed: int, options: dict[str, Any]) -> str:
         if options:
             raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
         self._generators = _seeded(seed)
@@ -105,7 +105,7 @@ class TextArenaEnvironment(WrappedEnvironment):
             self.task = prompt
         return self._unseen(self.seat)
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         self._seen[self.seat].append(f"> {action}")
         with self._own_generators():
             done, _ = self.game.step(action=action)
@@ -159,10 +159,10 @@ class TextArenaEnvironment(WrappedEnvironment):
         self._seen[player] += unseen
         return "\n".join(unseen)
 
-    def _admissible(self) -> list[str] | None:
+    def admissible(self) -> list[str] | None:
         return None if self.actions is None else self.actions(self.game)
 
-    def _state(self, observation: str) -> str:  # noqa: ARG002 (it shows only what is new)
+    def state_key(self, observation: str) -> str:  # noqa: ARG002 (it shows only what is new)
         if self.state is not None:
             return self.state(self.game)
         return hashlib.sha256("\n".join(self._seen[self.seat]).encode()).hexdigest()

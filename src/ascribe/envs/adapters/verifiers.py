@@ -70,7 +70,7 @@ class VerifiersEnvironment(WrappedEnvironment):
             self._loop = _Loop()
         return self._loop.run(work(), self.timeout)
 
-    def _begin(self, seed: int, options: dict[str, Any]) -> str:
+    def begin(self, seed: int, options: dict[str, Any]) -> str:
         row = self.rows[pick_task(options, self.tasks, np.random.default_rng(seed))]
         self._wait(lambda: self._start(dict(row)))
         self.task = _text(self._messages)
@@ -84,7 +84,7 @@ class VerifiersEnvironment(WrappedEnvironment):
             raise RuntimeError("the environment is completed before the first message")
         self._messages = await self.env.get_prompt_messages(self._rollout)
 
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         outcome: Outcome = self._wait(lambda: self._turn(action))
         return outcome
 
@@ -117,7 +117,7 @@ class VerifiersEnvironment(WrappedEnvironment):
         if rollout is not None:
             await self.env.cleanup(rollout)
 
-    def _state(self, observation: str) -> str:  # noqa: ARG002 (the whole chat is the situation)
+    def state_key(self, observation: str) -> str:  # noqa: ARG002 (the whole chat is the situation)
         chat = "\n\n".join(f"{message['role']}: {_text([message])}" for message in self._messages)
         return hashlib.sha256(chat.encode()).hexdigest()
 

@@ -52,18 +52,18 @@ class WrappedEnvironment(StepCounter):
         self.example_actions = example_actions
 
     @abstractmethod
-    def _begin(self, seed: int, options: dict[str, Any]) -> str:
+    def begin(self, seed: int, options: dict[str, Any]) -> str:
         """Begin an episode there. Returns the first observation."""
 
     @abstractmethod
-    def _act(self, action: str) -> Outcome:
+    def act(self, action: str) -> Outcome:
         """Carry out an action there; ``Outcome.won`` is not read."""
 
-    def _admissible(self) -> list[str] | None:
+    def admissible(self) -> list[str] | None:
         """The actions that can be taken now; None where any text may be."""
         return None
 
-    def _state(self, observation: str) -> str:
+    def state_key(self, observation: str) -> str:
         """A key of the situation; right as it is if the observation shows all that matters."""
         return observation
 
@@ -72,7 +72,7 @@ class WrappedEnvironment(StepCounter):
         if seed is None:
             seed = int(np.random.default_rng().integers(2**31))
         self._over = True
-        observation = self._begin(seed, dict(options or {}))
+        observation = self.begin(seed, dict(options or {}))
         self._steps, self._over = 0, False
         return self._report(Outcome(observation))
 
@@ -83,20 +83,20 @@ class WrappedEnvironment(StepCounter):
     def _outcome(self, action: str) -> Outcome:
         if len(action) > LONGEST_ACTION:
             return Outcome(f"The action is longer than {LONGEST_ACTION:,} characters.", valid=False)
-        outcome = self._act(clean(action))
+        outcome = self.act(clean(action))
         if not abs(outcome.reward) <= LARGEST_REWARD:
             raise ValueError(f"the wrapped environment paid {outcome.reward}")
         return outcome
 
     def _report(self, outcome: Outcome) -> tuple[str, Info]:
         observation = clean(outcome.observation)
-        listed = [] if self._over else self._admissible()
+        listed = [] if self._over else self.admissible()
         info: Info = {
             "task": clean(self.task),
             "task_family": self.family,
             "admissible_actions": None if listed is None else [clean(one) for one in listed],
             "won": bool(self._over and outcome.reward >= self.won_at),
-            "state": clean(self._state(observation)),
+            "state": clean(self.state_key(observation)),
             "valid": bool(outcome.valid),
         }
         if self.example_actions is not None:

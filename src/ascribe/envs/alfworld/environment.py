@@ -99,7 +99,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
             self._engine.close()
         self._engine, self.episode, self._over = None, None, True
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[AlfWorldEpisode]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[AlfWorldEpisode]:
         engine, game = self._running(), self.games[task]
         # If this game cannot be loaded, the episode before goes on where it was.
         self._played = None
@@ -120,7 +120,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         self._played = play
         return Start(play, observation, task=wording[1], family=game.family)
 
-    def _act(self, episode: AlfWorldEpisode, action: str) -> Outcome:
+    def act(self, episode: AlfWorldEpisode, action: str) -> Outcome:
         engine, command = self._running(), action.strip()
         if self._played is not episode:
             self._go_back(episode)
@@ -134,17 +134,17 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         won = engine.won
         return Outcome(observation, REWARD * won, terminated=won, won=won, valid=valid)
 
-    def _admissible(self, episode: AlfWorldEpisode) -> list[str]:
+    def admissible(self, episode: AlfWorldEpisode) -> list[str]:
         return list(episode.admissible)
 
-    def _state(self, episode: AlfWorldEpisode, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: AlfWorldEpisode, observation: str) -> str:  # noqa: ARG002
         # The last observation is left out: "examine" and "look" change nothing but that.
         return episode.view
 
-    def _expert(self, episode: AlfWorldEpisode) -> str | None:
+    def expert_action(self, episode: AlfWorldEpisode) -> str | None:
         return episode.advice
 
-    def _more_info(self, episode: AlfWorldEpisode) -> Info:
+    def more_info(self, episode: AlfWorldEpisode) -> Info:
         return {"generated": episode.generated}
 
     def _running(self) -> "Engine":

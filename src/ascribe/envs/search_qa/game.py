@@ -87,11 +87,11 @@ class SearchQA(TextEnvironment[Inquiry]):
         asked = [f"search[{question.text}]" for question in self.questions[:4]]
         self.example_actions = [*asked, "answer[yes]", "answer[no]"]
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Inquiry]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Inquiry]:  # noqa: ARG002
         question = self.questions[task]
         return Start(Inquiry(task), question.text, question.text, question.family)
 
-    def _act(self, episode: Inquiry, action: str) -> Outcome:
+    def act(self, episode: Inquiry, action: str) -> Outcome:
         kind, argument = bracketed(action)
         argument = clean(argument)
         if kind == "search":
@@ -109,11 +109,11 @@ class SearchQA(TextEnvironment[Inquiry]):
         inquiry.read = list(dict.fromkeys([*inquiry.read, *hashes]))
         return render(passages) if passages else NOTHING
 
-    def _state(self, episode: Inquiry, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: Inquiry, observation: str) -> str:  # noqa: ARG002
         """The question and the passages read so far, in whatever order and by whatever query."""
         return json.dumps([episode.question, sorted(episode.read), episode.answered])
 
-    def _expert(self, episode: Inquiry) -> str:
+    def expert_action(self, episode: Inquiry) -> str:
         """The searches that lead to the answer, then the answer."""
         question = self.questions[episode.question]
         searches = (question.searches or (question.text,))[: self.horizon - 1]

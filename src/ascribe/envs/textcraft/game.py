@@ -63,7 +63,7 @@ class TextCraft(TextEnvironment[Crafting]):
         if not self.goals:
             raise ValueError(f"the split {split!r} has no goals of depth {depth}")
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Crafting]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Crafting]:
         goal = self.goals[task]
         shown = show(goal, generator)
         commands = "\n".join(self.book.recipes[number].command for number in shown)
@@ -72,7 +72,7 @@ class TextCraft(TextEnvironment[Crafting]):
         family = f"depth {self.book.depths[goal]}"
         return Start(Crafting(goal, shown), observation=text, task=text, family=family)
 
-    def _act(self, episode: Crafting, action: str) -> Outcome:
+    def act(self, episode: Crafting, action: str) -> Outcome:
         command = action.strip()
         outcome = self._carry_out(episode, command)
         if not self.inventory or command == "inventory":
@@ -118,7 +118,7 @@ class TextCraft(TextEnvironment[Crafting]):
         observation = f"Crafted {recipe.count} minecraft:{output}"
         return Outcome(observation, reward=float(won), terminated=won, won=won)
 
-    def _admissible(self, episode: Crafting) -> list[str]:
+    def admissible(self, episode: Crafting) -> list[str]:
         suggested, inventory = suggest(episode.shown), episode.inventory
         crafts = [
             command
@@ -128,12 +128,12 @@ class TextCraft(TextEnvironment[Crafting]):
         ]
         return [*sorted(crafts), *suggested.gets, "inventory"]
 
-    def _state(self, episode: Crafting, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: Crafting, observation: str) -> str:  # noqa: ARG002
         # The last observation is left out: after an error the situation is what it was.
         carried = ", ".join(f"{count} {item}" for item, count in sorted(episode.inventory.items()))
         return f"goal: {episode.goal}; carried: {carried}"
 
-    def _expert(self, episode: Crafting) -> str:
+    def expert_action(self, episode: Crafting) -> str:
         plan = planner().plan(episode.goal, episode.inventory)
         if not plan.fetch:
             return plan.crafts[0]

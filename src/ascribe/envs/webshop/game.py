@@ -131,13 +131,13 @@ class WebShop(TextEnvironment[Visit]):
             raise ValueError(f"there are {len(numbers)} {goals} goals, so none for split {split!r}")
         self.tasks = len(self._numbers)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:  # noqa: ARG002
+    def begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:  # noqa: ARG002
         visit = Visit(self._numbers[task])
         goal = self.shop.goals[visit.goal]
         family = self.shop.wanted(goal).category or "product"
         return Start(visit, self._text(visit), goal.instruction, family)
 
-    def _act(self, episode: Visit, action: str) -> Outcome:
+    def act(self, episode: Visit, action: str) -> Outcome:
         kind, argument = bracketed(action.lower())
         if kind == "search":
             episode.go("results", self.shop.search(argument))
@@ -243,13 +243,13 @@ class WebShop(TextEnvironment[Visit]):
         for link in (*self._details, BUY):
             yield link, True
 
-    def _admissible(self, episode: Visit) -> list[str]:
+    def admissible(self, episode: Visit) -> list[str]:
         """The links of the page; on the search page one query, the words of the instruction."""
         if episode.place == "search":
             return [f"search[{keywords(self.shop.goals[episode.goal].instruction)}]"]
         return [f"click[{link}]" for link in self._links(episode)]
 
-    def _state(self, episode: Visit, observation: str) -> str:  # noqa: ARG002
+    def state_key(self, episode: Visit, observation: str) -> str:  # noqa: ARG002
         """The page and the choices. Two queries with the same hits lead to the same state."""
         products = self.shop.products
         where: list[object] = [episode.goal, episode.place]
@@ -260,10 +260,10 @@ class WebShop(TextEnvironment[Visit]):
             where += [products[episode.product].asin, sorted(episode.choices.items())]
         return json.dumps(where)
 
-    def _expert(self, episode: Visit) -> str | None:
+    def expert_action(self, episode: Visit) -> str | None:
         return next_action(self.shop, episode)
 
-    def _more_info(self, episode: Visit) -> Info:
+    def more_info(self, episode: Visit) -> Info:
         return {"task_score": episode.score}
 
 
