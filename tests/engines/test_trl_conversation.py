@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="needs the extra actor")
 pytest.importorskip("torch", reason="needs the extra actor")
 
 from ascribe.agents import Turn, View, agent_for
-from ascribe.engines.trl.policies import ChatPolicy, GrowingChat, SampledText, whole_chat
+from ascribe.engines.chat import ChatPolicy, GrowingChat, SampledText, whole_chat
 from ascribe.models import Chat, TransformersPolicy
 from ascribe.models.tokens import PromptTooLongError
 from ascribe.rollout import Request, Sample, Sampling

@@ -72,17 +72,12 @@ def test_an_override_of_what_a_key_says_is_refused(mark: str) -> None:
         overrides(engine__verl={f"{mark}actor_rollout_ref.actor.optim.lr": 1e-3})
 
 
-def test_rows_are_steps() -> None:
-    with pytest.raises(ConfigError, match="on verl rows are steps"):
-        overrides(update__layout="trajectory")
-
-
 def test_a_dry_run_needs_no_verl(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     made = config(model__path=str(tmp_path))
     assert verify(made, "verl").recipe.name == "gigpo"
-    with pytest.raises(ConfigError, match="rows are steps"):
-        verify(replace(made, update=replace(made.update, layout="trajectory")), "verl")
+    with pytest.raises(ConfigError, match="on verl one of constant, cosine"):
+        verify(replace(made, update=replace(made.update, schedule="linear")), "verl")
 
 
 def test_rows_are_packed_by_tokens_and_the_rows_of_a_pass_bound_them() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -315,6 +316,69 @@ def test_a_row_for_each_step(loop: asyncio.AbstractEventLoop) -> None:
         )
     unpacked, _ = unpack(*sent(made_rows))
     assert unpacked.trajectories[0].steps[2].sample == trajectory.steps[2].sample
+
+
+def test_one_sequence_has_the_credit_of_step_rows(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    """The same episodes in both layouts: one row each, the same advantages on the same tokens."""
+    from ascribe.conversations import spread
+    from ascribe.engines.chat import ChatPolicy, whole_chat
+    from ascribe.engines.verl.agent_loop import ServedPolicy, rows
+    from ascribe.engines.verl.episodes import EpisodeSteps
+
+    config = toys.write_config(tmp_path / "run.yaml", tmp_path)
+    steps = EpisodeSteps(verl_config(config))
+    made = chat()
+    rng = np.random.default_rng(0)
+    sampled = sorted(set(range(20, 60)) - made.ends)
+
+    class Guesses(Server):
+        async def generate(self, request_id: str, **asked: Any) -> Any:
+            self.end = min(made.ends)
+            asked["prompt_ids"] = [int(rng.choice(sampled))]
+            return await super().generate(request_id, **asked)
+
+    setup = Setup(HALL, {"wish": "?", "horizon": 3}, "plain", "serial", 1)
+    apart, together = [], []
+    agent = whole_chat(setup.agent)
+    with setup.open_pool(1) as pool:
+        for member in range(4):
+            policy = ChatPolicy(ServedPolicy(made, Guesses(0), loop, {}))
+            found = rollout(Plan(1, 1, 3), pool, agent, policy)
+            (one,) = found.trajectories
+            rewards = [replace(each, reward=float(rng.random())) for each in one.steps]
+            one = replace(one, name=f"{one.group}/{member}", steps=tuple(rewards))
+            played = replace(found, trajectories=(one,))
+            apart += rows(played, [0], made, whole=False)
+            together += rows(played, [0], made, whole=False, together=True)
+    assert len(together) == 4
+    assert len(apart) == 12
+    # Prompts are computed once.
+    assert sum(len(row.prompt_ids) for row in together) < sum(len(row.prompt_ids) for row in apart)
+    found = []
+    for made_rows in (apart, together):
+        unpacked, spans = unpack(*sent(made_rows))
+        credit = steps.credit_rollout(unpacked, None, None)
+        tokens = spread(credit.advantage, spans)
+        taught = [
+            [
+                (i, v)
+                for i, m, v in zip(row.response_ids, row.response_mask, values, strict=True)
+                if m
+            ]
+            for row, values in zip(made_rows, tokens, strict=True)
+        ]
+        off = [
+            v
+            for row, values in zip(made_rows, tokens, strict=True)
+            for m, v in zip(row.response_mask, values, strict=True)
+            if not m
+        ]
+        assert not any(off)
+        found.append([pair for row in taught for pair in row])
+        assert any(value for _, value in found[-1])
+    assert found[0] == found[1]
 
 
 def test_an_episode_that_was_given_up_is_a_row_without_a_token_to_learn() -> None:

@@ -24,6 +24,7 @@ from trl.models import unwrap_model_for_generation
 
 from ascribe.agents import Agent
 from ascribe.conversations import Merged, Spans, merge
+from ascribe.engines.chat import ChatPolicy, whole_chat
 from ascribe.engines.config import Layout
 from ascribe.engines.corrections import (
     Corrections,
@@ -41,14 +42,7 @@ from ascribe.engines.crediting import (
 from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
 from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
 from ascribe.engines.trl.arguments import SUCCESS, refuse_unsupported
-from ascribe.engines.trl.policies import (
-    ChatPolicy,
-    SamplingCopy,
-    TeamAdapters,
-    TeamPolicy,
-    TrlPolicy,
-    whole_chat,
-)
+from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors
 from ascribe.estimators import Recipe
 from ascribe.fingerprints import FloatMatrix

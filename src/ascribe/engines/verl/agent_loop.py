@@ -1,4 +1,7 @@
-"""``EpisodeLoop``: verl's agent loop, which plays one episode and returns a row for each step.
+"""``EpisodeLoop``: verl's agent loop, which plays one episode and returns its rows.
+
+There is a row for each step, or, with ``update.layout: trajectory``, one for steps whose prompts
+continue each other.
 
 ``ascribe.rollout`` plays the episode in a thread of its own: prompts, memory, parsers and retries
 are those of every other rollout. An episode that fails for good, or raises, becomes one row without
@@ -23,6 +26,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from ascribe.conversations import merge
+from ascribe.engines.chat import ChatPolicy
 from ascribe.engines.corrections import (
     JudgedResponse,
     correction_specs,
@@ -112,9 +116,12 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             _PLAYERS[folder] = Players(run)
         players = _PLAYERS[folder]
 
+        together = run.config.update.layout == "trajectory"
+        sampler = ChatPolicy(policy) if together else policy
+
         def play() -> Rollout:
             with players.borrow(group) as player:
-                return player.play([spec], config.size, policy)
+                return player.play([spec], config.size, sampler)
 
         try:
             played = await loop.run_in_executor(_THREADS, play)
@@ -123,7 +130,8 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             played = failed_rollout(spec, error)
         if corrects is not None:
             played = mark_corrections(played, {spec.group: corrects})
-        return played, rows(played, policy.versions, chat, whole=run.config.output.rollouts)
+        whole = run.config.output.rollouts
+        return played, rows(played, policy.versions, chat, whole=whole, together=together)
 
 
 def failed_rollout(spec: EpisodeSpec, error: Exception) -> Rollout:

@@ -75,8 +75,6 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     Raises:
         ConfigError: for what verl cannot do, or if ``engine.verl`` sets what a key sets.
     """
-    if config.update.layout != "step":
-        raise ConfigError("update.layout: on verl rows are steps")
     if config.model.lora is not None and config.model.lora.agents:
         raise ConfigError("model.lora.agents: on verl a team shares its weights; leave it empty")
     if config.engine.verl.get("model_engine", "dp") != "dp":

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from ascribe.engines.chat import whole_chat
 from ascribe.engines.episodes import Player
 from ascribe.engines.resolve import Run
 from ascribe.rollout import Sampling
@@ -67,6 +68,8 @@ class Players:
             raise ValueError("rollout.max_turns: must be given; ascribe train writes it by itself")
         self.setup = replace(config.environment.setup(), workers=1)
         agent = self.setup.agent
+        if config.update.layout == "trajectory":
+            agent = whole_chat(agent)
         self.slots = rollout.size * max(1, rollout.corrections)
         self._player = Player(
             self.setup,
