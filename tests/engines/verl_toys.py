@@ -75,6 +75,53 @@ def start(
         )
 
 
+CPU = {
+    "trainer.device": "cpu",
+    "trainer.resume_mode": "disable",
+    "+ray_kwargs.ray_init.num_gpus": 1,
+    "ray_kwargs.ray_init.num_cpus": 64,
+    "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
+    "+ray_kwargs.ray_init.include_dashboard": False,
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    "actor_rollout_ref.model.use_remove_padding": False,
+    "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+    "actor_rollout_ref.actor.strategy": "fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.model_dtype": "fp32",
+    "actor_rollout_ref.rollout.enforce_eager": True,
+    "actor_rollout_ref.rollout.dtype": "float32",
+    "actor_rollout_ref.rollout.enable_chunked_prefill": False,
+    "actor_rollout_ref.rollout.free_cache_engine": False,
+    "+actor_rollout_ref.rollout.enable_sleep_mode": False,
+    "actor_rollout_ref.rollout.load_format": "auto",
+    "actor_rollout_ref.rollout.max_num_seqs": 32,
+    "actor_rollout_ref.rollout.max_num_batched_tokens": 2048,
+    "actor_rollout_ref.rollout.calculate_log_probs": True,
+    "actor_rollout_ref.rollout.agent.num_workers": 1,
+    "reward.num_workers": 1,
+}
+"""What plain verl needs on a machine without a GPU."""
+
+
+def run_stock(
+    command: Sequence[str], folder: Path, keys: dict[str, Any], **environment: str
+) -> None:
+    """A run of plain verl on the CPU, to its end; it talks to ``log.txt``."""
+    words = [*command, *(f"{name}={value}" for name, value in (CPU | keys).items())]
+    root = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    own = {"VERL_PLATFORM": "cpu", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
+    found = {**os.environ, "PYTHONPATH": root, "PATH": path, **own, **environment}
+    found.pop("OMP_NUM_THREADS", None)
+    with (folder / "log.txt").open("ab") as log:
+        code = subprocess.run(
+            words, stdout=log, stderr=log, env=found, cwd=folder, check=False, timeout=1200
+        ).returncode
+    assert code == 0, (folder / "log.txt").read_text(errors="replace")[-6000:]
+
+
 def train(config: Path, *options: str, **how: Any) -> list[dict[str, Any]]:
     """Run to the end, and give the lines of ``metrics.jsonl``; ``how`` as in ``start``."""
     running = start(config, *options, **how)

@@ -1,0 +1,62 @@
+"""Loaded by verl in its processes: credits each batch by several recipes, and notes the tokens.
+
+``VERL_USE_EXTERNAL_MODULES=tests.engines.verl_loop_spy``; files go to the folder that ``SPY``
+names. verl's own GRPO is among the recipes as ``verl``.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
+from ascribe.engines.verl.batch import extra_fields, fetch
+from ascribe.engines.verl.loops import LoopSteps
+from ascribe.engines.verl.trainer import CreditMixin, PPOTrainerSync
+
+RECIPES: dict[str, dict[str, Any]] = {"grpo": {}, "gigpo": {}, "sbc": {"fingerprints": -1}}
+CHOICES = {1: {"state": "tool"}, 2: {"state": "key", "rewards": "turn_rewards"}}
+"""How turns become steps: of verl's ToolAgentLoop in step 1, of a user's in step 2."""
+
+compute_advantage = CreditMixin._compute_advantage
+
+
+def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
+    from omegaconf import OmegaConf
+
+    folder = Path(os.environ["SPY"])
+    folder.mkdir(exist_ok=True)
+    names = ("prompts", "responses", "response_mask", "rm_scores", "fingerprint")
+    fields, extra = fetch(batch, *names), extra_fields(batch)
+    rows = [
+        {"key": key, **{name: fields[name][row].tolist() for name in names}}
+        | {name: extra[row].get(name) for name in ("turn_states", "turn_rewards")}
+        for row, key in enumerate(batch.keys)
+    ]
+    algorithm, own = self.config.algorithm, self.steps
+
+    def note(name: str) -> None:
+        tokens = fetch(batch, "advantages")["advantages"]
+        for row, noted in enumerate(rows):
+            noted[name] = tokens[row].tolist()
+
+    algorithm.adv_estimator = "grpo"
+    PPOTrainerSync._compute_advantage(self, batch, {})
+    note("verl")
+    algorithm.adv_estimator = "ascribe"
+    for recipe, parameters in RECIPES.items():
+        config = self.config.copy()
+        OmegaConf.set_struct(config, False)
+        keys = {**CHOICES[self.global_steps], **parameters, "dump": str(folder / recipe)}
+        config.ascribe = {"recipe": recipe, **keys}
+        self.steps = LoopSteps(config)
+        compute_advantage(self, batch, {})
+        note(recipe)
+    self.steps = own
+    result = compute_advantage(self, batch, metrics)
+    note("run")
+    (folder / f"rows_{self.global_steps}.json").write_text(json.dumps(rows))
+    return result
+
+
+CreditMixin._compute_advantage = spied
