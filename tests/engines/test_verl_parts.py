@@ -226,7 +226,9 @@ class Server:
         self.asked.append((request_id, sampling_params))
         said = [prompt_ids[-1], self.end][: sampling_params["max_tokens"]]
         extra = {"global_steps": len(self.asked)}
-        return SimpleNamespace(token_ids=said, log_probs=[-1.0] * len(said), extra_fields=extra)
+        return SimpleNamespace(
+            token_ids=said, log_probs=[-1.0] * len(said), extra_fields=extra, stop_reason=None
+        )
 
 
 def chat() -> Any:

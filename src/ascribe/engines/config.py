@@ -152,6 +152,12 @@ class RolloutSection:
 
     groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
     size: StrictInt = key("trajectories of each task", 8, GIGPO, ge=2)
+    oversample: StrictInt = key(
+        "tasks that are played besides; as many groups as end last are dropped. On verl's "
+        "synchronous trainer",
+        0,
+        ge=0,
+    )
     max_turns: StrictInt | None = key(
         "decisions after which an episode is cut; null: the environment's limit", None, ge=1
     )
@@ -170,6 +176,17 @@ class RolloutSection:
         "type of the weights that sample; null: as those that learn. With TRL another type makes a "
         "copy",
         None,
+    )
+    versions: StrictInt | None = key(
+        "versions of the policy that the episodes of a group may span, on an asynchronous trainer "
+        "of verl's; null: any number",
+        None,
+        ge=1,
+    )
+    stale: Literal["drop", "refuse", "credit"] = key(
+        "what to do about a group that spans more versions: leave it out, stop the run, or credit "
+        "it all the same",
+        "drop",
     )
     stop: tuple[str, ...] = key("a response ends after any of these texts", ())
     context: StrictInt | None = key(

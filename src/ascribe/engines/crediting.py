@@ -151,6 +151,7 @@ def credit_iteration(
     on_problem: OnProblem = "drop",
     states: States = "environment",
     history: History = None,
+    dropped: Mapping[str, str] | None = None,
 ) -> Iteration:
     """Credit the episodes of all processes.
 
@@ -162,10 +163,11 @@ def credit_iteration(
         on_problem: what to do about steps that cannot be credited, see ``select``.
         states: what stands in the column ``state``.
         history: the state that the recipe carried over from the iteration before.
+        dropped: groups that do not count whatever their steps are, with the reason.
     """
     everything = join_rollouts([part.rollout for part in played])
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
-    failed = _failed_groups(groups, everything, failures.needs(size))
+    failed = {**_failed_groups(groups, everything, failures.needs(size)), **(dropped or {})}
     if everything.trajectories:
         steps = table(everything, states)
         if played[0].fingerprints is not None:
@@ -240,18 +242,29 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
     return history
 
 
-def write_rollouts(iteration: Iteration, folder: str | Path, number: int, states: States) -> Path:
+def write_rollouts(
+    iteration: Iteration,
+    folder: str | Path,
+    number: int,
+    states: States,
+    columns: Mapping[str, Any] | None = None,
+) -> Path:
     """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count, with transcripts."""
-    return write_steps(iteration, folder, number, arrow(iteration.counted, states))
+    return write_steps(iteration, folder, number, arrow(iteration.counted, states), columns)
 
 
 def write_steps(
-    credited: CreditedSteps, folder: str | Path, number: int, steps: Any = None
+    credited: CreditedSteps,
+    folder: str | Path,
+    number: int,
+    steps: Any = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count.
 
     Besides the columns in ``steps`` it has ``trained_advantage`` and all inputs of the recipe, such
-    as ``fingerprint``: ``ascribe credit`` computes the same advantages from it.
+    as ``fingerprint``: ``ascribe credit`` computes the same advantages from it. ``columns`` are
+    further ones, with a value for every step.
     """
     import pyarrow as pa
 
@@ -261,6 +274,8 @@ def write_steps(
         for name in inputs.column_names:
             if name not in steps.column_names:
                 steps = steps.append_column(name, inputs.column(name))
+    for name, values in (columns or {}).items():
+        steps = steps.append_column(name, pa.array(values[credited.counts]))
     steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -59,6 +59,12 @@ LOGGED = {
     "rows": "rows in the update",
     "rows_skipped": "rows left out, for they have no advantage (TRL)",
     "rows_padded": "empty rows",
+    "versions/trajectory_mean": "policy versions from the first to the last response of an episode "
+    "(verl), also `_max`",
+    "versions/group_mean": "the same over all episodes of a group, also `_max`",
+    "versions/lag_mean": "updates since an episode's first response was sampled, also `_max`",
+    "surplus_groups": "groups that were played besides and dropped (verl, `rollout.oversample`)",
+    "stale_groups": "groups that span more versions than `rollout.versions`",
     "missing": "episodes that raised, and left no row (verl)",
     "seconds/PHASE": "`rollout`, `logprobs`, `credit` and `update` (TRL; verl has `timing_s`)",
 }

@@ -49,6 +49,9 @@ LONGEST_DETAIL = 500
 
 logger = logging.getLogger(__name__)
 
+INTERRUPTED = frozenset({"abort", "aborted"})
+"""Why a response ended that the trainer does not wait for."""
+
 MOST_EPISODES = 1024
 """Episodes that one process plays at once, at most; each has a thread."""
 
@@ -69,11 +72,11 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         spec = spec_of(row["episode"], int(row["session_id"]))
         corrections = run.config.rollout.correcting()
         if corrections is None:
-            return (await self._play(run, spec, sampling_params, row["uid"]))[1]
+            return (await self._play(run, spec, sampling_params, row))[1]
         size = run.config.rollout.size
         responses: list[JudgedResponse] = []
         try:
-            played, own_rows = await self._play(run, spec, sampling_params, row["uid"])
+            played, own_rows = await self._play(run, spec, sampling_params, row)
             responses = judged_responses(played, [spec], run.recipe)
         finally:  # the others wait for this member, also if it failed
             complete = _BARRIER.arrive(row["uid"], size, responses)
@@ -83,7 +86,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         )
         corrected = await asyncio.gather(
             *(
-                self._play(run, one, sampling_params, row["uid"], corrects=spec.name)
+                self._play(run, one, sampling_params, row, corrects=spec.name)
                 for one in due.get(spec.name, ())
             )
         )
@@ -94,10 +97,10 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         run: Run,
         spec: EpisodeSpec,
         sampling_params: dict[str, Any],
-        group: str,
+        row: Mapping[str, Any],
         corrects: str | None = None,
     ) -> tuple[Rollout, list[AgentLoopOutput]]:
-        """An episode and its rows; ``group`` is verl's name of its group."""
+        """An episode and its rows; ``row`` is that of the dataset."""
         path = str(self.config.actor_rollout_ref.model.path)
         template = json.dumps(dict(self.apply_chat_template_kwargs or {}))
         chat = _chat(path, int(self.rollout_config.max_model_len), template)
@@ -120,7 +123,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         sampler = ChatPolicy(policy) if together else policy
 
         def play() -> Rollout:
-            with players.borrow(group) as player:
+            with players.borrow(row["uid"]) as player:
                 return player.play([spec], config.size, sampler)
 
         try:
@@ -130,8 +133,10 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             played = failed_rollout(spec, error)
         if corrects is not None:
             played = mark_corrections(played, {spec.group: corrects})
+        # One that failed before its first response belongs to the version that was current.
+        versions = policy.versions or [int(row.get("global_steps", 1)) - 1]
         whole = run.config.output.rollouts
-        return played, rows(played, policy.versions, chat, whole=whole, together=together)
+        return played, rows(played, versions, chat, whole=whole, together=together)
 
 
 def failed_rollout(spec: EpisodeSpec, error: Exception) -> Rollout:
@@ -294,6 +299,8 @@ class ServedPolicy(ModelPolicy):
             response = await asyncio.wait_for(asked, left)
         except TimeoutError as error:
             raise TimeoutError(f"{self._limit:g} s are over (rollout.episode_limit)") from error
+        if response.stop_reason in INTERRUPTED:
+            raise InterruptedError("the trainer took enough groups before this one ended")
         # A response that was interrupted for new weights is continued with them.
         found = response.extra_fields
         newest = found.get("global_steps") or 0

@@ -23,6 +23,12 @@ NAME = re.compile(r"\+{0,2}[A-Za-z_]\w*(?:[./@][A-Za-z_]\w*)*", re.ASCII)
 
 ATTENTION = "+actor_rollout_ref.model.override_config.attn_implementation"
 
+MODE = "trainer.v1.trainer_mode"
+SEPARATE = "ascribe_separate_async"
+"""The trainer with GPUs of its own for rollouts."""
+ROLLOUT_GPUS = "actor_rollout_ref.rollout.n_gpus_per_node"
+SYNC = "trainer.v1.separate_async.parameter_sync_step"
+
 SERVER = "actor_rollout_ref.rollout.name"
 """What samples: vllm, or sglang."""
 
@@ -90,6 +96,11 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         )
     if config.evaluation.tasks:
         raise ConfigError("evaluation.tasks: only with TRL; leave it empty")
+    if config.rollout.oversample and config.engine.verl.get(MODE, "ascribe") != "ascribe":
+        raise ConfigError(
+            "rollout.oversample: an asynchronous trainer keeps what a step does not take for the "
+            "next; leave it 0, and set trainer.v1.sampler.max_off_policy_threshold to bound its age"
+        )
     if config.update.schedule not in SCHEDULES:
         raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
     for name in config.engine.verl:
@@ -98,8 +109,11 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     refuse_duplicates("verl", config.engine.verl, SET_BY)
     overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
     overrides |= _data(config, run_file) | _actor(config, model) | _trainer(config)
+    separate = config.engine.verl.get(MODE) == SEPARATE
+    if separate:
+        overrides |= _separate(config, cpu=cpu)
     if cpu:
-        overrides |= _on_cpu(config)
+        overrides |= _on_cpu(config, separate=separate)
     own = {name.lstrip("+") for name in config.engine.verl}
     kept = {name: value for name, value in overrides.items() if name.lstrip("+") not in own}
     return kept | dict(config.engine.verl)
@@ -167,7 +181,7 @@ def _trainer(config: Config) -> dict[str, Any]:
     folder = Path(output.folder).absolute()
     return {
         "algorithm.adv_estimator": "ascribe",
-        "trainer.v1.trainer_mode": "ascribe",
+        MODE: "ascribe",
         "trainer.total_epochs": 1,
         "trainer.resume_mode": "disable",
         "trainer.save_freq": output.save_every or -1,
@@ -184,13 +198,35 @@ def _trainer(config: Config) -> dict[str, Any]:
     }
 
 
-def _on_cpu(config: Config) -> dict[str, Any]:
+def _separate(config: Config, *, cpu: bool) -> dict[str, Any]:
+    """What the trainer with rollout servers of their own needs besides."""
+    updates = config.engine.verl.get(SYNC, 1)
+    if config.rollout.groups % updates:
+        raise ConfigError(
+            f"rollout.groups: {config.rollout.groups} is no multiple of {SYNC}, {updates}"
+        )
+    sends = "actor_rollout_ref.rollout.checkpoint_engine"
+    overrides = {
+        SYNC: 1,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": config.rollout.groups // updates,
+        "actor_rollout_ref.rollout.nnodes": 1,
+        ROLLOUT_GPUS: 1,
+        f"{sends}.backend": "file" if cpu else "nccl",
+    }
+    if cpu:
+        overrides[f"{sends}.custom_backend_module"] = "ascribe.engines.verl.cpu.weights"
+        overrides["actor_rollout_ref.hybrid_engine"] = False  # no second server beside the trainer
+    return overrides
+
+
+def _on_cpu(config: Config, *, separate: bool) -> dict[str, Any]:
     """What a machine without a GPU needs besides."""
     ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
+    servers = config.engine.verl.get(ROLLOUT_GPUS, 1) if separate else 0
     return {
         "trainer.device": "cpu",
         # Logical: Ray starts nothing where it counts too few, and says nothing.
-        "+ray_kwargs.ray_init.num_gpus": ranks,
+        "+ray_kwargs.ray_init.num_gpus": ranks + servers,
         "ray_kwargs.ray_init.num_cpus": 64,
         "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
         "+ray_kwargs.ray_init.include_dashboard": False,

@@ -1,7 +1,10 @@
 """``EpisodeSteps``: the steps of a run in Ascribe's own environments, and their credit."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import (
@@ -17,6 +20,7 @@ from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import at_turns, refuse_without_effect
 from ascribe.engines.verl.rows import FIELD, unpack
 from ascribe.engines.verl.tasks import run_of
+from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.episode import RolloutFailedError
 from ascribe.rollout.run import Rollout
@@ -34,6 +38,15 @@ class EpisodeSteps:
         refuse_unsupported(config, self.run)
         self.recipe, self.layer = self.run.recipe, self.run.layer
         self.minibatches: int | None = int(self.run.config.update.minibatches)
+        rollout = self.run.config.rollout
+        self.staleness = Staleness(rollout.versions, rollout.stale)
+        separate = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).endswith(
+            "separate_async"
+        )
+        updates = config.trainer.v1.separate_async.parameter_sync_step if separate else 1
+        self.oversample = rollout.oversample
+        self.episodes = self.run.config.episodes // updates
+        """Of an update."""
 
     def metrics_file(self, done: int) -> Any:
         """``metrics.jsonl`` of the run, as verl's tracking takes it."""
@@ -46,6 +59,8 @@ class EpisodeSteps:
         vectors: Any,
         history: History,
         metrics: dict[str, Any],
+        *,
+        version: int,
     ) -> tuple[Iteration, Spans]:
         """Credit the episodes of a batch.
 
@@ -55,6 +70,7 @@ class EpisodeSteps:
             vectors: for each row the fingerprints of its turns, end to end; None without.
             history: the state that the recipe carried over.
             metrics: of the step; those of the episodes are added.
+            version: of the policy that is trained.
 
         Returns:
             The credit, and for each step where its tokens are in the responses.
@@ -68,20 +84,33 @@ class EpisodeSteps:
             if not is_padding(tag)
         }
         rollout, spans = unpack(texts, [tag["response_len"] for tag in batch.tags])
-        missing = self.run.config.episodes - len(_groups(rollout))
+        missing = self.episodes - len(_groups(rollout))
         if self.run.config.rollout.failures.stop:
             if rollout.failed:
                 raise RolloutFailedError(rollout.failed[0])
             if missing:
                 raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
         fingerprints = None if vectors is None else at_turns(vectors, spans)
-        iteration = self.credit_rollout(rollout, fingerprints, history)
+        played = [trajectory for trajectory in rollout.trajectories for _ in trajectory.steps]
+        self.sampled = SampledVersions.of(
+            [trajectory.group for trajectory in played],
+            [trajectory.name for trajectory in played],
+            spans.sequence,
+            batch.tags,
+            version,
+        )
+        dropped = self.staleness.dropped(self.sampled, metrics)
+        iteration = self.credit_rollout(rollout, fingerprints, history, dropped)
         metrics.update(iteration_metrics(iteration))
         metrics["ascribe/missing"] = missing
         return iteration, spans
 
     def credit_rollout(
-        self, rollout: Rollout, fingerprints: FloatMatrix | None, history: History
+        self,
+        rollout: Rollout,
+        fingerprints: FloatMatrix | None,
+        history: History,
+        dropped: Mapping[str, str] | None = None,
     ) -> Iteration:
         """Credit episodes."""
         config = self.run.config.rollout
@@ -92,6 +121,7 @@ class EpisodeSteps:
             failures=config.failures.policy(),
             states=config.states,
             history=history,
+            dropped=dropped,
         )
 
     def write(self, iteration: Iteration, number: int) -> None:
@@ -99,7 +129,8 @@ class EpisodeSteps:
         config = self.run.config
         if config.output.rollouts:
             folder = Path(config.output.folder) / "rollouts"
-            write_rollouts(iteration, folder, number, config.rollout.states)
+            columns = self.sampled.columns
+            write_rollouts(iteration, folder, number, config.rollout.states, columns)
 
 
 class _MetricsLogger:

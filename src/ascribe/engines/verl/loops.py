@@ -14,6 +14,9 @@ episode. The keys ``ascribe.*`` of verl's configuration say how the steps are cr
 ``ascribe.fingerprints``  decoder block whose hidden state is a state's fingerprint
 ``ascribe.check``         what to do about steps that cannot be credited
 ``ascribe.dump``          folder for the steps of each update
+``ascribe.oversample``    prompts that are played besides; the groups that end last are dropped
+``ascribe.versions``      versions of the policy that a group may span; null: any number
+``ascribe.stale``         what to do about a group that spans more: ``drop``, ``refuse``, ``credit``
 ========================  ==========================================================================
 
 All other keys are parameters of the recipe.
@@ -36,6 +39,7 @@ from ascribe.engines.crediting import (
 )
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
+from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.estimators import recipe as make_recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Ints
@@ -77,8 +81,10 @@ class LoopSteps:
         self.rewards: str = keys.pop("rewards", FINAL)
         self.check = keys.pop("check", "drop")
         self.dump: str | None = keys.pop("dump", None)
+        self.oversample = int(keys.pop("oversample", 0))
         layer = keys.pop("fingerprints", None)
         try:
+            self.staleness = Staleness(keys.pop("versions", None), keys.pop("stale", "drop"))
             self.recipe = make_recipe(name, **keys)
             self.layer = fingerprint_layer(self.recipe, layer)
         except (TypeError, ValueError) as error:
@@ -96,6 +102,8 @@ class LoopSteps:
         vectors: Any,
         history: History,
         metrics: dict[str, Any],
+        *,
+        version: int,
     ) -> tuple[CreditedSteps, Spans]:
         """Credit the steps of a batch; as ``EpisodeSteps.credit``."""
         rows, sessions = _sessions(batch)
@@ -121,14 +129,18 @@ class LoopSteps:
         spans = _in_batch(spans, rows, prompts, len(batch))
         if vectors is not None:
             table = replace(table, fingerprint=at_turns(vectors, spans))
-        credited = credit_steps(table, self.recipe, self.check, history=history)
+        self.sampled = SampledVersions.of(
+            table.group.texts(), table.trajectory.texts(), spans.sequence, batch.tags, version
+        )
+        dropped = self.staleness.dropped(self.sampled, metrics)
+        credited = credit_steps(table, self.recipe, self.check, failed=dropped, history=history)
         metrics.update(credit_metrics(credited))
         return credited, spans
 
     def write(self, credited: CreditedSteps, number: int) -> None:
         """Write the steps of an update, if the run asks for them."""
         if self.dump is not None:
-            write_steps(credited, self.dump, number)
+            write_steps(credited, self.dump, number, columns=self.sampled.columns)
 
     def _rewards(
         self,

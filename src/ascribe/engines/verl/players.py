@@ -95,6 +95,8 @@ class Players:
             number = shared.free.pop()
         try:
             yield replace(self._player, pool=PoolSlot(shared, number))
+        except (InterruptedError, TimeoutError):  # while sampling, so the pool is as it should be
+            raise
         except BaseException:  # the pool may be in any state
             shared.broken = True
             raise

@@ -9,6 +9,8 @@ Steps come from one of two places: ``loops`` reads them from the tokens of any a
 ``episodes`` from those of Ascribe's own environments. Overridden private methods: ``HOOKS``.
 """
 
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -48,6 +50,9 @@ HOOKS = (
     "_update_actor",
 )
 """Private methods of verl's ``PPOTrainer`` that are overridden."""
+
+POLL = 0.1
+"""Seconds between two looks for groups that are still played."""
 
 _CREDIT: ContextVar[tuple[Floats, Spans]] = ContextVar("credit")
 
@@ -99,8 +104,15 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         self.steps: Any = EpisodeSteps(config) if names_run(config) else LoopSteps(config)
         self._history: History = None
         self._learned = 0
+        if self.steps.oversample and self.mode != "sync":
+            raise ValueError(
+                "oversample: an asynchronous trainer keeps the groups that a step does not take "
+                "for the next one; leave it 0"
+            )
         with open_dict(config):  # from here on this is verl's own trainer
             config.trainer.v1.trainer_mode = self.mode
+            if self.steps.oversample:  # prompts are taken one by one, not by whole batches
+                config.data.gen_batch_size = 1
         super().__init__(config)
 
     # Runs and checkpoints. The state that a recipe carries from step to step is part of a
@@ -150,7 +162,10 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         vectors = None
         if self.steps.layer is not None:
             vectors = [one.numpy() for one in fetch(batch, FINGERPRINT)[FINGERPRINT].unbind()]
-        credit, spans = self.steps.credit(batch, self.tokenizer, vectors, self._history, metrics)
+        version = self.global_steps - 1  # that many updates of the servers' weights
+        credit, spans = self.steps.credit(
+            batch, self.tokenizer, vectors, self._history, metrics, version=version
+        )
         self._history = credit.next_history(self._history)
         # In the order of names, not of arrival: early rows are those of short episodes.
         learned = list(dict.fromkeys(spans.sequence[credit.counts].tolist()))
@@ -225,6 +240,42 @@ class SyncTrainer(CreditMixin, PPOTrainerSync):  # type: ignore[misc]
     """verl's synchronous trainer with credit for steps."""
 
     mode = "sync"
+    _surplus = 0
+
+    def prepare_step(self) -> dict[str, Any]:
+        """As verl's; with ``oversample`` more groups are played than the step takes."""
+        metrics: dict[str, Any] = super().prepare_step()
+        if self.steps.oversample:
+            self._add_prompts_to_generate(self.steps.oversample)
+        return metrics
+
+    def on_sample_end(self) -> None:
+        """As verl's; groups that the step does not take are interrupted, dropped and counted."""
+        if self.steps.oversample:
+            self.checkpoint_manager.abort_replicas(reject_request=True)
+            buffer = self.replay_buffer
+            while True:
+                buffer._sync_metadata_from_transfer_queue()
+                if not buffer.pending_keys["train"] | buffer.running_keys["train"]:
+                    break
+                time.sleep(POLL)
+            surplus = buffer.finished_keys["train"] | buffer.failure_keys["train"]
+            self._surplus = len(surplus)
+            buffer._clear_groups("train", surplus)
+        super().on_sample_end()
+
+    def on_step_end(self) -> None:
+        """As verl's; servers that were interrupted go on."""
+        super().on_step_end()
+        if self.steps.oversample:
+            self.checkpoint_manager.resume_generation_replicas()
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
+        """As verl's."""
+        batch = super().step(metrics, timing_raw)
+        if self.steps.oversample:
+            metrics["ascribe/surplus_groups"] = self._surplus
+        return batch
 
 
 @register_trainer("ascribe_colocate_async")
@@ -239,3 +290,9 @@ class SeparateAsyncTrainer(CreditMixin, PPOTrainerSeparateAsync):  # type: ignor
     """verl's asynchronous trainer with GPUs of its own for rollouts, with credit for steps."""
 
     mode = "separate_async"
+
+    def __init__(self, config: Any) -> None:
+        # verl 0.9.1 passes an argument to its logger that loggers do not take, where it tells that
+        # no rollout server shares the trainer's GPUs.
+        logging.getLogger(PPOTrainerSeparateAsync.__module__).setLevel(logging.WARNING)
+        super().__init__(config)

@@ -22,6 +22,19 @@ def load_replica() -> Any:
         def _get_worker_extension_cls(self) -> str:
             return WORKER
 
+        async def run_server(self, args: Any) -> None:
+            """As verl's; a server can be interrupted for new weights.
+
+            verl passes an argument to vLLM that vLLM has renamed since.
+            """
+            await super().run_server(args)
+            pause = self.engine.pause_generation
+
+            async def abort(*, clear_cache: bool, **_: Any) -> None:
+                await pause(mode="abort", clear_cache=clear_cache)
+
+            self.engine.pause_generation = abort
+
     class Replica(vLLMReplica):  # type: ignore[misc]
         def __init__(self, *given: Any, **options: Any) -> None:
             super().__init__(*given, **options)
