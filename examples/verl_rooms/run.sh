@@ -12,6 +12,7 @@ exec python -m verl.trainer.main_ppo \
   actor_rollout_ref.model.path="$MODEL" \
   actor_rollout_ref.actor.ppo_mini_batch_size=4 actor_rollout_ref.actor.use_dynamic_bsz=True \
   actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=4 \
+  actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
   actor_rollout_ref.rollout.multi_turn.enable=True \
   actor_rollout_ref.rollout.multi_turn.function_tool_path="$here/rooms.py" \
   actor_rollout_ref.rollout.multi_turn.max_assistant_turns=4 \

@@ -62,6 +62,12 @@ def dumped(run: Path, name: str, step: int) -> Any:
     return read(run / "spied" / name / f"rollouts_{step - 1:05d}.parquet")
 
 
+def episode(row: dict[str, Any]) -> str:
+    """The name of a row's trajectory."""
+    uid, session, _ = row["key"].rsplit("_", 2)
+    return f"{uid}/{session}"
+
+
 def turns(row: dict[str, Any]) -> list[tuple[int, int]]:
     """Where the runs of ones begin and end."""
     edges = np.flatnonzero(np.diff(row["response_mask"], prepend=0, append=0))
@@ -96,7 +102,7 @@ def test_credit_of_the_dump_is_on_the_tokens_of_each_turn(run: Path, name: str, 
     for row in noted:
         tokens = np.zeros(len(row["responses"]))
         for turn, (start, end) in enumerate(turns(row)):
-            tokens[start:end] = place[row["key"].rsplit("_", 1)[0], turn]
+            tokens[start:end] = place[episode(row), turn]
         np.testing.assert_allclose(row[name], tokens, atol=1e-6)
         # Nothing beside the spans of credited steps, and all of these.
         assert np.array_equal(np.array(row[name]) != 0, tokens != 0)
@@ -107,7 +113,7 @@ def test_states_are_tool_results_or_keys_of_the_loop(run: Path) -> None:
     later = {state for state, step in zip(first.state.texts(), first.step, strict=True) if step}
     assert later <= {f"You are in room {room}." for room in range(10)}
     assert later
-    given = {row["key"].rsplit("_", 1)[0]: row for row in rows(run, 2)}
+    given = {episode(row): row for row in rows(run, 2)}
     for name, step, state, reward in zip(
         second.trajectory.texts(), second.step, second.state.texts(), second.reward, strict=True
     ):

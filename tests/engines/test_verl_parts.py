@@ -199,6 +199,138 @@ def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> 
         refuse_unsupported(made, run_of(made))
 
 
+# Any agent loop.
+
+
+def loop_config(**keys: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.create(
+        {
+            "algorithm": {"adv_estimator": "ascribe", "use_kl_in_reward": False},
+            "actor_rollout_ref": {"rollout": {"n": 2}},
+            "data": {"train_files": "train.parquet"},
+            "ascribe": keys,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, r"add \+ascribe\.recipe=gigpo"),
+        ({"recipe": "gigpo", "state": "room"}, "ascribe.state: no state 'room'; there are: obs"),
+        ({"recipe": "gigpo", "gama": 0.9}, r"ascribe\.\*: .*gama"),
+        ({"recipe": "nothing"}, r"ascribe\.\*: .*nothing"),
+        ({"recipe": "bipace_q"}, r"ascribe\.\*: .*layer"),
+    ],
+)
+def test_wrong_keys_are_refused(keys: dict[str, Any], said: str) -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+
+    with pytest.raises(ValueError, match=said):
+        LoopSteps(loop_config(**keys))
+    wrong = loop_config(recipe="grpo")
+    wrong.algorithm.adv_estimator = "grpo"
+    with pytest.raises(ValueError, match="it must be ascribe"):
+        LoopSteps(wrong)
+
+
+@pytest.fixture
+def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two episodes of a group out of order; the first is two rows; a row is padding."""
+    import torch
+
+    from ascribe.engines.verl import loops
+
+    rows = {
+        "u_1_0": ([9, 9], [5, 1], [1, 1], 0.5, [0.25]),
+        "u_0_1": ([9, 9, 8], [6, 8, 8, 7], [1, 0, 0, 1], 2.0, [0.5, 0.0]),
+        "pad_0_0": ([0], [0], [0], 0.0, []),
+        "u_0_0": ([9, 9], [4, 4, 8], [1, 1, 0], 2.0, [1.0]),
+    }
+    names = ("prompts", "responses", "response_mask")
+
+    def nested(place: int) -> Any:
+        parts = [torch.tensor(row[place]) for row in rows.values()]
+        return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+
+    fields = {name: nested(place) for place, name in enumerate(names)}
+    scores = [[0.0] * (len(row[1]) - 1) + [row[3]] for row in rows.values()]
+    fields["rm_scores"] = torch.nested.as_nested_tensor(
+        [torch.tensor(one) for one in scores], layout=torch.jagged
+    )
+    extra = [
+        {"turn_rewards": row[4], "turn_states": [f"s{i}" for i in row[1][: len(row[4])]]}
+        for row in rows.values()
+    ]
+    monkeypatch.setattr(loops, "fetch", lambda *_: fields)
+    monkeypatch.setattr(loops, "extra_fields", lambda _: extra)
+    tags = [{"is_padding": key.startswith("pad")} for key in rows]
+    return Batch(keys=list(rows), tags=tags), extra
+
+
+class Decoder:
+    """A tokenizer for numbers."""
+
+    eos_token_id = 1
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+class Batch(SimpleNamespace):
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def test_turns_of_any_loop_are_steps(batch: Any) -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+
+    found = batch[0]
+    steps = LoopSteps(loop_config(recipe="grpo", check="keep"))
+    vectors = [np.full(2, 1.0), np.array([2.0, 2.0, 3.0, 3.0]), np.zeros(2), np.full(2, 4.0)]
+    credit, spans = steps.credit(found, Decoder(), vectors, None, {})
+    table = credit.table
+    assert table is not None
+    names = zip(table.trajectory.texts(), table.step.tolist(), table.action.texts(), strict=True)
+    assert list(names) == [("u/0", 0, "4 4"), ("u/0", 1, "6"), ("u/0", 2, "7"), ("u/1", 0, "5 1")]
+    assert table.reward.tolist() == [0, 0, 2.0, 0.5]
+    assert table.state.texts()[:3] == ["9 9", "9 9 8", "8 8"]
+    assert set(table.group.texts()) == {"u"}
+    # In the batch, in the coordinates of responses; each with its own fingerprint.
+    assert spans.sequence.tolist() == [3, 1, 1, 0]
+    assert spans.start.tolist() == [0, 0, 3, 0]
+    assert spans.end.tolist() == [2, 1, 4, 2]
+    assert table.fingerprint is not None
+    assert table.fingerprint[:, 0].tolist() == [4, 2, 3, 1]
+
+
+def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+
+    found = batch[0]
+    keys = {"recipe": "grpo", "check": "keep", "state": "key", "rewards": "turn_rewards"}
+    batch[1][1]["turn_states"] = ["s6"]
+    with pytest.raises(ValueError, match="keys has 1 values for the 2 runs of sequence 1"):
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+    batch[1][1]["turn_states"] = ["s6", "s7"]
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+    table = credit.table
+    assert table is not None
+    # What is left of 2.0 after 1.0 and 0.5 is the last turn's.
+    assert table.reward.tolist() == [1.0, 0.5, 0.5, 0.5]
+    assert table.state.texts() == ["s4", "s6", "s7", "s5"]
+    batch[1][0]["turn_rewards"] = [0.1, 0.2]
+    with pytest.raises(
+        ValueError, match="turn_rewards has 2 rewards for the 1 turns of session u_1"
+    ):
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+    del batch[1][0]["turn_rewards"]
+    with pytest.raises(ValueError, match=r"1 of 3 rows have no turn_rewards in extra_fields"):
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+
+
 # Episodes.
 
 

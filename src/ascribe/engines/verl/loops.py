@@ -119,7 +119,7 @@ class LoopSteps:
             list(map(np.append, prompts, responses)),
             [np.append(np.zeros_like(p), m) for p, m in zip(prompts, masks, strict=True)],
             group=[uid for uid, _ in sessions],
-            trajectory=[f"{uid}_{session}" for uid, session in sessions],
+            trajectory=[session for _, session in sessions],
             decode=tokenizer.decode,
             state=self.state,
             keys=_lists(extra, STATES) if self.state == "key" else None,
