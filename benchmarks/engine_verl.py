@@ -19,13 +19,21 @@ the machine busy, and the ratios say as little. ``extra_milliseconds`` is the di
 agent loop adds the texts of steps to its rows), the making of the batch, ``update_weights``, and
 the metrics of the step.
 
-Needs the environment of ``scripts/make_env.sh FOLDER verl-cpu``. ``--model FOLDER`` takes another
-model than SmolLM2-135M, and ``--steps N`` counts more steps than two. The quick case is a model of
-two layers, in which fixed costs are most of the step; it takes some minutes, which verl needs to
-start.
+In the case ``episodes`` a row is a whole episode (``update.layout: trajectory``), and the same
+episodes are learned from as step rows too, in every other step. ``token_ratio`` is tokens of step
+rows over those of whole episodes; ``old_log_prob_ratio`` and ``update_actor_ratio`` are the seconds
+of these phases, and ``both_ratio`` is that of their sum. ``advantage_difference`` is the largest
+difference of an advantage by ``gigpo``. The model has four layers of width 192: with a larger one
+so many tokens would take hours on a CPU.
+
+Needs the environment of ``scripts/make_env.sh FOLDER verl-cpu``. ``--cases`` chooses among
+``steps`` and ``episodes``. In the case ``steps``, ``--model FOLDER`` takes another model than
+SmolLM2-135M, and ``--steps N`` counts more steps than two. The quick case is a model of two layers,
+in which fixed costs are most of the step; it takes some minutes, which verl needs to start.
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,8 +45,14 @@ import numpy as np
 import tiny
 from common import ROOT
 
+from ascribe.engines.warmup import Schedule, finetune
+from ascribe.models import Chat
+from ascribe.models.loading import save_model
+
 PHASES = ("old_log_prob", "adv", "update_actor")
 GROUPS, SIZE = 2, 4
+TURNS, CONTEXT = 8, 1536
+"""Of whole episodes."""
 
 common.PACKAGES = (
     *("ascribe", "numpy", "torch", "transformers"),
@@ -58,13 +72,33 @@ class Case:
     turns: int
     steps: int
     """That count."""
+    groups: int = GROUPS
+    size: int = SIZE
+    episodes: bool = False
+    """Whether a row is a whole episode."""
+
+    def __str__(self) -> str:
+        row = ", a row for each episode" if self.episodes else ""
+        return f"{self.name}, {self.groups} groups of {self.size}, {self.turns} turns{row}"
 
 
 def main() -> None:
     """Measure and print."""
-    own = {"model": {"type": Path}, "steps": {"type": int, "default": 2}}
+    own = {
+        "model": {"type": Path},
+        "steps": {"type": int, "default": 2},
+        "cases": {"nargs": "+", "choices": ("steps", "episodes"), "default": ["steps"]},
+    }
     with common.Figures("engine_verl", **own) as figures, tempfile.TemporaryDirectory() as name:
         folder, options = Path(name), figures.options
+        if "episodes" in options.cases:
+            model = str(write_model(folder / "model"))
+            whole_episodes = Case(
+                "4 layers of width 192", model, -1, TURNS, 8, groups=4, size=8, episodes=True
+            )
+            measure(figures, whole_episodes, folder / "episodes")
+        if "steps" not in options.cases:
+            return
         case = Case("SmolLM2-135M", "smollm2", layer=-12, turns=2, steps=options.steps)
         if options.model is not None:
             path = options.model.absolute()
@@ -72,17 +106,37 @@ def main() -> None:
         elif figures.quick:
             model = str(tiny.write_textcraft(folder / "tiny"))
             case = replace(case, name="2 layers of width 64", model=model, layer=-1, turns=4)
-        measure(figures, case, folder)
+        measure(figures, case, folder / "steps")
+
+
+def write_model(folder: Path) -> Path:
+    """A policy that was taught two goals of TextCraft, as the tests' own but larger."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from make_tiny_model import demonstrated, train_tokenizer  # noqa: PLC0415 (by the path above)
+
+    shown = demonstrated()
+    tokenizer = train_tokenizer((one["content"] for chat, _ in shown for one in chat), 800)
+    chat = Chat(tokenizer)
+    lessons = [tiny.lesson(tokenizer, chat.prompt(prompt), text) for prompt, text in shown]
+    shape = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 4}
+    model = tiny.llama(tokenizer, 0, **shape, max_position_embeddings=CONTEXT)
+    schedule = Schedule(steps=40, batch=16, learning_rate=3e-3, most_tokens=8192)
+    finetune(model, lessons, schedule)
+    return save_model(model, tokenizer, folder)
 
 
 def measure(figures: common.Figures, case: Case, folder: Path) -> None:
     """All figures of one run."""
+    folder.mkdir()
     probe = folder / "probe.jsonl"
-    metrics = train(config(case, folder), probe)
-    lines = [line for line in common.read_lines(probe) if line["step"] > 1]
+    metrics = train(config(case, folder), probe, case)
+    every = [line for line in common.read_lines(probe) if line["step"] > 1]
+    lines = [line for line in every if line["way"] != "steps"]
     steps = [[line for line in lines if line["step"] == n] for n in range(2, case.steps + 2)]
     rows = np.mean([line["rows"] for line in lines])
-    name = f"{case.name}, {GROUPS} groups of {SIZE}, {case.turns} turns"
+    name = str(case)
+    if case.episodes:
+        compare_rows(figures, name, every)
 
     pairs = np.array([pair for step in steps for pair in with_equal_updates(step)])
     extra = float(np.median(pairs[:, 0] - pairs[:, 1]))
@@ -109,6 +163,40 @@ def measure(figures: common.Figures, case: Case, folder: Path) -> None:
         figures.emit(f"{name}: {phase}", "seconds", float(seconds), "s", "lower")
 
 
+def compare_rows(figures: common.Figures, name: str, lines: list[Line]) -> None:
+    """Step rows against whole episodes, of the steps in which both were learned from."""
+    apart = [line for line in lines if line["way"] == "steps"]
+    both = []
+    for line in apart:
+        same = [each for each in lines if each["step"] == line["step"] and each["way"] == "ascribe"]
+        both.append(
+            (line, {key: np.mean([each[key] for each in same]) for key in (*PHASES, "tokens")})
+        )
+    tokens = [line["tokens"] / means["tokens"] for line, means in both]
+    figures.emit(name, "token_ratio", float(np.median(tokens)), "ratio", "higher", goal=2)
+    for phases in (["old_log_prob"], ["update_actor"], ["old_log_prob", "update_actor"]):
+        sums = [
+            (sum(line[phase] for phase in phases), sum(means[phase] for phase in phases))
+            for line, means in both
+        ]
+        metric = "both" if len(phases) > 1 else phases[0]
+        goal = 1.7 if len(phases) > 1 else None
+        ratio = float(np.median([one / other for one, other in sums]))
+        figures.emit(name, f"{metric}_ratio", ratio, "ratio", "higher", goal=goal)
+        for way, place in (("steps", 0), ("episodes", 1)):
+            seconds = float(np.median([pair[place] for pair in sums]))
+            figures.emit(f"{name}: {metric}", f"{way}_seconds", seconds, "s", "lower")
+    for way, pick in (("steps", 0), ("episodes", 1)):
+        count = float(np.median([pair[pick]["tokens"] for pair in both]))
+        figures.emit(name, f"{way}_tokens", count, "tokens", "lower")
+    figures.emit(
+        name, "step_rows", float(np.median([line["rows"] for line in apart])), "rows", "lower"
+    )
+    difference = max(line["difference"] for line in apart)
+    figures.emit(name, "advantage_difference", difference, "1", "lower", goal=1e-6)
+    figures.emit(name, "largest_advantage", max(line["largest"] for line in apart), "1", "higher")
+
+
 def with_equal_updates(step: list[Line]) -> list[tuple[float, float]]:
     """Seconds of both ways, run beside run, with the mean of the step's updates for each."""
     update = float(np.mean([line["update_actor"] for line in step]))
@@ -131,6 +219,7 @@ def whole(line: Line) -> float:
 
 def config(case: Case, folder: Path) -> dict[str, Any]:
     """The config of the run."""
+    layout = "trajectory" if case.episodes else "step"
     return {
         "model": {"path": case.model, "attention": "eager"},
         "environment": {
@@ -141,19 +230,24 @@ def config(case: Case, folder: Path) -> dict[str, Any]:
         "recipe": {"name": "bipace_q"},
         "fingerprints": {"layer": case.layer},
         "rollout": {
-            "groups": GROUPS,
-            "size": SIZE,
+            "groups": case.groups,
+            "size": case.size,
             "max_turns": case.turns,
             "max_tokens": 24,
-            "context": 512,
+            "context": CONTEXT if case.episodes else 512,
             "tasks": [0, 1],
         },
-        "update": {"iterations": case.steps + 1, "kl": 0, "rows_per_pass": 8},
+        "update": {
+            "iterations": case.steps + 1,
+            "kl": 0,
+            "rows_per_pass": 8,
+            "layout": layout,
+        },
         "output": {"folder": str(folder / "run"), "save_every": 0},
     }
 
 
-def train(document: dict[str, Any], probe: Path) -> list[Line]:
+def train(document: dict[str, Any], probe: Path, case: Case) -> list[Line]:
     """``ascribe train --engine verl``, with the probe in verl's processes."""
     folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
@@ -161,6 +255,8 @@ def train(document: dict[str, Any], probe: Path) -> list[Line]:
         "VERL_USE_EXTERNAL_MODULES": "benchmarks.verl_probe",
         "PROBE": str(probe),
     }
+    if case.episodes:
+        environment["STEPS"] = "1"
     for name in common.ONE_THREAD:  # verl chooses its own number of threads
         environment.pop(name, None)
     return common.train(document, "verl", env=environment, cwd=probe.parent)

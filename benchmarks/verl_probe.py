@@ -6,6 +6,9 @@
 In the way ``verl`` the trainer's own methods are those of verl, with its estimator ``grpo``, and
 rows carry no steps and no fingerprints. In the way ``ascribe`` nothing is changed. The update is of
 the same rows and by the same method in both. Every run begins with the rows as they were sampled.
+
+Rows that hold a whole episode are also learned from as steps: in the way ``steps`` there is a row
+for each step of the same episodes, with the same prompt and response.
 """
 
 import json
@@ -13,10 +16,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import transfer_queue
 from tensordict import NonTensorStack
 
@@ -24,6 +30,7 @@ import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it ne
 from ascribe.engines.verl.engine import FINGERPRINT
 from ascribe.engines.verl.rows import FIELD
 from ascribe.engines.verl.trainer import PPOTrainerSync, SyncTrainer
+from ascribe.estimators import recipe
 
 Phase = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -56,6 +63,8 @@ class Rows:
 
     def given(self, way: str) -> Any:
         """The batch before the first phase."""
+        if way == "steps":
+            return self.steps()
         kept = [
             {name: value for name, value in one.items() if way == "ascribe" or name != FIELD}
             for one in self.extra
@@ -66,6 +75,53 @@ class Rows:
             keys=self.batch.keys, partition_id=self.batch.partition_id, fields=fields
         )
         return replace(self.batch, fields=list(self.fields))
+
+    def steps(self) -> Any:
+        """A batch with a row for each step."""
+        batch = self.given("ascribe")
+        found = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id)
+        keys, rows, tags = [], [], []
+        for place, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True)):
+            if tag.get("is_padding"):
+                continue
+            whole = found[place]
+            fields = {name: whole[name] for name in self.fields}
+            facts = json.loads(self.extra[place][FIELD])
+            for number, step in enumerate(facts["steps"]):
+                turn, (start, end) = list(facts["spans"].items())[number]
+                own = {**facts, "steps": [step], "spans": {turn: [0, end - start]}}
+                rows.append(
+                    _step_row(fields, start, end)
+                    | {"extra_fields": {**self.extra[place], FIELD: json.dumps(own)}}
+                )
+                sizes = [rows[-1][name].numel() for name in ("prompts", "responses")]
+                lengths = dict(zip(("prompt_len", "response_len"), sizes, strict=True))
+                tags.append({**tag, **lengths, "seq_len": sum(sizes)})
+                keys.append(f"{key.rsplit('_', 1)[0]}_{1000 + number}")
+        # Not before: verl must be loaded after the platform.
+        from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # noqa: PLC0415
+
+        transfer_queue.kv_batch_put(
+            keys=keys,
+            partition_id=batch.partition_id,
+            fields=list_of_dict_to_tensordict(rows),
+            tags=tags,
+        )
+        return replace(batch, keys=keys, tags=tags)
+
+
+def _step_row(fields: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+    """The fields of one step: its tokens from ``start`` to ``end`` of the response."""
+    ids = torch.cat([fields["prompts"], fields["responses"][:end]])
+    row = {
+        name: value[start:end]
+        for name, value in fields.items()
+        if name in {"responses", "response_mask", "loss_mask", "rm_scores", "rollout_log_probs"}
+    }
+    before = {name: value for name, value in fields.items() if name not in row}
+    size = fields["prompts"].numel() + start
+    positions = torch.arange(ids.numel())
+    return before | row | {"prompts": ids[:size], "input_ids": ids, "position_ids": positions}
 
 
 def run(trainer: Any, way: str, rows: Rows, metrics: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -95,12 +151,30 @@ def estimator(trainer: Any, name: str) -> Iterator[None]:
 def in_both_ways(trainer: Any, batch: Any, metrics: dict[str, Any]) -> Any:
     """Stands for all phases of a step."""
     rows, number = Rows(batch), trainer.global_steps
+    ways = FIRST if number == 1 else LATER[number % 2]
+    if "STEPS" in os.environ and number % 2 == 0:
+        ways = (*ways, "steps")
     with Path(os.environ["PROBE"]).open("a") as lines:
-        for way in FIRST if number == 1 else LATER[number % 2]:
-            batch, seconds = run(trainer, way, rows, metrics)
-            told = {"step": number, "way": way, "rows": len(batch), **seconds}
+        for way in ways:
+            learned, seconds = run(trainer, way, rows, metrics)
+            tokens = sum(tag["seq_len"] for tag in learned.tags)
+            told = {"step": number, "way": way, "rows": len(learned), "tokens": tokens, **seconds}
+            if way == "steps":
+                apart, together = gigpo(trainer, learned), gigpo(trainer, batch)
+                told["largest"] = float(np.abs(together).max())
+                told["difference"] = float(np.abs(apart - together).max())
+                transfer_queue.kv_clear(keys=learned.keys, partition_id=learned.partition_id)
+            else:
+                batch = learned
             lines.write(json.dumps(told) + "\n")
     return batch
+
+
+def gigpo(trainer: Any, batch: Any) -> Any:
+    """The advantage of each step by a recipe that needs no fingerprints."""
+    steps = copy(trainer.steps)
+    steps.recipe = recipe("gigpo")
+    return steps.credit(batch, None, None, None, {})[0].advantage
 
 
 def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (verl names it)
