@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import json
 import os
 import sys
 import threading
@@ -171,8 +172,8 @@ def verl_config(config: Path, **changes: Any) -> Any:
         ({"actor_rollout_ref__rollout__n": 8}, "rollout.size of the run is 4"),
         ({"data__train_batch_size": 16}, "rollout.groups of the run is 2"),
         ({"data__shuffle": True}, "set it to False"),
-        ({"trainer__test_freq": 5}, "there is no validation here"),
-        ({"trainer__val_before_train": True}, "there is no validation here"),
+        ({"trainer__test_freq": 5}, "name the held-out tasks"),
+        ({"trainer__val_before_train": True}, "name the held-out tasks"),
         ({"actor_rollout_ref__rollout__max_model_len": None}, "must be given"),
         ({"critic__enable": True}, "would learn for nothing"),
     ],
@@ -185,6 +186,48 @@ def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], s
     refuse_unsupported(right, run_of(right))
     with pytest.raises(ValueError, match=said):
         refuse_unsupported(verl_config(config, **changes), run_of(right))
+
+
+def test_held_out_tasks_have_rows_and_an_environment_of_their_own(tmp_path: Path) -> None:
+    from ascribe.engines.verl.tasks import TaskDataset, read_run
+
+    path = toys.write_config(
+        tmp_path / "run.yaml",
+        tmp_path,
+        environment__name=HALL,
+        environment__options={"horizon": 2},
+        evaluation={"tasks": [7, 9], "size": 2, "options": {"horizon": 5}},
+    )
+    rows = TaskDataset([str(path), "held_out"])
+    assert len(rows) == 2
+    found = [json.loads(row["episode"]) for row in rows]
+    assert [row["group"] for row in found] == ["eval/0", "eval/1"]
+    assert sorted(row["task"] for row in found) == [7, 9]
+    assert all(row["held_out"] for row in rows)
+    assert not TaskDataset(str(path))[0]["held_out"]
+    assert read_run(str(path)).config.environment.options == {"horizon": 2}
+    assert read_run(str(path), held_out=True).config.environment.options == {"horizon": 5}
+
+
+def test_the_best_checkpoint_is_kept(config: Path, tmp_path: Path) -> None:
+    from ascribe.engines.metrics import HELD_OUT, read_metrics
+    from ascribe.engines.verl.episodes import EpisodeSteps
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    steps = EpisodeSteps(verl_config(config))
+    for step, won in enumerate([0.75, 0.25, 0.5, 0.5, None, 0.25]):
+        actor = folder / "checkpoints" / f"global_step_{step}" / "actor"
+        if step:  # before the first step there is no checkpoint
+            actor.mkdir(parents=True)
+            (actor / "model.pt").write_text(str(step))
+            (actor / "optim_0.pt").write_text("")
+        if step in (0, 4):  # at the start, and where the run is resumed
+            logger = steps.metrics_file(step)
+        logger.log({} if won is None else {"val-aux/ascribe/won/mean@2": won}, step)
+    assert [row.get(HELD_OUT) for row in read_metrics(folder)] == [0.75, 0.25, 0.5, 0.5, None, 0.25]
+    assert (folder / "best" / "model.pt").read_text() == "2"
+    assert not (folder / "best" / "optim_0.pt").exists()
 
 
 def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> None:

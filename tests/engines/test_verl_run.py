@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ from ascribe.conversations.formats import import_files
 from ascribe.engines.crediting import HISTORY
 from ascribe.engines.episodes import task_row
 from ascribe.engines.load import load_config
+from ascribe.engines.metrics import HELD_OUT, evaluation_summary
+from ascribe.engines.verl.run import copy_adapters
 from ascribe.envs import make
 from tests.engines import trl_toys
 from tests.engines import verl_toys as toys
@@ -49,6 +52,7 @@ def test_two_ranks_and_two_servers_with_gspo_clip_higher_and_kl(tiny: Path, tmp_
         update__clip_high=0.28,
         update__minibatches=4,
         update__rows_per_pass=2,
+        rollout__oversample=1,
         engine__verl={
             "trainer.n_gpus_per_node": 2,
             "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
@@ -59,6 +63,7 @@ def test_two_ranks_and_two_servers_with_gspo_clip_higher_and_kl(tiny: Path, tmp_
     assert_learned(lines, 3)
     assert all(line["actor/kl_coef"] == pytest.approx(0.01) for line in lines)
     assert all(math.isfinite(line["actor/kl_loss"]) for line in lines)
+    assert [line["ascribe/surplus_groups"] for line in lines] == [1, 1, 1]
     for number in (1, 2, 3):
         found = shares(toys.given(config, number), ranks=2, parts=4)
         assert max(found) - min(found) <= 1
@@ -80,12 +85,16 @@ def shares(rows: list[dict[str, Any]], ranks: int, parts: int) -> list[int]:
     return [int(count) for count in pieces.sum(axis=(0, 2))]
 
 
-def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
+def surprise(model: Path, rows: list[dict[str, Any]], adapters: Path | None = None) -> float:
     """The largest difference of the sampler's log-probabilities from those of a loaded model."""
     import torch
     from transformers import AutoModelForCausalLM
 
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    if adapters is not None:
+        from peft import PeftModel
+
+        network = PeftModel.from_pretrained(network, adapters).eval()
     found = []
     for row in rows:
         ids = torch.tensor([row["prompts"] + row["responses"]])
@@ -96,33 +105,78 @@ def surprise(model: Path, rows: list[dict[str, Any]]) -> float:
     return max(found)
 
 
-def test_with_dynamic_sampling(tiny: Path, tmp_path: Path) -> None:
+def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path: Path) -> None:
     """verl leaves out groups whose episodes all earned the same, and plays others instead.
 
-    verl's own dump of the run is imported.
+    Held-out tasks are played before the first step and after each. The template has a switch for
+    thinking. verl's own dump of the run is imported.
     """
+    thinker = with_switch(tiny, tmp_path / "thinker")
     config = toys.write_config(
         tmp_path / "run.yaml",
-        tiny,
+        thinker,
+        model__lora={"rank": 8, "alpha": 32.0},
         recipe__name="bigpo",
         fingerprints__layer=-1,
+        update__iterations=2,
+        evaluation={"tasks": [*toys.TASKS], "size": 2, "threshold": 0.01},
         engine__verl={
             "algorithm.filter_groups.enable": True,
             "trainer.rollout_data_dir": str(tmp_path / "dump"),
+            "+data.apply_chat_template_kwargs.enable_thinking": False,
         },
     )
-    (line,) = toys.train(config)
+    start, *lines = toys.train(config)
+    assert start["iteration"] == 0
+    assert_learned(lines, 2)
     toys.assert_credited(config)
-    steps = toys.read(toys.dumped(config)[0])
-    groups = np.array(steps.table.group.texts())
-    earned = [steps.table.reward[groups == name].sum() for name in np.unique(groups)]
-    assert len(earned) == 2
-    assert all(0 < total < 4 for total in earned)
-    assert line["ascribe/signal_share"] > 0
+    for path in toys.dumped(config):
+        steps = toys.read(path)
+        groups = np.array(steps.table.group.texts())
+        earned = [steps.table.reward[groups == name].sum() for name in np.unique(groups)]
+        assert len(earned) == 2
+        assert all(0 < total < 4 for total in earned)
     imported = import_files([tmp_path / "dump"])
-    assert len(imported.table) == len(steps.table)
-    assert imported.table.group.values.size == 2
-    assert imported.table.trajectory.values.size == 8
+    assert len(imported.table) == sum(len(toys.read(path).table) for path in toys.dumped(config))
+    assert imported.table.group.values.size == 4
+    assert imported.table.trajectory.values.size == 16
+
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(thinker)
+    rows = [row for row in toys.given(config, 2) if not row["padding"]]
+    assert all(tokenizer.decode(row["prompts"]).endswith(SWITCHED) for row in rows)
+
+    # The second step was sampled from the model with the adapters that the first update left.
+    folder = tmp_path / "run"
+    copy_adapters(folder / "checkpoints" / "global_step_1" / "actor", tmp_path / "adapters")
+    assert surprise(thinker, rows) > 1e-3
+    assert surprise(thinker, rows, tmp_path / "adapters") < 1e-4
+
+    won = [line[HELD_OUT] for line in (start, *lines)]
+    assert all(0 <= share <= 1 and (share * 4).is_integer() for share in won)
+    best = max(range(1, 3), key=lambda step: (won[step], -step))
+    kept = (folder / "best" / "model_world_size_1_rank_0.pt").read_bytes()
+    checkpoint = folder / "checkpoints" / f"global_step_{best}" / "actor"
+    assert kept == (checkpoint / "model_world_size_1_rank_0.pt").read_bytes()
+    assert (folder / "model" / "adapter_model.safetensors").exists()
+    said = (tmp_path / "log.txt").read_text()
+    assert evaluation_summary(folder, 0.01) in " ".join(said.split())
+
+
+SWITCHED = "possible"
+
+
+def with_switch(model: Path, folder: Path) -> Path:
+    """A copy of a model, whose template appends a word where thinking is switched off."""
+    from transformers import AutoTokenizer
+
+    shutil.copytree(model, folder)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    switch = "{% if enable_thinking is defined and not enable_thinking %}possible{% endif %}"
+    tokenizer.chat_template += switch
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def test_grpo_is_verls_own_and_a_step_without_rows_changes_nothing(

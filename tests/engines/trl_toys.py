@@ -1,5 +1,6 @@
 """What the tests of the TRL engine train: a tiny model, in a game where any text is a move."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +43,7 @@ class Hall(TextEnvironment[Visit]):
         faulty: the task with the fault, or -1 for all tasks.
         wish: if it is given, a move is paid 1 if its text holds this letter, and nothing else is.
         long: tasks whose first observation is longer than a small model's context.
+        pause: seconds that a move takes.
     """
 
     tasks = 64
@@ -54,9 +56,11 @@ class Hall(TextEnvironment[Visit]):
         faulty: int | None = None,
         wish: str = "",
         long: Sequence[int] = (),
+        pause: float = 0.0,
     ) -> None:
         super().__init__(horizon=horizon)
         self.fault, self.faulty, self.wish, self.long = fault, faulty, wish, long
+        self.pause = pause
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:
         family = "even" if task % 2 == 0 else "odd"
@@ -64,6 +68,7 @@ class Hall(TextEnvironment[Visit]):
         return Start(Visit(task, next(EPISODES)), observation, f"leave hall {task}", family)
 
     def act(self, episode: Visit, action: str) -> Outcome:
+        time.sleep(self.pause)
         number = crc32(action.encode())
         reward = (number % 5) / 8
         if self.faulty in (episode.task, -1):

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe.cli import app
-from ascribe.engines.metrics import LOGGED, NAME, MetricsFile
+from ascribe.engines.metrics import HELD_OUT, LOGGED, NAME, MetricsFile
 from ascribe.report.watch import BARS, WATCHED, Series, read_run
 
 runner = CliRunner()
@@ -35,6 +35,17 @@ def test_the_numbers_are_those_of_the_file(run: Path) -> None:
     assert success.sparkline() == BARS[0] + BARS[4] + BARS[7]
     assert returned.sparkline() == 3 * BARS[0]
     assert (loss.last, loss.change, loss.sparkline()) == (None, None, "   ")
+
+
+def test_how_held_out_tasks_went(run: Path) -> None:
+    metrics = MetricsFile(run, 3)
+    metrics.add(4, {HELD_OUT: 0.25})
+    metrics.add(5, {HELD_OUT: 0.75})
+    done = runner.invoke(app, ["watch", str(run), "--once"])
+    assert "held-out tasks won" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "75.0% at best (iteration 5)" in said
+    assert "50.0% first reached in iteration 5" in said
 
 
 def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:

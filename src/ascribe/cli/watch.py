@@ -13,6 +13,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
+from ascribe.engines.metrics import THRESHOLD, evaluation_summary
 from ascribe.report.watch import RunMetrics, read_run
 
 
@@ -51,11 +52,23 @@ def _metrics(folder: Path) -> RunMetrics | None:
         screen.wrong_call(screen.safe(error, 400))
 
 
+def _threshold(folder: Path) -> float:
+    """``evaluation.threshold`` of the run, or its default where the config cannot be read."""
+    try:
+        from ascribe.engines.load import load_config
+
+        return load_config(folder / "config.yaml").config.evaluation.threshold
+    except (ImportError, OSError, ValueError):
+        return THRESHOLD
+
+
 def _table(folder: Path, metrics: RunMetrics | None) -> RenderableType:
     if metrics is None:
         return Text(f"{screen.safe(folder)} has no metrics yet.", style="dim")
     elapsed = "" if metrics.seconds is None else f", after {metrics.seconds / 60:.0f} min"
     table = Table(title=Text(f"{screen.safe(folder)}: iteration {metrics.iteration:,}{elapsed}"))
+    if summary := evaluation_summary(folder, _threshold(folder)):
+        table.caption = Text(summary)
     table.add_column("metric")
     table.add_column("now", justify="right")
     table.add_column("change", justify="right")

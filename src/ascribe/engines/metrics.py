@@ -23,6 +23,8 @@ NAME = "metrics.jsonl"
 
 HELD_OUT = "eval/ascribe/success"
 """Share of held-out episodes won, in ``metrics.jsonl`` of either engine."""
+THRESHOLD = 0.5
+"""Share whose first iteration is told, unless ``evaluation.threshold`` says otherwise."""
 
 LOGGED = {
     "success": "share of episodes won",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.metrics import read_metrics
+from ascribe.engines.metrics import HELD_OUT, read_metrics
 
 BARS = "▁▂▃▄▅▆▇█"
 LONGEST = 40
@@ -14,6 +14,7 @@ LONGEST = 40
 
 WATCHED = {
     "ascribe/success": ("success", True),
+    HELD_OUT: ("held-out tasks won", True),
     "ascribe/return": ("return of an episode", False),
     "ascribe/signal_share": ("steps with a signal", True),
     "ascribe/singleton_share": ("steps alone in their state", True),

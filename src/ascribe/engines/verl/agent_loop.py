@@ -37,7 +37,7 @@ from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.players import Players
 from ascribe.engines.verl.rows import FIELD, pack, pack_failed
-from ascribe.engines.verl.tasks import run_of, spec_of
+from ascribe.engines.verl.tasks import HELD_OUT, run_of, spec_of
 from ascribe.models import Chat, load_chat
 from ascribe.models.policy import Completion, ModelPolicy, TokenPrompt
 from ascribe.rollout import Rollout, Sampling
@@ -68,10 +68,11 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             sampling_params: how verl samples.
             row: of ``TaskDataset``, with the number of the group's member as ``session_id``.
         """
-        run = run_of(self.config)
+        held_out = bool(row.get(HELD_OUT))
+        run = run_of(self.config, held_out=held_out)
         spec = spec_of(row["episode"], int(row["session_id"]))
         corrections = run.config.rollout.correcting()
-        if corrections is None:
+        if corrections is None or held_out:
             return (await self._play(run, spec, sampling_params, row))[1]
         size = run.config.rollout.size
         responses: list[JudgedResponse] = []
@@ -114,10 +115,10 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             seeded=config.seeded,
             limit=config.episode_limit,
         )
-        folder = run.config.output.folder
-        if folder not in _PLAYERS:
-            _PLAYERS[folder] = Players(run)
-        players = _PLAYERS[folder]
+        key = (run.config.output.folder, bool(row.get(HELD_OUT)))
+        if key not in _PLAYERS:
+            _PLAYERS[key] = Players(run)
+        players = _PLAYERS[key]
 
         together = run.config.update.layout == "trajectory"
         sampler = ChatPolicy(policy) if together else policy
@@ -314,8 +315,8 @@ _BARRIER = GroupBarrier()
 _THREADS = ThreadPoolExecutor(MOST_EPISODES, thread_name_prefix="episode")
 
 
-_PLAYERS: dict[str, Players] = {}
-"""By the output folder of the run; a process has one run."""
+_PLAYERS: dict[tuple[str, bool], Players] = {}
+"""By the output folder of the run, and whether they play held-out tasks; a process has one run."""
 
 
 @lru_cache(maxsize=4)

@@ -64,7 +64,10 @@ SET_BY = SAME | {
     "algorithm.adv_estimator": "recipe.name",
     "trainer.default_local_dir": "output.folder",
     "trainer.resume_mode": "--resume",
+    "actor_rollout_ref.rollout.val_kwargs.n": "evaluation.size",
     "trainer.save_freq": "output.save_every",
+    "trainer.test_freq": "evaluation.tasks and output.save_every",
+    "trainer.val_before_train": "evaluation.tasks",
 }
 """All keys of verl's that follow from the config, and the keys that set them."""
 
@@ -94,8 +97,6 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
             f"rollout.seeded: {config.engine.verl[SERVER]} takes no seed with a request: leave it "
             "false, or sample with vllm"
         )
-    if config.evaluation.tasks:
-        raise ConfigError("evaluation.tasks: only with TRL; leave it empty")
     if config.rollout.oversample and config.engine.verl.get(MODE, "ascribe") != "ascribe":
         raise ConfigError(
             "rollout.oversample: an asynchronous trainer keeps what a step does not take for the "
@@ -108,7 +109,7 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
             raise ConfigError(f"engine.verl.{name}: is no dotted key of verl's, such as data.seed")
     refuse_duplicates("verl", config.engine.verl, SET_BY)
     overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
-    overrides |= _data(config, run_file) | _actor(config, model) | _trainer(config)
+    overrides |= _data(config, run_file) | _actor(config, model, cpu=cpu) | _trainer(config)
     separate = config.engine.verl.get(MODE) == SEPARATE
     if separate:
         overrides |= _separate(config, cpu=cpu)
@@ -126,7 +127,8 @@ def _context(config: Config) -> int:
 def _data(config: Config, run_file: Path) -> dict[str, Any]:
     return {
         "data.train_files": str(run_file),
-        "data.val_files": str(run_file),
+        "data.val_files": [str(run_file), "held_out"] if config.evaluation.tasks else str(run_file),
+        "data.validation_shuffle": False,
         "data.custom_cls.path": "pkg://ascribe.engines.verl.tasks",
         "data.custom_cls.name": "TaskDataset",
         "data.shuffle": False,
@@ -135,7 +137,7 @@ def _data(config: Config, run_file: Path) -> dict[str, Any]:
     }
 
 
-def _actor(config: Config, model: Path) -> dict[str, Any]:
+def _actor(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
     update, rollout, lora = config.update, config.rollout, config.model.lora
     saved = ["model", "optimizer", "extra"]
     overrides: dict[str, Any] = {
@@ -163,9 +165,15 @@ def _actor(config: Config, model: Path) -> dict[str, Any]:
         "rollout.agent.default_agent_loop": "ascribe",
         "rollout.agent.agent_loop_config_path": str(files("ascribe.engines.verl") / "agent.yaml"),
         "rollout.calculate_log_probs": True,
+        "rollout.val_kwargs.n": config.evaluation.size,
+        "rollout.val_kwargs.temperature": rollout.temperature,
+        "rollout.val_kwargs.top_p": rollout.top_p,
+        "rollout.val_kwargs.do_sample": True,
     }
     if lora is not None:
         overrides |= {
+            # vLLM on the CPU cannot replace adapters.
+            "model.lora.merge": cpu,
             "model.lora_rank": lora.rank,
             "model.lora_alpha": lora.alpha,
             "model.target_modules": list(lora.targets) or "all-linear",
@@ -190,8 +198,8 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.project_name": "ascribe",
         "trainer.experiment_name": folder.name,
         "trainer.logger": ["console", *output.log_to],
-        "trainer.val_before_train": False,
-        "trainer.test_freq": -1,
+        "trainer.val_before_train": bool(config.evaluation.tasks),
+        "trainer.test_freq": output.save_every if config.evaluation.tasks else -1,
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": 1,
         "reward.num_workers": 1,

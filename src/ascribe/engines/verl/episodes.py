@@ -1,5 +1,6 @@
 """``EpisodeSteps``: the steps of a run in Ascribe's own environments, and their credit."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,20 @@ from ascribe.engines.crediting import (
     credit_iteration,
     write_rollouts,
 )
-from ascribe.engines.metrics import MetricsFile, iteration_metrics
+from ascribe.engines.metrics import HELD_OUT, MetricsFile, iteration_metrics, read_metrics
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import at_turns, refuse_without_effect
 from ascribe.engines.verl.rows import FIELD, unpack
+from ascribe.engines.verl.run import BEST
 from ascribe.engines.verl.tasks import run_of
 from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.episode import RolloutFailedError
 from ascribe.rollout.run import Rollout
+from ascribe.steps.atomic import replacing_folder
+
+RETURN = "eval/ascribe/return"
 
 
 class EpisodeSteps:
@@ -50,7 +55,7 @@ class EpisodeSteps:
 
     def metrics_file(self, done: int) -> Any:
         """``metrics.jsonl`` of the run, as verl's tracking takes it."""
-        return _MetricsLogger(MetricsFile(self.run.config.output.folder, done))
+        return _MetricsLogger(Path(self.run.config.output.folder), done)
 
     def credit(
         self,
@@ -133,14 +138,36 @@ class EpisodeSteps:
             write_rollouts(iteration, folder, number, config.rollout.states, columns)
 
 
-class _MetricsLogger:
-    """A backend of verl's ``Tracking``."""
+VALIDATION = {"val-aux/ascribe/won/mean@": HELD_OUT, "val-core/ascribe/reward/mean@": RETURN}
+"""How verl's names for the held-out tasks begin, and ours."""
 
-    def __init__(self, file: MetricsFile) -> None:
-        self.file = file
+
+class _MetricsLogger:
+    """A backend of verl's ``Tracking``, which keeps the best model as well.
+
+    Args:
+        folder: of the run.
+        done: iterations to keep.
+    """
+
+    def __init__(self, folder: Path, done: int) -> None:
+        self.folder, self.file = folder, MetricsFile(folder, done)
 
     def log(self, data: dict[str, Any], step: int) -> None:
-        self.file.add(step, dict(sorted(data.items())))
+        """Write a line. After an evaluation that is the best so far, copy the checkpoint."""
+        metrics = dict(sorted(data.items()))
+        for begin, name in VALIDATION.items():
+            found = [key for key in metrics if key.startswith(begin)]
+            if found:
+                metrics[name] = metrics[found[0]]
+        self.file.add(step, metrics)
+        actor = self.folder / "checkpoints" / f"global_step_{step}" / "actor"
+        if HELD_OUT in metrics and actor.is_dir():
+            earlier = (row for row in read_metrics(self.folder) if 0 < row["iteration"] < step)
+            if all(metrics[HELD_OUT] > row.get(HELD_OUT, -1.0) for row in earlier):
+                with replacing_folder(self.folder / BEST) as draft:
+                    without = shutil.ignore_patterns("optim_*", "extra_state_*")
+                    shutil.copytree(actor, draft, ignore=without, dirs_exist_ok=True)
 
 
 def _groups(rollout: Rollout) -> tuple[str, ...]:
@@ -174,9 +201,10 @@ def refuse_unsupported(config: Any, run: Run) -> None:
             ),
             "data.shuffle: the tasks are drawn already, in an order that a resumed run must find "
             "again; set it to False": bool(config.data.shuffle),
-            "trainer.test_freq and trainer.val_before_train: there is no validation here; use "
-            "ascribe eval on a checkpoint": (
-                config.trainer.test_freq > 0 or config.trainer.val_before_train
+            "trainer.test_freq and trainer.val_before_train: name the held-out tasks in "
+            "evaluation.tasks": (
+                not run.config.evaluation.tasks
+                and (config.trainer.test_freq > 0 or config.trainer.val_before_train)
             ),
             "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
         },

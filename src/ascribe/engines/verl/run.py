@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -22,6 +23,9 @@ from ascribe.steps.atomic import replacing_folder, write_file
 RUN = "run.yaml"
 """The config as verl's processes read it, in the output folder."""
 
+BEST = "best"
+"""Folder of the checkpoint that won most held-out tasks, in the output folder."""
+
 LATEST = "latest_checkpointed_iteration.txt"
 """Where verl writes the number of the last checkpoint that is whole."""
 
@@ -35,7 +39,7 @@ PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)$)(?:/|[a-z_])[a-z0-9_./-]*",
 
 
 def run(run: Run, *, resume: bool) -> None:
-    """Train, and write the model to ``MODEL`` in the output folder, unless it has adapters.
+    """Train, and write the model, or its adapters, to ``MODEL`` in the output folder.
 
     Raises:
         ImportError: without verl.
@@ -52,6 +56,8 @@ def run(run: Run, *, resume: bool) -> None:
     overrides = verl_overrides(config, folder / RUN, start_folder(config), cpu=cpu)
     if resume:
         overrides["trainer.resume_mode"] = "auto"
+        if (folder / "checkpoints" / LATEST).exists():
+            overrides["trainer.val_before_train"] = False
     overrides["hydra.run.dir"] = str(folder / "hydra")  # Hydra's own, not of verl's configuration
     words = command(overrides)
     line = " \\\n  ".join(map(shlex.quote, words))
@@ -60,8 +66,7 @@ def run(run: Run, *, resume: bool) -> None:
     done = subprocess.run(words, env=_environment(cpu=cpu, one_node=one_node), check=False)
     if done.returncode:
         raise EngineError(f"verl ended with code {done.returncode}; its output is above")
-    if config.model.lora is None:
-        _publish(folder)
+    _publish(folder, adapters=config.model.lora is not None)
 
 
 def _absolute(config: Config) -> Config:
@@ -130,11 +135,33 @@ def _environment(*, cpu: bool, one_node: bool) -> dict[str, str]:
     return variables | dict(os.environ)
 
 
-def _publish(folder: Path) -> None:
-    """Copy the last checkpoint's model, with its tokenizer, to where every engine writes it."""
-    latest = folder / "checkpoints" / LATEST
+def _publish(folder: Path, *, adapters: bool) -> None:
+    """Write the model to where every engine writes it: the best, if held-out tasks were played.
+
+    Otherwise that of the last checkpoint.
+    """
+    latest, actor = folder / "checkpoints" / LATEST, folder / BEST
     if not latest.exists():
         return
-    step = folder / "checkpoints" / f"global_step_{latest.read_text().strip()}"
+    if not actor.is_dir():
+        actor = latest.parent / f"global_step_{latest.read_text().strip()}" / "actor"
     with replacing_folder(folder / MODEL) as draft:
-        shutil.copytree(step / "actor" / "huggingface", draft, dirs_exist_ok=True)
+        if not adapters:
+            shutil.copytree(actor / "huggingface", draft, dirs_exist_ok=True)
+            return
+        copy_adapters(actor, draft)
+
+
+def copy_adapters(actor: Path, folder: Path) -> None:
+    """Write the adapters of a checkpoint to a folder as peft reads them, by verl's own tool.
+
+    Raises:
+        EngineError: if the tool fails.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent) as merged:
+        words = ["merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", merged]
+        tool = [sys.executable, "-m", "verl.model_merger", *map(str, words)]
+        done = subprocess.run(tool, env=_environment(cpu=True, one_node=True), check=False)
+        if done.returncode:
+            raise EngineError(f"verl's model_merger ended with code {done.returncode}")
+        shutil.copytree(Path(merged) / "lora_adapter", folder, dirs_exist_ok=True)

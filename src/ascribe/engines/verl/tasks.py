@@ -5,6 +5,7 @@ resumed run continues with the tasks that an unbroken one would have played.
 """
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from ascribe.engines.resolve import Run, resolve
 
 SUFFIXES = {".yaml", ".yml"}
 
+HELD_OUT = "held_out"
+"""What ``data.val_files`` has after the run's config; and whether a row is a held-out task."""
+
 ENDLESS = 2**31
 """Rows of the dataset: dynamic sampling may need many more groups than a run has steps."""
 
@@ -26,12 +30,12 @@ def names_run(verl_config: Any) -> bool:
     return any(Path(path).suffix in SUFFIXES for path in _paths(verl_config.data.train_files))
 
 
-def run_of(verl_config: Any) -> Run:
-    """The run of verl's whole configuration."""
-    return read_run(verl_config.data.train_files)
+def run_of(verl_config: Any, *, held_out: bool = False) -> Run:
+    """The run of verl's whole configuration, or of its held-out tasks."""
+    return read_run(verl_config.data.train_files, held_out=held_out)
 
 
-def read_run(files: Any) -> Run:
+def read_run(files: Any, *, held_out: bool = False) -> Run:
     """The run of the one config file that ``data.train_files`` names; a process reads it once.
 
     Raises:
@@ -42,7 +46,7 @@ def read_run(files: Any) -> Run:
         raise ValueError(
             f"data.train_files must be the YAML file of an Ascribe run, not {', '.join(paths)}"
         )
-    return _read_run(str(paths[0]))
+    return (_read_held_out if held_out else _read_run)(str(paths[0]))
 
 
 def _paths(files: Any) -> list[str]:
@@ -54,23 +58,40 @@ def _read_run(path: str) -> Run:
     return resolve(load_config(path).config)
 
 
+@lru_cache(maxsize=8)
+def _read_held_out(path: str) -> Run:
+    """The same run in the environment of its held-out tasks."""
+    run = _read_run(path)
+    return replace(run, config=replace(run.config, environment=run.config.held_out))
+
+
 class TaskDataset(Dataset):  # type: ignore[misc]
-    """The groups of a run, one after another.
+    """The groups of a run, one after another, or its held-out tasks.
 
     Args:
-        data_files: the run's config, from ``data.train_files``.
+        data_files: the run's config, from ``data.train_files``; with the word ``held_out`` after
+            it, from ``data.val_files``, the held-out tasks.
         others: verl's other arguments; none is needed, since prompts come from environments.
     """
 
     def __init__(self, data_files: Any, **others: Any) -> None:  # noqa: ARG002
-        self.config = read_run(data_files).config
+        files = _paths(data_files)
+        self.held_out = files[1:] == [HELD_OUT]
+        self.config = read_run(files[:1] if self.held_out else files).config
 
     def __len__(self) -> int:
-        return ENDLESS
+        return len(self.config.evaluation.tasks) if self.held_out else ENDLESS
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        row = task_row(number, self.config.update.seed, "train", self.config.rollout.tasks)
+        config = self.config
+        name, tasks = "train", config.rollout.tasks
+        if self.held_out:
+            if number >= len(self):
+                raise IndexError(number)
+            name, tasks = "eval", config.evaluation.tasks
+        row = task_row(number, config.update.seed, name, tasks)
         return {
+            HELD_OUT: self.held_out,
             "raw_prompt": [{"role": "user", "content": ""}],  # verl counts them
             "data_source": "ascribe",
             "reward_model": {"ground_truth": ""},  # trainer.rollout_data_dir asks for it

@@ -128,9 +128,19 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
 
     def on_train_begin(self) -> None:
         """As verl's; from here on the metrics go to the run's own file too, if it has one."""
-        if (file := self.steps.metrics_file(self.global_steps - 1)) is not None:
-            self.logger.logger["ascribe"] = file
+        self._log_to_file(self.global_steps - 1)
         super().on_train_begin()
+
+    def on_validate_begin(self) -> None:
+        """As verl's; held-out tasks may be played before the first step."""
+        self._log_to_file(self.global_steps)
+        super().on_validate_begin()
+
+    def _log_to_file(self, done: int) -> None:
+        if "ascribe" in self.logger.logger:
+            return
+        if (file := self.steps.metrics_file(done)) is not None:
+            self.logger.logger["ascribe"] = file
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
         """As verl's, which saves a checkpoint next, if one is due."""
