@@ -54,13 +54,13 @@ def test_a_good_environment_ends_with_0() -> None:
 
 
 def test_options_are_json_or_text_and_reach_the_environment() -> None:
-    result = run("check", GOOD, "--option", "horizon=1", "--option", "expert=true", "--json")
+    result = run("check", GOOD, "--set", "horizon=1", "--set", "expert=true", "--json")
     assert result.exit_code == 0
     said = json.loads(result.stdout)
     assert said["options"] == {"horizon": 1, "expert": True}
     assert said["steps"] == 5
     assert said["findings"] == []
-    assert run("check", GOOD, "--option", "horizon=tall").exit_code == 2
+    assert run("check", GOOD, "--set", "horizon=tall").exit_code == 2
 
 
 def test_a_broken_environment_of_the_users_folder_ends_with_1(folder: Path) -> None:
@@ -95,10 +95,10 @@ def test_an_environment_that_cannot_be_made_is_a_finding(folder: Path) -> None:
         (["chess"], "there is no environment 'chess'"),
         (["no_such_module_anywhere:Thing"], "No module named"),
         (["tests.envs.toys:Garden"], "Garden"),
-        ([GOOD, "--option", "width=3"], "width"),
-        ([GOOD, "--option", "horizon=0"], "horizon must be at least 1"),
-        ([GOOD, "--option", "horizon"], "key=value"),
-        ([GOOD, "--option", "1x=2"], "key=value"),
+        ([GOOD, "--set", "width=3"], "width"),
+        ([GOOD, "--set", "horizon=0"], "horizon must be at least 1"),
+        ([GOOD, "--set", "horizon"], "name=value"),
+        ([GOOD, "--set", "1x=2"], "has no option"),
         ([GOOD, "--seeds", "0"], ""),
     ],
 )

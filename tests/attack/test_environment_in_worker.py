@@ -112,7 +112,7 @@ def test_an_environment_that_is_never_made_is_given_up() -> None:
     ],
 )
 def test_a_check_survives_the_environment(at: str, how: str, fault: str, detail: str) -> None:
-    check = ["env", "check", f"{HERE}:Trouble", "--option", f"at={at}", "--option", f"how={how}"]
+    check = ["env", "check", f"{HERE}:Trouble", "--set", f"at={at}", "--set", f"how={how}"]
     done = CliRunner().invoke(app, [*check, "--limit", "2", "--seeds", "1", "--json"])
     assert done.exit_code == 1, done.output
     finding = json.loads(done.stdout)["findings"][0]

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from ascribe import RECIPES, Reason, StepTable, recipe
 from ascribe.cli import app
-from ascribe.estimators import BUILT_IN, RecipePluginError
+from ascribe.estimators import BUILT_IN
 from ascribe.report import picture
+from ascribe.steps.plugins import PluginError
 from tests.conftest import write_jsonl
 from tests.estimators.test_explanation import assert_follows
 from tests.report.toys import sound
@@ -92,7 +93,7 @@ def test_a_broken_one_is_named_and_breaks_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str, problem: str
 ) -> None:
     install(monkeypatch, tmp_path, {"broken": value})
-    with pytest.raises(RecipePluginError, match=f"broken = {value} of somebodys-recipes") as caught:
+    with pytest.raises(PluginError, match=f"broken = {value} of somebodys-recipes") as caught:
         recipe("broken")
     assert problem in str(caught.value)
     assert recipe("gigpo").name == "gigpo"
@@ -129,6 +130,7 @@ FOR_GIGPO = {
     "ascribe.steps.atomic",
     "ascribe.steps.check",
     "ascribe.steps.hints",
+    "ascribe.steps.plugins",
     "ascribe.steps.files",
     "ascribe.steps.journal",
     "ascribe.steps.problems",

@@ -24,6 +24,8 @@ from ascribe.agents.agent import (
 )
 from ascribe.agents.parsers import SearchAnswer, ThinkAction, WholeText, as_tag
 from ascribe.agents.prompts import NOTHING, ChatPrompt, TextPrompt
+from ascribe.steps.hints import nearest, unknown
+from ascribe.steps.plugins import ENVIRONMENT_GROUP, entry_points
 
 Style = Literal["paper", "plain"]
 """``paper``: think, then act. ``plain``: short and without a thought, for small models."""
@@ -168,20 +170,22 @@ def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
     """The default agent of an environment, with parts exchanged.
 
     Args:
-        environment: a key of ``AGENTS``, or a user's own as ``package.module:factory``, which gets
-            the agent ``other``.
+        environment: a key of ``AGENTS``; or another's, as ``package.module:factory`` or by its
+            entry point of ``ascribe.envs``, which gets the agent ``other``.
         style: ``paper`` or ``plain``.
         parts: ``prompt``, ``memory``, ``parser`` or ``on_invalid`` in place of the default one.
 
     Raises:
         ValueError: if there is no such environment or style.
     """
-    name = OTHER if ":" in environment else environment
+    name = environment
+    if name not in AGENTS and (":" in name or name in entry_points(ENVIRONMENT_GROUP, AGENTS)):
+        name = OTHER
     if name not in AGENTS:
         raise ValueError(
-            f"there is no agent for {environment!r}; there are: {', '.join(AGENTS)}; "
-            f"agent_for({OTHER!r}) suits any environment"
+            f"there is no agent for {environment!r}; {nearest(name, AGENTS)}there are: "
+            f"{', '.join(AGENTS)}; agent_for({OTHER!r}) suits any environment"
         )
     if style not in AGENTS[name]:
-        raise ValueError(f"there is no style {style!r}; there are: {', '.join(get_args(Style))}")
+        raise ValueError(unknown("style", style, get_args(Style)))
     return replace(AGENTS[name][style], **parts)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
@@ -20,6 +19,8 @@ from ascribe.audit.worlds import WORLDS
 from ascribe.estimators import RECIPES
 from ascribe.estimators.sbc import SBC, Ladder
 from ascribe.steps.arrays import Floats
+from ascribe.steps.hints import unknown
+from ascribe.steps.plugins import load_path
 from ascribe.steps.table import StepTable
 
 Scored = Callable[[StepTable], Any]
@@ -98,11 +99,7 @@ def scored_recipe(name: str) -> Scored:
         ValueError: if there is none.
     """
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            imported = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"cannot import {name}: {error}") from None
+        imported = load_path(name)
         recipe: Scored = imported() if isinstance(imported, type) else imported
         if not callable(recipe):
             raise ValueError(f"{name} cannot be called on a table; name a recipe or a function")
@@ -111,8 +108,8 @@ def scored_recipe(name: str) -> Scored:
         return AblatedSBC(without=name.removeprefix("sbc-"))
     recipe_name, changes = FORMS.get(name, (name, {}))
     if recipe_name not in RECIPES:
-        names = ", ".join((*RECIPES, *FORMS))
-        raise ValueError(f"no recipe {name!r}; choose one of {names}, or your own as module:Name")
+        known = (*RECIPES, *FORMS)
+        raise ValueError(f"{unknown('recipe', name, known)}; name your own as module:Name")
     return RECIPES[recipe_name](**changes)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,7 +92,10 @@ def audit(
     if 8 not in settings.sizes:  # policies learn at a group size that is scored
         settings = replace(settings, learning_size=settings.sizes[0])
     scored = _recipes((*(FULL_FORMS if full else QUICK_FORMS), *recipe))
-    result = _with_progress(scored, settings, processes or os.cpu_count() or 1)
+    try:
+        result = _with_progress(scored, settings, processes or os.cpu_count() or 1)
+    except ValueError as error:  # of a recipe of the user's own
+        screen.wrong_call(screen.safe(error, 400))
 
     lines = list(reports.json_lines(result, recipe[-1] if recipe else LEADER))
     if page is not None:
@@ -117,9 +119,7 @@ def audit(
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
     from ascribe.audit import scored_recipe
 
-    folder = str(Path.cwd())
-    if folder not in sys.path:  # so that module:Name finds a file in this folder, in every process
-        sys.path.append(folder)
+    screen.find_own_code(*names)
     try:
         return {name: scored_recipe(name) for name in names}
     except ValueError as error:

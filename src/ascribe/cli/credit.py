@@ -117,6 +117,7 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
     changes = screen.settings(parameters)
     if "preset" in changes:
         screen.wrong_call("--set changes parameters: name the preset with --preset")
+    screen.find_own_code(name)
     try:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:

@@ -1,10 +1,9 @@
 """``ascribe env``: list the environments, and check one against the contract."""
 
-import sys
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,7 +12,7 @@ from typer import Argument, Option
 
 from ascribe.cli import options, screen
 from ascribe.envs.faults import ContractFinding, ContractReport
-from ascribe.envs.registry import Entry, catalogue
+from ascribe.envs.registry import Entry, catalogue, list_options
 from ascribe.rollout.setup import Setup
 
 env = typer.Typer(
@@ -21,6 +20,14 @@ env = typer.Typer(
     help="Environments: which there are, and whether one keeps the contract.",
     no_args_is_help=True,
 )
+
+
+EnvironmentName = Annotated[
+    str,
+    Argument(
+        help="An environment of ascribe env list, or package.module:factory.", show_default=False
+    ),
+]
 
 
 @env.command("list")
@@ -31,22 +38,38 @@ def list_environments(as_json: options.Json = False) -> None:
         screen.print_json([asdict(entry) for entry in entries])
     else:
         screen.out.print(_overview(entries))
-        screen.out.print("Check one, or your own: ascribe env check NAME")
+        screen.out.print("What one takes: ascribe env options NAME")
+        screen.out.print("Check your own: ascribe env check package.module:factory")
+
+
+@env.command("options")
+def options_command(name: EnvironmentName, as_json: options.Json = False) -> None:
+    """List the options of an environment: type, default and meaning.
+
+    Give them to check, rollout, eval, warmup and train with --set name=value.
+    """
+    screen.find_own_code(name)
+    try:
+        listed = list_options(name)
+    except (ImportError, ValueError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+    if as_json:
+        screen.print_json([asdict(option) for option in listed])
+        return
+    table = Table()
+    for column in ("--set", "type", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for option in listed:
+        default = "(required)" if option.required else _json(option.default)
+        cells = (option.type, screen.safe(default, 60), screen.safe(option.meaning, 400))
+        table.add_row(Text(option.name, style="bold"), *map(Text, cells))
+    screen.out.print(table)
 
 
 @env.command()
 def check(
-    name: Annotated[
-        str,
-        Argument(
-            help="An environment of `ascribe env list`, or package.module:factory.",
-            show_default=False,
-        ),
-    ],
-    option: Annotated[
-        list[str] | None,
-        Option(help="key=value, given to the environment; JSON, or else text. Repeatable."),
-    ] = None,
+    name: EnvironmentName,
+    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
     seeds: Annotated[int, Option(help="How many seeds are played.", min=1)] = 5,
     max_steps: Annotated[int, Option(help="An episode is left after so many steps.", min=1)] = 200,
     limit: Annotated[
@@ -59,11 +82,8 @@ def check(
     Ends with exit code 0 if the contract is kept, 1 if a finding is an error or worse, 2 if there
     is no such environment, it is not installed, or it does not take the options.
     """
-    chosen = screen.settings(option or [], "--option takes key=value")
-    if invalid := [key for key in chosen if not key.isidentifier()]:
-        screen.wrong_call(f"--option takes key=value, and {screen.safe(invalid[0])!r} is no key")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # so that a module of the user's folder is found
+    chosen = screen.settings(settings)
+    screen.find_own_code(name)
     try:
         report = Setup(name, chosen).check_contract(seeds, max_steps, limit)
     except ValueError as error:
@@ -76,6 +96,14 @@ def check(
         screen.out.print(_verdict(name, report))
     if not report.kept:
         raise typer.Exit(1)
+
+
+def _json(value: Any) -> str:
+    """The value as ``--set`` takes it."""
+    try:
+        return json.dumps(value)
+    except TypeError:
+        return repr(value)
 
 
 def _overview(entries: list[Entry]) -> Table:

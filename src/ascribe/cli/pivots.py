@@ -303,7 +303,7 @@ def train_command(
     selected, and it trains on them for so many iterations; then from the beginning. Ends with exit
     code 1 if there is no pivot at the start.
     """
-    with by_config(config, engine, settings, as_json=as_json) as loaded:
+    with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:
         if loaded.environment.name != ENVIRONMENT:
             raise ConfigError(f"environment.name: must be {ENVIRONMENT} here")
         rounds = None if every is None else Rounds(every, k, threshold, sample, batch, backend)

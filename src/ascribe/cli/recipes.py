@@ -9,30 +9,31 @@ from rich.text import Text
 from typer import Argument
 
 from ascribe.cli import options, screen
-from ascribe.estimators import RECIPES, Recipe, RecipePluginError
-from ascribe.steps.hints import unknown
+from ascribe.estimators import RECIPES, Recipe, recipe_class
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="One recipe, in full.")] = None,
+    name: Annotated[
+        str | None, Argument(help="One recipe, in full: a name, or module:Name of your own.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List the recipes, or one of them with its parameters, defaults and presets."""
-    if name is not None and name not in RECIPES:
-        screen.wrong_call(unknown("recipe", name, RECIPES))
+    if name is not None:
+        screen.find_own_code(name)
     selected = []
     for recipe_name in RECIPES if name is None else [name]:
         try:
-            selected.append(RECIPES[recipe_name])
-        except RecipePluginError as error:
+            selected.append(recipe_class(recipe_name))
+        except ValueError as error:
             if name is not None:
-                screen.wrong_call(str(error))
-            screen.err.print(Text(f"ascribe: {error}", style="yellow"))
+                screen.wrong_call(screen.safe(error, 400))
+            screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="yellow"))
     if as_json:
         screen.print_json([_describe(kind) for kind in selected])
     elif name is None:
         screen.out.print(_overview(selected))
-        screen.out.print("One in full: ascribe recipes NAME")
+        screen.out.print("One in full: ascribe recipes NAME, or module:Name for a class of yours")
     else:
         _in_full(selected[0])
 

@@ -151,6 +151,7 @@ def _setup(
     step_limit: float,
     memory_limit: float | None,
 ) -> Setup:
+    screen.find_own_code(env)
     setup = Setup(
         env,
         screen.settings(settings),

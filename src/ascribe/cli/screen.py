@@ -66,6 +66,16 @@ def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None], *, force
             )
 
 
+def find_own_code(*names: str) -> None:
+    """Let ``module:Name`` of a command line name a module of the current folder.
+
+    Only if a name has that form: a folder that holds nothing but data must not lend modules.
+    """
+    folder = str(Path.cwd())
+    if any(":" in name for name in names) and folder not in sys.path:
+        sys.path.append(folder)
+
+
 @contextmanager
 def written(path: Path) -> Iterator[None]:
     """Exit with code 2 if this file or folder cannot be written inside."""
@@ -82,7 +92,7 @@ def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals:
+        if not equals or not name:
             wrong_call(f"{form}, not {safe(text)!r}")
         try:
             values[name] = json.loads(value)

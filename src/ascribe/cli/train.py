@@ -1,6 +1,7 @@
 """``ascribe train``: reinforcement learning by a config."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Train by a config; print every value and who set it."""
-    with by_config(config, engine, settings, as_json=as_json) as loaded:
+    with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:
         if dry_run:
             check_config(loaded, engine)
         else:
@@ -54,12 +55,16 @@ def train(
 
 
 @contextmanager
-def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) -> Iterator[Config]:
+def by_config(
+    path: Path, engine: str, settings: list[str], *, dry_run: bool, as_json: bool
+) -> Iterator[Config]:
     """Load and print a config; report errors in it or in the run, and exit."""
     if engine not in ENGINES:
         screen.wrong_call(unknown("engine", screen.safe(engine), ENGINES))
     try:
         loaded = load_config(path, screen.settings(settings))
+        if not dry_run:
+            _find_own_code(loaded.config)
         _keep_config(path, Path(loaded.config.output.folder))
         if is_first_process():
             _print(loaded, as_json=as_json)
@@ -71,6 +76,15 @@ def by_config(path: Path, engine: str, settings: list[str], *, as_json: bool) ->
     except (EngineError, RolloutFailedError) as error:
         screen.err.print(Text(screen.safe(error, 400), style="bold red"))
         raise typer.Exit(1) from error
+
+
+def _find_own_code(config: Config) -> None:
+    """Let the environment and the recipe be modules of this folder, in every process of the run."""
+    names = (config.environment.name, config.recipe.name)
+    screen.find_own_code(*names)
+    if any(":" in name for name in names):
+        given = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (given, str(Path.cwd()))))
 
 
 def _keep_config(path: Path, folder: Path) -> None:

@@ -55,6 +55,7 @@ def warmup(
     as_json: options.Json = False,
 ) -> None:
     """Train a model for a few updates on an expert's responses, so that its actions are valid."""
+    screen.find_own_code(env)
     try:
         setup = Setup(env, screen.settings(settings), style, cast("PoolName", pool), workers)
         sampling = Sampling(temperature, max_tokens=max_tokens)

@@ -19,6 +19,7 @@ from ascribe.estimators import recipe as make_recipe
 from ascribe.rollout import FailurePolicy, Setup
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
+from ascribe.steps.plugins import is_path
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
@@ -122,7 +123,8 @@ class RecipeSection:
     parameters: Options = key("of the recipe, where they differ", {})
 
     def __post_init__(self) -> None:
-        self.recipe()
+        if not is_path(self.name):  # a user's own is not imported until it is used
+            self.recipe()
 
     def recipe(self, **changes: Any) -> Recipe:
         """The recipe, with parameters changed."""
@@ -313,6 +315,8 @@ class Config:
 
     def __post_init__(self) -> None:
         rollout = self.rollout
+        if is_path(self.recipe.name):
+            return  # checked when the recipe is imported
         if why := correction_problem(self.recipe.recipe(), rollout.corrections, rollout.max_turns):
             raise ConfigError(f"rollout.corrections: {why}")
         if self.evaluation.tasks and not self.output.save_every:

@@ -15,6 +15,7 @@ from ascribe.envs.registry import check_call
 from ascribe.fingerprints.sentence import package_folder
 from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
 from ascribe.steps.hints import unknown
+from ascribe.steps.plugins import is_path
 
 ENGINES = {"trl": "ascribe.engines.trl.run", "verl": "ascribe.engines.verl.run"}
 """Every engine by name, and the module whose ``run`` runs a config."""
@@ -28,10 +29,11 @@ MAY_CHANGE: tuple[Keys, ...] = (
 number of iterations, if the learning rate is constant."""
 
 
-def check_config(config: Config, engine: str = "trl") -> Run:
+def check_config(config: Config, engine: str = "trl") -> None:
     """Check a config as far as that is possible without running anything that it names.
 
-    A user's own environment is neither imported nor made, and the engine need not be installed.
+    A user's own environment or recipe (``module:Name``) is neither imported nor made, and the
+    engine need not be installed.
 
     Raises:
         ValueError: if something does not exist or does not fit, with the key that names it.
@@ -50,7 +52,8 @@ def check_config(config: Config, engine: str = "trl") -> Run:
         config.environment.setup().agent  # noqa: B018 (it is made here)
     except ValueError as error:
         raise ConfigError(f"environment: {error}") from error
-    return resolve(config)
+    if not is_path(config.recipe.name):
+        resolve(config)
 
 
 def verify(config: Config, engine: str = "trl") -> Run:
@@ -62,7 +65,8 @@ def verify(config: Config, engine: str = "trl") -> Run:
         ValueError: if something does not exist or does not fit, with the key that names it.
         ImportError: if it needs a package that is not installed.
     """
-    run = check_config(config, engine)
+    check_config(config, engine)
+    run = resolve(config)
     try:
         count, turns = config.environment.setup().facts
     except ValueError as error:

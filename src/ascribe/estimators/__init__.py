@@ -11,6 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ascribe.steps.hints import nearest, unknown
+from ascribe.steps.plugins import (
+    RECIPE_GROUP,
+    PluginError,
+    entry_points,
+    load_path,
+    load_point,
+    source,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -28,9 +36,6 @@ if TYPE_CHECKING:
     from ascribe.estimators.reinforce_pp import ReinforcePP as ReinforcePP
     from ascribe.estimators.rloo import RLOO as RLOO
     from ascribe.estimators.sbc import SBC as SBC
-
-PLUGINS = "ascribe.recipes"
-"""The entry point group of recipes in other packages."""
 
 BUILT_IN = {
     "grpo": ("grpo", "GRPO"),
@@ -51,10 +56,6 @@ BUILT_IN = {
 _CLASSES = {kind: module for module, kind in BUILT_IN.values()} | {"Recipe": "base"}
 
 
-class RecipePluginError(ValueError):
-    """A recipe of another package that cannot be used; the message names the entry point."""
-
-
 class _Recipes(Mapping[str, "type[Recipe]"]):
     """Every recipe by name: those of this package, then those of others, by name."""
 
@@ -67,7 +68,7 @@ class _Recipes(Mapping[str, "type[Recipe]"]):
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from sorted(_plugins())
+        yield from _plugins()
 
     def __len__(self) -> int:
         return len(BUILT_IN) + len(_plugins())
@@ -83,13 +84,16 @@ RECIPES: Mapping[str, "type[Recipe]"] = _Recipes()
 def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Recipe":
     """The recipe of that name, as a preset if one is named, with parameters changed.
 
+    Args:
+        name: a key of ``RECIPES``, or your own as ``package.module:Name``.
+        preset: a key of the recipe's ``presets``.
+        parameters: the recipe's fields.
+
     Raises:
-        RecipePluginError: if the recipe is another package's and cannot be loaded.
+        PluginError: if the recipe is not Ascribe's own and cannot be loaded.
         ValueError: for an unknown name, preset, parameter or choice, listing the known ones.
     """
-    if name not in RECIPES:
-        raise ValueError(unknown("recipe", name, RECIPES))
-    kind = RECIPES[name]
+    kind = recipe_class(name)
     names = [parameter.name for parameter in fields(kind)]
     for parameter in parameters:
         if parameter not in names:
@@ -98,30 +102,38 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
 
 
-def _plugins() -> "dict[str, EntryPoint]":
-    """The entry points of other packages; one with the name of a recipe of ours is ignored."""
-    from importlib.metadata import entry_points  # a tenth of the time of "import ascribe"
+def recipe_class(name: str) -> "type[Recipe]":
+    """The class of a recipe; imports its module.
 
-    return {p.name: p for p in entry_points(group=PLUGINS) if p.name not in BUILT_IN}
+    Raises:
+        PluginError: if it is not Ascribe's own and cannot be loaded.
+        ValueError: for an unknown name.
+    """
+    if ":" in name:
+        return _checked(load_path(name), name)
+    if name not in RECIPES:
+        raise ValueError(f"{unknown('recipe', name, RECIPES)}; name your own as module:Name")
+    return RECIPES[name]
+
+
+def _plugins() -> "dict[str, EntryPoint]":
+    return entry_points(RECIPE_GROUP, BUILT_IN)
 
 
 def _load_plugin(point: "EntryPoint") -> "type[Recipe]":
+    kind = _checked(load_point(point), source(point))
+    if kind.name != point.name:
+        raise PluginError(f"{source(point)} has the name {kind.name!r}; give both the same name")
+    return kind
+
+
+def _checked(kind: Any, origin: str) -> "type[Recipe]":
     from ascribe.estimators.base import Recipe
 
-    package = f" of {point.dist.name}" if point.dist is not None else ""
-    source = f"the entry point {point.name} = {point.value}{package}"
-    try:
-        kind = point.load()
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise RecipePluginError(
-            f"{source} cannot be loaded ({problem}); repair or uninstall that package"
-        ) from error
     if not isinstance(kind, type) or not issubclass(kind, Recipe):
-        raise RecipePluginError(f"{source} is no subclass of ascribe.Recipe; it is {kind!r}")
-    if getattr(kind, "name", None) != point.name:
-        called = getattr(kind, "name", None)
-        raise RecipePluginError(f"{source} has the name {called!r}; give both the same name")
+        raise PluginError(f"{origin} is no subclass of ascribe.Recipe; it is {kind!r}")
+    if missing := [one for one in ("name", "paper") if not hasattr(kind, one)]:
+        raise PluginError(f"{origin} has no {' and no '.join(missing)}; recipes have both as text")
     return kind
 
 

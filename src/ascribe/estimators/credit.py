@@ -100,6 +100,15 @@ class Explanation:
         return Explanation(own, baseline, peers, self.sentences, way, alike)
 
 
+ORDER = "; the arguments are values, reason, labels, in this order"
+ARRAYS = (
+    ("values", (np.floating,), "an array of floats, a value for each row"),
+    ("reason", (np.int8,), "an array of int8, a Reason for each row"),
+    ("labels", (np.int16, np.int32, np.int64), "an array of integers, a group for each row"),
+)
+"""The arrays of a term: name, types, and what they hold."""
+
+
 @dataclass(frozen=True, eq=False)
 class Term:
     """One part of an advantage: its values, the groups it compared in, and its reasons.
@@ -114,6 +123,25 @@ class Term:
     labels: Ints
     weight: float = 1.0
     explain: Callable[[], Explanation] | None = None
+
+    def __post_init__(self) -> None:
+        rows = np.shape(self.values)
+        for name, kinds, meaning in ARRAYS:
+            array = getattr(self, name)
+            dtype = getattr(array, "dtype", None)
+            if dtype is None or not any(np.issubdtype(dtype, kind) for kind in kinds):
+                found = type(array).__name__ if dtype is None else dtype
+                raise ValueError(f"Term: {name} is {found}, but must be {meaning}{ORDER}")
+            if array.shape != rows or len(rows) != 1:
+                raise ValueError(f"Term: {name} has the shape {array.shape}, values {rows}")
+        if not _within(self.reason, 0, len(Reason) - 1):
+            raise ValueError(f"Term: reason holds codes that no Reason has{ORDER}")
+        if not _within(self.labels, -1, None):
+            raise ValueError("Term: labels below -1; -1 means that a row was in no group")
+        if rows_ := np.flatnonzero(self.values * (self.reason != Reason.CREDITED))[:5].tolist():
+            raise ValueError(
+                f"Term: values of rows {rows_} are not 0, but their reason is not CREDITED"
+            )
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -247,6 +275,10 @@ class Credit:
             reason=wide(self.reason, fill=Reason.DROPPED),
             terms=terms,
         )
+
+
+def _within(codes: npt.NDArray[Any], low: int, high: int | None) -> bool:
+    return not codes.size or bool(codes.min() >= low and (high is None or codes.max() <= high))
 
 
 def _widened(values: npt.NDArray[Any], keep: Bools, fill: float = 0.0) -> npt.NDArray[Any]:

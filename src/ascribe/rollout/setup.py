@@ -22,6 +22,7 @@ from ascribe.rollout.pools import (
     make_pool,
 )
 from ascribe.rollout.run import Keep, Place, Plan, Progress, Rollout, Trajectory, rollout
+from ascribe.steps.hints import unknown
 
 PoolName = Literal["serial", "processes", "ray"]
 MOST_SLOTS = 256
@@ -53,8 +54,7 @@ class Setup:
 
     def __post_init__(self) -> None:
         if self.pool not in get_args(PoolName):
-            pools = ", ".join(get_args(PoolName))
-            raise ValueError(f"there is no pool {self.pool!r}; there are: {pools}")
+            raise ValueError(unknown("pool", self.pool, get_args(PoolName)))
 
     @cached_property
     def agent(self) -> Agent:
