@@ -174,7 +174,7 @@ def gigpo(trainer: Any, batch: Any) -> Any:
     """The advantage of each step by a recipe that needs no fingerprints."""
     steps = copy(trainer.steps)
     steps.recipe = recipe("gigpo")
-    return steps.credit(batch, None, None, None, {})[0].advantage
+    return steps.credit(batch, None, None, None, {}, version=trainer.global_steps - 1)[0].advantage
 
 
 def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (verl names it)

@@ -309,7 +309,8 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
     ]
     monkeypatch.setattr(loops, "fetch", lambda *_: fields)
     monkeypatch.setattr(loops, "extra_fields", lambda _: extra)
-    tags = [{"is_padding": key.startswith("pad")} for key in rows]
+    versions = {"min_global_steps": 0, "max_global_steps": 0}
+    tags = [{"is_padding": key.startswith("pad"), **versions} for key in rows]
     return Batch(keys=list(rows), tags=tags), extra
 
 
@@ -333,7 +334,7 @@ def test_turns_of_any_loop_are_steps(batch: Any) -> None:
     found = batch[0]
     steps = LoopSteps(loop_config(recipe="grpo", check="keep"))
     vectors = [np.full(2, 1.0), np.array([2.0, 2.0, 3.0, 3.0]), np.zeros(2), np.full(2, 4.0)]
-    credit, spans = steps.credit(found, Decoder(), vectors, None, {})
+    credit, spans = steps.credit(found, Decoder(), vectors, None, {}, version=0)
     table = credit.table
     assert table is not None
     names = zip(table.trajectory.texts(), table.step.tolist(), table.action.texts(), strict=True)
@@ -356,9 +357,9 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
     keys = {"recipe": "grpo", "check": "keep", "state": "key", "rewards": "turn_rewards"}
     batch[1][1]["turn_states"] = ["s6"]
     with pytest.raises(ValueError, match="keys has 1 values for the 2 runs of sequence 1"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
     batch[1][1]["turn_states"] = ["s6", "s7"]
-    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
     table = credit.table
     assert table is not None
     # What is left of 2.0 after 1.0 and 0.5 is the last turn's.
@@ -368,10 +369,10 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
     with pytest.raises(
         ValueError, match="turn_rewards has 2 rewards for the 1 turns of session u_1"
     ):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
     del batch[1][0]["turn_rewards"]
     with pytest.raises(ValueError, match=r"1 of 3 rows have no turn_rewards in extra_fields"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {})
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
 
 
 # Episodes.
