@@ -1,13 +1,15 @@
 """Metrics of a credit: how much signal there is, and why rows have none."""
 
+import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.groups.responses import all_calls
 from ascribe.steps import segments
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Ints
 from ascribe.steps.check import Arranged, arrange, penalty_only
 from ascribe.steps.table import Coded, StepTable
 
@@ -106,40 +108,82 @@ class Diagnosis:
 
 def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
     """The metrics of ``credit``, which a recipe computed for ``table``."""
+    return diagnosis(sums(table, credit))
+
+
+def sums(table: StepTable, credit: Credit) -> dict[str, Any]:
+    """Counts and sums from which ``diagnosis`` computes the metrics.
+
+    Those of parts of a table, each with whole groups, add up to those of the table (``added``).
+    They are plain values with text keys, which JSON can hold.
+    """
     steps = arrange(table)
-    rows = steps.rows
-    advantage = credit.advantage[rows]
-    magnitude = {
-        name: float(np.abs(term.weight * term.values[rows]).sum())
-        for name, term in credit.terms.items()
-    }
-    summed = sum(magnitude.values())
+    rows, advantage = steps.rows, credit.advantage[steps.rows]
+    terms = {name: term.weight * term.values[rows] for name, term in credit.terms.items()}
     returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
     equal_returns = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
     size = np.bincount(steps.group_of_trajectory, minlength=steps.group_count)
-    several, success = size > 1, float((returns > 0).mean())
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, steps.group_of_trajectory)
-    counts = np.bincount(credit.reason, minlength=len(Reason))
+    several, counts = size > 1, np.bincount(credit.reason, minlength=len(Reason))
+    group_sizes = np.bincount(size[several])
+    return {
+        "rows": int(rows.size),
+        "groups": steps.group_count,
+        "trajectories": steps.trajectory_count,
+        "truncated": int(steps.truncated[steps.starts].sum()),
+        "successes": int((returns > 0).sum()),
+        "advantage": float(advantage.sum()),
+        "squares": float((advantage * advantage).sum()),
+        "credited": int(credit.credited[rows].sum()),
+        "reasons": {reason.label: int(counts[reason]) for reason in Reason if counts[reason]},
+        "term_magnitude": {name: float(np.abs(values).sum()) for name, values in terms.items()},
+        "term_squares": {name: float((values * values).sum()) for name, values in terms.items()},
+        "zero_variance_groups": int((equal_returns & several).sum()),
+        "penalty_only_groups": int((penalised & several).sum()),
+        "group_sizes": {str(n): int(group_sizes[n]) for n in np.flatnonzero(group_sizes)},
+        "states": _states(steps, credit.terms["step"]) if "step" in credit.terms else {},
+    }
+
+
+def added(first: Any, second: Any) -> Any:
+    """The sums of two parts of a table as those of both."""
+    if isinstance(first, dict):
+        names = dict.fromkeys([*first, *second])
+        return {
+            name: added(first[name], second[name])
+            if name in first and name in second
+            else first.get(name, second.get(name))
+            for name in names
+        }
+    return first + second
+
+
+def diagnosis(totals: dict[str, Any]) -> Diagnosis:
+    """The metrics from the ``sums`` of a table."""
+    rows, trajectories = totals["rows"], totals["trajectories"]
+    magnitude, squares = totals["term_magnitude"], totals["term_squares"]
+    summed = sum(magnitude.values())
+    success = totals["successes"] / trajectories
+    sizes = {int(size): count for size, count in totals["group_sizes"].items()}
+    ordered = (reason.label for reason in Reason)
     return Diagnosis(
-        rows=int(rows.size),
-        groups=steps.group_count,
-        trajectories=steps.trajectory_count,
-        turns=rows.size / steps.trajectory_count,
-        truncated_share=float(steps.truncated[steps.starts].mean()),
-        mean_advantage=float(advantage.mean()),
-        advantage_rms=_rms(advantage),
-        signal_share=float(credit.credited[rows].mean()),
-        reasons={reason.label: int(counts[reason]) for reason in Reason if counts[reason]},
+        rows=rows,
+        groups=totals["groups"],
+        trajectories=trajectories,
+        turns=rows / trajectories,
+        truncated_share=totals["truncated"] / trajectories,
+        mean_advantage=totals["advantage"] / rows,
+        advantage_rms=math.sqrt(totals["squares"] / rows),
+        signal_share=totals["credited"] / rows,
+        reasons={name: totals["reasons"][name] for name in ordered if name in totals["reasons"]},
         term_share={name: value / summed if summed else 0.0 for name, value in magnitude.items()},
-        term_rms={
-            name: _rms(term.weight * term.values[rows]) for name, term in credit.terms.items()
-        },
-        zero_variance_groups=int((equal_returns & several).sum()),
+        term_rms={name: math.sqrt(value / rows) for name, value in squares.items()},
+        zero_variance_groups=totals["zero_variance_groups"],
         expected_equal_groups=float(
-            (success ** size[several] + (1 - success) ** size[several]).sum()
+            sum(n * (success**size + (1 - success) ** size) for size, n in sizes.items())
         ),
-        penalty_only_groups=int((penalised & several).sum()),
-        states=_states(steps, credit.terms["step"]) if "step" in credit.terms else None,
+        penalty_only_groups=totals["penalty_only_groups"],
+        states=_state_groups(totals["states"]) if totals["states"] else None,
     )
 
 
@@ -178,25 +222,39 @@ def _tools(action: str) -> str:
     return " + ".join(dict.fromkeys(call.name for call in all_calls(action) or ())) or TEXT
 
 
-def _states(steps: Arranged, term: Term) -> StateGroups:
+def _states(steps: Arranged, term: Term) -> dict[str, Any]:
     labels = term.labels[steps.rows]
     count = int(labels.max(initial=-1)) + 1
     size = segments.size(labels, count)
     has_peers = np.append(size > 1, False)[labels]
     size = size[size > 0]
-    taking_part = int(size.sum())
-    visits = segments.pairs(labels, steps.trajectory, steps.trajectory_count)[1]
     equal_peers = (term.reason[steps.rows] == Reason.ZERO_VARIANCE) & has_peers
+    return {
+        "count": int(size.size),
+        "rows": int(size.sum()),
+        "alone": int((size == 1).sum()),
+        "sizes": _histogram(size),
+        "pairs": int((size * (size - 1) // 2).sum()),
+        "visits": segments.pairs(labels, steps.trajectory, steps.trajectory_count)[1],
+        "zero_variance": int(np.unique(labels[equal_peers]).size),
+        "cross_task": int(
+            (~segments.constant(steps.group.astype(np.float64), labels, count)).sum()
+        ),
+    }
+
+
+def _state_groups(totals: dict[str, Any]) -> StateGroups:
+    count, rows = max(totals["count"], 1), max(totals["rows"], 1)
     return StateGroups(
-        count=int(size.size),
-        mean_size=taking_part / max(size.size, 1),
-        singleton_share_of_groups=float((size == 1).sum()) / max(size.size, 1),
-        singleton_share_of_rows=float((size == 1).sum()) / max(taking_part, 1),
-        sizes=_histogram(size),
-        matched_pairs=int((size * (size - 1) // 2).sum()),
-        revisit_share=(taking_part - visits) / max(taking_part, 1),
-        zero_variance=int(np.unique(labels[equal_peers]).size),
-        cross_task=int((~segments.constant(steps.group.astype(np.float64), labels, count)).sum()),
+        count=totals["count"],
+        mean_size=totals["rows"] / count,
+        singleton_share_of_groups=totals["alone"] / count,
+        singleton_share_of_rows=totals["alone"] / rows,
+        sizes=totals["sizes"],
+        matched_pairs=totals["pairs"],
+        revisit_share=(totals["rows"] - totals["visits"]) / rows,
+        zero_variance=totals["zero_variance"],
+        cross_task=totals["cross_task"],
     )
 
 
@@ -208,7 +266,3 @@ def _histogram(size: Ints) -> dict[str, int]:
     names.append(f"{low}+")
     counts = np.bincount(np.searchsorted(SIZES, size), minlength=len(names))
     return dict(zip(names, counts.tolist(), strict=True))
-
-
-def _rms(values: Floats) -> float:
-    return float(np.sqrt(np.mean(values * values)))

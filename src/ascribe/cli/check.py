@@ -1,24 +1,27 @@
 """``ascribe check``: what is wrong with a file of rollouts."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.text import Text
 from typer import Option
 
+from ascribe.archives import check_archive
 from ascribe.cli import options, screen
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
-from ascribe.steps.problems import Severity, counted
+from ascribe.steps.problems import Severity, TableError, counted
 from ascribe.steps.table import KNOWN_COLUMNS
 
 
 def check(
-    file: options.File,
+    source: options.Source,
     group_size: options.GroupSize = None,
     strict: Annotated[bool, Option("--strict", help="Warnings also end with exit code 1.")] = False,
+    memory: options.Memory = 2.0,
     as_json: options.Json = False,
 ) -> None:
     """List everything that is wrong with a file of rollouts, and what to do about it.
@@ -26,23 +29,45 @@ def check(
     Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
-    wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
-    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
-    checked = check_table(rollouts.table, group_size=group_size)
-    problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
-    report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
+    if screen.is_archive(source, memory):
+        report = _check_archive(source, group_size, memory, as_json=as_json)
+    else:
+        wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
+        rollouts = screen.open_rollouts(Path(source), as_json=as_json, wanted=wanted.__contains__)
+        checked = check_table(rollouts.table, group_size=group_size)
+        problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
+        report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
     if as_json:
-        screen.print_json({"file": str(file), "refused": False, **report.as_dict()})
+        screen.print_json({"file": source, "refused": False, **report.as_dict()})
     else:
         if report.problems:
             screen.out.print(screen.problem_table(report.problems))
-        screen.out.print(_verdict(file, report))
+        screen.out.print(_verdict(source, report))
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst is not None and report.worst >= limit:
         raise typer.Exit(1)
 
 
-def _verdict(file: Path, report: CheckReport) -> Text:
+def _check_archive(
+    source: str, group_size: int | None, memory: float, *, as_json: bool
+) -> CheckReport:
+    try:
+        with screen.progress("checking") as progress, TemporaryDirectory() as folder:
+            return check_archive(
+                source,
+                group_size=group_size,
+                memory=int(memory * 2**30),
+                processes=screen.processes(memory),
+                work=Path(folder) / "check",
+                progress=progress,
+            )
+    except OSError as error:
+        screen.wrong_call(f"cannot open {screen.safe(source)}: {error.strerror or error}")
+    except TableError as error:
+        screen.refuse(error, as_json=as_json, file=source)
+
+
+def _verdict(file: str, report: CheckReport) -> Text:
     rows = f"{screen.safe(file)}: {report.rows:,} rows, "
     if report.worst is None:
         return Text(rows + "no problems.", style="green")

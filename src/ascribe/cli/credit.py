@@ -1,7 +1,7 @@
 """``ascribe credit``: advantages for a file of rollouts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -10,24 +10,28 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
+from ascribe.archives import ArchiveCredit, WorkerError, credit_archive
 from ascribe.cli import options, screen
 from ascribe.conversations.formats import FORMATS, Imported, write_credit
-from ascribe.diagnose import Diagnosis, diagnose
+from ascribe.diagnose import diagnose
 from ascribe.estimators import Recipe, recipe
-from ascribe.estimators.assign import Assignment, assign, credit_columns
-from ascribe.estimators.credit import Credit
+from ascribe.estimators.assign import Assignment, assign, credit_arrays, credit_columns
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError, counted
-from ascribe.steps.select import GroupSelection, OnProblem
+from ascribe.steps.select import OnProblem
 from ascribe.steps.strict_json import loads
 
 
 def credit(
-    file: options.File,
+    source: options.Source,
     out: Annotated[
-        Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file.")
+        str,
+        Option(
+            help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file; a folder, "
+            "if a table is read from one or is larger than --memory."
+        ),
     ],
     recipe: options.Recipe = "gigpo",
     preset: options.Preset = None,
@@ -42,6 +46,11 @@ def credit(
             help="Running statistics, for recipes that have them: read if the file is there, and "
             "written for the next file of rollouts."
         ),
+    ] = None,
+    memory: options.Memory = 2.0,
+    ray: Annotated[
+        str | None,
+        Option(help="Address of a Ray cluster to compute on; auto for the one of this machine."),
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -58,51 +67,111 @@ def credit(
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(unknown("policy", policy, policies))
-    if out.suffix != ".json":
-        screen.check_suffix(out)
-    screen.keep_inputs([file], [out, history], force=force)
-    if history is not None and history.resolve() == out.resolve():
-        screen.wrong_call("--out and --history name the same file; give each its own")
-    inputs = {} if history is None else {"history": _statistics(estimator, history)}
-    rollouts = screen.open_rollouts(file, as_json=as_json)
-    with refusals(file, as_json=as_json):
-        assigned = assign(
-            rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
+    if ray is not None or screen.is_archive(source, memory):
+        if history is not None:
+            screen.wrong_call("--history needs a table that fits into --memory")
+        arguments = (source, out, estimator, policies[policy])
+        credited = _credit_archive(
+            *arguments, group_size=group_size, memory=memory, ray=ray, force=force, as_json=as_json
         )
-    left_out = _write(rollouts, assigned, file, out)
-    if history is not None:
-        with screen.written(history):
-            write_file(history, json.dumps(assigned.credit.history))
-    selection = assigned.selection
-    kept = rollouts.table.take(selection.keep)
-    diagnosis = diagnose(kept, assigned.credit.rows(selection.keep))
+    else:
+        file, written = Path(source), Path(out)
+        if written.suffix != ".json":
+            screen.check_suffix(written)
+        screen.keep_inputs([file], [written, history], force=force)
+        if history is not None and history.resolve() == written.resolve():
+            screen.wrong_call("--out and --history name the same file; give each its own")
+        inputs = {} if history is None else {"history": _statistics(estimator, history)}
+        rollouts = screen.open_rollouts(file, as_json=as_json)
+        with refusals(source, as_json=as_json):
+            assigned = assign(
+                rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
+            )
+        left_out = _write(rollouts, assigned, file, written)
+        if history is not None:
+            with screen.written(history):
+                write_file(history, json.dumps(assigned.credit.history))
+        selection = assigned.selection
+        kept = rollouts.table.take(selection.keep)
+        credited = ArchiveCredit(
+            diagnose(kept, assigned.credit.rows(selection.keep)),
+            selection.report,
+            len(selection.dropped),
+            int((~selection.keep).sum()),
+            selection.dropped_rows,
+            left_out,
+            assigned.credit.notes,
+        )
     if as_json:
         screen.print_json(
             {
-                "file": str(file),
-                "out": str(out),
+                "file": source,
+                "out": out,
                 "recipe": repr(estimator),
                 "dropped": {
-                    "groups": len(selection.dropped),
-                    "rows": int((~selection.keep).sum()),
-                    "because": selection.dropped_rows,
-                    "columns": left_out,
+                    "groups": credited.dropped_groups,
+                    "rows": credited.dropped_rows,
+                    "because": credited.because,
+                    "columns": credited.left_out,
                 },
-                "problems": selection.report.counts(),
-                "notes": assigned.credit.notes,
-                "diagnosis": diagnosis.as_dict(),
+                "problems": credited.report.counts(),
+                "notes": credited.notes,
+                "diagnosis": credited.diagnosis.as_dict(),
             }
         )
         return
-    print_notes(assigned.credit)
-    if left_out:
-        names = screen.safe(", ".join(left_out), 400)
+    print_notes(credited.notes)
+    if credited.left_out:
+        names = screen.safe(", ".join(credited.left_out), 400)
         screen.out.print(Text(f"Dropped columns of an earlier credit: {names}.", style="yellow"))
-    _print(selection, diagnosis, estimator, out)
+    _print(credited, estimator, out)
+
+
+def _credit_archive(
+    source: str,
+    out: str,
+    estimator: Recipe,
+    policy: OnProblem,
+    *,
+    group_size: int | None,
+    memory: float,
+    ray: str | None,
+    force: bool,
+    as_json: bool,
+) -> ArchiveCredit:
+    """Credit a table in parts; stops with a message if that is not possible."""
+    if out.endswith((".jsonl", ".jsonl.gz", ".json")):
+        screen.wrong_call("a table that is processed in parts is written to .parquet or a folder")
+    if "://" not in source + out:
+        screen.keep_inputs([Path(source)], [Path(out)], force=force)
+        if Path(out).is_dir() and any(Path(out).iterdir()) and not force:
+            screen.wrong_call(f"the folder {screen.safe(out)} is not empty; add --force")
+    try:
+        with screen.progress("crediting") as progress, refusals(source, as_json=as_json):
+            return credit_archive(
+                source,
+                out,
+                estimator,
+                policy,
+                group_size=group_size,
+                memory=int(memory * 2**30),
+                processes=screen.processes(memory),
+                ray=ray,
+                progress=progress,
+            )
+    except OSError as error:
+        path = error.filename if isinstance(error.filename, str) else out
+        why = error.strerror or error
+        screen.wrong_call(
+            f"cannot open or write {screen.safe(path)}: {screen.safe(why, 200)}; what was done so "
+            "far is kept, and the same call goes on from there"
+        )
+    except WorkerError as error:
+        screen.wrong_call(screen.safe(error, 400))
 
 
 @contextmanager
-def refusals(file: Path, *, as_json: bool) -> Iterator[None]:
+def refusals(file: str | Path, *, as_json: bool) -> Iterator[None]:
     """Stop with a message if the table is refused, or the recipe lacks something it needs."""
     try:
         yield
@@ -124,9 +193,9 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
         screen.wrong_call(screen.safe(error, 400))
 
 
-def print_notes(credit: Credit) -> None:
-    """Print what the recipe says about how it computed a credit."""
-    for note in credit.notes:
+def print_notes(notes: Sequence[str]) -> None:
+    """Print what a recipe says about how it computed a credit."""
+    for note in notes:
         screen.err.print(Text(screen.safe(note, 400), style="yellow"))
 
 
@@ -154,7 +223,7 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
     arrow = table_to_arrow(rollouts.table)
     for name in rollouts.carried.column_names:
         arrow = arrow.append_column(name, rollouts.carried.column(name))
-    columns = credit_columns(assigned.credit)
+    columns = credit_columns(credit_arrays(assigned.credit))
     for name, column in columns.items():
         arrow = arrow.append_column(name, column)
     with screen.written(out):
@@ -169,14 +238,14 @@ def _same_form(file: Path, out: Path) -> bool:
     return (file.suffix == ".json") == (out.suffix == ".json")
 
 
-def _print(selection: GroupSelection, diagnosis: Diagnosis, estimator: Recipe, out: Path) -> None:
-    dropped = int((~selection.keep).sum())
-    if selection.report.problems:
-        counts = ", ".join(f"{name} {n:,}" for name, n in selection.report.counts().items())
+def _print(credited: ArchiveCredit, estimator: Recipe, out: str) -> None:
+    diagnosis = credited.diagnosis
+    if credited.report.problems:
+        counts = ", ".join(f"{name} {n:,}" for name, n in credited.report.counts().items())
         screen.out.print(Text(f"Problems (ascribe check says more): {counts}", style="yellow"))
-    if dropped:
-        groups = len(selection.dropped)
-        lost = f"Dropped {counted(groups, 'group')}, {counted(dropped, 'row')}."
+    if credited.dropped_rows:
+        groups, rows = credited.dropped_groups, credited.dropped_rows
+        lost = f"Dropped {counted(groups, 'group')}, {counted(rows, 'row')}."
         screen.out.print(Text(lost, style="red"))
     table = Table(show_header=False)
     table.add_row("recipe", Text(repr(estimator)))

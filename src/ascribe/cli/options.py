@@ -13,6 +13,18 @@ File = Annotated[
         show_default=False,
     ),
 ]
+Source = Annotated[
+    str,
+    Argument(
+        help="Rollouts: .parquet, .jsonl or .jsonl.gz, conversations that ascribe import takes, or "
+        "a folder of .parquet files; also a URI, such as s3://bucket/folder.",
+        show_default=False,
+    ),
+]
+Memory = Annotated[
+    float,
+    Option(help="GiB of memory to use; larger tables are processed in parts.", min=0.5),
+]
 Force = Annotated[bool, Option("--force", help="Allow an output to overwrite an input.")]
 GroupSize = Annotated[
     int | None, Option(help="Expected number of trajectories in each group.", min=1)

@@ -11,10 +11,18 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
+from ascribe.archives import fits_memory
 from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.problems import Problem, Severity, TableError, one_line
@@ -101,7 +109,7 @@ def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str
     return values
 
 
-def refuse(error: TableError, *, as_json: bool, file: Path) -> NoReturn:
+def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
     """Print why the rollouts were refused, and exit with code 1."""
     if as_json:
         worst = max((problem.severity for problem in error.problems), default=Severity.FATAL)
@@ -152,11 +160,29 @@ def open_rollouts(
     return rollouts
 
 
+def is_archive(source: str, memory: float) -> bool:
+    """Whether to process a table in parts: large, in a folder of files, or on another machine."""
+    path = Path(source)
+    if "://" in source or (path.is_dir() and any(path.glob("*.parquet"))):
+        return True
+    try:
+        return path.suffix == ".parquet" and not fits_memory(source, int(memory * 2**30))
+    except (TableError, OSError):
+        return False  # the reader says what is wrong
+
+
+def processes(memory: float) -> int:
+    """Workers for the cores of this machine, as far as the memory goes: 0.4 GiB for each."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(min(cores or 1, int(memory / 0.4)), 1)
+
+
 @contextmanager
 def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
     """A bar on standard error that appears only if the work takes more than a second."""
     started = time.monotonic()
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     # Without a terminal, rich would print an empty line in place of the bar.
     bar = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
     task: TaskID | None = None
@@ -195,4 +221,4 @@ def stdout_to_stderr() -> Iterator[None]:
 
 def _rows(problem: Problem) -> str:
     rows = ", ".join(str(int(row)) for row in problem.rows[:3])
-    return f"{rows}, … ({problem.rows.size:,})" if problem.rows.size > 3 else rows
+    return f"{rows}, … ({problem.row_count:,})" if problem.row_count > 3 else rows

@@ -11,7 +11,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe, print_notes, refusals
-from ascribe.estimators.assign import assign, credit_columns
+from ascribe.estimators.assign import assign, credit_arrays, credit_columns
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
@@ -69,8 +69,10 @@ def _credit(
     estimator = make_recipe(name or "gigpo", preset, parameters)
     with refusals(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
-    print_notes(credit)
-    return {name: column.to_pylist() for name, column in credit_columns(credit).items()}
+    print_notes(credit.notes)
+    return {
+        name: column.to_pylist() for name, column in credit_columns(credit_arrays(credit)).items()
+    }
 
 
 def _rows(table: StepTable, trajectory: str | None) -> Ints:

@@ -1,12 +1,15 @@
 """From a table to its credit in one call: check it, select its groups, compute."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, Reason
+from ascribe.steps.arrays import Bools
 from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.select import GroupSelection, OnProblem, select
 from ascribe.steps.table import StepTable
@@ -48,41 +51,45 @@ def assign(
         TableError: if the table is refused, or no group is left.
     """
     selection = select(table, on_problem, severity=severity, group_size=group_size)
-    keep = selection.keep
-    if keep.all():
-        return Assignment(recipe(table, **inputs), selection)
-    if not keep.any():
+    if not selection.keep.any():
         kinds = selection.dropped_rows
         raise TableError(p for p in selection.report.problems if p.kind.label in kinds)
+    return Assignment(credit_selected(table, recipe, selection.keep, **inputs), selection)
+
+
+def credit_selected(table: StepTable, recipe: Recipe, keep: Bools, **inputs: Any) -> Credit:
+    """Credit the rows ``keep``, which are whole groups; the others get the reason ``DROPPED``."""
+    if keep.all():
+        return recipe(table, **inputs)
     credit = recipe(table.take(keep), **inputs).spread(keep)
     padding = table.flag("padding", default=False)
     for reasons in (credit.reason, *(term.reason for term in credit.terms.values())):
         reasons[padding] = Reason.PADDING
-    return Assignment(credit, selection)
+    return credit
 
 
-def credit_columns(credit: Credit) -> dict[str, "pa.Array"]:
-    """Arrow columns of a credit: null where a row has none, and a column of reasons.
+def credit_arrays(credit: Credit) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a credit: ``advantage`` and ``reason``, and those of each term.
 
-    ``advantage`` and ``reason`` for the whole, ``advantage_TERM`` and ``reason_TERM`` for each
-    term, not multiplied by its weight.
+    ``advantage_TERM`` is not multiplied by the term's weight.
     """
-    columns = {"advantage": _nullable(credit.advantage, credit.reason)}
-    columns["reason"] = _reason_labels(credit.reason)
+    columns: dict[str, npt.NDArray[Any]] = {"advantage": credit.advantage, "reason": credit.reason}
     for name, term in credit.terms.items():
-        columns[f"advantage_{name}"] = _nullable(term.values, term.reason)
-        columns[f"reason_{name}"] = _reason_labels(term.reason)
+        columns |= {f"advantage_{name}": term.values, f"reason_{name}": term.reason}
     return columns
 
 
-def _nullable(values: Any, reason: Any) -> "pa.Array":
+def credit_columns(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, "pa.Array"]:
+    """Arrow columns from ``credit_arrays``: null where a row has no credit, reasons by name."""
     import pyarrow as pa
 
-    return pa.array(values, mask=reason != Reason.CREDITED)
-
-
-def _reason_labels(reason: Any) -> "pa.Array":
-    import pyarrow as pa
-
-    names = pa.array([reason.label for reason in Reason])
-    return pa.DictionaryArray.from_arrays(pa.array(reason.astype(np.int32)), names)
+    labels = pa.array([reason.label for reason in Reason])
+    columns = {}
+    for name, values in arrays.items():
+        if name.startswith("reason"):
+            codes = pa.array(values.astype(np.int32))
+            columns[name] = pa.DictionaryArray.from_arrays(codes, labels)
+        else:
+            reason = arrays[name.replace("advantage", "reason", 1)]
+            columns[name] = pa.array(values, mask=reason != Reason.CREDITED)
+    return columns

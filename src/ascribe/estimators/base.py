@@ -50,6 +50,8 @@ class Recipe:
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     credits_steps: ClassVar[bool] = True
     """Whether steps of one trajectory may get different advantages."""
+    compares_in_groups: ClassVar[bool] = False
+    """Whether rows are compared inside their task group alone, if no parameter says otherwise."""
     inputs: ClassVar[tuple[str, ...]] = ()
     """Names of the inputs of a call, in addition to the table."""
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
@@ -82,6 +84,14 @@ class Recipe:
     def needs_corrections(self) -> bool:
         """Whether the table must hold corrections of wrong answers."""
         return False
+
+    @property
+    def by_group(self) -> bool:
+        """Whether the credit of a task group needs no other group, but those that it corrects."""
+        over_batch = {"scope": "batch", "scale": "equal", "radius_rule": "search"}
+        return self.compares_in_groups and not any(
+            getattr(self, name, None) == choice for name, choice in over_batch.items()
+        )
 
     def __call__(self, table: StepTable, **inputs: Any) -> Credit:
         """Credit every row of ``table``, each iteration by itself.

@@ -44,6 +44,7 @@ class Clustering(Recipe):
             group it by ``exact`` text, or ``keep`` the one cluster.
     """
 
+    compares_in_groups: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("fingerprints",)
 
     fingerprint: Literal["given", "ngram", "identity"] = "given"

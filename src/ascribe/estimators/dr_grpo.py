@@ -27,6 +27,7 @@ class DrGRPO(Recipe):
     name: ClassVar[str] = "dr_grpo"
     paper: ClassVar[str] = "Understanding R1-Zero-like training, arXiv 2503.20783"
     credits_steps: ClassVar[bool] = False
+    compares_in_groups: ClassVar[bool] = True
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""

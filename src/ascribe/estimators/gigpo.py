@@ -111,6 +111,8 @@ class TwoLevel(Standardising):
         revisits: how repeated visits of a trajectory to a state count (paper: ``each``).
     """
 
+    compares_in_groups: ClassVar[bool] = True
+
     gamma: float = 0.95
     weight: float = 1.0
     scale: TermScale = "paper"

@@ -27,6 +27,7 @@ class GRPO(Standardising):
     name: ClassVar[str] = "grpo"
     paper: ClassVar[str] = "DeepSeekMath, arXiv 2402.03300"
     credits_steps: ClassVar[bool] = False
+    compares_in_groups: ClassVar[bool] = True
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""

@@ -76,6 +76,7 @@ class HGPO(Standardising):
 
     name: ClassVar[str] = "hgpo"
     paper: ClassVar[str] = "HGPO, arXiv 2602.22817"
+    compares_in_groups: ClassVar[bool] = True
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         **Standardising.ranges,
         "alpha": (-100.0, 100.0),

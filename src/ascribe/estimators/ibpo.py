@@ -63,6 +63,7 @@ class IBPO(Recipe):
     name: ClassVar[str] = "ibpo"
     paper: ClassVar[str] = "IBPO, counterfactual reasoning paths"
     credits_steps: ClassVar[bool] = False
+    compares_in_groups: ClassVar[bool] = True
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         **Recipe.ranges,
         "beta": (0.0, LARGEST_FACTOR),

@@ -31,6 +31,7 @@ class RLOO(Recipe):
     name: ClassVar[str] = "rloo"
     paper: ClassVar[str] = "Back to basics, arXiv 2402.14740"
     credits_steps: ClassVar[bool] = False
+    compares_in_groups: ClassVar[bool] = True
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""

@@ -7,9 +7,11 @@ functions, to keep ``import ascribe`` light.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import BytesIO
 from operator import eq
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -25,11 +27,13 @@ from ascribe.steps.table import (
     KNOWN_COLUMNS,
     MISSING_STEP,
     REQUIRED_COLUMNS,
+    TEXT_COLUMNS,
     Coded,
     Column,
     StepTable,
     column_error,
     encodable,
+    read_column,
     read_columns,
 )
 
@@ -57,6 +61,11 @@ TRANSCRIPT_COLUMNS = (
 """The columns that ``ascribe rollout`` and ``ascribe import`` add. No recipe reads them."""
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
+
+SMALL_ROWS, SMALL_BYTES = 1 << 21, 256 << 20
+"""Largest row group that ``read_row_groups`` reads at once."""
+OTHER_ROWS = 1 << 15
+"""Rows that it reads at a time otherwise."""
 
 SEAL_MARK = b"ascribe sealed 1"
 SEAL_SIZE = len(SEAL_MARK) + 16
@@ -121,7 +130,7 @@ def read(
     arrow, names = _read_parquet(path, progress, wanted)
     others, credit = _other_columns(arrow.column_names)
     table = table_from_arrow(arrow)
-    return Rollouts(table, arrow.select(others), arrow.select(credit), _unknown_note(names))
+    return Rollouts(table, arrow.select(others), arrow.select(credit), unknown_note(names))
 
 
 def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Table":
@@ -158,9 +167,7 @@ def table_from_arrow(table: "pa.Table") -> StepTable:
     Raises:
         TableError: with every problem of every column.
     """
-    _refuse_repeated(table.column_names)
-    version = (table.schema.metadata or {}).get(FORMAT_KEY.encode(), FORMAT_VERSION.encode())
-    _check_version(version.decode("latin-1"))
+    check_columns(table.schema)
     return read_columns(dict(zip(table.column_names, table.columns, strict=True)), _from_arrow)
 
 
@@ -168,23 +175,33 @@ def table_to_arrow(table: StepTable) -> "pa.Table":
     """An Arrow table in the documented schema; text columns are dictionary-coded."""
     import pyarrow as pa
 
-    columns: dict[str, Any] = {}
-    for name, column in table.columns().items():
-        if isinstance(column, Coded):
-            used = column.used()
-            codes = pa.array(used.codes, type=pa.int32(), mask=used.codes < 0)
-            values = pa.array(used.values, type=pa.string())
-            columns[name] = pa.DictionaryArray.from_arrays(codes, values)
-        elif name == "step":
-            columns[name] = pa.array(column, mask=column == MISSING_STEP)
-        elif name == "without":
-            columns[name] = pa.array(column, mask=np.isnan(column))
-        elif name == "fingerprint":
-            flat = pa.array(np.ascontiguousarray(column).ravel())
-            columns[name] = pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
-        else:
-            columns[name] = pa.array(column)
+    columns = {name: _to_arrow(name, column) for name, column in table.columns().items()}
     return pa.table(columns, metadata={FORMAT_KEY: FORMAT_VERSION})
+
+
+def _to_arrow(name: str, column: Any) -> "pa.Array":
+    import pyarrow as pa
+
+    if isinstance(column, Coded):
+        used = column.used()
+        codes = pa.array(used.codes, type=pa.int32(), mask=used.codes < 0)
+        values = pa.array(used.values, type=pa.string())
+        return pa.DictionaryArray.from_arrays(codes, values)
+    if name == "step":
+        return pa.array(column, mask=column == MISSING_STEP)
+    if name == "without":
+        return pa.array(column, mask=np.isnan(column))
+    if name == "fingerprint":
+        flat = pa.array(np.ascontiguousarray(column).ravel())
+        return pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
+    return pa.array(column)
+
+
+def check_columns(schema: "pa.Schema") -> None:
+    """Raise ``TableError`` for another version of the format, or a column that appears twice."""
+    _refuse_repeated(schema.names)
+    version = (schema.metadata or {}).get(FORMAT_KEY.encode(), FORMAT_VERSION.encode())
+    _check_version(version.decode("latin-1"))
 
 
 def _check_version(version: object) -> None:
@@ -245,6 +262,20 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
         recoded = Coded.encode(list(values))
         codes, values = np.append(recoded.codes, -1)[codes], recoded.values
     return Coded(codes, values.astype(object)).used()
+
+
+def _without_unused(array: "pa.DictionaryArray") -> "pa.DictionaryArray":
+    """Part of a dictionary-coded column, without the values of the other parts."""
+    import pyarrow as pa
+
+    if len(array.dictionary) <= len(array):
+        return array
+    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    used = np.zeros(len(array.dictionary) + 1, dtype=np.bool_)
+    used[codes] = True
+    rename = (np.cumsum(used) - 1).astype(np.int32)
+    indices = pa.array(rename[codes], mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, array.dictionary.filter(pa.array(used[:-1])))
 
 
 def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
@@ -315,20 +346,101 @@ def _read_parquet(
 
     With ``rows``, these rows alone, in their order.
     """
-    with path.open("rb") as file:
-        if _is_broken(file):
-            detail = f"{path.name} is not as it was written: its seal is broken"
-            raise _error(ProblemKind.UNREADABLE_FILE, detail)
-        try:
-            return _arrow_from_parquet(file, progress, wanted, rows)
-        except TableError:
+    with path.open("rb") as file, readable(path.name):
+        check_seal(file, path.name)
+        return _arrow_from_parquet(file, progress, wanted, rows)
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Report damage of the Parquet file of this name as a ``TableError``."""
+    try:
+        yield
+    except TableError:
+        raise
+    # pyarrow reports damage by many exception types, some of them plain ones.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
             raise
-        # pyarrow reports damage by many exception types, some of them plain ones.
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            detail = f"{path.name} cannot be read as Parquet: {_first_line(error)}"
-            raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
+        detail = f"{name} cannot be read as Parquet: {_first_line(error)}"
+        raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
+
+
+def read_row_groups(
+    opened: Any, columns: Collection[str], groups: Iterable[int]
+) -> "Iterator[pa.Table]":
+    """Columns of row groups of a Parquet file, a limited number of rows at a time.
+
+    Columns of the format that hold text are dictionary-coded. A row group is read at once if it
+    is small and no other column is wanted, since these may expand much.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pq.ParquetFile(opened).schema_arrow
+    names = [name for name in schema.names if name in columns]
+    known = [name for name in names if name in KNOWN_COLUMNS]
+    others = [name for name in names if name not in KNOWN_COLUMNS]
+    text = [name for name in known if name in TEXT_COLUMNS and _is_bytes(schema.field(name).type)]
+    file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
+    for index in groups:
+        group = file.metadata.row_group(index)
+        columns_of = map(group.column, range(group.num_columns))
+        size = sum(
+            column.total_uncompressed_size
+            for column in columns_of
+            if column.path_in_schema.split(".")[0] in known
+        )
+        step = OTHER_ROWS if others else SMALL_ROWS
+        if size <= SMALL_BYTES and group.num_rows <= SMALL_ROWS:
+            whole = file.read_row_group(index, known, use_threads=False)
+            starts = range(0, group.num_rows, step)
+            parts = (whole.slice(start, step) for start in starts)
+        else:
+            batches = file.iter_batches(OTHER_ROWS, [index], known, use_threads=False)
+            parts = (pa.Table.from_batches([batch]) for batch in batches)
+        if not others:
+            yield from parts
+            continue
+        batches = file.iter_batches(OTHER_ROWS, [index], others, use_threads=False)
+        for part, batch in zip(parts, batches, strict=True):
+            table = part
+            for name in others:
+                column = pa.chunked_array([batch.column(name)])
+                if problem := _damage(repr(name), column):
+                    raise TableError([problem])
+                table = table.append_column(name, column)
+            yield table
+
+
+def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Table":
+    """Rows of a file in the types in which a step table is written, with the file's other columns.
+
+    Args:
+        table: the rows; columns of an earlier credit are left out.
+        absent: columns of the format that are empty in every row of the file.
+        width: numbers of a fingerprint; rows without one have zeros.
+    """
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
+    for name in KNOWN_COLUMNS:
+        if name not in table.column_names or name in absent:
+            continue
+        column, kind = table.column(name), pa.dictionary(pa.int32(), pa.string())
+        if name in TEXT_COLUMNS:
+            if not pa.types.is_dictionary(column.type):
+                column = column.cast(pa.string()).dictionary_encode()
+            parts = [_without_unused(chunk) for chunk in column.chunks]
+            columns[name] = pa.chunked_array(parts, column.type).cast(kind)
+        else:
+            values = read_column(name, _from_arrow(name, column))
+            if values is None:  # a fingerprint in no row of this part
+                values = np.zeros((len(column), width), dtype=np.float32)
+            columns[name] = _to_arrow(name, values)
+    others, _ = _other_columns(table.column_names)
+    columns |= {name: table.column(name) for name in others}
+    return pa.table(columns, metadata={FORMAT_KEY: FORMAT_VERSION})
 
 
 def _arrow_from_parquet(
@@ -418,45 +530,66 @@ def _decoded(column: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray
 
 
 def _write_parquet(table: "pa.Table", path: Path) -> None:
+    buffer = BytesIO()
+    write_parquet(buffer, [table])
+    with replacing(path) as file:
+        file.write(buffer.getbuffer())
+
+
+def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
+    """Write tables, one after another, as one sealed Parquet file.
+
+    Args:
+        file: empty, and opened for reading and writing.
+        tables: at least one, all of the same types; each is a row group, or several.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    buffer = pa.BufferOutputStream()
+    writer: Any = None
     try:
-        pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+        for table in tables:
+            if writer is None:
+                options = {"compression": "zstd", "write_page_checksum": True}
+                writer = pq.ParquetWriter(file, table.schema, **options)
+            writer.write_table(table)
+        writer.close()
     except pa.ArrowException as error:
+        if isinstance(error, OSError):
+            raise
         detail = f"Parquet cannot hold these columns: {_first_line(error)}"
         raise _error(ProblemKind.WRONG_TYPE, detail) from error
-    contents = memoryview(buffer.getvalue())
-    footer = len(contents) - 8 - int.from_bytes(contents[-8:-4], "little")
-    with replacing(path) as file:
-        file.write(contents[:footer])
-        file.write(SEAL_MARK + _digest(contents[footer:], [contents[:footer]]))
-        file.write(contents[footer:])
+    size = file.seek(0, 2)
+    file.seek(size - 8)
+    footer = size - 8 - int.from_bytes(file.read(4), "little")
+    file.seek(footer)
+    tail = file.read()
+    digest = _digest(tail, file, footer)
+    file.seek(footer)
+    file.write(SEAL_MARK + digest + tail)
 
 
-def _is_broken(file: IO[bytes]) -> bool:
-    """Whether a Parquet file has a seal that does not fit its other bytes."""
+def check_seal(file: Any, name: str) -> None:
+    """Raise ``TableError`` if a Parquet file has a seal that does not fit its other bytes."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
     footer = size - 8 - int.from_bytes(file.read(4), "little")
     start = footer - SEAL_SIZE
     if start < 0:
-        return False
+        return
     file.seek(start)
     mark, digest = file.read(len(SEAL_MARK)), file.read(SEAL_SIZE - len(SEAL_MARK))
     # The mark may be damaged too: six of its bytes in their places show that it was there.
-    if sum(map(eq, mark, SEAL_MARK)) < 6:
-        return False
-    tail = file.read()
-    file.seek(0)
-    body = iter(lambda: file.read(min(2**20, start - file.tell())), b"")
-    return digest != _digest(tail, body)
+    if sum(map(eq, mark, SEAL_MARK)) >= 6 and digest != _digest(file.read(), file, start):
+        detail = f"{name} is not as it was written: its seal is broken"
+        raise _error(ProblemKind.UNREADABLE_FILE, detail)
 
 
-def _digest(tail: Any, body: Iterable[Any]) -> bytes:
+def _digest(tail: bytes, file: Any, end: int) -> bytes:
+    """The digest of the end of a file, and of what comes before it."""
     digest = blake2b(tail, digest_size=SEAL_SIZE - len(SEAL_MARK))
-    for block in body:
+    file.seek(0)
+    while block := file.read(min(2**20, end - file.tell())):
         digest.update(block)
     return digest.digest()
 
@@ -473,7 +606,7 @@ def _read_jsonl(path: Path, progress: Progress, wanted: Callable[[str], bool]) -
     present = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
     table = read_columns({name: [row.get(name) for row in rows] for name in present})
     others, credit = _other_columns(names)
-    return Rollouts(table, _carry(rows, others), _carry(rows, credit), _unknown_note(all_names))
+    return Rollouts(table, _carry(rows, others), _carry(rows, credit), unknown_note(all_names))
 
 
 def _read_objects(path: Path, progress: Progress) -> tuple[list[dict[str, Any]], list[str]]:
@@ -614,7 +747,8 @@ def _other_columns(names: list[str]) -> tuple[list[str], list[str]]:
     return [name for name in others if not is_credit_column(name)], credit
 
 
-def _unknown_note(names: list[str]) -> tuple[Problem, ...]:
+def unknown_note(names: list[str]) -> tuple[Problem, ...]:
+    """The note about columns of these names that are not part of the format."""
     unknown = [name for name in _other_columns(names)[0] if name not in TRANSCRIPT_COLUMNS]
     if not unknown:
         return ()

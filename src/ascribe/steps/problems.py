@@ -226,22 +226,28 @@ class Problem:
 
     ``rows`` are row numbers from 0 in rising order (line numbers, for a line that is not JSON);
     empty if the problem is not about rows. ``count`` is how many rows, trajectories, groups or
-    columns have it.
+    columns have it. ``unlisted`` counts rows with the problem that are not in ``rows``.
     """
 
     kind: ProblemKind
     detail: str
     rows: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     count: int = 1
+    unlisted: int = 0
 
     @property
     def severity(self) -> Severity:
         """How bad it is."""
         return self.kind.severity
 
+    @property
+    def row_count(self) -> int:
+        """How many rows have it."""
+        return int(self.rows.size) + self.unlisted
+
     def __str__(self) -> str:
         rows = ", ".join(str(int(row)) for row in self.rows[:5])
-        more = ", ..." if self.rows.size > 5 else ""
+        more = ", ..." if self.row_count > 5 else ""
         where = f" (rows {rows}{more})" if rows else ""
         message = printable(f"{self.kind.label}: {self.detail}{where}")
         advice = self.kind.advice[:1].upper() + self.kind.advice[1:]
@@ -255,7 +261,7 @@ class Problem:
             "count": self.count,
             "detail": self.detail,
             "rows": [int(row) for row in self.rows[:20]],
-            "row_count": int(self.rows.size),
+            "row_count": self.row_count,
             "advice": self.kind.advice,
         }
 

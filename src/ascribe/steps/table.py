@@ -235,7 +235,7 @@ def read_columns(
     values: dict[str, Any] = {}
     for name in lengths:
         try:
-            values[name] = _reader(name)(name, convert(name, columns[name]))
+            values[name] = read_column(name, convert(name, columns[name]))
         except TableError as error:
             problems += error.problems
     if problems:
@@ -259,13 +259,16 @@ def encodable(text: str) -> bool:
     return True
 
 
-def _reader(name: str) -> Callable[[str, Column], Any]:
-    if name in TEXT_COLUMNS:
-        return _text
-    if name in FLAG_COLUMNS:
-        return _flag
-    readers = {"step": _step, "iteration": _iteration, "fingerprint": _fingerprint}
-    return readers.get(name, _number)
+def read_column(name: str, column: Column) -> Any:
+    """A column as ``StepTable`` has it, None if it is empty in every row and may be absent.
+
+    Raises:
+        TableError: if a value is not of the column's type.
+    """
+    readers: dict[str, Callable[[str, Column], Any]] = {}
+    readers |= dict.fromkeys(TEXT_COLUMNS, _text) | dict.fromkeys(FLAG_COLUMNS, _flag)
+    readers |= {"step": _step, "iteration": _iteration, "fingerprint": _fingerprint}
+    return readers.get(name, _number)(name, column)
 
 
 def _text(name: str, column: Column) -> Coded:

@@ -1,0 +1,597 @@
+"""Credit or check an archive in a memory budget: scan, scatter if need be, credit, write.
+
+Every stage is a list of tasks that write their results to a folder beside the output. A run that
+was killed goes on after the last task that was finished. The output is there as a whole, or not at
+all.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ascribe import __version__
+from ascribe.archives import workers
+from ascribe.archives.partition import Partition, divide, gather, scan, scatter
+from ascribe.archives.places import Archive, Place, open_archive, write_table
+from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
+from ascribe.diagnose import Diagnosis, added, diagnosis, sums
+from ascribe.estimators import Recipe
+from ascribe.estimators.assign import credit_arrays, credit_columns, credit_selected
+from ascribe.estimators.credit import Reason
+from ascribe.steps.arrays import Ints
+from ascribe.steps.atomic import lock_file
+from ascribe.steps.check import CheckReport, check
+from ascribe.steps.files import (
+    Progress,
+    Rollouts,
+    as_written,
+    is_credit_column,
+    table_from_arrow,
+    unknown_note,
+)
+from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
+from ascribe.steps.select import OnProblem, select
+from ascribe.steps.table import KNOWN_COLUMNS, StepTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PROCESS_BYTES = 160 << 20
+"""Memory of a process before it has read anything."""
+ROW_BYTES = 420
+"""Memory of a row that is credited, in addition to four times its bytes in the file."""
+LISTED_ROWS = 20
+"""Rows of a problem that are listed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compute: a credit, or the problems if there is no recipe."""
+
+    recipe: Recipe | None
+    on_problem: OnProblem
+    group_size: int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the tasks of a run need to know."""
+
+    archive: Archive
+    work: Place
+    columns: list[str]
+    request: Request
+    most_rows: int
+    partition: Partition | None = None
+    output: "Output | None" = None
+
+    @property
+    def by_group(self) -> bool:
+        """Whether groups can be credited or checked separately."""
+        return self.request.recipe is None or self.request.recipe.by_group
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What the tasks that write the output need to know.
+
+    Attributes:
+        absent: columns of the format that are empty in every row.
+        width: numbers of a fingerprint.
+        kinds: names and types of the columns of the credit.
+        parts: those of each part; one that was dropped as a whole has no terms.
+        offsets: for each part and chunk, the first record of the part that is in the chunk.
+    """
+
+    absent: list[str]
+    width: int
+    kinds: list[tuple[str, str]]
+    parts: list[list[tuple[str, str]]]
+    offsets: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveCredit:
+    """What was credited.
+
+    Attributes:
+        diagnosis: metrics of the credit.
+        report: the problems of all parts.
+        dropped_groups: groups that were dropped.
+        dropped_rows: their rows.
+        because: rows that were dropped for each kind of problem.
+        left_out: columns of an earlier credit that were dropped.
+        notes: what the recipe says about how it computed the credit.
+    """
+
+    diagnosis: Diagnosis
+    report: CheckReport
+    dropped_groups: int
+    dropped_rows: int
+    because: dict[str, int]
+    left_out: list[str]
+    notes: Sequence[str] = ()
+
+
+def row_bytes(archive: Archive, columns: Sequence[str]) -> float:
+    """About how much memory it takes to credit a row."""
+    return ROW_BYTES + 4.0 * sum(archive.columns[name] for name in columns)
+
+
+def fits_memory(location: str | Path, memory: int, *, carried: bool = True) -> bool:
+    """Whether a Parquet file can be credited in this many bytes of memory as a whole."""
+    archive = open_archive(location, 1 << 20)
+    names = [name for name in archive.columns if carried or name in KNOWN_COLUMNS]
+    return archive.rows * row_bytes(archive, names) + PROCESS_BYTES <= memory
+
+
+def credit_archive(
+    source: str | Path,
+    out: str | Path,
+    recipe: Recipe,
+    on_problem: OnProblem = "raise",
+    *,
+    group_size: int | None = None,
+    memory: int = 2 << 30,
+    processes: int = 1,
+    ray: str | None = None,
+    progress: Progress = lambda _: None,
+) -> ArchiveCredit:
+    """Credit a Parquet file, or a folder of such files, of any size.
+
+    The output has the rows in the order of the archive, and is the same whatever the memory and the
+    number of workers. It is one file if ``out`` ends in ``.parquet``, else a folder with a file for
+    each part that was read. If the run is killed, the next call with the same arguments goes on
+    where it ended.
+
+    Args:
+        source: a path, or a URI that pyarrow opens, such as ``s3://bucket/folder``.
+        out: where to write; for a cluster, a place that all its nodes reach.
+        recipe: the estimator.
+        on_problem: what to do about problems, see ``ascribe.steps.select``.
+        group_size: how many trajectories each group was meant to have, if known.
+        memory: bytes that this process and its workers may use together; on a cluster, of a node.
+        processes: workers on this machine.
+        ray: address of a Ray cluster that does the work.
+        progress: called with the share that is done.
+
+    Raises:
+        TableError: if the table is refused, or no group is left; nothing is written then.
+        OSError: if a file cannot be read or written; what is done is kept for the next call.
+        ValueError: if the recipe needs more of the table at a time than fits into memory.
+    """
+    target, request = Place.of(out), Request(recipe, on_problem, group_size)
+    with _workers(processes, ray) as (each, count), _work_folder(target) as work:
+        job = _prepare(source, work, request, memory, count)
+        job, results = _parts(job, each, memory, credit_part, _share(progress, 0.0, 0.7))
+        try:
+            outcome = _outcome(job, results)
+        except TableError:
+            work.remove()
+            raise
+        _write(job, results, target, each, _share(progress, 0.7, 1.0))
+        work.remove()
+    return outcome
+
+
+def check_archive(
+    source: str | Path,
+    *,
+    group_size: int | None = None,
+    memory: int = 2 << 30,
+    processes: int = 1,
+    ray: str | None = None,
+    work: str | Path,
+    progress: Progress = lambda _: None,
+) -> CheckReport:
+    """Every problem of a Parquet file, or a folder of such files, of any size.
+
+    What compares groups with each other, such as ``uneven_groups`` and ``state_across_tasks``,
+    compares those of one part.
+
+    Args:
+        source: a path, or a URI that pyarrow opens.
+        group_size: how many trajectories each group was meant to have, if known.
+        memory: bytes to use.
+        processes: workers on this machine.
+        ray: address of a Ray cluster that does the work.
+        work: where to keep intermediate results; the folder is removed at the end.
+        progress: called with the share that is done.
+
+    Raises:
+        TableError: if the files cannot be read as a step table.
+        OSError: if a file cannot be read or written.
+    """
+    with _workers(processes, ray) as (each, count), _work_folder(Place.of(work)) as folder:
+        job = _prepare(source, folder, Request(None, "keep", group_size), memory, count)
+        job, results = _parts(job, each, memory, check_part, progress)
+        folder.remove()
+    _raise_refused(job, results)
+    problems = _joined([problem for result in results for problem in result["problems"]])
+    return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
+
+
+# Stages.
+
+
+@contextmanager
+def _workers(processes: int, ray: str | None) -> Iterator[tuple[workers.Each, int]]:
+    if ray is not None:
+        with workers.on_ray(ray) as on_cluster:
+            yield on_cluster
+        return
+    with workers.local(processes) as each:
+        yield each, processes
+
+
+@contextmanager
+def _work_folder(target: Place) -> Iterator[Place]:
+    """The folder of intermediate results beside the output, for one run at a time."""
+    work = target.sibling(f".{target.name}.ascribe")
+    work.make_folder()
+    if work.uri:
+        yield work
+        return
+    descriptor = os.open(work.path, os.O_RDONLY)
+    try:
+
+        def busy() -> None:
+            raise BlockingIOError(11, "another run is writing it", target.path)
+
+        lock_file(descriptor, busy)
+        yield work
+    finally:
+        os.close(descriptor)
+
+
+def _prepare(
+    source: str | Path,
+    work: Place,
+    request: Request,
+    memory: int,
+    count: int,
+) -> Job:
+    """The job; results of a run of another job are removed from the folder."""
+    probe, recipe = open_archive(source, 1 << 20), request.recipe
+    if not probe.rows:
+        raise TableError([_empty_table(0)])
+    if recipe is not None and "history" in recipe.inputs:
+        raise ValueError(
+            f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
+            "into memory: raise --memory, or credit the iterations one by one with --history"
+        )
+    uses_vectors = recipe is None or getattr(recipe, "fingerprint", "") == "given"
+    columns = [name for name in KNOWN_COLUMNS if uses_vectors or name != "fingerprint"]
+    if recipe is None:
+        columns += CHECKED_COLUMNS
+    columns = [name for name in columns if name in probe.columns]
+    room = (memory - PROCESS_BYTES) / count - PROCESS_BYTES
+    most_rows = max(int(room / row_bytes(probe, columns)), 1024)
+    plan = {
+        "version": __version__,
+        "files": [[file.path, (i := file.info()).size, i.mtime_ns] for file in probe.files],
+        "recipe": repr(recipe),
+        "on_problem": request.on_problem,
+        "group_size": request.group_size,
+    }
+    saved = work.child("plan.json")
+    if saved.exists() and (old := json.loads(saved.read())).items() >= plan.items():
+        most_rows = old["most_rows"]  # as the results that are there
+    else:
+        work.remove()
+        work.make_folder()
+        saved.write(json.dumps(plan | {"most_rows": most_rows}).encode())
+    archive = open_archive(source, max(most_rows // 2, 1024))
+    return Job(archive, work, columns, request, most_rows)
+
+
+def _parts(
+    job: Job,
+    each: workers.Each,
+    memory: int,
+    function: Callable[[Job, int], None],
+    progress: Progress,
+) -> tuple[Job, list[dict[str, Any]]]:
+    """The results of every part."""
+    chunks, work = len(job.archive.chunks), job.work
+    tell = _share(progress, 0.0, 0.1)
+    _stage(job, each, scan_task, chunks, "spans-{}.bin", tell=tell)
+    partition = divide(job.archive, work, job.most_rows, memory // 8, by_group=job.by_group)
+    job = replace(job, partition=partition)
+    if partition.bounds is None:
+        tell = _share(progress, 0.1, 0.5)
+        _stage(job, each, scatter_task, chunks, "rows-{}.arrow", tell=tell)
+    tell = _share(progress, 0.5 if partition.bounds is None else 0.1, 1.0)
+    _stage(job, each, function, partition.count, "part-{}.json", tell=tell)
+    results = [_load(work.child(f"part-{number}.json")) for number in range(partition.count)]
+    return job, results
+
+
+def _stage(
+    job: Job,
+    each: workers.Each,
+    function: Callable[[Job, int], None],
+    count: int,
+    done: str,
+    *,
+    tell: Progress,
+) -> None:
+    """Run the tasks that are not done: those whose result is not in the folder."""
+    folder, _, name = done.rpartition("/")
+    place = job.work.child(folder) if folder else job.work
+    names = {file.name for file in place.files(name.rpartition("}")[2])}
+    tasks = [number for number in range(count) if name.format(number) not in names]
+    finished = count - len(tasks)
+    for _ in each(partial(function, job), tasks):
+        finished += 1
+        tell(finished / count)
+
+
+def scan_task(job: Job, number: int) -> None:
+    """Where the groups of a chunk are."""
+    scan(job.archive, job.work, number, by_group=job.by_group)
+
+
+def scatter_task(job: Job, number: int) -> None:
+    """The rows of a chunk, by part."""
+    assert job.partition is not None
+    scatter(job.archive, job.work, number, job.columns, job.partition, by_group=job.by_group)
+
+
+def credit_part(job: Job, number: int) -> None:
+    """The credit of the rows of a part, and what there is to say about them."""
+    table, _, rows, result = _open_part(job, number)
+    recipe = job.request.recipe
+    if table is not None and recipe is not None:
+        try:
+            arrays = _credit(job, recipe, table, result)
+        except TableError as error:
+            result["refused"] = error.problems
+        else:
+            kinds = [(name, values.dtype.str) for name, values in arrays.items()]
+            records = np.empty(rows.size, dtype=kinds)
+            for name, values in arrays.items():
+                records[name] = values
+            starts = [chunk.start for chunk in job.archive.chunks]
+            result["offsets"] = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
+            result["kinds"] = kinds
+            job.work.child(f"credit-{number}.bin").write(
+                rows.astype(np.int64).tobytes() + records.tobytes()
+            )
+    _finish(job, number, rows, result)
+
+
+def check_part(job: Job, number: int) -> None:
+    """The problems of the rows of a part."""
+    table, arrow, rows, result = _open_part(job, number)
+    if table is not None and not result["padding"]:
+        checked = check(table, group_size=job.request.group_size)
+        others = arrow.select([name for name in CHECKED_COLUMNS if name in arrow.column_names])
+        carried = check_carried(Rollouts(table, others, others.select([])))
+        result["problems"] = [*checked.problems, *carried]
+    _finish(job, number, rows, result)
+
+
+def _open_part(job: Job, number: int) -> "tuple[StepTable | None, pa.Table, Ints, dict[str, Any]]":
+    """The table of a part, None if it is refused; its rows; and the beginning of its result."""
+    assert job.partition is not None
+    arrow, rows = gather(job.archive, job.work, number, job.columns, job.partition)
+    result: dict[str, Any] = {"problems": [], "padding": not rows.size}
+    if not rows.size:
+        return None, arrow, rows, result
+    try:
+        table = table_from_arrow(arrow)
+    except TableError as error:
+        result["refused"] = error.problems
+        return None, arrow, rows, result
+    result["columns"] = list(table.columns())
+    result["width"] = 0 if table.fingerprint is None else int(table.fingerprint.shape[1])
+    if table.fingerprint is None and "fingerprint" in job.columns:
+        table = replace(table, fingerprint=np.zeros((rows.size, 1), dtype=np.float32))
+    result["padding"] = bool(table.flag("padding", default=False).all())
+    return table, arrow, rows, result
+
+
+def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the credit of a part."""
+    padding = table.flag("padding", default=False)
+    silent = np.where(padding, np.int8(Reason.PADDING), np.int8(Reason.DROPPED))
+    none = {"advantage": np.zeros(len(table)), "reason": silent}
+    if result["padding"]:
+        return none
+    selection = select(table, job.request.on_problem, group_size=job.request.group_size)
+    keep = selection.keep
+    result["problems"] = selection.report.problems
+    result["dropped"] = {
+        "groups": len(selection.dropped),
+        "rows": int((~keep).sum()),
+        "because": selection.dropped_rows,
+    }
+    if not keep.any():
+        return none
+    credit = credit_selected(table, recipe, keep)
+    result["notes"] = list(credit.notes)
+    kept = table if keep.all() else table.take(keep)
+    result["sums"] = sums(kept, credit if keep.all() else credit.rows(keep))
+    return credit_arrays(credit)
+
+
+def _finish(job: Job, number: int, rows: Ints, result: dict[str, Any]) -> None:
+    """Write the result of a part; problems have the row numbers of the archive."""
+    import pyarrow as pa
+
+    for name in ("problems", "refused"):
+        if name in result:
+            result[name] = [_dump(problem, rows) for problem in result[name]]
+    job.work.child(f"part-{number}.json").write(json.dumps(result).encode())
+    pa.default_memory_pool().release_unused()
+
+
+def _dump(problem: Problem, rows: Ints) -> list[Any]:
+    listed = rows[problem.rows[:LISTED_ROWS]].tolist()
+    more = problem.row_count - len(listed)
+    return [problem.kind.name, problem.detail, listed, problem.count, more]
+
+
+def _load(place: Place) -> dict[str, Any]:
+    """The result of a part."""
+    result: dict[str, Any] = json.loads(place.read())
+    for name in ("problems", "refused"):
+        result[name] = [
+            Problem(ProblemKind[kind], detail, np.array(rows, dtype=np.int64), count, more)
+            for kind, detail, rows, count, more in result.get(name, [])
+        ]
+    result["kinds"] = [(name, kind) for name, kind in result.get("kinds", [])]
+    return result
+
+
+def _joined(problems: Sequence[Problem]) -> list[Problem]:
+    """The problems of all parts, each kind once, worst first."""
+    by_kind: dict[ProblemKind, list[Problem]] = {}
+    for problem in problems:
+        by_kind.setdefault(problem.kind, []).append(problem)
+    joined = []
+    for kind, of_kind in by_kind.items():
+        others = counted(len(of_kind) - 1, "more part")
+        detail = of_kind[0].detail + (f"; and in {others}" if len(of_kind) > 1 else "")
+        rows = np.sort(np.concatenate([problem.rows for problem in of_kind]))[:LISTED_ROWS]
+        more = sum(problem.row_count for problem in of_kind) - rows.size
+        joined.append(Problem(kind, detail, rows, sum(p.count for p in of_kind), more))
+    return sorted(joined, key=lambda problem: -problem.severity)
+
+
+def _empty_table(rows: int) -> Problem:
+    detail = "every row is padding" if rows else "no rows"
+    return Problem(ProblemKind.EMPTY_TABLE, detail, count=0)
+
+
+def _outcome(job: Job, results: Sequence[dict[str, Any]]) -> ArchiveCredit:
+    """What is to say about the credit of all parts.
+
+    Raises:
+        TableError: if a part was refused, or no group is left.
+    """
+    _raise_refused(job, results)
+    problems = _joined([problem for result in results for problem in result["problems"]])
+    because: Counter[str] = Counter()
+    groups = rows = 0
+    totals: Any = None
+    for result in results:
+        if dropped := result.get("dropped"):
+            because.update(dropped["because"])
+            groups, rows = groups + dropped["groups"], rows + dropped["rows"]
+        if "sums" in result:
+            totals = result["sums"] if totals is None else added(totals, result["sums"])
+    if totals is None:
+        raise TableError([p for p in problems if p.kind.label in because])
+    names = {name for result in results for name, _ in result["kinds"]}
+    left_out = [n for n in job.archive.columns if is_credit_column(n) and n not in names]
+    report = CheckReport(job.archive.rows, tuple(problems))
+    notes = list(dict.fromkeys(note for result in results for note in result.get("notes", [])))
+    return ArchiveCredit(diagnosis(totals), report, groups, rows, dict(because), left_out, notes)
+
+
+def _raise_refused(job: Job, results: Sequence[dict[str, Any]]) -> None:
+    if refused := [problem for result in results for problem in result["refused"]]:
+        raise TableError(_joined(refused))
+    if all(result["padding"] for result in results):
+        raise TableError([_empty_table(job.archive.rows)])
+    present = [
+        set(result["columns"]) - {"fingerprint"} for result in results if "columns" in result
+    ]
+    if partly := sorted(set.union(*present) - set.intersection(*present)):
+        detail = f"column {', '.join(partly)} is empty in some rows"
+        raise TableError([Problem(ProblemKind.PARTIAL_FLAG, detail, count=len(partly))])
+
+
+# The output.
+
+
+def _write(
+    job: Job, results: Sequence[dict[str, Any]], target: Place, each: workers.Each, tell: Progress
+) -> None:
+    """Write the archive with its credit: one file, or a folder of them."""
+    chunks = len(job.archive.chunks)
+    whole = Output(
+        absent=sorted(
+            set(KNOWN_COLUMNS)
+            - set().union(*(result.get("columns", []) for result in results))
+            - ({"fingerprint"} if "fingerprint" not in job.columns else set())
+        ),
+        width=max(result.get("width", 0) for result in results),
+        kinds=max((result["kinds"] for result in results), key=len),
+        parts=[result["kinds"] for result in results],
+        offsets=np.array([result.get("offsets", [0] * (chunks + 1)) for result in results]),
+    )
+    if target.name.endswith(".parquet"):
+        tables = (table for chunk in range(chunks) for table in _credited(job, whole, chunk))
+        total = job.archive.rows
+
+        def told(done: int = 0) -> "Iterator[pa.Table]":
+            for table in tables:
+                yield table
+                done += table.num_rows
+                tell(done / total)
+
+        write_table(target, told())
+        return
+    folder = job.work.child("out")
+    folder.make_folder()
+    _stage(replace(job, output=whole), each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
+    if target.exists():
+        target.remove()
+    target.system.move(folder.path, target.path)
+
+
+def write_task(job: Job, number: int) -> None:
+    """One file of the output: the rows of a chunk with their credit."""
+    assert job.output is not None
+    place = job.work.child(f"out/{number:05d}.parquet")
+    write_table(place, _credited(job, job.output, number))
+
+
+def _credited(job: Job, output: "Output", chunk: int) -> "Iterator[pa.Table]":
+    """The rows of a chunk, in batches, with the columns of their credit."""
+    records = _records(job, output, chunk)
+    first = job.archive.chunks[chunk].start
+    names = list(job.archive.columns)
+    for start, table in job.archive.batches(chunk, names):
+        written = as_written(table, output.absent, output.width)
+        here = records[start - first : start - first + table.num_rows]
+        for name, column in credit_columns({name: here[name] for name, _ in output.kinds}).items():
+            written = written.append_column(name, column)
+        yield written
+
+
+def _records(job: Job, output: "Output", chunk: int) -> Any:
+    """The credit of the rows of a chunk, in their order."""
+    size, first = job.archive.chunks[chunk].rows, job.archive.chunks[chunk].start
+    records = np.empty(size, dtype=output.kinds)
+    for part, kinds in enumerate(output.parts):
+        low, high = output.offsets[part, chunk : chunk + 2].tolist()
+        if low == high:
+            continue
+        kind, count = np.dtype(kinds), int(output.offsets[part, -1])
+        place = job.work.child(f"credit-{part}.bin")
+        with place.system.open_input_file(place.path) as file:
+            rows = np.frombuffer(file.read_at(8 * (high - low), 8 * low), dtype=np.int64) - first
+            offset = 8 * count + kind.itemsize * low
+            own = np.frombuffer(file.read_at(kind.itemsize * (high - low), offset), dtype=kind)
+        for name, _ in output.kinds:
+            known = name in (kind.names or ())
+            missing = own["reason"] if name.startswith("reason") else 0.0
+            records[name][rows] = own[name] if known else missing
+    return records
+
+
+def _share(progress: Progress, start: float, stop: float) -> Progress:
+    """Progress of a stage as that of the whole."""
+    return lambda share: progress(start + share * (stop - start))
