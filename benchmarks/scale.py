@@ -1,7 +1,5 @@
 """Archives of 1 to 100 million rows, credited from Parquet to Parquet in a memory budget."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 

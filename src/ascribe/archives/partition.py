@@ -36,7 +36,7 @@ MOST_PASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class ArchiveParts:
     """How the rows of an archive are divided into parts.
 
     Attributes:
@@ -157,7 +157,7 @@ def joined(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def divide(
     archive: Archive, work: Place, most_rows: int, memory: int, *, by_group: bool
-) -> Partition:
+) -> ArchiveParts:
     """Parts of at most about ``most_rows`` rows, from what ``scan`` wrote about every chunk.
 
     Args:
@@ -178,7 +178,7 @@ def divide(
     ]
     links = np.concatenate([np.empty((2, 0), dtype=np.uint64), *edges], axis=1)
     linked, roots = _components(*links)
-    partition = Partition(None, 1, linked, roots)
+    partition = ArchiveParts(None, 1, linked, roots)
     spans = np.concatenate(
         [np.empty(0, dtype=SPAN)]
         + [
@@ -194,11 +194,11 @@ def divide(
     starts = np.array([chunk.start for chunk in archive.chunks], dtype=np.int64)
     bounds = _bounds(spans, starts, archive.rows, most_rows)
     if bounds is not None:
-        return Partition(bounds, bounds.size - 1, linked, roots)
-    return Partition(None, -(-archive.rows // max(int(0.7 * most_rows), 1)), linked, roots)
+        return ArchiveParts(bounds, bounds.size - 1, linked, roots)
+    return ArchiveParts(None, -(-archive.rows // max(int(0.7 * most_rows), 1)), linked, roots)
 
 
-def _by_iteration(spans: npt.NDArray[Any], most_rows: int) -> Partition:
+def _by_iteration(spans: npt.NDArray[Any], most_rows: int) -> ArchiveParts:
     largest = int(spans["rows"].max(initial=0))
     none = np.empty(0, dtype=np.uint64)
     if largest > most_rows:
@@ -207,7 +207,7 @@ def _by_iteration(spans: npt.NDArray[Any], most_rows: int) -> Partition:
             "fit into --memory; raise it, write the column iteration, or choose a recipe that "
             "compares inside a group"
         )
-    return Partition(None, max(spans.size, 1), none, none, spans["key"])
+    return ArchiveParts(None, max(spans.size, 1), none, none, spans["key"])
 
 
 def _by_range(
@@ -216,7 +216,7 @@ def _by_range(
     """The records of sorted files together, by ranges of their first field that fit into memory."""
     files = [_records(place, dtype) for place in places]
     size = sum(file.nbytes for file in files)
-    ranges = size // max(memory, 1) + 1
+    ranges = size // max(memory, 16 << 20) + 1
     name = str(dtype.names[0]) if dtype.names else ""
     cuts = [np.uint64(number * (2**64 // ranges)) for number in range(1, ranges)]
     places_of = [[0, *np.searchsorted(file[name], cuts).tolist(), file.size] for file in files]
@@ -291,7 +291,7 @@ def scatter(
     work: Place,
     number: int,
     columns: list[str],
-    partition: Partition,
+    partition: ArchiveParts,
     *,
     by_group: bool,
 ) -> None:
@@ -345,7 +345,7 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
 
 
 def gather(
-    archive: Archive, work: Place, number: int, columns: list[str], partition: Partition
+    archive: Archive, work: Place, number: int, columns: list[str], partition: ArchiveParts
 ) -> "tuple[pa.Table, Ints]":
     """The rows of a part, and their numbers in the archive, rising."""
     import pyarrow as pa

@@ -1,7 +1,7 @@
 """Files and folders on any file system that pyarrow opens, and archives: tables in such files."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,11 +140,13 @@ class Archive:
 
     Attributes:
         files: the files, in the order of their rows.
+        row_groups: every row group as a chunk.
         chunks: the parts in which they are read.
         columns: the bytes of a row in each column, uncompressed, as the files count them.
     """
 
     files: tuple[Place, ...]
+    row_groups: tuple[Chunk, ...]
     chunks: tuple[Chunk, ...]
     columns: dict[str, float]
 
@@ -152,6 +154,18 @@ class Archive:
     def rows(self) -> int:
         """Number of rows."""
         return self.chunks[-1].start + self.chunks[-1].rows if self.chunks else 0
+
+    def cut(self, rows: int) -> "Archive":
+        """The archive in chunks of at most this many rows, as far as row groups allow."""
+        chunks: list[Chunk] = []
+        for group in self.row_groups:
+            last = chunks[-1] if chunks else None
+            if last and last.file == group.file and last.rows + group.rows <= rows:
+                ends = (last.groups[0], group.groups[1])
+                chunks[-1] = replace(last, groups=ends, rows=last.rows + group.rows)
+            else:
+                chunks.append(group)
+        return replace(self, chunks=tuple(chunks))
 
     def batches(
         self, number: int, columns: list[str], *, verify: bool = False
@@ -215,24 +229,18 @@ def open_archive(location: str | Path, rows_of_chunk: int) -> Archive:
             )
             raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
         schema = schema or found
-        first, rows = 0, 0
         for index in range(metadata.num_row_groups):
             group = metadata.row_group(index)
-            for place_ in range(group.num_columns):
-                column = group.column(place_)
+            for column in map(group.column, range(group.num_columns)):
                 name = column.path_in_schema.split(".")[0]
                 sizes[name] = sizes.get(name, 0.0) + column.total_uncompressed_size
-            if rows and rows + group.num_rows > rows_of_chunk:
-                chunks.append(Chunk(number, (first, index), start, rows))
-                first, start, rows = index, start + rows, 0
-            rows += group.num_rows
-        if rows:
-            chunks.append(Chunk(number, (first, metadata.num_row_groups), start, rows))
-            start += rows
+            if group.num_rows:
+                chunks.append(Chunk(number, (index, index + 1), start, group.num_rows))
+                start += group.num_rows
     names = [] if schema is None else schema.names
-    return Archive(
-        tuple(files), tuple(chunks), {name: sizes.get(name, 0.0) / max(start, 1) for name in names}
-    )
+    columns = {name: sizes.get(name, 0.0) / max(start, 1) for name in names}
+    row_groups = tuple(chunks)
+    return Archive(tuple(files), row_groups, row_groups, columns).cut(rows_of_chunk)
 
 
 def write_table(place: Place, tables: "Iterable[pa.Table]") -> None:

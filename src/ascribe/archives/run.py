@@ -19,7 +19,7 @@ import numpy as np
 
 from ascribe import __version__
 from ascribe.archives import workers
-from ascribe.archives.partition import Partition, divide, gather, scan, scatter
+from ascribe.archives.partition import ArchiveParts, divide, gather, scan, scatter
 from ascribe.archives.places import Archive, Place, open_archive, write_table
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.diagnose import Diagnosis, added, diagnosis, sums
@@ -48,12 +48,14 @@ PROCESS_BYTES = 160 << 20
 """Memory of a process before it has read anything."""
 ROW_BYTES = 420
 """Memory of a row that is credited, in addition to four times its bytes in the file."""
+ROWS_OF_WORKER = 200_000
+"""Fewer rows are not worth the start of another process."""
 LISTED_ROWS = 20
 """Rows of a problem that are listed."""
 
 
 @dataclass(frozen=True)
-class Request:
+class ArchiveRequest:
     """What to compute: a credit, or the problems if there is no recipe."""
 
     recipe: Recipe | None
@@ -68,9 +70,9 @@ class Job:
     archive: Archive
     work: Place
     columns: list[str]
-    request: Request
+    request: ArchiveRequest
     most_rows: int
-    partition: Partition | None = None
+    partition: ArchiveParts | None = None
     output: "Output | None" = None
 
     @property
@@ -141,7 +143,7 @@ def credit_archive(
     *,
     group_size: int | None = None,
     memory: int = 2 << 30,
-    processes: int = 1,
+    processes: int | None = None,
     ray: str | None = None,
     progress: Progress = lambda _: None,
 ) -> ArchiveCredit:
@@ -159,7 +161,7 @@ def credit_archive(
         on_problem: what to do about problems, see ``ascribe.steps.select``.
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes that this process and its workers may use together; on a cluster, of a node.
-        processes: workers on this machine.
+        processes: workers on this machine; as many as it has cores, if the table is large.
         ray: address of a Ray cluster that does the work.
         progress: called with the share that is done.
 
@@ -168,9 +170,11 @@ def credit_archive(
         OSError: if a file cannot be read or written; what is done is kept for the next call.
         ValueError: if the recipe needs more of the table at a time than fits into memory.
     """
-    target, request = Place.of(out), Request(recipe, on_problem, group_size)
-    with _workers(processes, ray) as (each, count), _work_folder(target) as work:
-        job = _prepare(source, work, request, memory, count)
+    target, request = Place.of(out), ArchiveRequest(recipe, on_problem, group_size)
+    archive = open_archive(source, 1 << 20)
+    start = _workers(archive, memory, processes, ray)
+    with start as (each, count), _work_folder(target) as work:
+        job = _prepare(archive, work, request, memory, count)
         job, results = _parts(job, each, memory, credit_part, _share(progress, 0.0, 0.7))
         try:
             outcome = _outcome(job, results)
@@ -187,8 +191,7 @@ def check_archive(
     *,
     group_size: int | None = None,
     memory: int = 2 << 30,
-    processes: int = 1,
-    ray: str | None = None,
+    processes: int | None = None,
     work: str | Path,
     progress: Progress = lambda _: None,
 ) -> CheckReport:
@@ -201,8 +204,7 @@ def check_archive(
         source: a path, or a URI that pyarrow opens.
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes to use.
-        processes: workers on this machine.
-        ray: address of a Ray cluster that does the work.
+        processes: workers on this machine; as many as it has cores, if the table is large.
         work: where to keep intermediate results; the folder is removed at the end.
         progress: called with the share that is done.
 
@@ -210,8 +212,10 @@ def check_archive(
         TableError: if the files cannot be read as a step table.
         OSError: if a file cannot be read or written.
     """
-    with _workers(processes, ray) as (each, count), _work_folder(Place.of(work)) as folder:
-        job = _prepare(source, folder, Request(None, "keep", group_size), memory, count)
+    archive = open_archive(source, 1 << 20)
+    start = _workers(archive, memory, processes, None)
+    with start as (each, count), _work_folder(Place.of(work)) as folder:
+        job = _prepare(archive, folder, ArchiveRequest(None, "keep", group_size), memory, count)
         job, results = _parts(job, each, memory, check_part, progress)
         folder.remove()
     _raise_refused(job, results)
@@ -223,11 +227,19 @@ def check_archive(
 
 
 @contextmanager
-def _workers(processes: int, ray: str | None) -> Iterator[tuple[workers.Each, int]]:
+def _workers(
+    archive: Archive, memory: int, processes: int | None, ray: str | None
+) -> Iterator[tuple[workers.Each, int]]:
+    """How to run tasks, and how many run at a time on one machine."""
     if ray is not None:
         with workers.on_ray(ray) as on_cluster:
             yield on_cluster
         return
+    if processes is None:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        limits = (cores, memory // (3 * PROCESS_BYTES), archive.rows // ROWS_OF_WORKER)
+        processes = max(min(limits), 1)
     with workers.local(processes) as each:
         yield each, processes
 
@@ -253,14 +265,14 @@ def _work_folder(target: Place) -> Iterator[Place]:
 
 
 def _prepare(
-    source: str | Path,
+    probe: Archive,
     work: Place,
-    request: Request,
+    request: ArchiveRequest,
     memory: int,
     count: int,
 ) -> Job:
     """The job; results of a run of another job are removed from the folder."""
-    probe, recipe = open_archive(source, 1 << 20), request.recipe
+    recipe = request.recipe
     if not probe.rows:
         raise TableError([_empty_table(0)])
     if recipe is not None and "history" in recipe.inputs:
@@ -289,8 +301,7 @@ def _prepare(
         work.remove()
         work.make_folder()
         saved.write(json.dumps(plan | {"most_rows": most_rows}).encode())
-    archive = open_archive(source, max(most_rows // 2, 1024))
-    return Job(archive, work, columns, request, most_rows)
+    return Job(probe.cut(max(most_rows // 2, 1024)), work, columns, request, most_rows)
 
 
 def _parts(
@@ -394,8 +405,6 @@ def _open_part(job: Job, number: int) -> "tuple[StepTable | None, pa.Table, Ints
         return None, arrow, rows, result
     result["columns"] = list(table.columns())
     result["width"] = 0 if table.fingerprint is None else int(table.fingerprint.shape[1])
-    if table.fingerprint is None and "fingerprint" in job.columns:
-        table = replace(table, fingerprint=np.zeros((rows.size, 1), dtype=np.float32))
     result["padding"] = bool(table.flag("padding", default=False).all())
     return table, arrow, rows, result
 

@@ -57,7 +57,6 @@ def _check_archive(
                 source,
                 group_size=group_size,
                 memory=int(memory * 2**30),
-                processes=screen.processes(memory),
                 work=Path(folder) / "check",
                 progress=progress,
             )

@@ -155,7 +155,6 @@ def _credit_archive(
                 policy,
                 group_size=group_size,
                 memory=int(memory * 2**30),
-                processes=screen.processes(memory),
                 ray=ray,
                 progress=progress,
             )

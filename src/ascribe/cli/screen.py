@@ -167,14 +167,8 @@ def is_archive(source: str, memory: float) -> bool:
         return True
     try:
         return path.suffix == ".parquet" and not fits_memory(source, int(memory * 2**30))
-    except (TableError, OSError):
+    except (ValueError, OSError):
         return False  # the reader says what is wrong
-
-
-def processes(memory: float) -> int:
-    """Workers for the cores of this machine, as far as the memory goes: 0.4 GiB for each."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(min(cores or 1, int(memory / 0.4)), 1)
 
 
 @contextmanager

@@ -1,0 +1,276 @@
+"""Archives are credited in parts, and the result is that of the whole table in memory."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from ascribe import StepTable, recipe
+from ascribe.archives import check_archive, credit_archive, run
+from ascribe.archives.partition import ArchiveParts, divide, keys_of
+from ascribe.archives.places import Place, open_archive
+from ascribe.cli import app
+from ascribe.estimators.assign import assign, credit_arrays, credit_columns
+from ascribe.steps.check import check
+from ascribe.steps.files import read, table_to_arrow, write
+from ascribe.steps.problems import ProblemKind, TableError
+
+SMALL = 1
+"""Bytes of memory: parts are as small as can be."""
+
+
+def steps(groups: int = 60, *, seed: int = 0, width: int = 0) -> dict[str, Any]:
+    """Columns of tasks of four trajectories of about 12 steps, a quarter of them alone."""
+    random = np.random.default_rng(seed)
+    length = random.integers(6, 20, groups * 4)
+    trajectory = np.repeat(np.arange(length.size), length)
+    step = np.arange(trajectory.size) - np.repeat(np.cumsum(length) - length, length)
+    group = trajectory // 4
+    state = group * 10 + random.integers(0, 8, step.size)
+    state = np.where(random.random(step.size) < 0.25, 10_000 + np.arange(step.size), state)
+    last = step == np.repeat(length, length) - 1
+    columns = {
+        "group": [f"task {n}" for n in group],
+        "trajectory": [f"run {n}" for n in trajectory],
+        "step": step,
+        "state": [f"shelf {n}" for n in state],
+        "action": [f"go to {n}" for n in random.integers(0, 3, step.size)],
+        "reward": np.where(last, random.choice([0.0, 1.0, 0.3], size=step.size), 0.0),
+        "valid": random.random(step.size) < 0.9,
+        "terminated": last,
+        "note": [f"row {n}" if n % 3 else None for n in range(step.size)],
+    }
+    if width:
+        centre = np.random.default_rng(1).normal(size=(state.max() + 1, width))
+        vectors = centre[state] + 0.05 * random.normal(size=(step.size, width))
+        columns["fingerprint"] = list(vectors.astype(np.float32))
+    return columns
+
+
+def written(folder: Path, columns: dict[str, Any], *, files: int = 3, order: Any = None) -> Path:
+    """The columns as files of a folder, in small row groups."""
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    if order is not None:
+        table = table.take(pa.array(order))
+    folder.mkdir()
+    for number in range(files):
+        first, last = (table.num_rows * n // files for n in (number, number + 1))
+        part = table.slice(first, last - first)
+        pq.write_table(part, folder / f"{number}.parquet", row_group_size=500)
+    return folder
+
+
+def in_memory(folder: Path, estimator: Any, policy: Any = "raise") -> pa.Table:
+    """What the command writes for the whole table."""
+    whole = folder.with_suffix(".parquet")
+    pq.write_table(pq.read_table(folder), whole)
+    rollouts = read(whole)
+    table = table_to_arrow(rollouts.table)
+    for name in rollouts.carried.column_names:
+        table = table.append_column(name, rollouts.carried.column(name))
+    credit = assign(rollouts.table, estimator, policy).credit
+    for name, column in credit_columns(credit_arrays(credit)).items():
+        table = table.append_column(name, column)
+    write(table, whole)
+    return plain(whole)
+
+
+def plain(path: Path) -> pa.Table:
+    """A table with text as text; its schema is compared before."""
+    table = pq.read_table(path)
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        is_coded = pa.types.is_dictionary(column.type)
+        columns[f"{name}: {column.type}"] = column.cast(pa.string()) if is_coded else column
+    return pa.table(columns).combine_chunks()
+
+
+def same(first: pa.Table, second: pa.Table) -> bool:
+    assert first.column_names == second.column_names
+    return bool(first.equals(second))
+
+
+@pytest.mark.parametrize(
+    ("order", "name", "parameters"),
+    [
+        ("sorted", "gigpo", {}),
+        ("scattered", "gigpo", {}),
+        ("scattered", "sbc", {"states": "exact"}),
+        ("scattered", "bipace_q", {}),
+        ("scattered", "ibpo", {"compare": "consistency"}),
+    ],
+)
+def test_parts_give_the_bits_of_the_whole(
+    tmp_path: Path, order: str, name: str, parameters: dict[str, Any]
+):
+    columns = steps(width=8 if name == "bipace_q" else 0)
+    size = len(columns["step"])
+    places = np.random.default_rng(3).permutation(size) if order == "scattered" else None
+    source = written(tmp_path / "in", columns, order=places)
+    estimator = recipe(name, **parameters)
+    expected = in_memory(source, estimator)
+    for out in (tmp_path / "out.parquet", tmp_path / "out"):
+        credited = credit_archive(source, out, estimator, memory=SMALL)
+        assert same(plain(out), expected)
+        assert credited.diagnosis.rows == size
+        assert not (tmp_path / f".{out.name}.ascribe").exists()
+
+
+def test_sorted_groups_need_no_second_copy(tmp_path: Path):
+    columns = steps(200)
+    size = len(columns["step"])
+    for order, is_sorted in ((None, True), (np.random.default_rng(0).permutation(size), False)):
+        source = written(tmp_path / f"in {is_sorted}", columns, order=order)
+        work = Place.of(tmp_path / f"work {is_sorted}")
+        work.make_folder()
+        request = run.ArchiveRequest(recipe("gigpo"), "raise", None)
+        job = run._prepare(open_archive(source, 1), work, request, SMALL, 1)
+        for number in range(len(job.archive.chunks)):
+            run.scan_task(job, number)
+        partition = divide(job.archive, work, job.most_rows, 1 << 20, by_group=True)
+        assert (partition.bounds is not None) is is_sorted
+        assert partition.count > 5
+
+
+def test_iterations_are_apart_and_a_recipe_may_need_one_as_a_whole(tmp_path: Path):
+    parts = [steps(25, seed=seed) for seed in range(4)]  # names repeat
+    columns = {name: [v for part in parts for v in part[name]] for name in parts[0]}
+    columns["iteration"] = np.repeat(np.arange(4), [len(part["step"]) for part in parts])
+    order = np.random.default_rng(0).permutation(len(columns["step"]))
+    source = written(tmp_path / "in", columns, order=order)
+    for name in ("gigpo", "reinforce_pp"):
+        expected = in_memory(source, recipe(name))
+        credit_archive(source, tmp_path / name, recipe(name), memory=1 << 30)
+        assert same(plain(tmp_path / name), expected)
+    large = written(tmp_path / "large", steps(200))
+    with pytest.raises(ValueError, match="does not fit into --memory"):
+        credit_archive(large, tmp_path / "no", recipe("reinforce_pp"), memory=SMALL)
+    assert not (tmp_path / "no").exists()
+
+
+def test_damaged_groups_are_dropped_with_those_they_touch(tmp_path: Path):
+    columns = steps()
+    columns["group"][0] = None  # with the rest of its trajectory
+    columns["reward"][500] = np.inf
+    second = columns["group"].index("task 40")
+    columns["trajectory"][second] = "run 20"  # a trajectory in two groups, and a gap
+    columns["padding"] = np.zeros(len(columns["step"]), dtype=bool)
+    columns["padding"][-3:] = True
+    order = np.random.default_rng(5).permutation(len(columns["step"]))
+    source = written(tmp_path / "in", columns, order=order)
+    expected = in_memory(source, recipe("gigpo"), "drop")
+    credited = credit_archive(source, tmp_path / "out", recipe("gigpo"), "drop", memory=SMALL)
+    assert same(plain(tmp_path / "out"), expected)
+    assert credited.dropped_groups > 3
+
+    with pytest.raises(TableError) as refused:
+        credit_archive(source, tmp_path / "no", recipe("gigpo"), memory=SMALL)
+    assert not list(tmp_path.glob("no*"))
+    assert not list(tmp_path.glob(".no*"))
+    in_parts = {problem.kind: problem.rows.tolist() for problem in refused.value.problems}
+    row = np.flatnonzero(order == 500).tolist()
+    assert in_parts[ProblemKind.NON_FINITE_REWARD] == row
+    assert ProblemKind.TRAJECTORY_IN_TWO_GROUPS in in_parts
+
+
+def test_check_finds_in_parts_what_it_finds_in_the_whole(tmp_path: Path):
+    columns = steps()
+    columns["reward"][7] = np.inf
+    columns["state"][100] = ""
+    source = written(tmp_path / "in", columns)
+    report = check_archive(source, memory=SMALL, work=tmp_path / "work")
+    whole = check(StepTable.from_columns({n: v for n, v in columns.items() if n != "note"}))
+    across = {"uneven_groups", "state_across_tasks", "unknown_column"}
+    counts = {n: c for n, c in report.counts().items() if n not in across}
+    assert counts == {n: c for n, c in whole.counts().items() if n not in across}
+    assert report.rows == len(columns["step"])
+    first = next(p for p in report.problems if p.kind is ProblemKind.NON_FINITE_REWARD)
+    assert first.rows.tolist() == [7]
+
+
+@pytest.mark.parametrize("name", ["scan_task", "scatter_task", "credit_part", "write_task"])
+def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    columns = steps(90)
+    order = np.random.default_rng(0).permutation(len(columns["step"]))
+    source, out = written(tmp_path / "in", columns, order=order), tmp_path / "out"
+    task, done = getattr(run, name), list[int]()
+
+    def dies(job: Any, number: int) -> None:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(number)
+        task(job, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, name, dies)
+        with pytest.raises(KeyboardInterrupt):
+            credit_archive(source, out, recipe("gigpo"), memory=SMALL)
+    assert not out.exists()
+    again: list[int] = []
+
+    def counts(job: Any, number: int) -> None:
+        again.append(number)
+        task(job, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, name, counts)
+        credit_archive(source, out, recipe("gigpo"), memory=SMALL)
+    assert again
+    assert not set(done) & set(again)
+    assert same(plain(out), in_memory(source, recipe("gigpo")))
+
+
+def kill_once(job: Any, number: int) -> None:
+    """A task during which its worker is killed, once."""
+    mark = Path(job.work.path).parent / "killed"
+    if number == 1 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    run.scan(job.archive, job.work, number, by_group=True)
+
+
+def test_workers_may_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = written(tmp_path / "in", steps(120))
+    expected = in_memory(source, recipe("gigpo"))
+    monkeypatch.setattr(run, "scan_task", kill_once)
+    credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL, processes=2)
+    assert (tmp_path / "killed").exists()
+    assert same(plain(tmp_path / "out"), expected)
+
+
+def test_the_commands_take_folders(tmp_path: Path):
+    source, out = written(tmp_path / "in", steps()), tmp_path / "out"
+    ran = CliRunner().invoke(app, ["credit", str(source), "--out", str(out), "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["diagnosis"]["rows"] == pq.read_table(out).num_rows
+    again = CliRunner().invoke(app, ["credit", str(source), "--out", str(out)])
+    assert again.exit_code == 2
+    assert "not empty" in again.stderr
+    checked = CliRunner().invoke(app, ["check", str(out), "--json"])
+    assert json.loads(checked.stdout)["worst"] == "warning"
+    damaged = next(out.iterdir())
+    contents = bytearray(damaged.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    damaged.write_bytes(contents)
+    broken = CliRunner().invoke(app, ["check", str(out), "--json"])
+    assert broken.exit_code == 1
+    assert json.loads(broken.stdout)["problems"][0]["kind"] == "unreadable_file"
+
+
+def test_keys_do_not_depend_on_the_process(tmp_path: Path):
+    table = pa.table({"group": ["a", "b", None], "trajectory": ["x", "y", "y"]})
+    keys, real, (trajectories,) = keys_of(table, by_group=True)
+    assert keys[0] == 1448221015866675537
+    assert keys[2] == trajectories[2] == trajectories[1]
+    assert real.all()
+    none = np.empty(0, dtype=np.uint64)
+    parts = ArchiveParts(None, 4, none, none).part_of(keys, np.array([True, True, False]), 2)
+    assert parts[2] == 0
+    assert open_archive(written(tmp_path / "in", steps(4)), 100).rows == len(steps(4)["step"])
