@@ -36,4 +36,4 @@ class RoomsLoop(AgentLoopBase):  # type: ignore[misc]
         extra = {**out.extra_fields, "turn_states": states, "turn_rewards": rewards}
         done = {"response_logprobs": logprobs, "reward_score": sum(rewards), "extra_fields": extra}
         rows = {"prompt_ids": prompt, "response_ids": ids[len(prompt) :], "response_mask": mask}
-        return AgentLoopOutput(**rows, **done, metrics=AgentLoopMetrics())
+        return AgentLoopOutput(**rows, **done, num_turns=len(states), metrics=AgentLoopMetrics())

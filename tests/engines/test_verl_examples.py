@@ -101,7 +101,14 @@ def test_what_the_page_shows_is_for_verl(text: str, tmp_path: Path) -> None:
 
 
 def test_verl_knows_the_keys_of_the_command_on_the_page() -> None:
-    (command,) = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
-    names = re.findall(r"(?:^|[\s'])([a-z][\w.]+)=", command)
+    few, whole = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
+    names = re.findall(r"(?:^|[\s'])(\+?[a-z][\w.]+)=", few)
+    assert names == ["algorithm.adv_estimator", "trainer.v1.trainer_mode", "+ascribe.recipe"]
+    names += re.findall(r"(?:^|[\s'])([a-z][\w.]+)=", whole)
     assert len(names) > 20
     assert_verl_knows(names)
+
+
+def test_verl_knows_the_keys_of_the_rooms() -> None:
+    command = (ROOT / "examples/verl_rooms/run.sh").read_text()
+    assert_verl_knows(re.findall(r"(?:^|[\s'])(\+?[a-z][\w.]+)=", command.partition("exec")[2]))
