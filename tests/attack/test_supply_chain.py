@@ -55,22 +55,29 @@ def wheel(folder: Path, text: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "refusal"), [("pip", "DO NOT MATCH THE HASHES"), ("uv", "Hash mismatch")]
+)
+def test_a_file_with_another_hash_is_not_installed(
+    tmp_path: Path, program: str, refusal: str
+) -> None:
+    pytest.importorskip(program, exc_type=ImportError)
     script = (ROOT / "scripts/make_env.sh").read_text()
-    options = re.findall(r"pip install (.*) \"\$@\"$", script, re.MULTILINE)[0].split()
-    (hashed,) = set(re.findall(r"^install (.*) --requirement .*\$lock", script, re.MULTILINE))
+    (options,) = re.findall(r'^options="(.*)"$', script, re.MULTILINE)
+    assert script.count("--require-hashes") == script.count("--requirement ") == 4
     (tmp_path / "lock.txt").write_text(f"locked==1.0 --hash=sha256:{wheel(tmp_path, '')}\n")
     wheel(tmp_path, "import os  # not what was locked")
-    command = [sys.executable, "-m", "pip", "install", *options, hashed]
+    command = [sys.executable, "-m", *("pip" if program == "pip" else "uv pip").split(), "install"]
     offline = ["--no-index", f"--find-links={tmp_path}", f"--target={tmp_path / 'target'}"]
+    options = options.replace("--quiet", "")
     done = subprocess.run(
-        [*command, *offline, "--requirement", tmp_path / "lock.txt"],
+        [*command, *options.split(), *offline, "--require-hashes", "-r", tmp_path / "lock.txt"],
         check=False,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert done.returncode != 0
+    assert refusal in done.stderr
     assert not list(tmp_path.rglob("locked.py"))
 
 
