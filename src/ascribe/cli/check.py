@@ -19,6 +19,7 @@ from ascribe.steps.table import KNOWN_COLUMNS
 
 def check(
     source: options.Source,
+    columns: options.Columns = [],  # noqa: B006 (typer copies it)
     group_size: options.GroupSize = None,
     strict: Annotated[bool, Option("--strict", help="Warnings also end with exit code 1.")] = False,
     memory: options.Memory = 2.0,
@@ -30,10 +31,13 @@ def check(
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
     if screen.is_archive(source, memory):
+        screen.refuse_columns(columns)
         report = _check_archive(source, group_size, memory, as_json=as_json)
     else:
         wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
-        rollouts = screen.open_rollouts(Path(source), as_json=as_json, wanted=wanted.__contains__)
+        rollouts = screen.open_rollouts(
+            Path(source), as_json=as_json, wanted=wanted.__contains__, columns=columns
+        )
         checked = check_table(rollouts.table, group_size=group_size)
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))

@@ -36,6 +36,7 @@ def credit(
     recipe: options.Recipe = "gigpo",
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
+    columns: options.Columns = [],  # noqa: B006 (typer copies it)
     policy: Annotated[
         str, Option(help="What to do about errors: raise, drop (their groups) or keep.")
     ] = "raise",
@@ -70,6 +71,7 @@ def credit(
     if ray is not None or screen.is_archive(source, memory):
         if history is not None:
             screen.wrong_call("--history needs a table that fits into --memory")
+        screen.refuse_columns(columns)
         arguments = (source, out, estimator, policies[policy])
         credited = _credit_archive(
             *arguments, group_size=group_size, memory=memory, ray=ray, force=force, as_json=as_json
@@ -82,7 +84,7 @@ def credit(
         if history is not None and history.resolve() == written.resolve():
             screen.wrong_call("--out and --history name the same file; give each its own")
         inputs = {} if history is None else {"history": _statistics(estimator, history)}
-        rollouts = screen.open_rollouts(file, as_json=as_json)
+        rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns)
         with refusals(source, as_json=as_json):
             assigned = assign(
                 rollouts.table, estimator, policies[policy], group_size=group_size, **inputs

@@ -9,14 +9,23 @@ Json = Annotated[bool, Option("--json", help="Print JSON and nothing else.")]
 File = Annotated[
     Path,
     Argument(
-        help="Rollouts: .parquet, .jsonl or .jsonl.gz, or conversations that ascribe import takes.",
+        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or conversations that ascribe import "
+        "takes.",
+        show_default=False,
+    ),
+]
+Columns = Annotated[
+    list[str],
+    Option(
+        "--column",
+        help="What the file calls a column: --column reward=score. Repeatable.",
         show_default=False,
     ),
 ]
 Source = Annotated[
     str,
     Argument(
-        help="Rollouts: .parquet, .jsonl or .jsonl.gz, conversations that ascribe import takes, or "
+        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, conversations for ascribe import, or "
         "a folder of .parquet files; also a URI, such as s3://bucket/folder.",
         show_default=False,
     ),

@@ -18,8 +18,8 @@ def report(
     files: Annotated[
         list[Path],
         Argument(
-            help="Rollouts: .parquet, .jsonl or .jsonl.gz, or conversations that ascribe import "
-            "takes; several files are iterations, in order.",
+            help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or conversations that ascribe "
+            "import takes; several files are iterations, in order.",
             show_default=False,
         ),
     ],
@@ -27,6 +27,7 @@ def report(
     recipe: options.Recipe = "gigpo",
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
+    columns: options.Columns = [],  # noqa: B006 (typer copies it)
     against: Annotated[str | None, Option(help="Name of another recipe to compare with.")] = None,
     against_preset: Annotated[
         str | None, Option(help="Preset of the recipe to compare with.")
@@ -48,10 +49,18 @@ def report(
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
     screen.keep_inputs(files, [out], force=force)
     estimator = make_recipe(recipe, preset, parameters)
+    renamed = screen.column_names(columns)
     compared = None if against is None else make_recipe(against, against_preset, [])
     try:
         with screen.progress("reporting") as progress:
-            page = picture(files, estimator, compared, group_size=group_size, progress=progress)
+            page = picture(
+                files,
+                estimator,
+                compared,
+                columns=renamed,
+                group_size=group_size,
+                progress=progress,
+            )
         if tables is not None:
             names = [tables / f"{name}.parquet" for name in page.tables()]
             screen.keep_inputs(files, names, force=force)

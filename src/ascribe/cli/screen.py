@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,8 +25,10 @@ from rich.text import Text
 from ascribe.archives import fits_memory
 from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
+from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, Severity, TableError, one_line
 from ascribe.steps.strict_json import without_nan
+from ascribe.steps.table import KNOWN_COLUMNS
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -109,6 +111,25 @@ def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str
     return values
 
 
+def column_names(texts: Sequence[str]) -> dict[str, str]:
+    """The values of ``--column name=own``: what the file calls a column of the format."""
+    columns = {}
+    for text in texts:
+        name, _, own = text.partition("=")
+        if not name or not own:
+            wrong_call(f"--column takes name=own, such as reward=score, not {safe(text)!r}")
+        if name not in KNOWN_COLUMNS:
+            wrong_call(unknown("column", safe(name), KNOWN_COLUMNS))
+        columns[name] = own
+    return columns
+
+
+def refuse_columns(columns: Sequence[str]) -> None:
+    """Exit with code 2 if columns are to be renamed in a table that is read in parts."""
+    if columns:
+        wrong_call("--column needs a table that fits into --memory")
+
+
 def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
     """Print why the rollouts were refused, and exit with code 1."""
     if as_json:
@@ -145,12 +166,17 @@ def problem_table(problems: Any) -> Table:
 
 
 def open_rollouts(
-    file: Path, *, as_json: bool, wanted: Callable[[str], bool] = lambda _: True
+    file: Path,
+    *,
+    as_json: bool,
+    wanted: Callable[[str], bool] = lambda _: True,
+    columns: Sequence[str] = (),
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
+    renamed = column_names(columns)
     try:
         with progress(f"reading {safe(file.name, 40)}") as report:
-            rollouts = read_rollouts(file, report, wanted)
+            rollouts = read_rollouts(file, report, wanted, renamed)
     except OSError as error:
         wrong_call(f"cannot open {safe(file)}: {error.strerror or error}")
     except TableError as error:

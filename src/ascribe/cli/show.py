@@ -28,11 +28,15 @@ def show(
     ] = None,
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
+    columns: options.Columns = [],  # noqa: B006 (typer copies it)
     as_json: options.Json = False,
 ) -> None:
     """Show one trajectory step by step: state, action, reward, advantage and its terms."""
     rollouts = screen.open_rollouts(
-        file, as_json=as_json, wanted=lambda name: name in KNOWN_COLUMNS or is_credit_column(name)
+        file,
+        as_json=as_json,
+        wanted=lambda name: name in KNOWN_COLUMNS or is_credit_column(name),
+        columns=columns,
     )
     credit = _credit(rollouts, file, recipe, preset, parameters, as_json=as_json)
     rows = _rows(rollouts.table, trajectory)

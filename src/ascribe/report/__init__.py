@@ -1,6 +1,6 @@
 """The report: where the credit went, on one page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,7 @@ def picture(
     recipe: Recipe,
     against: Recipe | None = None,
     *,
+    columns: Mapping[str, str] | None = None,
     group_size: int | None = None,
     progress: Progress = lambda _: None,
 ) -> Picture:
@@ -120,6 +121,7 @@ def picture(
         files: tables of steps or conversations, in the order of time.
         recipe: the estimator.
         against: another estimator to compare with.
+        columns: what the files call a column of the format: ``{"reward": "score"}``.
         group_size: how many trajectories each group was meant to have, if known.
         progress: called with the share that is done.
 
@@ -130,7 +132,7 @@ def picture(
     """
     paths = [Path(file) for file in files]
     needed = any(getattr(r, "fingerprint", "") == "given" for r in (recipe, against))
-    batches = read_batches(paths, fingerprints=needed)
+    batches = read_batches(paths, fingerprints=needed, columns=columns)
     progress(0.3)
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)

@@ -5,7 +5,7 @@ and observations and responses later, only for the steps that the page shows.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,24 +82,26 @@ def refused(batch: Batch, error: TableError) -> RefusedFileError:
     return RefusedFileError(batch.path, problems)
 
 
-def read_batches(files: Sequence[Path], *, fingerprints: bool) -> list[Batch]:
+def read_batches(
+    files: Sequence[Path], *, fingerprints: bool, columns: Mapping[str, str] | None = None
+) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
 
     Args:
         files: tables of steps, or conversations.
         fingerprints: whether fingerprints are needed, which may be most of a file.
+        columns: what the files call a column of the format.
 
     Raises:
         RefusedFileError: if a file cannot be read as a step table.
         OSError: if a file cannot be opened.
     """
-    columns = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
+    known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
+    wanted = {*known, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
     batches = []
     for path in files:
         try:
-            rollouts = read_rollouts(
-                path, wanted={*columns, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
-            )
+            rollouts = read_rollouts(path, wanted=wanted, columns=columns)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         split = _split(path, rollouts)

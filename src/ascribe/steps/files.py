@@ -7,9 +7,10 @@ functions, to keep ``import ascribe`` light.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from hashlib import blake2b
 from io import BytesIO
 from operator import eq
@@ -20,6 +21,7 @@ import numpy as np
 
 from ascribe.steps.arrays import Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.hints import unknown
 from ascribe.steps.journal import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
@@ -61,6 +63,16 @@ TRANSCRIPT_COLUMNS = (
 """The columns that ``ascribe rollout`` and ``ascribe import`` add. No recipe reads them."""
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
+
+SYNONYMS = {
+    "group": ("task", "task_id", "prompt_id", "question", "uid", "problem"),
+    "trajectory": ("episode", "traj", "trajectory_id", "episode_id", "rollout", "rollout_id"),
+    "step": ("turn", "t", "timestep", "step_id", "index"),
+    "state": ("observation", "obs", "prompt", "context"),
+    "action": ("response", "completion", "output", "act"),
+    "reward": ("score", "rewards", "return", "r"),
+}
+"""What files call the columns that every table must have."""
 
 SMALL_ROWS, SMALL_BYTES = 1 << 21, 256 << 20
 """Largest row group that ``read_row_groups`` reads at once."""
@@ -112,24 +124,34 @@ def read(
     path: str | Path,
     progress: Progress = lambda _: None,
     wanted: Callable[[str], bool] = lambda _: True,
+    columns: Mapping[str, str] | None = None,
 ) -> Rollouts:
-    """Read a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file of steps.
+    """Read a ``.parquet``, ``.jsonl``, ``.jsonl.gz`` or ``.csv`` file of steps.
 
     Args:
         path: the file.
         progress: called with the share that has been read.
         wanted: whether to read the column of this name; all by default.
+        columns: what the file calls a column of the format: ``{"reward": "score"}``.
 
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
     """
-    path = Path(path)
+    path, rename = Path(path), _Renaming(columns or {})
     if _is_jsonl(path):
-        return _read_jsonl(path, progress, wanted)
-    arrow, names = _read_parquet(path, progress, wanted)
+        return _read_jsonl(path, progress, wanted, rename)
+    if path.suffix == ".csv":
+        arrow = _read_csv(path, rename)
+        names = arrow.column_names
+    else:
+        arrow, names = _read_parquet(path, progress, lambda name: wanted(rename(name)))
+    names = rename.check(names)
+    arrow = arrow.rename_columns([rename(name) for name in arrow.column_names])
+    arrow = arrow.select([name for name in arrow.column_names if wanted(name)])
     others, credit = _other_columns(arrow.column_names)
-    table = table_from_arrow(arrow)
+    with _guessing(names):
+        table = table_from_arrow(arrow)
     return Rollouts(table, arrow.select(others), arrow.select(credit), unknown_note(names))
 
 
@@ -141,6 +163,9 @@ def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Tab
     import pyarrow as pa
 
     path, wanted = Path(path), frozenset(columns).__contains__
+    if path.suffix == ".csv":
+        arrow = _read_csv(path)
+        return arrow.select(list(filter(wanted, arrow.column_names))).take(pa.array(rows))
     if not _is_jsonl(path):
         return _read_parquet(path, lambda _: None, wanted, rows)[0]
     objects, names = _read_objects(path, lambda _: None)
@@ -597,14 +622,83 @@ def _digest(tail: bytes, file: Any, end: int) -> bytes:
 # JSON lines.
 
 
-def _read_jsonl(path: Path, progress: Progress, wanted: Callable[[str], bool]) -> Rollouts:
+def _read_csv(path: Path, rename: Callable[[str], str] = str) -> "pa.Table":
+    """The columns of a CSV file with a head; columns that hold text in the format are text here."""
+    from pyarrow import ArrowInvalid, csv, string
+
+    with path.open("rb") as file:
+        head = file.readline(1 << 20).decode("utf-8-sig", errors="replace")
+    names = [name.strip().strip('"') for name in head.split(",")]
+    texts = {name: string() for name in names if rename(name) in TEXT_COLUMNS}
+    try:
+        return csv.read_csv(
+            path,
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                column_types=texts, strings_can_be_null=True, quoted_strings_can_be_null=False
+            ),
+        )
+    except ArrowInvalid as error:
+        detail = f"{path.name} cannot be read as CSV: {_first_line(error)}"
+        raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
+
+
+class _Renaming(dict[str, str]):
+    """From the names of a file to those of the format."""
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        super().__init__({own: name for name, own in columns.items()})
+        self._taken = {name for name in columns if name not in self}
+
+    def __call__(self, name: str) -> str:
+        """The name in the format; a column that another one stands for gets a mark."""
+        return f"{name} of the file" if name in self._taken else self.get(name, name)
+
+    def check(self, names: list[str]) -> list[str]:
+        """The new names; TableError if one that is to be renamed is not there."""
+        for own, name in self.items():
+            if own not in names:
+                problem = unknown("column", own, names)
+                raise _error(ProblemKind.MISSING_COLUMN, f"{problem} (for {name})")
+        return [self(name) for name in names]
+
+
+@contextmanager
+def _guessing(names: Collection[str]) -> Iterator[None]:
+    """Name the columns of a file that may be meant where one of the format is missing."""
+    try:
+        yield
+    except TableError as error:
+        missing = [name for name in REQUIRED_COLUMNS if name not in names]
+        others = [name for name in names if name not in KNOWN_COLUMNS]
+        guesses = []
+        for name in missing:
+            known = [other for other in others if other.lower() in SYNONYMS[name]]
+            if known or (known := get_close_matches(name, others, 1)):
+                guesses.append(f"{known[0]} for {name}")
+        hint = f"; did you mean {', '.join(guesses)}?" if guesses else ""
+        raise TableError(
+            replace(problem, detail=f"{problem.detail}{hint}")
+            if problem.kind is ProblemKind.MISSING_COLUMN
+            else problem
+            for problem in error.problems
+        ) from None
+
+
+def _read_jsonl(
+    path: Path, progress: Progress, wanted: Callable[[str], bool], rename: _Renaming
+) -> Rollouts:
     rows, all_names = _read_objects(path, progress)
+    if rename:
+        all_names = rename.check(all_names)
+        rows = [{rename(name): value for name, value in row.items()} for row in rows]
     if broken := [name for name in all_names if not encodable(name)]:
         detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
         raise _error(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))
     names = list(filter(wanted, all_names))
     present = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
-    table = read_columns({name: [row.get(name) for row in rows] for name in present})
+    with _guessing(all_names):
+        table = read_columns({name: [row.get(name) for row in rows] for name in present})
     others, credit = _other_columns(names)
     return Rollouts(table, _carry(rows, others), _carry(rows, credit), unknown_note(all_names))
 

@@ -67,7 +67,7 @@ class ProblemKind(Advised):
         FATAL,
         "the file was written for another version of the step table format; upgrade ascribe",
     )
-    MISSING_COLUMN = FATAL, f"add the column; what each one means: {page('format')}"
+    MISSING_COLUMN = FATAL, f"add it, or name yours with --column reward=score: {page('format')}"
     WRONG_TYPE = FATAL, f"write the column with its type: {page('format')}"
     MIXED_TYPES = FATAL, "the column mixes text and integers; write one type in every row"
     MALFORMED_TEXT = (

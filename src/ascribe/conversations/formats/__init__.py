@@ -113,19 +113,26 @@ def read_rollouts(
     path: str | Path,
     progress: Progress = lambda _: None,
     wanted: Callable[[str], bool] = lambda _: True,
+    columns: Mapping[str, str] | None = None,
 ) -> Rollouts:
     """A table of steps (``ascribe.steps.files.read``), or conversations of a known format.
+
+    Only a table has ``columns`` that can be renamed.
 
     Raises:
         TableError: if the file cannot be read, with every reason found.
         OSError: if it cannot be opened.
     """
     path = Path(path)
-    if path.name.endswith(TABLES):
+    if columns:
+        foreign = False
+    elif path.name.endswith(TABLES):
         foreign = path.suffix != ".parquet" and not _is_table(path)
     else:
         foreign = path.is_dir() or path.suffix in (".json", ".eval")
-    return import_files([path], progress=progress) if foreign else read(path, progress, wanted)
+    if foreign:
+        return import_files([path], progress=progress)
+    return read(path, progress, wanted, columns)
 
 
 def import_files(
