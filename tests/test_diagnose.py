@@ -82,6 +82,7 @@ def whole_numbers(rows, credit):
         "mean_advantage": sum(advantage[i] for i in mine) / len(mine),
         "advantage_rms": root_mean_square([advantage[i] for i in mine]),
         "signal_share": len(signal) / len(mine),
+        "opposite_share": share(len(opposite(rows, advantage, mine)), len(mine)),
         "reasons": {label: labels.count(label) for label in set(labels)},
         "term_share": {
             name: share(part, sum(magnitude.values())) for name, part in magnitude.items()
@@ -99,6 +100,23 @@ def whole_numbers(rows, credit):
             for group in several
         ),
     }
+
+
+def opposite(rows, advantage, mine):
+    """Rows that another row of the task contradicts: same state, same action, opposite credit."""
+    least = 1e-9 * max((abs(advantage[i]) for i in mine), default=0.0)
+    decision = [(row["group"], row.get("state"), row.get("action")) for row in rows]
+    return [
+        i
+        for i in mine
+        if None not in decision[i]
+        and any(
+            decision[i] == decision[j]
+            and advantage[i] * advantage[j] < 0
+            and min(abs(advantage[i]), abs(advantage[j])) > least
+            for j in mine
+        )
+    ]
 
 
 def state_numbers(rows, labels, comparison):

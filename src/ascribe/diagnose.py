@@ -9,7 +9,7 @@ import numpy as np
 from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.groups.responses import all_calls
 from ascribe.steps import segments
-from ascribe.steps.arrays import Ints
+from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange, penalty_only
 from ascribe.steps.table import Coded, StepTable
 
@@ -75,6 +75,8 @@ class Diagnosis:
             so it is not exactly 0 where long and short trajectories differ in return.
         advantage_rms: root mean square of the advantage over rows.
         signal_share: share of rows that some term credits.
+        opposite_share: share of rows for which another row of the task, with an equal state and an
+            equal action, has a credit of the opposite sign.
         reasons: rows by reason, over all terms.
         term_share: share of the summed magnitude of each term, weight included.
         term_rms: root mean square of each term over rows, weight included.
@@ -93,6 +95,7 @@ class Diagnosis:
     mean_advantage: float
     advantage_rms: float
     signal_share: float
+    opposite_share: float
     reasons: dict[str, int]
     term_share: dict[str, float]
     term_rms: dict[str, float]
@@ -135,6 +138,7 @@ def sums(table: StepTable, credit: Credit) -> dict[str, Any]:
         "advantage": float(advantage.sum()),
         "squares": float((advantage * advantage).sum()),
         "credited": int(credit.credited[rows].sum()),
+        "opposite": int(_opposite(steps, advantage).sum()),
         "reasons": {reason.label: int(counts[reason]) for reason in Reason if counts[reason]},
         "term_magnitude": {name: float(np.abs(values).sum()) for name, values in terms.items()},
         "term_squares": {name: float((values * values).sum()) for name, values in terms.items()},
@@ -175,6 +179,7 @@ def diagnosis(totals: dict[str, Any]) -> Diagnosis:
         mean_advantage=totals["advantage"] / rows,
         advantage_rms=math.sqrt(totals["squares"] / rows),
         signal_share=totals["credited"] / rows,
+        opposite_share=totals["opposite"] / rows,
         reasons={name: totals["reasons"][name] for name in ordered if name in totals["reasons"]},
         term_share={name: value / summed if summed else 0.0 for name, value in magnitude.items()},
         term_rms={name: math.sqrt(value / rows) for name, value in squares.items()},
@@ -185,6 +190,19 @@ def diagnosis(totals: dict[str, Any]) -> Diagnosis:
         penalty_only_groups=totals["penalty_only_groups"],
         states=_state_groups(totals["states"]) if totals["states"] else None,
     )
+
+
+def _opposite(steps: Arranged, advantage: Floats) -> Bools:
+    """Steps for which an equal decision in the task has a credit of the opposite sign."""
+    in_task, _ = segments.pairs(steps.group, steps.state, int(steps.state.max(initial=-1)) + 1)
+    decision, count = segments.pairs(in_task, steps.action, int(steps.action.max(initial=-1)) + 1)
+    # Rounding can leave a credit that should be 0 on either side of it.
+    size = 1e-9 * float(np.abs(advantage).max(initial=0.0))
+    raised, lowered = advantage > size, advantage < -size
+    ups, downs = (segments.total(s.astype(np.float64), decision, count) for s in (raised, lowered))
+    disputed = np.append((ups > 0) & (downs > 0), False)[decision]
+    opposite: Bools = disputed & (raised | lowered)
+    return opposite
 
 
 def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:

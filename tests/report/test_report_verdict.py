@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ascribe import Recipe, recipe
+from ascribe import Recipe, StepTable, recipe
 from ascribe.estimators import GRPO, BiGPO, GiGPO
 from ascribe.report import verdict as verdict_module
 from ascribe.report.verdict import Finding, Level, ReportVerdict, _adding_up, judge, percent
@@ -55,6 +55,9 @@ def copies() -> list[Row]:
     rows = sound()
     return rows + rows[:7]
 
+
+LUCK = {"0": "left", "1": "left", "2": "right", "3": "right"}
+"""Of two trajectories that take the same doors, one succeeds."""
 
 FAULTS = {
     "all singletons": Fault(
@@ -121,16 +124,37 @@ FAULTS = {
     ),
     "everything fails": Fault(
         changed(sound(), lambda row: {"reward": 0.0}),
-        "nothing_succeeds",
-        "No episode of any task succeeds",
+        "constant_returns",
+        "Every trajectory of every task earned 0",
         "easier tasks",
     ),
     "everything succeeds": Fault(
         changed(sound(), lambda row: {"reward": float(row["step"] == 4)}),
+        "constant_returns",
+        "Every trajectory of every task earned 1",
+        "harder tasks",
+    ),
+    "only costs": Fault(
+        changed(sound(), lambda row: {"reward": -0.1 * (row["action"] == "left")}),
+        "nothing_succeeds",
+        "No episode of any task succeeds",
+        "easier tasks",
+    ),
+    "every task is too easy": Fault(
+        changed(
+            sound(), lambda row: {"reward": float(row["step"] == 4) * (1 + int(row["group"][-1]))}
+        ),
         "equal_returns",
         "In 100 % of the groups all trajectories earned the same (always failing: 0, always "
         "succeeding: 6)",
         "harder ones",
+    ),
+    "luck decides": Fault(
+        changed(sound(), lambda row: {"action": LUCK[row["trajectory"][-1]]}),
+        "opposite_credit",
+        "100 % of the steps have the opposite credit of a step with the same state and the same "
+        "action",
+        "averages over equal actions in a state: sbc",
     ),
     "a name for each trajectory": Fault(
         changed(sound(), lambda row: {"group": row["trajectory"]}),
@@ -184,6 +208,7 @@ FAULTS = {
         "For 100 % of the steps that share their state",
         "temperature",
         Level.WARNING,
+        first=False,
     ),
     "tasks that merge": Fault(
         changed(sound(), lambda row: {"state": f"room {row['step']}"}),
@@ -238,6 +263,130 @@ def test_a_planted_fault_is_named(name: str) -> None:
         assert found.findings[0] is finding
 
 
+SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
+    "sound rollouts": (sound(), "All of your steps have a step-level signal.", ""),
+    "groups of one": (
+        FAULTS["a name for each trajectory"].rows,
+        "100 % of the groups have a single trajectory, which cannot be compared with any other.",
+        "Give all trajectories of a task the same group name",
+    ),
+    "groups of one that earn nothing by invalid actions": (
+        changed(
+            FAULTS["a name for each trajectory"].rows, lambda row: {"reward": 0.0, "valid": False}
+        ),
+        "100 % of the groups have a single trajectory, which cannot be compared with any other.",
+        "Give all trajectories of a task the same group name",
+    ),
+    "all actions invalid": (
+        changed(sound(), lambda row: {"valid": False, "reward": 0.0}),
+        "The environment did not understand 100 % of the actions.",
+        "Check the prompt and the parser",
+    ),
+    "nearly all actions invalid": (
+        FAULTS["a broken parser"].rows,
+        "The environment did not understand 80 % of the actions.",
+        "Check the prompt and the parser",
+    ),
+    "all rewards 0": (
+        FAULTS["everything fails"].rows,
+        "Every trajectory of every task earned 0, so no decision can be told from another.",
+        "If some of them succeeded and others failed, check what is written to the column reward.",
+    ),
+    "all rewards 1": (
+        FAULTS["everything succeeds"].rows,
+        "Every trajectory of every task earned 1, so no decision can be told from another.",
+        "If some of them succeeded and others failed, check what is written to the column reward.",
+    ),
+    "a constant state": (
+        FAULTS["one giant state"].rows,
+        "In 100 % of the groups one state holds nearly all steps, so step-level credit does not "
+        "distinguish situations.",
+        "Check that the column state holds what the agent saw",
+    ),
+    "equal decisions, opposite credit": (
+        FAULTS["luck decides"].rows,
+        "100 % of the steps have the opposite credit of a step with the same state and the same "
+        "action: what came later decides it, not this decision.",
+        "Sample more trajectories of every task",
+    ),
+    "no states": (
+        FAULTS["no states"].rows,
+        "None of your steps has a step-level signal: they have no state.",
+        "Write what the agent saw before each action",
+    ),
+    "states that hold a clock": (
+        FAULTS["all singletons"].rows,
+        "95 % of your steps have no step-level signal: they are alone in their state.",
+        "Remove from the state what never repeats (clocks, counters, identifiers)",
+    ),
+    "half of the tasks always fail": (
+        FAULTS["a family that never succeeds"].rows,
+        "50 % of your steps have no step-level signal: they are in groups with equal returns.",
+        "Most of these steps belong to tasks that always fail",
+    ),
+    "two steps alone in their state": (
+        [row | {"state": f"{n}"} if n in (3, 7) else row for n, row in enumerate(sound())],
+        "2 % of your steps have no step-level signal: they are alone in their state.",
+        "",
+    ),
+}
+"""Rows, the headline that they must get, and how its advice begins: the root cause before what
+follows from it, and no advice about a few steps."""
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_headline_names_the_root_cause(situation: str) -> None:
+    rows, said, advice = SITUATIONS[situation]
+    found = verdict(rows)
+    assert found.headline == said
+    assert found.advice.startswith(advice)
+    assert bool(found.advice) == bool(advice)
+
+
+def by_hand() -> list[Row]:
+    """60 steps: in three tasks, four trajectories of five decisions that now and then differ."""
+    wins = ((0, 2), (1, 2, 3), (0,))
+    return [
+        {
+            "group": f"task {g}",
+            "trajectory": f"task {g}/{t}",
+            "step": s,
+            "state": f"task {g}, room {s}",
+            "action": "left" if (t in won) ^ ((t + s) % 4 == 0) else "right",
+            "reward": float(s == 4 and t in won),
+        }
+        for g, won in enumerate(wins)
+        for t in range(4)
+        for s in range(5)
+    ]
+
+
+@pytest.mark.parametrize("by", [recipe("grpo"), recipe("gigpo"), recipe("sbc", states="exact")])
+def test_the_share_of_opposite_credit_is_counted(by: Recipe) -> None:
+    rows = by_hand()
+    advantage = by(StepTable.from_dicts(rows)).advantage
+    opposite = [
+        any(
+            (row["state"], row["action"]) == (other["state"], other["action"]) and a * b < 0
+            for other, b in zip(rows, advantage, strict=True)
+        )
+        for row, a in zip(rows, advantage, strict=True)
+    ]
+    share = sum(opposite) / len(rows)
+    assert facts(rows, by).diagnosis.opposite_share == pytest.approx(share)
+    assert ("opposite_credit" in [f.name for f in verdict(rows, by).findings]) == (share >= 0.2)
+    assert share > 0
+
+
+def test_a_recipe_that_pools_equal_actions_is_not_told_to() -> None:
+    found = finding(FAULTS["luck decides"].rows, recipe("hgpo"), "opposite_credit")
+    assert "sbc" in found.advice
+    small = replace(facts(by_hand(), recipe("sbc", states="exact")))
+    small = replace(small, diagnosis=replace(small.diagnosis, opposite_share=0.3))
+    (advice,) = (f.advice for f in judge(small).findings if f.name == "opposite_credit")
+    assert advice == "Sample more trajectories of every task."
+
+
 def test_nothing_is_said_where_nothing_is_wrong() -> None:
     found = verdict(sound())
     assert [each.name for each in found.findings] == ["nothing_wrong"]
@@ -256,7 +405,7 @@ OF_CONVERSATIONS = {"cut_responses", "fewer_turns", "more_equal_groups"}
 
 def test_every_finding_has_a_fault() -> None:
     code = Path(verdict_module.__file__).read_text(encoding="utf-8")
-    names = set(re.findall(r'Finding\(\s*"(\w+)"', code))
+    names = set(re.findall(r'(?:Finding\(\s*|^\s+|share, )"([a-z_]+)",', code, re.MULTILINE))
     planted = {fault.finding for fault in FAULTS.values()} | OF_CONVERSATIONS
     assert names == planted | {"nothing_wrong"}
 
@@ -439,8 +588,8 @@ def test_the_headline_says_all_where_the_parts_are_all() -> None:
     """Two steps alone, seven among equals and one without a state: 0.7 + 0.2 + 0.1 is not 1."""
     states = ["hall"] * 7 + ["attic", "cellar", None]
     rows = [
-        {"group": "g", "trajectory": f"t{n}", "step": 0, "action": "go", "reward": 0.0}
-        | {"state": s}
+        {"group": "g", "trajectory": f"t{n}", "step": 0, "action": "go", "state": s}
+        | {"reward": float(s == "attic")}
         for n, s in enumerate(states)
     ]
     said, _ = headline(verdict(rows))

@@ -18,7 +18,8 @@ Row = dict[str, Any]
 def sound(groups: int = 6, size: int = 4, length: int = 5) -> list[Row]:
     """Tasks of two families; every trajectory walks through the same rooms, by different doors.
 
-    Half of the trajectories of a task succeed. No state is visited twice by one trajectory.
+    Half of the trajectories of a task succeed: those that take the left doors.
+    No state is visited twice by one trajectory.
     """
     return [
         {
@@ -26,7 +27,7 @@ def sound(groups: int = 6, size: int = 4, length: int = 5) -> list[Row]:
             "trajectory": f"task {g}/{t}",
             "step": s,
             "state": f"task {g}, room {s}",
-            "action": ("left", "right")[(t + s) % 3 == 0],
+            "action": ("left", "right")[t % 2],
             "reward": float(s == length - 1 and t % 2 == 0),
             "family": ("easy", "hard")[g % 2],
             "valid": True,

@@ -95,6 +95,8 @@ def report(
         screen.err.print(Text(screen.safe(note, 400), style="dim"))
     screen.out.print(Text(page.verdict.headline, style="bold"))
     for finding in page.verdict.findings:
+        if finding.message == page.verdict.headline:
+            continue
         line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
         screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
     for comparison in page.comparisons:

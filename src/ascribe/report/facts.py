@@ -9,7 +9,7 @@ import numpy as np
 
 from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose
 from ascribe.estimators import Recipe
-from ascribe.estimators.credit import Reason
+from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.cluster import collapsed
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
@@ -53,7 +53,9 @@ class Facts:
         success_by_column: whether a column says who won; otherwise a return above 0 counts.
         views: what exact and clustered states give.
         tables: rows of plain values by name; ``docs/report.md`` describes them.
+        terms: the terms of the credit.
         main_term: the step term, or the first term of a recipe without one.
+        constant_return: what every trajectory earned, if several did and all earned the same.
         amplified: how many times as large as the differences of returns the credit is in groups
             whose trajectories differ by penalties alone.
         equal_steps: steps to which the main term gives nothing because their peers earned the same,
@@ -78,7 +80,9 @@ class Facts:
     success_by_column: bool
     views: tuple[StateView, ...]
     tables: dict[str, Rows]
+    terms: tuple[Term, ...]
     main_term: str
+    constant_return: float | None
     amplified: float
     equal_steps: dict[str, int]
     longest_quarter: float
@@ -170,7 +174,9 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         success_by_column=credited.won is not None,
         views=tuple(views),
         tables=tables,
+        terms=tuple(credit.terms.values()),
         main_term=main_term,
+        constant_return=_constant(episodes.compared),
         amplified=_amplified(credited, task_outcome == OUTCOMES.index(PENALTIES)),
         equal_steps=_by_outcome(outcome[steps.group[equal_peers]]),
         longest_quarter=_longest_quarter(episodes),
@@ -386,6 +392,11 @@ def _reasons(credited: Credited) -> Rows:
         for reason, count in enumerate(np.bincount(term.reason[rows]).tolist())
         if count
     ]
+
+
+def _constant(returns: Floats) -> float | None:
+    first = float(returns[0])
+    return first if returns.size > 1 and np.allclose(returns, first, 1e-9, 1e-12) else None
 
 
 def _amplified(credited: Credited, groups: Bools) -> float:

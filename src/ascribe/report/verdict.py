@@ -36,7 +36,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class ReportVerdict:
-    """A headline with its advice, and the findings, worst first."""
+    """A headline with its advice, and the findings, worst first.
+
+    The headline is the message of the finding that explains the others, if there is one, and
+    otherwise the share of steps without a signal.
+    """
 
     headline: str
     advice: str
@@ -55,13 +59,28 @@ class ReportVerdict:
         ]
 
 
+ROOT_CAUSES = (
+    "groups_of_one",
+    "invalid_actions",
+    "constant_returns",
+    "giant_state",
+    "opposite_credit",
+)
+"""Findings that explain the others; the first of them that is bad is the headline."""
+
+ADVICE_FROM = 0.1
+"""Share of steps without a signal, for one reason, from which the headline has advice."""
+
+
 def judge(facts: Facts) -> ReportVerdict:
     """The verdict on these facts. Among findings of one level, the earlier rule comes first."""
     rules = (_about_rows, _about_states, _about_tasks, _about_episodes, _about_credit)
     findings = sorted((each for rule in rules for each in rule(facts)), key=lambda f: -f.level)
     if not any(finding.level >= Level.WARNING for finding in findings):
         findings.append(Finding("nothing_wrong", Level.GOOD, "No serious problem was found."))
-    headline, advice = _headline(facts)
+    bad = {finding.name: finding for finding in findings if finding.level is Level.BAD}
+    cause = next((bad[name] for name in ROOT_CAUSES if name in bad), None)
+    headline, advice = (cause.message, cause.advice) if cause else _signal(facts)
     return ReportVerdict(headline, advice, tuple(findings))
 
 
@@ -74,7 +93,7 @@ def percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-# The headline: why steps have no signal.
+# The headline if no root cause was found: why steps have no signal.
 
 _WITHOUT_SIGNAL = {
     Reason.SINGLETON: "are alone in their state",
@@ -89,7 +108,7 @@ _WITHOUT_SIGNAL = {
 }
 
 
-def _headline(facts: Facts) -> tuple[str, str]:
+def _signal(facts: Facts) -> tuple[str, str]:
     kind = "step-level signal" if facts.main_term == "step" else "signal"
     term_rows = [row for row in facts.tables["reasons"] if row["term"] == facts.main_term]
     uncredited = sorted(
@@ -107,7 +126,8 @@ def _headline(facts: Facts) -> tuple[str, str]:
     begin = f"{percent(sum(row['share'] for row in uncredited))} of your steps have no {kind}"
     if len(uncredited) == len(term_rows):
         begin = f"None of your steps has a {kind}"
-    return f"{begin}: {_listed(parts)}.", _advice(facts, reasons[0])
+    worth_advice = uncredited[0]["share"] >= ADVICE_FROM
+    return f"{begin}: {_listed(parts)}.", _advice(facts, reasons[0]) if worth_advice else ""
 
 
 def _adding_up(shares: Sequence[float]) -> list[float]:
@@ -175,6 +195,23 @@ def _against_equal_returns(counts: Mapping[str, int], things: str) -> str:
 # The rules.
 
 
+def _above(
+    thresholds: tuple[float, float], share: float, name: str, message: str, advice: str
+) -> Iterator[Finding]:
+    """A finding if the share is at least the first threshold, a bad one above the second.
+
+    ``SHARE`` in the message stands for the share.
+    """
+    least, bad = thresholds
+    if share >= least:
+        level = Level.BAD if share > bad else Level.WARNING
+        yield Finding(name, level, message.replace("SHARE", percent(share)), advice)
+
+
+NEVER_BAD = 1.0
+"""A share that no share is above."""
+
+
 def _about_rows(facts: Facts) -> Iterator[Finding]:
     problems = facts.report.problems
     if facts.dropped_groups or facts.dropped_rows:
@@ -206,72 +243,83 @@ def _about_rows(facts: Facts) -> Iterator[Finding]:
             "steps.",
             "Set the column padding to true for such rows; then no statistic includes them.",
         )
-    if share_of_one := facts.groups_with(ONE) / facts.task_groups:
-        yield Finding(
-            "groups_of_one",
-            _bad_above(0.5, share_of_one),
-            f"{percent(share_of_one)} of the groups have a single trajectory, which cannot be "
-            "compared with any other.",
-            "Give all trajectories of a task the same group name, and sample several of each.",
-        )
+    yield from _above(
+        (1e-9, 0.5),
+        facts.groups_with(ONE) / facts.task_groups,
+        "groups_of_one",
+        "SHARE of the groups have a single trajectory, which cannot be compared with any other.",
+        "Give all trajectories of a task the same group name, and sample several of each.",
+    )
 
 
 def _about_states(facts: Facts) -> Iterator[Finding]:
-    if facts.collapsed >= 0.2:
-        yield Finding(
-            "giant_state",
-            Level.BAD,
-            f"In {percent(facts.collapsed)} of the groups one state holds nearly all steps, so "
-            "step-level credit does not distinguish situations.",
-            "The radius is too large, or the fingerprints are all alike: run ascribe calibrate."
-            if facts.views[-1].name == CLUSTERED
-            else "Check that the column state holds what the agent saw, not a constant.",
-        )
+    yield from _above(
+        (0.2, 0.5),
+        facts.collapsed,
+        "giant_state",
+        "In SHARE of the groups one state holds nearly all steps, so step-level credit does not "
+        "distinguish situations.",
+        "The radius is too large, or the fingerprints are all alike: run ascribe calibrate."
+        if facts.views[-1].name == CLUSTERED
+        else "Check that the column state holds what the agent saw, not a constant.",
+    )
     singleton = {"term": "step", "reason": Reason.SINGLETON.label}
-    alone = sum(row["share"] for row in facts.tables["reasons"] if singleton.items() <= row.items())
-    if alone >= 0.5:
-        episodes = "episode" in facts.diagnosis.term_share
-        yield Finding(
-            "singletons",
-            _bad_above(0.9, alone),
-            f"{percent(alone)} of the steps are alone in their state and get "
-            f"{'only episode-level' if episodes else 'no'} credit.",
-            _against_singletons(facts),
-        )
-    missing = 1 - facts.views[0].stages[1]["share"]
-    if missing >= 0.05:
-        yield Finding(
-            "missing_states",
-            _bad_above(0.5, missing),
-            f"{percent(missing)} of the steps have no state, and so no step-level credit.",
-            _WRITE_STATES,
-        )
+    episodes = "episode" in facts.diagnosis.term_share
+    yield from _above(
+        (0.5, 0.9),
+        sum(row["share"] for row in facts.tables["reasons"] if singleton.items() <= row.items()),
+        "singletons",
+        "SHARE of the steps are alone in their state and get "
+        f"{'only episode-level' if episodes else 'no'} credit.",
+        _against_singletons(facts),
+    )
+    yield from _above(
+        (0.05, 0.5),
+        1 - facts.views[0].stages[1]["share"],
+        "missing_states",
+        "SHARE of the steps have no state, and so no step-level credit.",
+        _WRITE_STATES,
+    )
 
 
 def _about_tasks(facts: Facts) -> Iterator[Finding]:
-    invalid = 1 - facts.everything["valid"]
-    if invalid >= 0.3:
-        yield Finding(
-            "invalid_actions",
-            _bad_above(0.75, invalid),
-            f"The environment did not understand {percent(invalid)} of the actions.",
-            "Check the prompt and the parser, or warm up on the response format first.",
-        )
+    yield from _above(
+        (0.3, 0.75),
+        1 - facts.everything["valid"],
+        "invalid_actions",
+        "The environment did not understand SHARE of the actions.",
+        "Check the prompt and the parser, or warm up on the response format first.",
+    )
     kinds = (ProblemKind.DIFFERENT_STARTS, ProblemKind.MIXED_TASKS, ProblemKind.UNSTABLE_START)
     starts = sum(p.count for p in facts.report.problems if p.kind in kinds)
-    share = starts / (facts.diagnosis.groups + facts.dropped_groups)
-    if share >= 0.1:
-        yield Finding(
-            "different_starts",
-            _bad_above(0.5, share),
-            f"In {percent(share)} of the groups the trajectories start in different states, so "
-            "they are compared although their tasks may differ.",
-            "Use the same seed for all environments of a group, and keep random details out of "
-            "the state.",
-        )
-    share = facts.groups_with(PENALTIES) / facts.task_groups
-    if share >= 0.05:
-        yield _only_penalties(facts, share)
+    yield from _above(
+        (0.1, 0.5),
+        starts / (facts.diagnosis.groups + facts.dropped_groups),
+        "different_starts",
+        "In SHARE of the groups the trajectories start in different states, so they are compared "
+        "although their tasks may differ.",
+        "Use the same seed for all environments of a group, and keep random details out of the "
+        "state.",
+    )
+    yield from _only_penalties(facts)
+    if facts.constant_return is None:
+        yield from _about_success(facts)
+        return
+    earned = f"{facts.constant_return:.3g}"
+    yield Finding(
+        "constant_returns",
+        Level.BAD,
+        f"Every trajectory of every task earned {earned}, so no decision can be told from another.",
+        "If some of them succeeded and others failed, check what is written to the column reward. "
+        + (
+            "Otherwise choose harder tasks."
+            if facts.everything["success"] == 1
+            else "Otherwise warm up first, choose easier tasks, or allow more turns."
+        ),
+    )
+
+
+def _about_success(facts: Facts) -> Iterator[Finding]:
     never = [row for row in facts.tables["families"][:-1] if row["success"] == 0]
     if facts.everything["success"] == 0:
         yield Finding(
@@ -296,16 +344,15 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         )
     counts = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
     share = sum(counts.values()) / facts.task_groups
-    if share >= 0.3:
-        yield Finding(
-            "equal_returns",
-            _bad_above(0.8, share),
-            f"In {percent(share)} of the groups all trajectories earned the same "
-            f"(always failing: {counts['all fail']:,}, always succeeding: "
-            f"{counts['all succeed']:,}), "
-            "so these groups give no episode-level signal.",
-            _against_equal_returns(counts, "tasks"),
-        )
+    yield from _above(
+        (0.3, 0.8),
+        share,
+        "equal_returns",
+        "In SHARE of the groups all trajectories earned the same "
+        f"(always failing: {counts['all fail']:,}, always succeeding: {counts['all succeed']:,}), "
+        "so these groups give no episode-level signal.",
+        _against_equal_returns(counts, "tasks"),
+    )
     expected = facts.diagnosis.expected_equal_groups / facts.task_groups
     if share >= expected + 0.2:
         yield Finding(
@@ -318,54 +365,54 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _only_penalties(facts: Facts, share: float) -> Finding:
+def _only_penalties(facts: Facts) -> Iterator[Finding]:
     message = (
-        f"In {percent(share)} of the groups the trajectories differ only by penalties for invalid "
-        "actions."
+        "In SHARE of the groups the trajectories differ only by penalties for invalid actions."
     )
-    if facts.amplified < 4:
-        return Finding("only_penalties", Level.WARNING, message, _MIXED)
-    ways = []
-    if _accepts(facts, normalise="mean"):
-        ways.append("do not divide by the standard deviation (--set normalise=mean)")
-    if _accepts(facts, std_floor=0.5):
-        ways.append("set a smallest standard deviation (--set std_floor=0.5)")
-    return Finding(
-        "only_penalties",
-        _bad_above(0.5, share),
-        f"{message} Division by their small standard deviation makes these differences "
-        f"{facts.amplified:.0f} times as large.",
-        _sentence(", or ".join(ways)) if ways else _MIXED,
-    )
+    bad, advice = NEVER_BAD, _MIXED
+    if facts.amplified >= 4:
+        bad = 0.5
+        message += (
+            " Division by their small standard deviation makes these differences "
+            f"{facts.amplified:.0f} times as large."
+        )
+        ways = []
+        if _accepts(facts, normalise="mean"):
+            ways.append("do not divide by the standard deviation (--set normalise=mean)")
+        if _accepts(facts, std_floor=0.5):
+            ways.append("set a smallest standard deviation (--set std_floor=0.5)")
+        advice = _sentence(", or ".join(ways)) if ways else _MIXED
+    share = facts.groups_with(PENALTIES) / facts.task_groups
+    yield from _above((0.05, bad), share, "only_penalties", message, advice)
 
 
 def _about_episodes(facts: Facts) -> Iterator[Finding]:
-    if facts.cut >= 0.5:
-        yield Finding(
-            "cut_by_limit",
-            Level.WARNING,
-            f"{percent(facts.cut)} of the trajectories were cut by a limit; what they would have "
-            "earned is unknown and counts as nothing.",
-            "Allow more turns or tokens, or look for episodes that run in circles.",
-        )
-    if (facts.cut_turns or 0.0) >= 0.02:
-        cut_turns = facts.cut_turns or 0.0
-        yield Finding(
-            "cut_responses",
-            _bad_above(0.2, cut_turns),
-            f"A limit on tokens cut {percent(cut_turns)} of the responses; what they would have "
-            "said is lost, and their actions may be incomplete.",
-            "Allow more tokens in a response, or end such episodes as failures.",
-        )
+    yield from _above(
+        (0.5, NEVER_BAD),
+        facts.cut,
+        "cut_by_limit",
+        "SHARE of the trajectories were cut by a limit; what they would have earned is unknown "
+        "and counts as nothing.",
+        "Allow more turns or tokens, or look for episodes that run in circles.",
+    )
+    yield from _above(
+        (0.02, 0.2),
+        facts.cut_turns or 0.0,
+        "cut_responses",
+        "A limit on tokens cut SHARE of the responses; what they would have said is lost, and "
+        "their actions may be incomplete.",
+        "Allow more tokens in a response, or end such episodes as failures.",
+    )
     yield from _fewer_turns(facts.tables["iterations"])
     states = facts.diagnosis.states
-    if states is not None and states.revisit_share >= 0.4:
+    if states is not None:
         every = _parameter(facts, "revisits", "each") == "each"
         once = "count a trajectory once per state (--set revisits=average), and "
-        yield Finding(
+        yield from _above(
+            (0.4, NEVER_BAD),
+            states.revisit_share,
             "loops",
-            Level.WARNING,
-            f"{percent(states.revisit_share)} of the steps revisit a state of their own "
+            "SHARE of the steps revisit a state of their own "
             f"trajectory{', and are compared with themselves' if every else ''}: episodes run in "
             "circles.",
             _sentence(
@@ -373,12 +420,13 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
                 "make no progress"
             ),
         )
-    if facts.views[0].stages[2]["share"] >= 0.2 and facts.one_action >= 0.9:
-        yield Finding(
+    if facts.views[0].stages[2]["share"] >= 0.2:
+        yield from _above(
+            (0.9, NEVER_BAD),
+            facts.one_action,
             "same_actions",
-            Level.WARNING,
-            f"For {percent(facts.one_action)} of the steps that share their state with another "
-            "trajectory, no other action was tried there: the policy hardly explores.",
+            "For SHARE of the steps that share their state with another trajectory, no other "
+            "action was tried there: the policy hardly explores.",
             "Sample at a higher temperature, or add an entropy bonus.",
         )
     if states is not None and states.cross_task:
@@ -399,7 +447,7 @@ def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     if shorter and last["success"] <= longest["success"] + 0.05:
         yield Finding(
             "fewer_turns",
-            _bad_above(-2.0, -last["turns"]),
+            Level.BAD if last["turns"] < 2 else Level.WARNING,
             f"Episodes fell from {longest['turns']:.1f} turns to {last['turns']:.1f}, and success "
             f"did not rise ({percent(longest['success'])}, now {percent(last['success'])}): the "
             "agent has stopped using its turns.",
@@ -409,14 +457,24 @@ def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _about_credit(facts: Facts) -> Iterator[Finding]:
-    if facts.longest_quarter >= 0.6:
-        yield Finding(
-            "long_trajectories",
-            Level.WARNING,
-            "The longest quarter of the trajectories makes up "
-            f"{percent(facts.longest_quarter)} of the gradient.",
-            "Divide the loss of a trajectory by its length, or cut long failures earlier.",
-        )
+    sentences = [each.text for term in facts.terms for each in term.explanation.sentences]
+    pools = any("{alike}" in text for text in sentences)
+    yield from _above(
+        (0.2, 0.4),
+        facts.diagnosis.opposite_share,
+        "opposite_credit",
+        "SHARE of the steps have the opposite credit of a step with the same state and the same "
+        "action: what came later decides it, not this decision.",
+        "Sample more trajectories of every task"
+        + (".", ", or use a recipe that averages over equal actions in a state: sbc.")[not pools],
+    )
+    yield from _above(
+        (0.6, NEVER_BAD),
+        facts.longest_quarter,
+        "long_trajectories",
+        "The longest quarter of the trajectories makes up SHARE of the gradient.",
+        "Divide the loss of a trajectory by its length, or cut long failures earlier.",
+    )
     shares = facts.diagnosis.term_share
     small = len(shares) > 1 and shares.get("step", 1.0) <= 0.05
     if small and facts.diagnosis.advantage_rms > 0:
@@ -438,10 +496,6 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
             "Name the recipe of the run with --recipe, --preset and --set to see what it learned "
             "from.",
         )
-
-
-def _bad_above(limit: float, share: float) -> Level:
-    return Level.BAD if share > limit else Level.WARNING
 
 
 def _parameter(facts: Facts, name: str, default: Any = None) -> Any:

@@ -44,7 +44,8 @@ function verdict() {
   put("cards", Object.entries(cards).map(([name, value]) =>
     el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   const word = { bad: "Bad", warning: "Warning", note: "Note", good: "Good" };
-  put("findings", data.verdict.findings.map((finding) =>
+  const others = data.verdict.findings.filter(({ message }) => message !== data.verdict.headline);
+  put("findings", others.map((finding) =>
     el("li", { class: finding.level, "data-finding": finding.finding },
       el("p", {}, el("span", { class: "level" }, word[finding.level]), finding.message),
       finding.advice ? el("p", { class: "try" }, finding.advice) : null)));
