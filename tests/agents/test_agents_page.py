@@ -43,6 +43,8 @@ def used(prompt: object) -> str:
 def test_every_agent_is_on_the_page(number: int) -> None:
     name, styles = list(AGENTS.items())[number]
     paper, plain = styles["paper"], styles["plain"]
+    if "choices" in styles:
+        assert styles["choices"].memory == paper.memory
     assert (plain.memory, plain.parser) == (paper.memory, paper.parser)
     assert rows("The agents of the environments")[number] == [
         f"`{name}`",

@@ -20,9 +20,31 @@ ONE_TURN = ("maths", "team", "pivots")
 ALL = [(name, style) for name, styles in AGENTS.items() for style in styles]
 
 
-def test_every_environment_has_an_agent_in_both_styles() -> None:
+LISTED = ("alfworld", "webshop", "sokoban", "ezpoints", "textcraft", "other")
+"""Whose environments list the admissible actions."""
+
+
+def test_every_environment_has_an_agent_in_its_styles() -> None:
     assert set(AGENTS) == {*ENVIRONMENTS, "other"}
-    assert {tuple(styles) for styles in AGENTS.values()} == {("paper", "plain")}
+    for name, styles in AGENTS.items():
+        assert list(styles) == ["paper", "plain", *(["choices"] if name in LISTED else [])]
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_letter_chooses_an_action(name: str) -> None:
+    agent = agent_for(name, "choices")
+    view = View("t", "o", admissible=["GO THERE", "STAY"])
+    assert "A. GO THERE\nB. STAY\n" in agent.messages(view)[0]["content"]
+    for response in ("B", " B.", "B. STAY", "B) go there", "STAY"):
+        assert agent.decide(response, view).action == "STAY", response
+        assert agent.decide(response, view).valid
+    for response in ("C", "Z. fly"):
+        decision = agent.decide(response, view)
+        assert (decision.valid, decision.problem) == (False, "no_such_choice")
+    assert agent.decide("A box is here", view).action == "A box is here"
+    many = View("t", "o", admissible=[f"number {n}" for n in range(28)])
+    said = agent.messages(many)[0]["content"]
+    assert "Z. number 25\nnumber 26\nnumber 27\n" in said
 
 
 @pytest.mark.parametrize(("name", "style"), ALL)
@@ -84,11 +106,11 @@ def test_an_environment_of_the_users_own_gets_the_agent_for_all() -> None:
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no agent for 'chess'; there are: alfworld, ezpoints"):
         agent_for("chess")
-    with pytest.raises(ValueError, match="no style 'long'; there are: paper, plain"):
+    with pytest.raises(ValueError, match="no style 'long' for maths; there are: paper, plain$"):
         agent_for("maths", "long")
 
 
-@pytest.mark.parametrize("style", ["paper", "plain"])
+@pytest.mark.parametrize("style", ["paper", "plain", "choices"])
 @pytest.mark.parametrize("name", ["ezpoints", "sokoban"])
 def test_an_expert_that_speaks_through_the_parser_wins(name: str, style: str) -> None:
     agent, environment = agent_for(name, style), make(name, expert=True)

@@ -18,6 +18,7 @@ from ascribe.agents.agent import (
 from ascribe.agents.clean import CHAT_TOKENS, neutralise, replace_surrogates, shorten
 from ascribe.agents.parsers import (
     PROBLEMS,
+    ChosenLetter,
     SearchAnswer,
     ThinkAction,
     ThoughtAction,
@@ -40,6 +41,7 @@ __all__ = [
     "PROBLEMS",
     "Agent",
     "ChatPrompt",
+    "ChosenLetter",
     "CorrectingPrompt",
     "CorrectionPrompt",
     "Decision",

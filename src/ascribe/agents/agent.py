@@ -50,6 +50,8 @@ class Parsed:
 
     There may be an action all the same: it is carried out, and the turn counts as invalid.
     """
+    choice: int | None = None
+    """The place of the action in the list of admissible ones, if the response names it so."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,11 @@ class Agent:
         (``info["valid"]``). Only a response that the parser finds fault with is invalid here.
         """
         parsed = self.parser(response)
+        if parsed.choice is not None:
+            listed = view.admissible or ()
+            if parsed.choice < len(listed):
+                return Decision(listed[parsed.choice], valid=True)
+            parsed = Parsed(None, parsed.thought, "no_such_choice")
         if parsed.action is None:
             return self.on_invalid(response, parsed, view)
         return Decision(parsed.action, valid=parsed.problem is None, problem=parsed.problem)

@@ -7,6 +7,7 @@ Half surrogates in responses become U+FFFD before anything is parsed (``ascribe.
 """
 
 import re
+import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ PROBLEMS = {
     "bad_json": "the tool call is not strict JSON, or is nested too deeply",
     "duplicate_key": "the tool call gives a key twice",
     "not_a_call": "the JSON has no name of a tool, or arguments that are no object",
+    "no_such_choice": "the response names a letter that no action has",
     "no_thought": "there is an action, but not the thought that the parser requires",
     "several_actions": "there are several actions where the parser requires one",
 }
@@ -225,6 +227,18 @@ class WholeText(ResponseParser):
         return action
 
 
+class ChosenLetter(WholeText):
+    """The letter of an admissible action, as in ``B`` or ``B. go north``; or the action itself.
+
+    The prompt gives the actions their letters (``TextPrompt.lettered``).
+    """
+
+    def _parse(self, text: str) -> Parsed:
+        if match := _CHOICE.match(text):
+            return Parsed(None, choice=LETTERS.index(match[1]))
+        return super()._parse(text)
+
+
 def as_tag(action: str) -> str:
     """``search[x]`` as ``<search>x</search>``, ``answer[x]`` likewise, other texts as they are."""
     match = _SEARCH.fullmatch(action)
@@ -235,4 +249,7 @@ _LABEL = re.compile(
     r"^[ \t]*(?P<name>thought|action|observation)(?:[ \t]+\d+)?[ \t]*:",
     re.IGNORECASE | re.MULTILINE | re.ASCII,
 )
+LETTERS = string.ascii_uppercase
+"""Of admissible actions; those beyond the last letter have none."""
+_CHOICE = re.compile(r"\s*([A-Z])(?=[.):,]|\s*$)")
 _SEARCH = re.compile(r"(?P<name>search|answer)\[(?P<body>.*)\]", re.DOTALL)

@@ -13,10 +13,12 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from ascribe.agents.agent import Message, Prompt, Turn, View
 from ascribe.agents.clean import CHAT_TOKENS, neutralise, safe, shorten
+from ascribe.agents.parsers import LETTERS
 
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 
@@ -127,6 +129,7 @@ class TextPrompt:
         tokens: names of chat tokens that the message must not hold; add your tokenizer's own.
         show_action: how an action is written in the history.
         show_choice: how an admissible action is written among the choices.
+        lettered: whether each choice has a letter, as ``ChosenLetter`` expects.
     """
 
     body: str
@@ -137,6 +140,7 @@ class TextPrompt:
     tokens: tuple[str, ...] = CHAT_TOKENS
     show_action: Callable[[str], str] = str
     show_choice: Callable[[str], str] = str
+    lettered: bool = False
 
     def __post_init__(self) -> None:
         _check_longest(self.longest)
@@ -169,7 +173,11 @@ class TextPrompt:
             }
             values["past"] = fill(self.past, past)
         if view.admissible:
-            listed = "\n".join(map(self.show_choice, view.admissible))
+            shown = [self.show_choice(action) for action in view.admissible]
+            if self.lettered:
+                pairs = zip_longest(LETTERS[: len(shown)], shown)
+                shown = [f"{letter}. {action}" if letter else action for letter, action in pairs]
+            listed = "\n".join(shown)
             values["choices"] = fill(self.choices, {"admissible": listed})
         return fill(self.body, values)
 

@@ -1,9 +1,11 @@
-"""The default agent of each environment, with the prompts that it uses, in two styles.
+"""The default agent of each environment, with the prompts that it uses, in up to three styles.
 
 ``paper`` has the parts of GiGPO's prompts (Appendix E.2), reworded: the task, the number of steps,
 the last observations and actions, the present observation, the admissible actions, and the
 instruction to think in ``<think>`` tags and to act in ``<action>`` tags. ``plain`` has less of each
-and asks for no thought: for models that are too small to profit from one.
+and asks for no thought: for models that are too small to profit from one. ``choices`` gives every
+admissible action a letter and asks for a letter: for models that cannot keep to a format. It makes
+TextCraft and WebShop much easier, since it shows what the other styles leave to be found.
 
 In TextCraft and search the first observation states the task, and later ones report on what the
 agent did: so the first one is shown at every step. TextCraft's admissible actions are not shown, as
@@ -11,7 +13,7 @@ in the original: to find them is the task. Maths has one step.
 """
 
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ascribe.agents.agent import (
     Agent,
@@ -22,13 +24,14 @@ from ascribe.agents.agent import (
     SendText,
     Substitute,
 )
-from ascribe.agents.parsers import SearchAnswer, ThinkAction, WholeText, as_tag
+from ascribe.agents.parsers import ChosenLetter, SearchAnswer, ThinkAction, WholeText, as_tag
 from ascribe.agents.prompts import NOTHING, ChatPrompt, TextPrompt
 from ascribe.steps.hints import nearest, unknown
 from ascribe.steps.plugins import ENVIRONMENT_GROUP, entry_points
 
-Style = Literal["paper", "plain"]
-"""``paper``: think, then act. ``plain``: short and without a thought, for small models."""
+Style = Literal["paper", "plain", "choices"]
+"""``paper``: think, then act. ``plain``: short and without a thought, for small models.
+``choices``: a letter for every admissible action."""
 
 OTHER = "other"
 """The agent for environments that have none of their own."""
@@ -131,6 +134,26 @@ PLAIN: dict[str, TextPrompt] = {
 """The prompts of the style ``plain``, by environment."""
 
 
+_LETTER = "Which action is best?\n{admissible}\n\nAnswer with one letter."
+_CHOICES = TextPrompt(
+    "{task}\n\n{past}{observation}\n\n{choices}",
+    past="Before:\n{history}\n\n",
+    turn="{observation}\n> {action}",
+    choices=_LETTER,
+    lettered=True,
+)
+
+CHOICES: dict[str, TextPrompt] = {
+    **dict.fromkeys(("alfworld", "ezpoints", OTHER, "sokoban", "webshop"), _CHOICES),
+    "textcraft": replace(
+        _CHOICES,
+        body="{start}\n\n{past}{choices}",
+        past="Before:\n{history}\n{observation}\n\n",
+    ),
+}
+"""The prompts of the style ``choices``, of environments that list their admissible actions."""
+
+
 def _agent(name: str, prompt: TextPrompt) -> Agent:
     memories: dict[str, Memory] = {
         "search_qa": FullHistory(),
@@ -144,6 +167,8 @@ def _agent(name: str, prompt: TextPrompt) -> Agent:
         "maths": WholeText(),
         "team": WholeText(),
     }
+    if prompt.lettered:
+        parsers[name] = ChosenLetter()
     return Agent(
         prompt,
         memories.get(name, LastTurns(2)),
@@ -157,7 +182,11 @@ _CHAT_AGENT = Agent(ChatPrompt(), LastTurns(0), WholeText(), SendText())
 
 AGENTS: dict[str, dict[str, Agent]] = {
     **{
-        name: {"paper": _agent(name, PAPER[name]), "plain": _agent(name, PLAIN[name])}
+        name: {
+            style: _agent(name, prompts[name])
+            for style, prompts in (("paper", PAPER), ("plain", PLAIN), ("choices", CHOICES))
+            if name in prompts
+        }
         for name in sorted(PAPER)
     },
     # Turns of traces are chats already, whatever the style.
@@ -172,7 +201,7 @@ def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
     Args:
         environment: a key of ``AGENTS``; or another's, as ``package.module:factory`` or by its
             entry point of ``ascribe.envs``, which gets the agent ``other``.
-        style: ``paper`` or ``plain``.
+        style: ``paper``, ``plain`` or, where the environment lists its actions, ``choices``.
         parts: ``prompt``, ``memory``, ``parser`` or ``on_invalid`` in place of the default one.
 
     Raises:
@@ -187,5 +216,5 @@ def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
             f"{', '.join(AGENTS)}; agent_for({OTHER!r}) suits any environment"
         )
     if style not in AGENTS[name]:
-        raise ValueError(unknown("style", style, get_args(Style)))
+        raise ValueError(unknown("style", style, AGENTS[name]))
     return replace(AGENTS[name][style], **parts)

@@ -70,7 +70,7 @@ EnvSettings = Annotated[
     list[str], Option("--set", help="An option of the environment: --set depth=2. Repeatable.")
 ]
 Style = Annotated[
-    str, Option(help="Prompts: paper (think, then act) or plain (short; for small models).")
+    str, Option(help="Prompts: paper (think, then act), plain (short) or choices (a letter each).")
 ]
 Seed = Annotated[int, Option(help="The same seed gives the same tasks.", min=0)]
 Temperature = Annotated[float, Option(help="0 takes the likeliest token.", min=0.0)]

@@ -40,7 +40,7 @@ class Setup:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
     style: str = "paper"
-    """Of the prompts: ``paper`` or ``plain``."""
+    """Of the prompts: ``paper``, ``plain`` or ``choices``."""
     pool: PoolName = "processes"
     workers: int = 2
     step_limit: float = 60.0
