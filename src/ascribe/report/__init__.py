@@ -7,7 +7,7 @@ from typing import Any
 
 from ascribe import __version__
 from ascribe.estimators import Recipe
-from ascribe.report.browse import browser
+from ascribe.report.browse import browser, packed
 from ascribe.report.compare import Comparison, over_time, two_recipes
 from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
@@ -95,10 +95,15 @@ class Picture:
             "tables": self.tables(),
             "figures": {figure.name: asdict(figure) for figure in self.figures},
             "comparisons": [
-                {"kind": comparison.kind, "sentence": visible(comparison.sentence())}
+                {
+                    "kind": comparison.kind,
+                    "first": visible(comparison.first),
+                    "second": visible(comparison.second),
+                    "sentence": visible(comparison.sentence()),
+                }
                 for comparison in self.comparisons
             ],
-            "browser": self.browser,
+            "browser": packed(self.browser),
             "themes": {name: theme(name) for name in COLOURS},
         }
 
@@ -138,18 +143,15 @@ def picture(
     progress(0.5)
     facts = gather(credited, [path.name for path in paths])
     progress(0.8)
-    comparisons, credits_ = [], [credited.credit]
-    if against is not None:
-        compared = credit_batches(batches, against, group_size)
-        comparisons.append(two_recipes(credited, compared))
-        credits_.append(compared.credit)
+    other = None if against is None else credit_batches(batches, against, group_size)
+    comparisons = [] if other is None else [two_recipes(credited, other)]
     if (time := over_time(credited)) is not None and time.compared:
         comparisons.append(time)
     figures = tuple(draw(facts, comparisons))
-    data = browser(credited, batches)
+    data = browser(credited, batches, other)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]
-    notes += [note for credit in credits_ for note in credit.notes]
+    notes += [note for each in (credited, other) if each for note in each.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
     return Picture(facts, judge(facts), tuple(comparisons), figures, data, all_notes)
 

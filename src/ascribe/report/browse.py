@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
@@ -10,31 +10,38 @@ import numpy as np
 
 from ascribe.conversations import text_of
 from ascribe.estimators.credit import Reason, Term
+from ascribe.report.compare import other_name
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, read_transcript
 from ascribe.report.states import whole_groups
-from ascribe.report.text import embedded, shortened
+from ascribe.report.text import embedded, natural, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.problems import one_line
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded
 
-MOST_STEPS = 10_000
+MOST_STEPS = 25_000
 """Steps that the browser shows at most; of larger tables, whole groups, evenly spaced."""
 
+PAGE_BYTES = 3_700_000
+"""Bytes of the browser's data; the page has its library and its tables besides."""
+
 TEXT_BYTES = 2_000_000
-"""Bytes of text that the page may hold."""
+"""Bytes of text that the page may hold at most."""
 
 CUTS = (4000, 2000, 1200, 800, 500, 300, 200, 120, 60, 30, 10)
 """Lengths to which texts are cut, the longest first, until they fit."""
 
+SHORTEST_PROMPT = 200
+"""If prompts do not fit with so many characters each, the page has none."""
+
 Plain = dict[str, Any]
 
 
-def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
-    """The data of the browser as plain values."""
-    table, steps, credit = credited.table, credited.steps, credited.credit
+def browser(credited: Credited, batches: Sequence[Batch], against: Credited | None = None) -> Plain:
+    """The data of the browser as plain values: the steps, and their credit by each recipe."""
+    table, steps = credited.table, credited.steps
     shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS)))
     rows = steps.rows[shown]
     columns = {
@@ -43,7 +50,7 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         if (column := getattr(table, name)) is not None
     }
     columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
-    messages = columns.pop("messages", None)
+    chats = {name: columns.pop(name) for name in ("messages", "prompt") if name in columns}
     index: dict[str, int] = {}
     cells: dict[str, list[Any]] = {
         name: [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
@@ -53,34 +60,35 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "step": steps.step[shown].tolist(),
         "reward": _rounded(steps.reward[shown]),
         "valid": steps.valid[shown].astype(int).tolist(),
-        "return": _rounded(credited.recipe.step_returns(table)[shown]),
-        "advantage": _rounded(credit.advantage[rows]),
-        "reason": credit.reason[rows].tolist(),
     }
-    if messages is not None:
-        cells["messages"] = [_messages(text, index) for text in messages]
-    terms = {name: _term(term, rows) for name, term in credit.terms.items()}
-    state = credited.states[shown]
+    needed = len(index)
+    for name, texts in chats.items():  # prompts last: they are shown only if there is room
+        needed = len(index)
+        cells[name] = [_messages(text, index) for text in texts]
+    recipes = [credited] if against is None else [credited, against]
+    credits_ = [_credit(each, shown) for each in recipes]
     groups = []
     for span in _runs(steps.group[shown]):
         first_row = int(rows[span.start])
+        batch = credited.batch[first_row]
         groups.append(
             {
                 "name": _name(table.group, first_row),
                 "family": None if table.family is None else _name(table.family, first_row, 120),
-                "batch": one_line(credited.names[credited.batch[first_row]], 120),
+                "batch": one_line(credited.names[batch], 120),
+                "iteration": credited.numbers[batch],
                 "trajectories": _trajectories(credited, shown[span]),
-                "cells": {
-                    **{name: values[span] for name, values in cells.items()},
-                    "label": _renamed(state[span]),
-                },
-                "terms": {
-                    name: {key: values[span] for key, values in term.items()}
-                    for name, term in terms.items()
-                },
+                "cells": {name: values[span] for name, values in cells.items()},
+                "credits": [_part(each, span) for each in credits_],
             }
         )
-    texts, length = _fitted(list(index))
+    groups.sort(key=lambda group: (group["iteration"], natural(group["name"])))
+    if "prompt" not in chats:
+        needed = len(index)
+    texts, length = _fitted(list(index), needed, groups)
+    if len(texts) < len(index):
+        for group in groups:
+            del group["cells"]["prompt"]
     return {
         "texts": texts,
         "cut": length,
@@ -88,16 +96,68 @@ def browser(credited: Credited, batches: Sequence[Batch]) -> Plain:
         "steps": int(shown.size),
         "of_steps": int(steps.rows.size),
         "of_groups": steps.group_count,
-        "weights": {name: term.weight for name, term in credit.terms.items()},
         "reasons": [reason.label for reason in Reason],
-        "sentences": {
-            name: [asdict(sentence) for sentence in term.explanation.sentences]
-            for name, term in credit.terms.items()
-        },
-        "scale": _scale(credit.advantage[steps.rows]),
+        "recipes": [_recipe(credited, each) for each in recipes],
         "batches": len(credited.names),
         "first": _most_varied(groups),
+        "without_prompts": len(texts) < len(index),
     }
+
+
+def packed(data: Plain) -> Plain:
+    """The data with runs of equal values written as ``{"runs": [value, count, ...]}``."""
+
+    def pack(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: pack(part) for name, part in value.items()}
+        if value and isinstance(value, list) and not isinstance(value[0], dict | list):
+            runs = [(item, len(list(run))) for item, run in groupby(value)]
+            if 2 * len(runs) < len(value):
+                return {"runs": [part for run in runs for part in run]}
+        return value
+
+    groups = [
+        group | {"cells": pack(group["cells"]), "credits": [pack(c) for c in group["credits"]]}
+        for group in data["groups"]
+    ]
+    return data | {"groups": groups}
+
+
+def _recipe(first: Credited, credited: Credited) -> Plain:
+    """What explains the numbers of a recipe."""
+    terms = credited.credit.terms
+    same = first is credited
+    return {
+        "name": first.recipe.name if same else other_name(first.recipe, credited.recipe),
+        "weights": {name: term.weight for name, term in terms.items()},
+        "sentences": {
+            name: [asdict(sentence) for sentence in term.explanation.sentences]
+            for name, term in terms.items()
+        },
+        "scale": _scale(credited.credit.advantage[credited.steps.rows]),
+    }
+
+
+def _credit(credited: Credited, shown: Ints) -> Plain:
+    """The credit of the steps by one recipe; ``label`` are state groups of the whole table."""
+    credit, rows = credited.credit, credited.steps.rows[shown]
+    return {
+        "return": _rounded(credited.recipe.step_returns(credited.table)[shown]),
+        "advantage": _rounded(credit.advantage[rows]),
+        "reason": credit.reason[rows].tolist(),
+        "label": credited.states[shown],
+        "terms": {name: _term(term, rows) for name, term in credit.terms.items()},
+    }
+
+
+def _part(credit: Plain, span: slice) -> Plain:
+    """A credit of one group; its state groups numbered from 0."""
+    part = {name: values[span] for name, values in credit.items() if name != "terms"}
+    terms = {
+        name: {key: values[span] for key, values in term.items()}
+        for name, term in credit["terms"].items()
+    }
+    return part | {"label": _renamed(part["label"]), "terms": terms}
 
 
 def _messages(text: str | None, index: dict[str, int]) -> list[Plain]:
@@ -205,13 +265,27 @@ def _rounded(values: Floats) -> list[float | None]:
     return [float(f"{value:.4g}") if isfinite(value) else None for value in values.tolist()]
 
 
-def _fitted(texts: Sequence[str]) -> tuple[list[str], int]:
-    """The texts, cut so that all of them together fit; and the length they were cut to."""
+def _fitted(texts: Sequence[str], needed: int, groups: Any) -> tuple[list[str], int]:
+    """The texts, cut so that they fit beside the numbers, and the length they were cut to.
+
+    Texts after the first ``needed`` are those of prompts: they are left out if there is no room.
+    """
+    room = PAGE_BYTES - len(embedded(packed({"groups": groups})["groups"]))
+    room = max(min(room, TEXT_BYTES), TEXT_BYTES // 5)
+    if needed < len(texts):
+        cut_texts, most, size = _cut(texts, room)
+        if size <= room and most >= SHORTEST_PROMPT:
+            return cut_texts, most
+    return _cut(texts[:needed], room)[:2]
+
+
+def _cut(texts: Sequence[str], room: int) -> tuple[list[str], int, int]:
     length = np.array([len(text) for text in texts], dtype=np.int64)
     for most in CUTS:
-        if np.minimum(length, most).sum() > TEXT_BYTES and most != CUTS[-1]:
+        if np.minimum(length, most).sum() > room and most != CUTS[-1]:
             continue  # a character has at least a byte
         cut_texts = [shortened(text, most) for text in texts]
-        if len(embedded(cut_texts).encode("utf-8", "replace")) <= TEXT_BYTES:
+        size = len(embedded(cut_texts).encode("utf-8", "replace"))
+        if size <= room:
             break
-    return cut_texts, most
+    return cut_texts, most, size

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.estimators import Recipe
 from ascribe.report.crediting import Credited
 from ascribe.report.text import shortened
 from ascribe.steps import segments
@@ -77,16 +78,13 @@ def two_recipes(first: Credited, second: Credited) -> Comparison:
     table, steps = first.table, first.steps
 
     def step(index: int) -> Plain:
-        row = int(steps.rows[index])
         return {
-            "group": one_line(table.group.values[table.group.codes[row]], 60),
-            "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 60),
-            "step": int(steps.step[index]),
-            "action": _text(table.action, row),
+            **_place(first, index),
+            "action": _text(table.action, int(steps.rows[index])),
         }
 
     credits_ = first.credit.advantage[steps.rows], second.credit.advantage[steps.rows]
-    names = first.recipe.name, _other_name(first, second)
+    names = first.recipe.name, other_name(first.recipe, second.recipe)
     return _compared("recipes", "steps", names, credits_, step)
 
 
@@ -110,12 +108,13 @@ def over_time(credited: Credited) -> Comparison | None:
         segments.mean(advantage, early, count)[in_both],
         segments.mean(advantage, late_pair, count)[in_both],
     )
-    example = steps.rows[segments.first_rows(pair, count)[in_both]]
+    example = segments.first_rows(pair, count)[in_both]
     visits = segments.size(pair, count)[in_both]
 
     def decision(index: int) -> Plain:
-        row = int(example[index])
+        row = int(steps.rows[example[index]])
         return {
+            **_place(credited, int(example[index])),
             "state": _text(table.state, row),
             "action": _text(table.action, row),
             "steps": int(visits[index]),
@@ -187,11 +186,21 @@ def _text(column: Coded, row: int) -> str | None:
     return None if code < 0 else shortened(column.values[code], 160)
 
 
-def _other_name(first: Credited, second: Credited) -> str:
-    """The name of the recipe, or the parameters that differ if both are the same recipe."""
-    name = second.recipe.name
-    if name != first.recipe.name:
+def _place(credited: Credited, index: int) -> Plain:
+    """Where a step is, in the names that the browser shows."""
+    table, row = credited.table, int(credited.steps.rows[index])
+    return {
+        "group": one_line(table.group.values[table.group.codes[row]], 200),
+        "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 200),
+        "step": int(credited.steps.step[index]),
+    }
+
+
+def other_name(first: Recipe, second: Recipe) -> str:
+    """The name of the second recipe, or its parameters that differ if both have the same name."""
+    name = second.name
+    if name != first.name:
         return name
-    values = [(field.name, getattr(second.recipe, field.name)) for field in fields(second.recipe)]
-    differ = [f"{key}={value}" for key, value in values if value != getattr(first.recipe, key)]
+    values = [(field.name, getattr(second, field.name)) for field in fields(second)]
+    differ = [f"{key}={value}" for key, value in values if value != getattr(first, key)]
     return f"{name} with {', '.join(differ)}" if differ else name

@@ -33,6 +33,7 @@ class Credited:
         batch: batch of each row of the table.
         row: number of each row of the table in its batch.
         names: name of each batch.
+        numbers: number of each batch's iteration.
         won: whether the task was done after each step, if all files have the column.
         trained: the advantage that each step was trained with, if all files have the column.
         finish: why each response ended, if all files have the column.
@@ -48,6 +49,7 @@ class Credited:
     batch: Ints
     row: Ints
     names: tuple[str, ...]
+    numbers: tuple[int, ...]
     won: Bools | None
     trained: Floats | None
     finish: Objects | None
@@ -108,6 +110,7 @@ def credit_batches(
         batch=np.repeat(np.arange(len(batches)), sizes),
         row=np.concatenate(rows),
         names=names,
+        numbers=tuple(batch.number for batch in batches),
         won=_joined_arrays([batch.won for batch in batches], rows),
         trained=_joined_arrays([batch.trained for batch in batches], rows),
         finish=_joined_arrays([batch.finish for batch in batches], rows),

@@ -13,6 +13,7 @@ from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.cluster import collapsed
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
+from ascribe.report.text import natural
 from ascribe.rollout.summary import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
@@ -241,7 +242,7 @@ def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
 def _by_family(episodes: _Episodes, names: Sequence[str]) -> Rows:
     families = [
         {"family": name, **_results(episodes, in_family)}
-        for code, name in sorted(enumerate(names), key=lambda entry: entry[1])
+        for code, name in sorted(enumerate(names), key=lambda entry: natural(entry[1]))
         if (in_family := episodes.answer & (episodes.family == code)).any()
     ]
     return [*families, {"family": ALL, **_results(episodes, episodes.answer)}]
@@ -270,13 +271,14 @@ def _results(episodes: _Episodes, selected: Bools) -> dict[str, Any]:
 def _by_batch(credited: Credited, episodes: _Episodes, task_outcome: Ints) -> Rows:
     batch_of_group = episodes.batch[_first_of_group(episodes)]
     batches = []
-    for index, (name, diagnosis) in enumerate(zip(credited.names, credited.diagnoses, strict=True)):
+    for index, diagnosis in enumerate(credited.diagnoses):
         results = _results(episodes, episodes.answer & (episodes.batch == index))
         tasks = task_outcome[(batch_of_group == index) & (task_outcome >= 0)]
         states = diagnosis.states
         batches.append(
             {
-                "iteration": name,
+                "iteration": credited.numbers[index],
+                "batch": credited.names[index],
                 "steps": diagnosis.rows,
                 "success": results["success"],
                 "mean_return": results["mean_return"],
@@ -322,7 +324,7 @@ def _outcomes(episodes: _Episodes, names: Sequence[str], task_outcome: Ints) -> 
     family = np.where(task_outcome < 0, -1, episodes.family[_first_of_group(episodes)])
     return [
         {"family": name, "outcome": outcome, "groups": groups}
-        for code, name in sorted(enumerate(names), key=lambda entry: entry[1])
+        for code, name in sorted(enumerate(names), key=lambda entry: natural(entry[1]))
         for outcome, groups in _by_outcome(task_outcome[family == code]).items()
         if groups
     ]

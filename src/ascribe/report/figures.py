@@ -17,11 +17,35 @@ from ascribe.steps.problems import one_line
 Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-BLUE, RED, GREEN, PURPLE = "#2878b5", "#d55e00", "#00876a", "#b5629a"
-YELLOW, GREY, PALE = "#b98500", "#808080", "#8a94a6"
-"""Distinguishable for colour-blind readers, on white and on near-black."""
+SLATE = "#6b7a90"
+"""Of what has no other meaning: counts, sizes, dots."""
 
-COLORS = (BLUE, RED, GREEN, PURPLE, YELLOW, GREY)
+MEANINGS = {
+    "#2878b5": ("credited", "returns differ", "steps with a signal", "gradient"),
+    "#d55e00": ("negative",),
+    "#b5629a": ("zero variance", "all earn the same", "groups with equal returns"),
+    "#8a3a74": ("all fail",),
+    "#c987b3": ("all succeed", "of those, expected by chance"),
+    "#b98500": ("singleton", "alone in its state", "steps alone in their state"),
+    "#00876a": ("success", "return"),
+    "#808080": ("group of one", "one trajectory"),
+    "#c0553f": ("only penalties differ",),
+    "#8a94a6": ("missing state",),
+    "#4d7f8f": ("same action", "a peer took the same action"),
+    "#7fb0bd": ("all peers took other actions",),
+    "#a0704a": ("truncated", "responses cut by a limit"),
+    "#5b5fc7": ("revisit",),
+    "#8f8f2e": ("counterfactual",),
+    "#7a5c3e": ("no target", "trajectories"),
+    "#9a78d0": ("clustered", "clustered by n-grams"),
+    SLATE: ("exact", "steps"),
+}
+"""What each colour stands for, in every chart: blue and orange for credit, as in the browser, shades
+of purple for equal returns, yellow for steps without peers. Distinguishable for colour-blind
+readers, on white and on near-black."""
+
+COLORS = {name: color for color, names in MEANINGS.items() for name in names}
+
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]]
 FLAT = {"labelAngle": 0, "labelOverlap": True, "labelSeparation": 4}
 """An axis whose labels are horizontal."""
@@ -57,7 +81,7 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
         [{**row, "family": one_line(row["family"], 60)} for row in tables[name]]
         for name in ("families", "outcomes")
     )
-    success = _bars(families, "family", _share("success", "success"), BLUE)
+    success = _bars(families, "family", _share("success", "success"), COLORS["success"])
     interval = {
         "mark": {"type": "rule", "strokeWidth": 2},
         "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
@@ -65,9 +89,8 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     bars = {"mark": success.pop("mark"), "encoding": {"x": success["encoding"].pop("x")}}
     success["layer"] = [bars, interval]
     note = "" if facts.success_by_column else " Without a column won, a return above 0 counts."
-    colors = dict(zip(OUTCOMES, (RED, PURPLE, GREY, YELLOW, BLUE, PALE), strict=True))
-    present = [outcome for outcome in colors if any(row["outcome"] == outcome for row in groups)]
-    parts = _color("outcome", present, [colors[outcome] for outcome in present])
+    present = [outcome for outcome in OUTCOMES if any(row["outcome"] == outcome for row in groups)]
+    parts = _color("outcome", present)
     return [
         Figure(
             "success_by_family",
@@ -82,7 +105,12 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
             "Return by family",
             "Mean return (sum of rewards) of an episode.",
             "families",
-            _bars(families, "family", _value("mean_return", "mean return of an episode"), GREEN),
+            _bars(
+                families,
+                "family",
+                _value("mean_return", "mean return of an episode"),
+                COLORS["return"],
+            ),
         ),
         Figure(
             "outcomes",
@@ -98,7 +126,7 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
 def _reasons(rows: Rows) -> Figure:
     rows = [{**row, "reason": row["reason"].replace("_", " ")} for row in rows]
     names = sorted({row["reason"] for row in rows}, key=lambda name: (name != "credited", name))
-    parts = _color("reason", names, (BLUE, RED, PURPLE, YELLOW, GREEN, GREY, PALE))
+    parts = _color("reason", names)
     return Figure(
         "reasons",
         "Where the signal is",
@@ -122,11 +150,14 @@ def _iterations(rows: Rows) -> list[Figure]:
     kinds = {"field": "what", "type": "nominal", "sort": names}
     legend = {"columns": 1, "symbolStrokeWidth": 0}  # the marks are too small for dashes
     dashes = {"domain": names, "range": DASHES}
-    numbered = list(enumerate(rows, start=1))
-    batch = {"field": "number", "type": "ordinal", "title": "batch", "axis": FLAT}
+    iteration = {"field": "iteration", "type": "ordinal", "title": "iteration", "axis": FLAT}
+
+    def numbered(row: dict[str, Any]) -> dict[str, Any]:
+        return {"iteration": row["iteration"], "batch": one_line(row["batch"], 120)}
+
     shares = [
-        {"number": n, "batch": one_line(row["iteration"], 120), "what": label, "share": row[name]}
-        for n, row in numbered
+        {**numbered(row), "what": label, "share": row[name]}
+        for row in rows
         for name, label in labels.items()
     ]
     chart = _chart(
@@ -134,19 +165,19 @@ def _iterations(rows: Rows) -> list[Figure]:
         height=240,
         mark=_mark("line", point={"size": 50}),
         encoding={
-            "x": batch,
+            "x": iteration,
             "y": _share("share", "share"),
-            "color": _color("what", names, COLORS) | {"legend": legend},
+            "color": _color("what", names) | {"legend": legend},
             "strokeDash": {**kinds, "scale": dashes, "legend": legend},
             "shape": {**kinds, "scale": {"domain": names}, "legend": legend},
         },
     )
-    title, caption = "Signal over iterations", "One point per batch, in the order of the files."
+    title, caption = "Signal over iterations", "One point per iteration."
     turns = _chart(
-        [{"number": number, "turns": row["turns"]} for number, row in numbered],
+        [{**numbered(row), "turns": row["turns"]} for row in rows],
         height=160,
-        mark=_mark("line", point={"size": 50}, color=BLUE),
-        encoding={"x": batch, "y": _value("turns", "turns of an episode")},
+        mark=_mark("line", point={"size": 50, "color": SLATE}, color=SLATE),
+        encoding={"x": iteration, "y": _value("turns", "turns of an episode")},
     )
     figures = [
         Figure("over_iterations", title, caption, "iterations", chart),
@@ -161,10 +192,10 @@ def _iterations(rows: Rows) -> list[Figure]:
     ]
     if rows[0]["mean_group_size"] is not None:
         chart = _chart(
-            [{"number": number, "size": row["mean_group_size"]} for number, row in numbered],
+            [{**numbered(row), "size": row["mean_group_size"]} for row in rows],
             height=160,
-            mark=_mark("line", point={"size": 50}, color=BLUE),
-            encoding={"x": batch, "y": _value("size", "steps in a state group")},
+            mark=_mark("line", point={"size": 50, "color": SLATE}, color=SLATE),
+            encoding={"x": iteration, "y": _value("size", "steps in a state group")},
         )
         figures.append(
             Figure(
@@ -195,8 +226,8 @@ def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
         for row in tables["row_mix"]
         for name, label in labels.items()
     ]
-    ways = _color("states", names, (BLUE, RED))
-    parts = _color("what", list(labels.values()), (BLUE, GREEN, RED))
+    ways = _color("states", names)
+    parts = _color("what", list(labels.values()))
     share = _share("share", "share of steps")
     figures = [
         Figure(
@@ -231,7 +262,7 @@ def _lengths(rows: Rows) -> Figure:
     chart["encoding"] |= {
         "xOffset": {"field": "of", "sort": list(names)},
         "y": _value("share", "share", {"format": "%"}),
-        "color": _color("of", names, (GREY, BLUE, RED)),
+        "color": _color("of", names),
     }
     return Figure(
         "lengths",
@@ -245,13 +276,16 @@ def _lengths(rows: Rows) -> Figure:
 
 def _tools(rows: Rows) -> Figure:
     rows = [{**row, "tool": one_line(row["tool"], 60)} for row in rows]
+    chart = _bars(rows, "tool", _value("mean_advantage", "mean advantage"), COLORS["credited"])
+    negative = {"test": "datum.mean_advantage < 0", "value": COLORS["negative"]}
+    chart["encoding"]["color"] = {"condition": negative, "value": COLORS["credited"]}
     return Figure(
         "tools",
         "Credit by tool",
         "Mean advantage of the steps that call each tool, most steps first; text stands for steps "
         "without a call.",
         "tools",
-        _bars(rows, "tool", _value("mean_advantage", "mean advantage"), BLUE),
+        chart,
     )
 
 
@@ -271,16 +305,21 @@ def _signs(comparison: Comparison) -> Figure:
                 "title": _lines(comparison.second),
                 "axis": FLAT,
             },
-            "y": {"field": "first", "type": "ordinal", "sort": list(SIGNS[::-1]), "title": None},
+            "y": {
+                "field": "first",
+                "type": "ordinal",
+                "sort": list(SIGNS[::-1]),
+                "title": _lines(comparison.first),
+            },
         },
         layer=[
-            {"mark": {"type": "rect", "color": BLUE}, "encoding": {"opacity": opacity}},
+            {"mark": _mark("rect", color=SLATE), "encoding": {"opacity": opacity}},
             {"mark": text, "encoding": {"text": {**share, "format": ".1%"}}},
         ],
     )
     caption = (
-        f"Share of {comparison.things} by the sign of their credit: rows {comparison.first}, "
-        f"columns {comparison.second}."
+        f"Share of {comparison.things} by the sign of their credit: {comparison.first} from top to "
+        f"bottom, {comparison.second} from left to right."
     )
     return Figure(name, "Sign of the credit", caption, name, chart)
 
@@ -292,7 +331,7 @@ def _scatter(comparison: Comparison) -> Figure:
     chart = _chart(
         rows,
         height=260,
-        mark={"type": "point", "color": BLUE, "opacity": 0.35, "size": 24},
+        mark=_mark("point", color=SLATE, opacity=0.45, size=24),
         encoding={
             "x": _value("first", _lines(comparison.first)) | inside,
             "y": _value("second", _lines(comparison.second)) | inside,
@@ -342,7 +381,7 @@ def _bars(
 def _columns(rows: Rows, x: str, title: str, height: int) -> Spec:
     """Vertical bars for each value of ``x``, in the order of the rows."""
     across = {"field": x, "type": "ordinal", "sort": None, "title": title, "axis": FLAT}
-    return _chart(rows, height=height, mark=_mark("bar", color=BLUE), encoding={"x": across})
+    return _chart(rows, height=height, mark=_mark("bar", color=SLATE), encoding={"x": across})
 
 
 def _mark(kind: str, **parts: Any) -> Spec:
@@ -364,8 +403,8 @@ def _share(field: str, title: str) -> Spec:
     return _value(field, title, {"format": "%"}) | {"scale": {"domain": [0, 1]}}
 
 
-def _color(field: str, names: Sequence[str], colors: Sequence[str]) -> Spec:
-    used = [colors[index % len(colors)] for index in range(len(names))]
+def _color(field: str, names: Sequence[str]) -> Spec:
+    used = [COLORS.get(name, SLATE) for name in names]
     return {
         "field": field,
         "type": "nominal",

@@ -1,12 +1,13 @@
 """Rollout files as batches: the steps of one iteration each, with the columns a report reads.
 
-Prompts and token ids are most of a file's bytes, so only the columns that a report needs are read,
-and observations and responses later, only for the steps that the page shows.
+Texts and token ids are most of a file's bytes, so only the columns that a report needs are read,
+and observations, prompts and responses later, only for the steps that the page shows.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WON, FINISH = "won", "finish"
-TRANSCRIPT = ("observation", "response", "messages")
+TRANSCRIPT = ("observation", "prompt", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
 
 
@@ -47,6 +48,7 @@ class Batch:
         carried: the other columns, of a file of conversations.
         note: what a file of conversations was read as.
         problems: those that the table alone does not show.
+        number: of the iteration: the file's own, or else the place among all batches, from 1.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Batch:
     carried: "pa.Table | None" = None
     note: str = ""
     problems: tuple[Problem, ...] = ()
+    number: int = 1
 
 
 class RefusedFileError(TableError):
@@ -109,17 +112,23 @@ def read_batches(
             note = f"{one_line(path.name)}: {rollouts.sentence()}"
             split = [replace(batch, carried=rollouts.carried, note=note) for batch in split]
         batches += split
+    if any(a.number >= b.number for a, b in pairwise(batches)):
+        batches = [replace(batch, number=place) for place, batch in enumerate(batches, start=1)]
     name_counts = Counter(batch.name for batch in batches)
     return [
-        batch if name_counts[batch.name] == 1 else replace(batch, name=f"{index}: {batch.name}")
-        for index, batch in enumerate(batches, start=1)
+        batch
+        if name_counts[batch.name] == 1
+        else replace(batch, name=f"{batch.number}: {batch.name}")
+        for batch in batches
     ]
 
 
 def read_transcript(
     batches: Sequence[Batch], batch: Ints, rows: Ints
 ) -> dict[str, list[str | None]]:
-    """Observations and responses of chosen steps, where files have them. Each file is read once.
+    """Observations, prompts and responses of chosen steps, where files have them.
+
+    Each file is read once.
 
     Args:
         batches: all batches.
@@ -185,6 +194,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
                 rows,
                 None if finish is None else finish[rows],
                 problems=tuple(check_carried(Rollouts(part, columns, columns.select([])))),
+                number=1 if table.iteration is None else number,
             )
         )
     return batches

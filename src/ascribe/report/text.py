@@ -1,6 +1,7 @@
 """Untrusted text made safe to show: nothing hidden, nothing endless, nothing that runs."""
 
 import json
+import re
 from typing import Any
 
 from ascribe.steps.problems import printable
@@ -27,6 +28,12 @@ def visible(text: str) -> str:
     show something other than the file says.
     """
     return text.replace("\r\n", "\n").translate(_SHOWN)
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that sorts numbers inside texts as numbers: ``2 boxes`` before ``10 boxes``."""
+    parts = re.findall(r"([0-9]{1,4000})|([^0-9]+)", text)
+    return [(0, int(digits), "") if digits else (1, 0, letters) for digits, letters in parts]
 
 
 def shortened(text: str, most: int) -> str:

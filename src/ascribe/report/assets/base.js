@@ -55,22 +55,37 @@ function cell(name, value, isShare) {
   return el("td", { class: "number" }, isShare ? percent(value) : number(value));
 }
 
-// A table of rows that all have the same names; `name` describes it to screen readers.
-function table(rows, name) {
+// A table of rows that all have the same names; `name` describes it to screen readers, `heads` are
+// other heads of columns, and `linkOf` gives the address of the step that a row is about.
+function table(rows, name, heads = {}, linkOf = () => null) {
   if (!rows.length) return el("p", {}, "None.");
   const names = Object.keys(rows[0]);
   const shares = names.map((key) => SHARES.has(key) && (key !== "trajectories" || name === "lengths"));
   if (name === "lengths") shares[names.indexOf("steps")] = true;
   const head = names.map((key) => {
     const right = typeof rows[0][key] === "number" ? { class: "number" } : {};
-    return el("th", { scope: "col", ...right }, key.replaceAll("_", " "));
+    return el("th", { scope: "col", ...right }, heads[key] || key.replaceAll("_", " "));
   });
   const body = rows.slice(0, MOST_ROWS).map((row) =>
-    el("tr", {}, names.map((key, place) => cell(key, row[key], shares[place]))));
+    el("tr", {}, names.map((key, place) => {
+      const link = key === "step" ? linkOf(row) : null;
+      return link ? el("td", { class: "number" }, el("a", { href: link }, whole(row[key]))) : cell(key, row[key], shares[place]);
+    })));
   const more = rows.length > MOST_ROWS
     ? el("p", {}, `${whole(rows.length - MOST_ROWS)} more rows; --tables writes all of them.`) : null;
   return el("div", {},
     el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Table: ${name.replaceAll("_", " ")}` },
       el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body))),
     more);
+}
+
+// A few lines of text next to the pointer; none hide it.
+function showTip(event, lines) {
+  const tip = document.getElementById("tip");
+  tip.hidden = !lines;
+  if (!lines) return;
+  tip.replaceChildren(...lines.map((line) => el("div", {}, line)));
+  const { clientX: x, clientY: y } = event, { offsetWidth: wide, offsetHeight: high } = tip;
+  tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - wide - 8))}px`;
+  tip.style.top = `${y + 18 + high > innerHeight ? y - high - 12 : y + 18}px`;
 }

@@ -1,6 +1,7 @@
 // The trajectory browser: one group at a time, a lane for each trajectory, a cell for each step.
 
-const NAME = 150, WIDE = 46, HIGH = 30, GAP_X = 14, GAP_Y = 22;
+const NAME = 186, GAP_X = 10, GAP_Y = 18;
+const ZOOMS = [14, 26, 46, 92, 150];  // widths of a cell; from the fourth on it shows the action
 const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
 const WHY = {
   singleton: "no other step is in this state",
@@ -16,12 +17,40 @@ const WHY = {
   no_target: "the answer that it corrects is not in the batch",
 };
 
+// Runs of equal values are written once, with their number.
+function unpack(value) {
+  if (Array.isArray(value) || value === null || typeof value !== "object") return value;
+  if (value.runs) {
+    const out = [];
+    for (let place = 0; place < value.runs.length; place += 2) {
+      for (let copy = 0; copy < value.runs[place + 1]; copy += 1) out.push(value.runs[place]);
+    }
+    return out;
+  }
+  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, unpack(part)]));
+}
+
 const trail = data.browser;
+for (const group of trail.groups) {
+  group.cells = unpack(group.cells);
+  group.credits = group.credits.map(unpack);
+}
+let recipe = 0;  // the place in trail.recipes of the recipe whose credit is shown
+let zoom = null;  // the reader's choice; without one it follows from the longest lane
 let shown = null;
+let pair = [];  // trajectories of the group that are shown side by side
+
+const id = (name) => document.getElementById(name);
+const creditOf = (group) => group.credits[recipe];
+const textAt = (index) => (index === undefined || index < 0 ? null : trail.texts[index]);
+const oneLine = (words, most) => {
+  const line = words.replace(/\s+/g, " ").trim();
+  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+};
 
 function level(advantage, reason) {
   if (trail.reasons[reason] !== "credited") return "none";
-  const size = Math.min(Math.abs(advantage) / trail.scale, 1);
+  const size = Math.min(Math.abs(advantage) / trail.recipes[recipe].scale, 1);
   if (size < 0.02) return "zero";
   return LEVELS[3 + Math.sign(advantage) * (size < 0.34 ? 1 : size < 0.75 ? 2 : 3)];
 }
@@ -34,16 +63,24 @@ function brief(advantage, reason) {
   return sign + (size < 0.005 ? "0" : text.replace(/^0\./, "."));
 }
 
-function ending(run) {
-  const end = run.won ? "success" : run.won === false && !run.cut ? "failure" : null;
-  return [`return ${number(run.return)}`, end, run.cut ? "cut" : null].filter(Boolean).join(", ");
+const briefAt = (group, at) => brief(creditOf(group).advantage[at], creditOf(group).reason[at]);
+
+function endOf(run) {
+  if (run.won) return "success";
+  return run.cut ? "cut" : run.won === false ? "failure" : null;
 }
 
-function option(group, place) {
+function ending(run) {
+  const end = [run.won ? "success" : null, run.cut ? "cut" : run.won === false ? "failure" : null];
+  return [`return ${number(run.return)}`, ...end].filter(Boolean).join(", ");
+}
+
+function option([group, place]) {
   const runs = group.trajectories;
   const won = runs.filter((run) => run.won).length;
   const outcome = runs.some((run) => run.won !== null) ? `${won} of ${runs.length} succeeded` : `${runs.length} trajectories`;
-  const parts = [group.name, group.family, outcome, trail.batches > 1 && !group.name.startsWith(group.batch) ? group.batch : null];
+  const parts = [group.name, group.family, outcome,
+    trail.batches > 1 && !group.name.startsWith(group.batch) ? `iteration ${group.iteration}` : null];
   return el("option", { value: place }, parts.filter(Boolean).join(" · "));
 }
 
@@ -53,60 +90,86 @@ function shortName(name, group) {
   return own.length > 20 ? `…${own.slice(-19)}` : own;
 }
 
+// The widest cells with which the longest lane fits; never so narrow that numbers disappear
+// unless the reader wants it.
+function widthOf(lanes) {
+  if (zoom !== null) return ZOOMS[zoom];
+  const longest = Math.max(...lanes.map((run) => run.length));
+  const room = id("lanes").clientWidth - NAME - 40;
+  return [...ZOOMS].reverse().find((wide) => longest * (wide + GAP_X) <= room && wide >= 46) || 46;
+}
+
 function showGroup(place) {
   const group = trail.groups[place];
   const lanes = group.trajectories.map((run, index) => ({ ...run, index }))
     .sort((a, b) => b.return - a.return || a.length - b.length || a.index - b.index);
   const laneOf = [];
+  const wide = widthOf(lanes), high = wide >= 92 ? 42 : 30, gap = wide < 40 ? 4 : GAP_X;
   const field = el("div", { class: "field" });
   const lines = svg("svg", { "aria-hidden": "true" });
   field.append(lines);
   const cells = new Map();
+  const credit = creditOf(group);
   lanes.forEach((run, lane) => {
-    const name = el("div", { class: "lane-name" },
+    const tick = el("input", { type: "checkbox", "aria-label": `Compare ${run.name}` });
+    tick.checked = shown !== null && shown.place === place && pair.includes(run.index);
+    tick.addEventListener("change", () => choosePair(run.index, tick.checked));
+    const name = el("div", { class: "lane-name" }, tick,
       el("span", { class: "name", title: run.name }, shortName(run.name, group)), el("span", { class: "end" }, ending(run)));
     name.style.width = `${NAME}px`;
     const row = el("div", { class: "lane" }, name);
-    row.style.height = `${HIGH}px`;
+    row.style.height = `${high}px`;
     row.style.marginBottom = `${GAP_Y}px`;
-    row.style.gap = `${GAP_X}px`;
+    row.style.gap = `${gap}px`;
     for (let at = run.start; at < run.start + run.length; at += 1) {
       laneOf[at] = lane;
-      const advantage = group.cells.advantage[at], reason = group.cells.reason[at];
+      const kind = level(credit.advantage[at], credit.reason[at]);
+      const action = wide >= 92 ? textAt(group.cells.action[at]) : null;
       const button = el("button", {
-        type: "button", class: `cell ${level(advantage, reason)}`, tabindex: "-1",
+        type: "button", class: `cell ${kind}`, tabindex: "-1",
         "aria-label": `${run.name}, step ${group.cells.step[at]}: ` +
-          (level(advantage, reason) === "none" ? "no credit" : `credit ${signed(advantage)}`),
-      }, brief(advantage, reason));
-      button.style.width = `${WIDE}px`;
-      button.style.height = `${HIGH}px`;
+          (kind === "none" ? "no credit" : `credit ${signed(credit.advantage[at])}`),
+      }, wide < 40 ? null : el("span", { class: "credit" }, briefAt(group, at)),
+      action ? el("span", { class: "act name" }, oneLine(action, 60)) : null);
+      button.style.width = `${wide}px`;
+      button.style.height = `${high}px`;
       button.dataset.at = at;
       cells.set(at, button);
       row.append(button);
     }
     field.append(row);
   });
-  shown = { group, lanes, laneOf, cells, lines, place };
+  if (shown === null || shown.place !== place) pair = [];
+  shown = { group, lanes, laneOf, cells, lines, place, wide, high, gap };
   markHits();
   drawLines();
   put("lanes", field);
   put("detail");
-  const first = lanes[0].start;
-  cells.get(first).tabIndex = 0;
-  document.getElementById("lanes").scrollTo(0, 0);
+  showPair();
+  cells.get(lanes[0].start).tabIndex = 0;
+  id("lanes").scrollTo(0, 0);
+  id("wider").disabled = wide === ZOOMS[ZOOMS.length - 1];
+  id("narrower").disabled = wide === ZOOMS[0];
+}
+
+// The same group again, in another way, with the same step chosen.
+function redraw() {
+  const { place, chosen } = shown;
+  showGroup(place);
+  if (chosen !== undefined) choose(chosen);
 }
 
 // Equal states: from each trajectory's first visit to the next trajectory's that was there too.
 function drawLines() {
-  const { group, lanes, laneOf, lines } = shown;
+  const { group, lanes, laneOf, lines, wide, high, gap } = shown;
   const longest = Math.max(...lanes.map((run) => run.length));
-  lines.setAttribute("width", NAME + longest * (WIDE + GAP_X) + GAP_X);
-  lines.setAttribute("height", lanes.length * (HIGH + GAP_Y));
+  lines.setAttribute("width", NAME + longest * (wide + gap) + gap);
+  lines.setAttribute("height", lanes.length * (high + GAP_Y));
   const visits = new Map();
   lanes.forEach((run) => {
     const seen = new Set();
     for (let at = run.start; at < run.start + run.length; at += 1) {
-      const label = group.cells.label[at];
+      const label = creditOf(group).label[at];
       if (label < 0 || seen.has(label)) continue;
       seen.add(label);
       if (!visits.has(label)) visits.set(label, []);
@@ -114,7 +177,7 @@ function drawLines() {
     }
   });
   const middle = ([lane, step]) =>
-    [NAME + GAP_X + step * (WIDE + GAP_X) + WIDE / 2 - 14, lane * (HIGH + GAP_Y) + HIGH / 2];
+    [NAME + gap + step * (wide + gap) + wide / 2 - 14, lane * (high + GAP_Y) + high / 2];
   for (const [label, stops] of visits) {
     if (stops.length < 2) continue;
     let path = "";
@@ -133,18 +196,72 @@ function mark(label) {
   for (const path of shown.lines.children) {
     path.classList.toggle("on", label >= 0 && path.getAttribute("data-label") === String(label));
   }
+  const labels = creditOf(shown.group).label;
   for (const [at, button] of shown.cells) {
-    button.classList.toggle("peer", label >= 0 && shown.group.cells.label[at] === label);
+    button.classList.toggle("peer", label >= 0 && labels[at] === label);
   }
 }
 
 function choose(at) {
+  shown.chosen = at;
   for (const [other, button] of shown.cells) {
     button.classList.toggle("chosen", other === at);
     button.tabIndex = other === at ? 0 : -1;
   }
-  mark(shown.group.cells.label[at]);
+  mark(creditOf(shown.group).label[at]);
   put("detail", ...detail(at).filter(Boolean));
+  // A page that was opened from a disk may refuse to change its address.
+  try { history.replaceState(null, "", linkTo(shown.group, at)); } catch { /* the link in the text stays */ }
+}
+
+// Links: the names of the group and of the trajectory, the step and the recipe.
+function linkTo(group, at) {
+  const run = group.trajectories.find(({ start, length }) => at >= start && at < start + length);
+  const parts = [group.name, run.name, group.cells.step[at], recipe];
+  return `#step/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+function find(groupName, runName, step) {
+  const place = trail.groups.findIndex(({ name }) => name === groupName);
+  if (place < 0) return null;
+  const { trajectories, cells } = trail.groups[place];
+  const run = trajectories.find(({ name }) => name === runName);
+  if (!run) return null;
+  const at = cells.step.indexOf(step, run.start);
+  return at >= 0 && at < run.start + run.length ? [place, at] : null;
+}
+
+function follow() {
+  const [kind, ...parts] = location.hash.split("/");
+  if (kind !== "#step" || parts.length !== 4) return;
+  let names;
+  try { names = parts.map(decodeURIComponent); } catch { return; }
+  const found = find(names[0], names[1], Number(names[2]));
+  if (!found) return;
+  useRecipe(trail.recipes[Number(names[3])] ? Number(names[3]) : 0);
+  goTo(...found);
+  id("browser").scrollIntoView();
+}
+
+function goTo(place, at) {
+  if (![...id("pick").options].some(({ value }) => value === String(place))) clearFilters();
+  if (place !== shown.place) showGroup(place);
+  id("pick").value = String(place);
+  shown.cells.get(at).focus();
+}
+
+function stepLink(row) {
+  const found = typeof row.step === "number" ? find(row.group, row.trajectory, row.step) : null;
+  return found ? linkTo(trail.groups[found[0]], found[1]) : null;
+}
+
+function useRecipe(place) {
+  if (place === recipe) return;
+  recipe = place;
+  id("recipe").value = String(place);
+  legend();
+  filter();
+  redraw();
 }
 
 function walk(event) {
@@ -166,7 +283,7 @@ function walk(event) {
 function sentence(name, term, at) {
   const value = term.value[at], reason = trail.reasons[term.reason[at]];
   if (reason !== "credited") return `no credit: ${WHY[reason] || reason}`;
-  const { text: words, beyond } = trail.sentences[name][term.way[at]];
+  const { text: words, beyond } = trail.recipes[recipe].sentences[name][term.way[at]];
   const filled = words.replace(/\{(own|baseline|peers|alike)(:\+)?\}/g, (_, field, sign) => {
     const figure = term[field][at];
     if (field === "peers" || field === "alike") return whole(figure);
@@ -179,17 +296,17 @@ function sentence(name, term, at) {
 }
 
 function total(group, at) {
-  const names = Object.keys(group.terms);
-  const parts = names.map((name) => {
-    const weight = trail.weights[name], value = group.terms[name].value[at];
-    return (weight === 1 ? "" : `${number(weight)} × `) + `${name} ${signed(value)}`;
+  const { advantage, terms } = creditOf(group);
+  const parts = Object.entries(terms).map(([name, term]) => {
+    const weight = trail.recipes[recipe].weights[name];
+    return (weight === 1 ? "" : `${number(weight)} × `) + `${name} ${signed(term.value[at])}`;
   });
-  return `Advantage ${signed(group.cells.advantage[at])} = ${parts.join(" + ")}`;
+  return `Advantage ${signed(advantage[at])} = ${parts.join(" + ")}`;
 }
 
 // A message, folded if it is long: who wrote it, its tool calls, its text.
 function message({ role, text: index, thought, calls }, open) {
-  const words = index < 0 ? "" : trail.texts[index];
+  const words = textAt(index) || "";
   const parts = [];
   if (thought >= 0) parts.push(el("details", {}, el("summary", {}, "Reasoning"), el("pre", { tabindex: "0" }, trail.texts[thought])));
   if (words) parts.push(el("pre", { tabindex: "0" }, words));
@@ -197,7 +314,7 @@ function message({ role, text: index, thought, calls }, open) {
     parts.push(el("p", { class: "call" }, el("strong", {}, name), el("code", {}, given < 0 ? "{}" : trail.texts[given])));
   }
   const called = calls.map(([name]) => `calls ${name}`).join(", ");
-  const line = [called, words.replace(/\s+/g, " ").slice(0, 110)].filter(Boolean).join(" · ");
+  const line = [called, oneLine(words, 110)].filter(Boolean).join(" · ");
   const kind = role === "assistant" || role === "tool" ? role : "shown";
   const short = words.length <= 400;
   return el("details", { class: `message ${kind}`, ...(open && short || role === "assistant" ? { open: "" } : {}) },
@@ -211,9 +328,9 @@ function messagesOf(at) {
   const whole_ = el("details", {}, el("summary", {}, `The whole conversation, ${whole(run.length)} steps`));
   whole_.addEventListener("toggle", () => {
     if (whole_.children.length > 1) return;
-    const { messages: all, step, advantage, reason } = shown.group.cells;
+    const { messages: all, step } = shown.group.cells;
     for (let other = run.start; other < run.start + run.length; other += 1) {
-      whole_.append(el("h4", {}, `Step ${step[other]}, credit ${brief(advantage[other], reason[other])}`),
+      whole_.append(el("h4", {}, `Step ${step[other]}, credit ${briefAt(shown.group, other)}`),
         ...all[other].map((each) => message(each, false)));
     }
   });
@@ -221,17 +338,29 @@ function messagesOf(at) {
     messages.map((each) => message(each, true)), whole_);
 }
 
+function promptOf(at) {
+  const messages = shown.group.cells.prompt && shown.group.cells.prompt[at];
+  if (!messages || !messages.length) return null;
+  const count = messages.length > 1 ? `, ${messages.length} messages` : "";
+  return el("details", { class: "prompt" }, el("summary", {}, `Prompt${count}`),
+    messages.map((each) => message(each, true)));
+}
+
 function text(title, index) {
-  if (index === undefined || index < 0) return null;
-  return el("div", {}, el("h4", {}, title), el("pre", { tabindex: "0" }, trail.texts[index]));
+  const words = textAt(index);
+  return words === null ? null : el("div", {}, el("h4", {}, title), el("pre", { tabindex: "0" }, words));
 }
 
 function detail(at) {
-  const { group, lanes, laneOf } = shown, cells = group.cells, run = lanes[laneOf[at]];
-  const sums = Object.entries(group.terms).map(([name, term]) =>
+  const { group, lanes, laneOf } = shown, cells = group.cells, credit = creditOf(group), run = lanes[laneOf[at]];
+  const sums = Object.entries(credit.terms).map(([name, term]) =>
     el("p", { class: "sum" }, el("strong", {}, `${name}: `), sentence(name, term, at), "."));
-  const facts = `Reward ${number(cells.reward[at])}; return from this step on ${number(cells.return[at])}` +
-    (cells.valid[at] ? "." : "; the environment did not understand the action.");
+  const others = trail.recipes.length > 1 ? trail.recipes.map(({ name }, place) => {
+    const { advantage, reason } = group.credits[place];
+    return `${name} ${brief(advantage[at], reason[at])}`;
+  }).join(", ") : "";
+  const facts = `Reward ${number(cells.reward[at])}; return from this step on ${number(credit.return[at])}` +
+    (cells.valid[at] ? "." : "; the environment did not understand the action.") + (others ? ` Credit by ${others}.` : "");
   const named = (name, word) => (cells[name] && cells[name][at] >= 0
     ? [word, el("span", { class: "name" }, trail.texts[cells[name][at]])] : []);
   const sameText = cells.observation && cells.observation[at] === cells.state[at];
@@ -243,42 +372,108 @@ function detail(at) {
     cells.response && cells.response[at] !== cells.action[at] ? text("Response", cells.response[at]) : null);
   return [
     el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`,
-      named("agent", ", by agent "), named("corrects", ", which corrects ")),
+      named("agent", ", by agent "), named("corrects", ", which corrects "),
+      el("a", { class: "permalink", href: linkTo(group, at) }, "Link to this step")),
     el("p", { class: "sum" }, total(group, at) + "."), ...sums, el("p", {}, facts),
     conversation,
     conversation ? el("details", {}, el("summary", {}, "State and action as they were compared"), texts) : texts,
+    promptOf(at),
     peersOf(at),
   ];
 }
 
 const MOST_PEERS = 40;
 
-function peersOf(at) {
-  const { group, lanes, laneOf } = shown, cells = group.cells, label = cells.label[at];
-  const peers = [...shown.cells.keys()].filter((other) => other !== at && cells.label[other] === label);
-  if (label < 0 || !peers.length) return el("p", {}, "No other step shown here is in this state.");
-  const rows = peers.slice(0, MOST_PEERS).map((other) => {
-    const run = lanes[laneOf[other]];
-    const go = el("button", { type: "button" }, `step ${cells.step[other]}`);
-    go.addEventListener("click", () => shown.cells.get(other).focus());
-    const action = cells.action[other] < 0 ? "–" : trail.texts[cells.action[other]].slice(0, 120);
-    return el("tr", {},
-      el("td", { class: "name" }, run.name), el("td", {}, go), el("td", { class: "name" }, action),
-      el("td", { class: "nowrap" }, cells.state[other] === cells.state[at] ? "same" : "similar"),
-      el("td", { class: "number" }, number(cells.return[other])),
-      el("td", { class: "number" }, brief(cells.advantage[other], cells.reason[other])));
-  });
-  const head = ["trajectory", "step", "action", "state", "return", "credit"].map((name, place) =>
-    el("th", { scope: "col", ...(place > 3 ? { class: "number" } : {}) }, name));
-  const more = peers.length > MOST_PEERS ? ` The first ${MOST_PEERS} are listed.` : "";
-  return el("div", {},
-    el("h4", {}, `${whole(peers.length)} other steps in this state.${more}`),
-    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Steps in the same state" },
-      el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows))));
+function grid(label, heads, rows, numbers) {
+  const head = heads.map((name, place) => el("th", { scope: "col", ...(numbers.has(place) ? { class: "number" } : {}) }, name));
+  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
+    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
 }
 
-// Search: the steps whose texts hold what was asked for, in every group.
-let hits = [], current = -1;
+function stepButton(at) {
+  const go = el("button", { type: "button" }, `step ${shown.group.cells.step[at]}`);
+  go.addEventListener("click", () => shown.cells.get(at).focus());
+  return go;
+}
+
+const actionAt = (cells, at) => { const words = textAt(cells.action[at]); return words === null ? "–" : words.slice(0, 120); };
+
+function peersOf(at) {
+  const { group, lanes, laneOf } = shown, cells = group.cells, credit = creditOf(group), label = credit.label[at];
+  const peers = [...shown.cells.keys()].filter((other) => other !== at && credit.label[other] === label);
+  if (label < 0 || !peers.length) return el("p", {}, "No other step shown here is in this state.");
+  const rows = peers.slice(0, MOST_PEERS).map((other) => el("tr", {},
+    el("td", { class: "name" }, lanes[laneOf[other]].name), el("td", {}, stepButton(other)),
+    el("td", { class: "name" }, actionAt(cells, other)),
+    el("td", { class: "nowrap" }, cells.state[other] === cells.state[at] ? "same" : "similar"),
+    el("td", { class: "number" }, number(credit.return[other])),
+    el("td", { class: "number" }, briefAt(group, other))));
+  const more = peers.length > MOST_PEERS ? ` The first ${MOST_PEERS} are listed.` : "";
+  const steps = peers.length === 1 ? "1 other step" : `${whole(peers.length)} other steps`;
+  return el("div", {},
+    el("h4", {}, `${steps} in this state.${more}`),
+    grid("Steps in the same state", ["trajectory", "step", "action", "state", "return", "credit"], rows, new Set([4, 5])));
+}
+
+// Two trajectories side by side, aligned where they were in the same state.
+function choosePair(index, on) {
+  pair = on ? [...pair, index].slice(-2) : pair.filter((other) => other !== index);
+  document.querySelectorAll(".lane-name input").forEach((tick, lane) => { tick.checked = pair.includes(shown.lanes[lane].index); });
+  showPair();
+}
+
+const MOST_ALIGNED = 600;
+
+// The longest common subsequence of two sequences, as pairs of places; null stands for a gap.
+function aligned(left, right) {
+  const rows = left.length, columns = right.length;
+  const best = Array.from({ length: rows + 1 }, () => new Uint16Array(columns + 1));
+  for (let i = rows - 1; i >= 0; i -= 1) {
+    for (let j = columns - 1; j >= 0; j -= 1) {
+      best[i][j] = left[i] === right[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
+    }
+  }
+  const pairs = [];
+  let i = 0, j = 0;
+  while (i < rows || j < columns) {
+    if (i < rows && j < columns && left[i] === right[j]) pairs.push([i++, j++]);
+    else if (j >= columns || (i < rows && best[i + 1][j] >= best[i][j + 1])) pairs.push([i++, null]);
+    else pairs.push([null, j++]);
+  }
+  return pairs;
+}
+
+function showPair() {
+  if (pair.length < 2) {
+    put("pair", ...(pair.length ? [el("p", { class: "hint" }, "Tick a second trajectory to see both side by side.")] : []));
+    return;
+  }
+  const { group } = shown, cells = group.cells, credit = creditOf(group);
+  const [left, right] = pair.map((index) => group.trajectories[index]);
+  const places = ({ start, length }) => Array.from({ length: Math.min(length, MOST_ALIGNED) }, (_, n) => start + n);
+  const key = (at) => (credit.label[at] >= 0 ? credit.label[at] : -2 - cells.state[at]);
+  const [ours, theirs] = [places(left), places(right)];
+  const rows = aligned(ours.map(key), theirs.map(key)).map(([i, j]) => {
+    const a = i === null ? null : ours[i], b = j === null ? null : theirs[j];
+    const both = a !== null && b !== null;
+    const word = !both ? (a === null ? "only right" : "only left") : cells.action[a] === cells.action[b] ? "same" : "other action";
+    const difference = both ? signed(+(credit.advantage[a] - credit.advantage[b]).toPrecision(3)) : "";
+    const half = (at) => (at === null ? [el("td"), el("td"), el("td")] : [
+      el("td", {}, stepButton(at)), el("td", { class: "name" }, actionAt(cells, at)),
+      el("td", { class: `number ${level(credit.advantage[at], credit.reason[at])}` }, briefAt(group, at))]);
+    return el("tr", { class: both && word !== "same" ? "parted" : both ? "" : "apart" },
+      ...half(a), el("td", { class: "nowrap" }, word), el("td", { class: "number" }, difference), ...half(b));
+  });
+  const heads = ["step", "action", "credit", "state and action", "left − right", "step", "action", "credit"];
+  const ends = [left, right].map((run) => el("span", {}, el("span", { class: "name" }, run.name), ` (${ending(run)})`));
+  put("pair", el("h3", {}, "Side by side: ", ends[0], " and ", ends[1]),
+    el("p", { class: "hint" }, "Steps in the same state share a row. “Other action” is where the two part."),
+    grid("Two trajectories side by side", heads, rows, new Set([2, 4, 7])));
+}
+
+// Filters and search: the steps that fit all of them, in every group.
+const FILTERS = ["search", "task", "family", "outcome", "iteration", "sign"];
+let hits = [], current = -1, lowered = null;
 
 function textsOf(cells, at) {
   const messages = (cells.messages && cells.messages[at]) || [];
@@ -288,38 +483,105 @@ function textsOf(cells, at) {
   ];
 }
 
-function search(query) {
-  const asked = query.trim().toLowerCase();
+const SIGN = { positive: (value) => value > 0, negative: (value) => value < 0, zero: (value) => value === 0 };
+
+function fits(group, at, asked, found) {
+  const { advantage, reason } = creditOf(group);
+  if (asked.sign) {
+    const credited = trail.reasons[reason[at]] === "credited";
+    if (asked.sign === "none" ? credited : !credited || !SIGN[asked.sign](advantage[at])) return false;
+  }
+  if (!asked.search) return true;
+  const { cells } = group;
+  return textsOf(cells, at).some((index) => found.has(index)) || (cells.messages && cells.messages[at].some(({ calls }) =>
+    calls.some(([name]) => name.toLowerCase().includes(asked.search))));
+}
+
+function filter() {
+  const asked = Object.fromEntries(FILTERS.map((name) => [name, id(name).value.trim()]));
+  asked.search = asked.search.toLowerCase();
+  asked.task = asked.task.toLowerCase();
+  const active = Object.values(asked).some(Boolean);
   const found = new Set();
-  trail.texts.forEach((one, index) => { if (asked && one.toLowerCase().includes(asked)) found.add(index); });
+  if (asked.search) {
+    lowered = lowered || trail.texts.map((one) => one.toLowerCase());
+    lowered.forEach((one, index) => { if (one.includes(asked.search)) found.add(index); });
+  }
   hits = [];
   current = -1;
-  trail.groups.forEach(({ cells }, place) => cells.step.forEach((_, at) => {
-    const named = asked && cells.messages && cells.messages[at].some(({ calls }) =>
-      calls.some(([name]) => name.toLowerCase().includes(asked)));
-    if (named || textsOf(cells, at).some((index) => found.has(index))) hits.push([place, at]);
-  }));
-  const groups = new Set(hits.map(([place]) => place)).size;
-  put("found", asked ? `${whole(hits.length)} steps in ${whole(groups)} groups` : "");
-  document.getElementById("next-hit").disabled = !hits.length;
-  markHits();
+  if (active) {
+    trail.groups.forEach((group, place) => {
+      if (asked.task && !group.name.toLowerCase().includes(asked.task)) return;
+      if (asked.family && group.family !== asked.family) return;
+      if (asked.iteration && String(group.iteration) !== asked.iteration) return;
+      for (const run of group.trajectories) {
+        if (asked.outcome && endOf(run) !== asked.outcome) continue;
+        for (let at = run.start; at < run.start + run.length; at += 1) if (fits(group, at, asked, found)) hits.push([place, at]);
+      }
+    });
+  }
+  const places = new Set(hits.map(([place]) => place));
+  listGroups(active && places.size ? places : null);
+  const several = (count, thing) => `${whole(count)} ${thing}${count === 1 ? "" : "s"}`;
+  put("found", active ? `${several(hits.length, "step")} in ${several(places.size, "group")}` : "");
+  id("next-hit").disabled = !hits.length;
+  id("clear").disabled = !active;
+  if (shown) {
+    if (places.size && !places.has(shown.place)) showGroup(Math.min(...places));
+    id("pick").value = String(shown.place);
+    shown.active = active;
+    markHits();
+  }
+}
+
+function listGroups(places) {
+  const listed = trail.groups.map((group, place) => [group, place]).filter(([, place]) => !places || places.has(place));
+  put("pick", listed.map(option));
+}
+
+function clearFilters() {
+  for (const name of FILTERS) id(name).value = "";
+  filter();
 }
 
 function markHits() {
   const here = new Set(hits.filter(([place]) => place === shown.place).map(([, at]) => at));
-  for (const [at, button] of shown.cells) button.classList.toggle("hit", here.has(at));
+  for (const [at, button] of shown.cells) {
+    button.classList.toggle("hit", here.has(at));
+    button.classList.toggle("missed", hits.length > 0 && !here.has(at));
+  }
 }
 
 function nextHit() {
   if (!hits.length) return;
   current = (current + 1) % hits.length;
-  const [place, at] = hits[current];
-  if (place !== shown.place) {
-    document.getElementById("pick").value = String(place);
-    showGroup(place);
-  }
-  shown.cells.get(at).focus();
+  goTo(...hits[current]);
   put("found", `${whole(current + 1)} of ${whole(hits.length)} steps`);
+}
+
+// What a cell is, next to the pointer.
+function cellTip(at) {
+  const { group, lanes, laneOf } = shown, { cells } = group;
+  const reason = trail.reasons[creditOf(group).reason[at]];
+  const action = textAt(cells.action[at]);
+  return [
+    `${oneLine(lanes[laneOf[at]].name, 60)}, step ${cells.step[at]}`,
+    reason === "credited" ? `Credit ${signed(creditOf(group).advantage[at])}` : `No credit: ${WHY[reason] || reason}`,
+    action === null ? null : `Action: ${oneLine(action, 160)}`,
+  ].filter(Boolean);
+}
+
+function legend() {
+  const bounds = [-0.875, -0.545, -0.18, 0, 0.18, 0.545, 0.875];
+  put("legend", bounds.map((share, place) =>
+    el("li", { class: LEVELS[place] }, signed(+(share * trail.recipes[recipe].scale).toPrecision(2)))),
+    el("li", { class: "none" }, "– no credit"));
+}
+
+function choices(name, values) {
+  const filled = values.length > 1;
+  id(name).closest("label").hidden = !filled;
+  if (filled) id(name).append(...values.map((value) => el("option", { value }, value)));
 }
 
 function startBrowser() {
@@ -331,29 +593,47 @@ function startBrowser() {
   if (trail.texts.some((one) => one.endsWith(" more characters)"))) {
     notes.push(`Long texts are cut to ${whole(trail.cut)} characters.`);
   }
+  if (trail.without_prompts) notes.push("Prompts are left out, to keep the page small.");
   put("browser-note", notes.join(" "));
-  put("pick", trail.groups.map(option));
-  const bounds = [-0.875, -0.545, -0.18, 0, 0.18, 0.545, 0.875];
-  put("legend", bounds.map((share, place) =>
-    el("li", { class: LEVELS[place] }, signed(+(share * trail.scale).toPrecision(2)))),
-    el("li", { class: "none" }, "– no credit"));
-  const pick = document.getElementById("pick"), lanes = document.getElementById("lanes");
+  const natural = new Intl.Collator("en", { numeric: true }).compare;
+  const distinct = (values) => [...new Set(values)].filter((value) => value !== null).map(String).sort(natural);
+  choices("family", distinct(trail.groups.map(({ family }) => family)));
+  choices("iteration", distinct(trail.groups.map(({ iteration }) => iteration)));
+  choices("outcome", distinct(trail.groups.flatMap(({ trajectories }) => trajectories.map(endOf))));
+  choices("recipe", []);
+  if (trail.recipes.length > 1) {
+    id("recipe").closest("label").hidden = false;
+    put("recipe", trail.recipes.map(({ name }, place) => el("option", { value: place }, oneLine(name, 60))));
+    id("recipe").addEventListener("change", () => useRecipe(Number(id("recipe").value)));
+  }
+  legend();
+  filter();
+  const pick = id("pick"), lanes = id("lanes");
   const turn = (by) => {
-    pick.value = String((shown.place + by + trail.groups.length) % trail.groups.length);
+    pick.selectedIndex = (pick.selectedIndex + by + pick.options.length) % pick.options.length;
     showGroup(Number(pick.value));
   };
   pick.addEventListener("change", () => showGroup(Number(pick.value)));
-  document.getElementById("previous").addEventListener("click", () => turn(-1));
-  document.getElementById("next").addEventListener("click", () => turn(1));
-  const asked = document.getElementById("search");
-  asked.addEventListener("input", () => search(asked.value));
-  asked.addEventListener("keydown", (event) => { if (event.key === "Enter") nextHit(); });
-  document.getElementById("next-hit").addEventListener("click", nextHit);
+  id("previous").addEventListener("click", () => turn(-1));
+  id("next").addEventListener("click", () => turn(1));
+  for (const name of FILTERS) id(name).addEventListener("input", filter);
+  id("search").addEventListener("keydown", (event) => { if (event.key === "Enter") nextHit(); });
+  id("next-hit").addEventListener("click", nextHit);
+  id("clear").addEventListener("click", clearFilters);
+  for (const [name, by] of [["narrower", -1], ["wider", 1]]) {
+    id(name).addEventListener("click", () => { zoom = ZOOMS.indexOf(shown.wide) + by; redraw(); });
+  }
   lanes.addEventListener("keydown", walk);
   lanes.addEventListener("focusin", (event) => {
     if (event.target.dataset.at !== undefined) choose(Number(event.target.dataset.at));
   });
-  const place = String(trail.first);
-  pick.value = place;
-  showGroup(Number(place));
+  lanes.addEventListener("mousemove", (event) => {
+    const cell = event.target.closest(".cell");
+    showTip(event, cell ? cellTip(Number(cell.dataset.at)) : null);
+  });
+  lanes.addEventListener("mouseleave", (event) => showTip(event, null));
+  pick.value = String(trail.first);
+  showGroup(trail.first);
+  addEventListener("hashchange", follow);
+  follow();
 }

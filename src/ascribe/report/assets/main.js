@@ -7,10 +7,21 @@ function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+// The numbers under the pointer: the data of a mark, named as in the figure's table.
+function markTip(heads) {
+  return (handler, event, item, value) => {
+    const lines = value && typeof value === "object" ? Object.entries(value)
+      .filter(([name]) => name !== "order")
+      .map(([name, one]) => `${heads[name] || name.replaceAll("_", " ")}: ` +
+        (typeof one !== "number" ? one : SHARES.has(name) ? percent(one) : number(one))) : null;
+    showTip(event, lines);
+  };
+}
+
 // Expressions are interpreted, not compiled: the policy of the page forbids making code from text.
 function draw(holder, figure) {
   const options = {
-    ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: false,
+    ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: markTip(headsOf(figure.name)),
     config: data.themes[isDark() ? "dark" : "light"],
   };
   const spec = { ...figure.spec, description: `${figure.title}. ${figure.caption}` };
@@ -20,6 +31,12 @@ function draw(holder, figure) {
 
 const drawn = [];
 
+// Recipes, or halves of a run, give the columns of a comparison their names.
+function headsOf(name) {
+  const one = data.comparisons.find(({ kind }) => name.endsWith(`_${kind}`));
+  return one ? { first: one.first, second: one.second } : {};
+}
+
 function figureOf(name) {
   const figure = data.figures[name];
   if (!figure) return null;
@@ -27,7 +44,7 @@ function figureOf(name) {
   drawn.push([holder, figure]);
   return el("figure", {},
     el("h3", {}, figure.title), el("figcaption", {}, figure.caption), holder,
-    el("details", {}, el("summary", {}, "Numbers"), table(data.tables[figure.table], figure.table)));
+    el("details", {}, el("summary", {}, "Numbers"), table(data.tables[figure.table], figure.table, headsOf(figure.table))));
 }
 
 function drawAll() {
@@ -73,7 +90,7 @@ function comparisons() {
     el("h3", {}, titles[one.kind]), el("p", {}, one.sentence),
     el("div", { class: "figures" }, figureOf(`signs_${one.kind}`), figureOf(`scatter_${one.kind}`)),
     el("details", {}, el("summary", {}, "Largest changes of sign"),
-      table(data.tables[`changed_${one.kind}`], `changed_${one.kind}`)))));
+      table(data.tables[`changed_${one.kind}`], `changed_${one.kind}`, headsOf(`changed_${one.kind}`), stepLink)))));
 }
 
 function source() {
@@ -85,12 +102,25 @@ function source() {
   put("made", `Made by Ascribe ${data.version}. This file contains everything it shows and fetches nothing.`);
 }
 
+// The reader's theme is kept where the browser allows it; a page from a disk may have no storage.
+const THEME = "ascribe-theme";
+
+function stored(value) {
+  try {
+    if (value) localStorage.setItem(THEME, value);
+    return localStorage.getItem(THEME);
+  } catch { return null; }
+}
+
 function themeButton() {
   const button = document.getElementById("theme");
+  const kept = stored();
+  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
   const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
   label();
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
+    stored(root.dataset.theme);
     label();
     drawAll();
   });
@@ -109,4 +139,8 @@ comparisons();
 problems();
 themeButton();
 startBrowser();
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#step/']");
+  if (link && link.hash === location.hash) follow();
+});
 drawAll().then(() => { root.dataset.ready = "yes"; });
