@@ -2,15 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ascribe import recipe
-from ascribe.report.browse import CUTS, MOST_STEPS, TEXT_BYTES, browser
+from ascribe.report.browse import CUTS, TEXT_BYTES, browser, packed
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches
-from ascribe.report.text import embedded, shortened, visible
+from ascribe.report.text import embedded, natural, shortened, visible
 from ascribe.steps.problems import one_line
 from tests.conftest import write_jsonl
 from tests.hostile import LONG
@@ -50,25 +51,29 @@ def test_labels_join_equal_states_and_no_others(tmp_path: Path) -> None:
     rows = sound(groups=1)
     rows[3]["state"] = "nowhere else"
     found = browsed(tmp_path, rows)
-    cells, texts = found["groups"][0]["cells"], found["texts"]
-    named = [texts[number] for number in cells["state"]]
+    group, texts = found["groups"][0], found["texts"]
+    named = [texts[number] for number in group["cells"]["state"]]
+    label = group["credits"][0]["label"]
     for one in range(len(rows)):
         for other in range(one):
-            joined = cells["label"][one] == cells["label"][other] >= 0
+            joined = label[one] == label[other] >= 0
             assert joined == (named[one] == named[other])
-    assert cells["label"][named.index("nowhere else")] == -1
+    assert label[named.index("nowhere else")] == -1
 
 
 def test_a_recipe_without_states_joins_equal_texts(tmp_path: Path) -> None:
-    cells = browsed(tmp_path, sound(groups=1), "grpo")["groups"][0]["cells"]
-    assert sorted(set(cells["label"])) == [0, 1, 2, 3, 4]
+    credit = browsed(tmp_path, sound(groups=1), "grpo")["groups"][0]["credits"][0]
+    assert sorted(set(credit["label"])) == [0, 1, 2, 3, 4]
 
 
-def test_a_large_file_is_sampled_by_whole_groups(tmp_path: Path) -> None:
-    rows = sound(groups=30, size=8, length=50)
+def test_a_large_file_is_sampled_by_whole_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascribe.report.browse.MOST_STEPS", 1_000)
+    rows = sound(groups=30, size=8, length=5)
     found = browsed(tmp_path, rows)
-    assert found["of_steps"] == len(rows) == 12_000
-    assert found["steps"] == MOST_STEPS
+    assert found["of_steps"] == len(rows) == 1_200
+    assert found["steps"] == 1_000
     assert {len(group["trajectories"]) for group in found["groups"]} == {8}
 
 
@@ -99,7 +104,68 @@ def test_the_browser_opens_where_there_is_something_to_see(tmp_path: Path) -> No
 
 def test_a_credit_that_is_zero_everywhere_has_a_scale(tmp_path: Path) -> None:
     rows = [row | {"reward": 0.0} for row in sound()]
-    assert browsed(tmp_path, rows)["scale"] == 1.0
+    assert browsed(tmp_path, rows)["recipes"][0]["scale"] == 1.0
+
+
+def test_the_steps_have_a_credit_by_each_recipe(tmp_path: Path) -> None:
+    rows = sound(groups=2)
+    batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
+    first, second = (credit_batches(batches, recipe(name)) for name in ("gigpo", "grpo"))
+    found = browser(first, batches, second)
+    assert [each["name"] for each in found["recipes"]] == ["gigpo", "grpo"]
+    for group in found["groups"]:
+        for credited, part in zip((first, second), group["credits"], strict=True):
+            assert part["terms"].keys() == credited.credit.terms.keys()
+    shown = [value for group in found["groups"] for value in group["credits"][1]["advantage"]]
+    assert shown == pytest.approx(second.credit.advantage[second.steps.rows], rel=1e-3)
+    again = browser(first, batches)
+    assert len(again["groups"][0]["credits"]) == 1
+
+
+def unpacked(value: Any) -> Any:
+    if isinstance(value, dict) and "runs" in value:
+        pairs = zip(value["runs"][::2], value["runs"][1::2], strict=True)
+        return [item for item, count in pairs for _ in range(count)]
+    if isinstance(value, dict):
+        return {name: unpacked(part) for name, part in value.items()}
+    return [unpacked(part) for part in value] if isinstance(value, list) else value
+
+
+def test_runs_of_equal_values_are_written_once(tmp_path: Path) -> None:
+    found = browsed(tmp_path, sound())
+    written = packed(found)
+    assert '"runs"' in embedded(written)
+    assert unpacked(written) == found
+    assert len(embedded(written)) < len(embedded(found))
+
+
+def test_groups_are_in_natural_order(tmp_path: Path) -> None:
+    rows = [row | {"family": f"{int(row['group'][-1]) + 5} boxes"} for row in sound()]
+    rows = [row | {"group": f"task {9 + int(row['group'][-1])}"} for row in rows]
+    assert [group["name"] for group in browsed(tmp_path, rows)["groups"]] == [
+        f"task {number}" for number in range(9, 15)
+    ]
+    assert sorted(["10 boxes", "2 boxes", "a", "1", "a10", "a9"], key=natural) == [
+        *("1", "2 boxes", "10 boxes", "a", "a9", "a10")
+    ]
+
+
+def test_prompts_are_messages_and_the_first_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [
+        json.dumps([{"role": "user", "content": f"{n} {'what now? ' * 50}"}]) for n in range(20)
+    ]
+    rows = [row | {"prompt": prompts[n]} for n, row in enumerate(sound(groups=1))]
+    found = browsed(tmp_path, rows)
+    asked = found["groups"][0]["cells"]["prompt"][3][0]
+    assert asked["role"] == "user"
+    assert found["texts"][asked["text"]].startswith("3 what now?")
+    monkeypatch.setattr("ascribe.report.browse.TEXT_BYTES", 2_000)
+    found = browsed(tmp_path, rows)
+    assert found["without_prompts"]
+    assert "prompt" not in found["groups"][0]["cells"]
+    assert not any("what now?" in text for text in found["texts"])
 
 
 def test_no_number_is_lost_to_json(tmp_path: Path) -> None:

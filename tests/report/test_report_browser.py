@@ -150,15 +150,15 @@ def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
     tab, seen = opened(chromium, report)
     tab.locator(".cell").first.click()
     said = tab.locator("#detail").inner_text()
-    # Trajectory 0 goes right at first, as trajectory 3 does; 0 and 2 succeed, five steps later.
+    # Trajectory 0 goes left, as trajectory 2 does; both succeed, five steps later.
     assert "task 0/0, step 0" in said
     assert (
-        "4 peers in this state; the 2 that did the same returned 0.407; all 4 returned 0.407"
+        "4 peers in this state; the 2 that did the same returned 0.815; all 4 returned 0.407"
         in (said)
     )
     assert "4 trajectories returned 0.5 on average; this one returned 1" in said
     assert "You see task 0, room 0." in said
-    assert "<think>hm</think><action>right</action>" in said
+    assert "<think>hm</think><action>left</action>" in said
     assert "3 other steps in this state." in said
     assert tab.locator(".cell.peer").count() == 4
     assert tab.locator(".join.on").count() == 1
@@ -215,7 +215,7 @@ def test_the_dots_have_their_numbers(chromium: Any, report: Path) -> None:
     tab, _ = opened(chromium, report)
     figure = tab.locator("figure", has_text="Credit against credit").first
     figure.locator("summary").click()
-    assert figure.locator("thead").inner_text().split() == ["first", "second"]
+    assert figure.locator("thead").inner_text().split() == ["bipace_q", "grpo"]
     assert figure.locator("tbody tr").count() == 200
     assert "40 more rows" in figure.inner_text()
 
@@ -251,6 +251,165 @@ def test_the_theme_can_be_changed(chromium: Any, report: Path) -> None:
     assert tab.locator("#theme").inner_text() == "Light"
     assert tab.locator("figure svg.marks").count() == FIGURES
     assert_quiet(seen, report)
+
+
+def test_the_theme_is_remembered(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    tab.locator("#theme").click()
+    tab.reload()
+    tab.wait_for_selector("html[data-ready=yes]")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert tab.locator("#theme").inner_text() == "Light"
+    assert seen.complaints == []
+
+
+def test_a_browser_without_storage_shows_the_page(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    tab.add_init_script(
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied'); }})"
+    )
+    tab.reload()
+    tab.wait_for_selector("html[data-ready=yes]")
+    tab.locator("#theme").click()
+    assert tab.locator("#theme").inner_text() == "Light"
+    assert seen.complaints == []
+
+
+def test_steps_are_filtered(chromium: Any, report: Path) -> None:
+    """Two batches of six tasks, of four trajectories of five steps; task 5 always fails."""
+    tab, seen = opened(chromium, report)
+
+    def found(**asked: str) -> str:
+        tab.locator("#clear").evaluate("e => { e.disabled = false; e.click(); }")
+        for name, value in asked.items():
+            box = tab.locator(f"#{name}")
+            box.fill(value) if name in ("search", "task") else box.select_option(value)
+        text: str = tab.locator("#found").inner_text()
+        return text
+
+    assert found() == ""
+    assert found(family="hard") == "120 steps in 6 groups"
+    assert found(family="hard", outcome="success") == "40 steps in 4 groups"
+    assert found(task="TASK 5") == "40 steps in 2 groups"
+    assert tab.locator("#pick option").count() == 2
+    assert found(iteration="2") == "120 steps in 6 groups"
+    assert found(iteration="2", search="room 3") == "24 steps in 6 groups"
+    assert tab.locator(".cell.hit").count() == 4
+    assert tab.locator(".cell.missed").count() == 16
+    assert found(sign="none") == "40 steps in 2 groups"
+    assert found(sign="positive", outcome="failure") == "0 steps in 0 groups"
+    tab.locator("#clear").click()
+    assert tab.locator("#pick option").count() == 12
+    assert tab.locator(".cell.missed").count() == 0
+    assert_quiet(seen, report)
+
+
+def test_a_link_leads_to_a_step(chromium: Any, report: Path) -> None:
+    tab, _ = opened(chromium, report)
+    tab.locator("#pick").select_option("7")
+    tab.locator("#recipe").select_option("1")
+    tab.locator(".cell").nth(8).click()
+    title = tab.locator("#detail h3").inner_text()
+    link = tab.locator("#detail .permalink").get_attribute("href")
+    assert tab.evaluate("location.hash") == link
+    other, seen = opened(chromium, report)
+    other.goto(f"{report.as_uri()}{link}")
+    other.reload()
+    other.wait_for_selector("html[data-ready=yes]")
+    assert other.locator("#detail h3").inner_text() == title
+    assert other.locator("#recipe").input_value() == "1"
+    for broken in ("#step/%ff/a/0/0", "#step/no/such/3/0", "#step/a", "#step////"):
+        other.evaluate("hash => { location.hash = hash; }", broken)
+    assert other.locator("#detail h3").inner_text() == title
+    assert seen.complaints == []
+
+
+def test_the_credit_of_both_recipes_is_shown(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    by_first = tab.locator(".cell .credit").all_inner_texts()
+    tab.locator(".cell").first.click()
+    assert "step: 4 peers in this state" in tab.locator("#detail").inner_text()
+    tab.locator("#recipe").select_option("1")
+    assert tab.locator(".cell .credit").all_inner_texts() != by_first
+    said = tab.locator("#detail").inner_text()
+    assert "peers in this state" not in said
+    assert "Credit by bipace_q" in said
+    assert_quiet(seen, report)
+
+
+def test_the_largest_changes_lead_to_their_steps(chromium: Any, tmp_path: Path) -> None:
+    rows = told()
+    for row in rows:
+        if row["step"] == 0 and row["trajectory"][-1] == "0":
+            row["reward"] = -3.0
+    page = tmp_path / "report.html"
+    picture(
+        [write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("gigpo", weight=3.0), recipe("grpo")
+    ).write(page)
+    tab, seen = opened(chromium, page)
+    tab.get_by_text("Largest changes of sign").click()
+    changes = tab.locator("#comparisons table", has_text="trajectory")
+    assert changes.locator("th").all_inner_texts()[-3:-1] == ["gigpo", "grpo"]
+    row = changes.locator("tbody tr").first
+    _, trajectory, step, *_ = row.locator("td").all_inner_texts()
+    row.locator("a").click()
+    assert tab.locator("#detail h3").inner_text().startswith(f"{trajectory}, step {step}")
+    assert_quiet(seen, page)
+
+
+def test_two_trajectories_are_shown_side_by_side(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    ticks = tab.locator(".lane-name input")
+    ticks.nth(0).check()
+    assert "Tick a second trajectory" in tab.locator("#pair").inner_text()
+    ticks.nth(3).check()
+    rows = tab.locator("#pair tbody tr")
+    assert rows.count() == 5
+    assert tab.locator("#pair tr.parted").count() == 5
+    said = rows.first.locator("td").all_inner_texts()
+    assert (said[1], said[3], said[6]) == ("left", "other action", "right")
+    ticks.nth(1).check()
+    assert [tick.is_checked() for tick in ticks.all()] == [False, True, False, True]
+    tab.locator("#next").click()
+    assert tab.locator("#pair").inner_text() == ""
+    assert_quiet(seen, report)
+
+
+def test_cells_can_be_wider_and_narrower(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    cell = tab.locator(".cell").first
+    assert "left" in cell.inner_text(), "five steps leave room for the action"
+    for _ in range(4):
+        if tab.locator("#narrower").is_enabled():
+            tab.locator("#narrower").click()
+    assert cell.inner_text() == ""
+    assert cell.bounding_box()["width"] < 20
+    cell.hover()
+    tip = tab.locator("#tip")
+    assert "task 0/0, step 0" in tip.inner_text()
+    assert "Action: left" in tip.inner_text()
+    tab.mouse.move(2, 2)
+    assert not tip.is_visible()
+    assert_quiet(seen, report)
+
+
+def test_marks_of_a_chart_say_their_numbers(chromium: Any, report: Path) -> None:
+    tab, seen = opened(chromium, report)
+    bar = tab.locator("figure", has_text="Where the signal is").locator(".mark-rect path").first
+    bar.scroll_into_view_if_needed()
+    bar.hover()
+    assert "share: " in tab.locator("#tip").inner_text()
+    assert "%" in tab.locator("#tip").inner_text()
+    assert_quiet(seen, report)
+
+
+def test_the_navigation_stays_in_sight(chromium: Any, report: Path) -> None:
+    tab, _ = opened(chromium, report)
+    tab.locator("nav a", has_text="Problems").click()
+    tab.wait_for_timeout(800)
+    box = tab.locator("nav").bounding_box()
+    assert 0 <= box["y"] < 10
+    assert tab.locator("#problems h2").bounding_box()["y"] > box["y"] + box["height"]
 
 
 def test_the_page_can_be_printed(chromium: Any, report: Path, tmp_path: Path) -> None:

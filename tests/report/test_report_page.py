@@ -10,6 +10,7 @@ import pytest
 
 from ascribe import recipe
 from ascribe.report import Picture, picture
+from ascribe.report.figures import COLORS, MEANINGS
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS
 from tests.report.toys import sound
@@ -109,3 +110,29 @@ def test_injections_stay_inside_the_data(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(SCRIPT.findall(page)) == 3
     assert "hacked" not in SCRIPT.sub("", page)
+
+
+def test_a_colour_has_one_meaning_in_all_figures(tmp_path: Path) -> None:
+    """Batches with steps of many reasons: every name in a legend has its own colour, everywhere."""
+    mixed = sound(groups=8)
+    for row in mixed:
+        if row["group"] in ("task 0", "task 1"):
+            row["reward"] = float(row["group"] == "task 1" and row["step"] == 4)
+        if row["group"] == "task 2" and row["step"] == 3:
+            row["state"] = row["trajectory"]
+        if row["group"] == "task 3" and row["step"] == 2:
+            row["state"] = None
+    mixed = [row for row in mixed if row["group"] != "task 4" or row["trajectory"].endswith("0")]
+    equal = [row | {"reward": 0.0} for row in sound(groups=2)]
+    files = [
+        write_jsonl(tmp_path / f"{n}.jsonl", rows) for n, rows in enumerate([mixed, equal, equal])
+    ]
+    color_of: dict[str, str] = {}
+    for some in (files, files[1:]):
+        for figure in picture(some, recipe("gigpo"), recipe("grpo")).figures:
+            scale = figure.spec.get("encoding", {}).get("color", {}).get("scale")
+            for name, color in zip(*scale.values(), strict=True) if scale else ():
+                assert color_of.setdefault(name, color) == color == COLORS[name]
+    assert {"credited", "zero variance", "singleton", "missing state"} < set(color_of)
+    assert color_of["credited"] != color_of["zero variance"]
+    assert len(set(COLORS.values())) == len(MEANINGS)

@@ -464,7 +464,7 @@ function showPair() {
     return el("tr", { class: both && word !== "same" ? "parted" : both ? "" : "apart" },
       ...half(a), el("td", { class: "nowrap" }, word), el("td", { class: "number" }, difference), ...half(b));
   });
-  const heads = ["step", "action", "credit", "state and action", "left − right", "step", "action", "credit"];
+  const heads = ["step", "action", "credit", "state, action", "left − right", "step", "action", "credit"];
   const ends = [left, right].map((run) => el("span", {}, el("span", { class: "name" }, run.name), ` (${ending(run)})`));
   put("pair", el("h3", {}, "Side by side: ", ends[0], " and ", ends[1]),
     el("p", { class: "hint" }, "Steps in the same state share a row. “Other action” is where the two part."),
