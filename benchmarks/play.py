@@ -38,16 +38,16 @@ class Quiz(TextEnvironment[int]):
     def __init__(self) -> None:
         super().__init__(horizon=1)
 
-    def _begin(self, task: int, generator: np.random.Generator) -> Start[int]:
+    def begin(self, task: int, generator: np.random.Generator) -> Start[int]:
         self._order = [int(place) for place in generator.permutation(4)]
         question, _ = QUESTIONS[task]
         return Start(task, question, "Answer the question.", "quiz")
 
-    def _act(self, episode: int, action: str) -> Outcome:
+    def act(self, episode: int, action: str) -> Outcome:
         right = action == QUESTIONS[episode][1][0]
         return Outcome("Right." if right else "Wrong.", float(right), terminated=True, won=right)
 
-    def _admissible(self, episode: int) -> list[str]:
+    def admissible(self, episode: int) -> list[str]:
         return [QUESTIONS[episode][1][place] for place in self._order]
 
 

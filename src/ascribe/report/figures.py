@@ -40,8 +40,8 @@ MEANINGS = {
     "#9a78d0": ("clustered", "clustered by n-grams"),
     SLATE: ("exact", "steps"),
 }
-"""What each colour stands for, in every chart: blue and orange for credit, as in the browser, shades
-of purple for equal returns, yellow for steps without peers. Distinguishable for colour-blind
+"""What each colour stands for, in every chart: blue and orange for credit (as in the browser),
+purple for equal returns, yellow for steps without peers. Distinguishable for colour-blind
 readers, on white and on near-black."""
 
 COLORS = {name: color for color, names in MEANINGS.items() for name in names}

@@ -372,9 +372,9 @@ function detail(at) {
     cells.response && cells.response[at] !== cells.action[at] ? text("Response", cells.response[at]) : null);
   return [
     el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`,
-      named("agent", ", by agent "), named("corrects", ", which corrects "),
-      el("a", { class: "permalink", href: linkTo(group, at) }, "Link to this step")),
-    el("p", { class: "sum" }, total(group, at) + "."), ...sums, el("p", {}, facts),
+      named("agent", ", by agent "), named("corrects", ", which corrects ")),
+    el("p", { class: "sum" }, total(group, at) + "."), ...sums,
+    el("p", {}, facts, el("a", { class: "permalink", href: linkTo(group, at) }, "Link to this step")),
     conversation,
     conversation ? el("details", {}, el("summary", {}, "State and action as they were compared"), texts) : texts,
     promptOf(at),
