@@ -16,7 +16,8 @@ from tests.engines.trl_toys import HALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, toys.NEEDS_VERL]
 
-SEPARATE = {"trainer.v1.trainer_mode": "ascribe_separate_async"}
+LONG = 2400
+"""Seconds that a start may take on a busy machine."""
 
 
 @pytest.fixture(scope="session")
@@ -43,15 +44,15 @@ def test_killed_workers_and_a_killed_trainer(tiny: Path, tmp_path: Path) -> None
     config = slow_run(tmp_path, tiny, "ascribe_separate_async", 6)
     running = toys.start(config)
     begun = tmp_path / "spied"
-    toys.wait_for((begun / "begun_00002.json").exists)
+    toys.wait_for((begun / "begun_00002.json").exists, LONG)
     kill_one(running.pid, "ascribe.rollout.pools")  # an environment: the run goes on
-    toys.wait_for((begun / "begun_00003.json").exists)
+    toys.wait_for((begun / "begun_00003.json").exists, LONG)
     kill_one(running.pid, "ray::AgentLoopWorker")  # an agent loop: the run ends, with an error
     assert running.wait(timeout=900) != 0
     done = [line["iteration"] for line in toys.metrics(config)]
     assert done == list(range(1, len(done) + 1))
     again = toys.start(config, "--resume")
-    toys.wait_for((begun / "begun_00005.json").exists)
+    toys.wait_for((begun / "begun_00005.json").exists, LONG)
     toys.kill(again)  # the trainer and all that belongs to it
     lines = toys.train(config, "--resume")
     assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5, 6]
@@ -104,19 +105,29 @@ def assert_staleness(config: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def kill_one(session: int, words: str) -> None:
-    """SIGKILL to the first process of a session whose command line holds these words."""
+    """SIGKILL to the first process whose command line holds these words.
+
+    It, or its parent, belongs to the session: environments have sessions of their own.
+    """
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit():
-                continue
-            try:
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                of = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[3])
-            except (OSError, ValueError):
-                continue
-            if of == session and words in command:
-                os.kill(int(folder.name), signal.SIGKILL)
+        for number, (parent, own, command) in (found := processes()).items():
+            of = {own, found[parent][1] if parent in found else -1}
+            if session in of and words in command:
+                os.kill(number, signal.SIGKILL)
                 return
         time.sleep(0.2)
     raise AssertionError(f"no process {words}")
+
+
+def processes() -> dict[int, tuple[int, int, str]]:
+    """Parent, session and command line of every process."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            _, parent, _, session = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:4]
+        except (OSError, ValueError):  # it has ended, or is no process
+            continue
+        found[int(folder.name)] = (int(parent), int(session), command)
+    return found
