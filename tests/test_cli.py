@@ -777,3 +777,65 @@ def test_the_module_is_the_command(good_file: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "no problems" in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_no_python_and_no_markup(name: str):
+    helps = [run(name, "--help").stdout]
+    group = load_command(name)
+    helps += [run(name, one, "--help").stdout for one in getattr(group, "commands", ())]
+    for text in helps:
+        assert not re.search(r"<(list|str|path|int|float)\b|list\[|``|\[/?(bold|dim|cyan)", text), (
+            text
+        )
+        assert "Usage: root" not in text
+
+
+def test_help_fills_its_lines():
+    assert "advantages in them, unless --out is a" in run("credit", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("ascribe cr", ["credit"]),
+        ("ascribe credit --rec", ["--recipe"]),
+        ("ascribe credit --recipe bip", ["bipace_diff", "bipace_q"]),
+        ("ascribe rollout --env soko", ["sokoban"]),
+        ("ascribe env op", ["options"]),
+    ],
+)
+def test_the_shell_completes(words: str, completions: list[str]):
+    line = {"_ASCRIBE_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    line["COMP_CWORD"] = str(len(words.split()) - 1)
+    result = CliRunner().invoke(app, [], env=line, prog_name="ascribe")
+    assert result.stdout.split() == completions
+
+
+def test_progress_is_told_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    """In a log, such as SLURM's: seldom, and with the time that is left."""
+    now = 0.0
+    monkeypatch.setattr(screen.time, "monotonic", lambda: now)
+    monkeypatch.setattr(screen, "err", screen.Console(stderr=True, width=300))
+    with screen.progress("32 episodes") as report:
+        for now in range(200):
+            report(now / 200)
+        now = 201
+        report(1.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "32 episodes: 5% after 10 s, about 3:10 min left",
+        "32 episodes: 15% after 30 s, about 2:50 min left",
+        "32 episodes: 35% after 1:10 min, about 2:10 min left",
+        "32 episodes: 75% after 2:30 min, about 50 s left",
+    ]
+
+
+def test_an_iteration_of_training_is_one_line():
+    from ascribe.engines.metrics import iteration_line
+
+    metrics = {"seconds": 70.0, "ascribe/success": 0.25, "ascribe/return": 0.3, "loss": 0.0123}
+    metrics |= {"ascribe/signal_share": 0.875, "ascribe/invalid_share": 0.1, "clip_ratio": 0.0}
+    assert iteration_line(2, 20, metrics) == (
+        "iteration 2/20: 25% of episodes won, return 0.3, 88% of steps with a signal, "
+        "10% of actions invalid, loss 0.0123, 1:10 min so far, about 10:30 min left"
+    )

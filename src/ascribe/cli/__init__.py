@@ -7,9 +7,11 @@ Ascribe: ``ascribe --help`` shows the summaries below.
 """
 
 import io
+import re
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -44,10 +46,32 @@ def load_command(name: str) -> Any:
     module, attribute = PLACES.get(name, (name, name))
     command = getattr(import_module(f"ascribe.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
-        return typer.main.get_group(command)
+        group = typer.main.get_group(command)
+        for one in group.commands.values():
+            _plain_help(one)
+        return group
     alone = typer.Typer(add_completion=False)
     alone.command(name)(command)
-    return typer.main.get_command(alone)
+    return _plain_help(typer.main.get_command(alone))
+
+
+VALUES = {"--set": "NAME=VALUE", "--trial-set": "NAME=VALUE", "--column": "NAME=OWN"}
+KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
+
+
+def _plain_help(command: Any) -> Any:
+    """Let paragraphs of the help fill their lines, and name values in words, not by types."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
+    for parameter in command.params:
+        kind = parameter.type_descriptor.annotation
+        kind = next(iter(get_args(kind)), kind)  # of a list, what it holds
+        named = KINDS.get(kind, "TEXT")
+        if not parameter.opts[0].startswith("-"):
+            named = parameter.name.upper()
+            parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 (as typer calls it)
+        if parameter.metavar is None:
+            parameter.metavar = VALUES.get(parameter.opts[0], named)
+    return command
 
 
 class CommandGroup(TyperGroup):
@@ -58,13 +82,18 @@ class CommandGroup(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name in COMMANDS else command, rest
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; loaded if a shell asks for completions."""
+        if ctx.resilient_parsing and cmd_name in COMMANDS:
+            return load_command(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
 
 app = typer.Typer(
     name="ascribe",
     cls=CommandGroup,
     help="Step-level credit for reinforcement learning of LLM agents.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -89,4 +118,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for limited terminals
-    app()
+    app(prog_name="ascribe")  # also as python -m ascribe

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from typer import Option
@@ -129,13 +128,8 @@ def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
 def _with_progress(scored: "dict[str, Scored]", settings: "Settings", processes: int) -> "Audit":
     from ascribe.audit import audit as run
 
-    columns = (TextColumn("audit"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen.err, transient=True) as bar:
-        job = bar.add_task("audit", total=None)
-
-        def show(done: int, total: int) -> None:
-            bar.update(job, completed=done, total=total)
-
+    with screen.progress("audit") as bar:
+        show = lambda done, total: bar(done / max(total, 1))  # noqa: E731 (two arguments to one)
         return run(scored, settings, processes=processes, progress=show)
 
 

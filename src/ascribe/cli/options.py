@@ -38,7 +38,29 @@ Force = Annotated[bool, Option("--force", help="Allow an output to overwrite an 
 GroupSize = Annotated[
     int | None, Option(help="Expected number of trajectories in each group.", min=1)
 ]
-Recipe = Annotated[str, Option(help="Name of a recipe; see: ascribe recipes.")]
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """The recipes that begin like this, for the shell."""
+    from ascribe.estimators import RECIPES
+
+    return [name for name in RECIPES if name.startswith(incomplete)]
+
+
+def complete_environment(incomplete: str) -> list[str]:
+    """The environments that begin like this, for the shell."""
+    from ascribe.envs.registry import ENVIRONMENTS, plugins
+
+    return [name for name in (*ENVIRONMENTS, *plugins()) if name.startswith(incomplete)]
+
+
+Recipe = Annotated[
+    str,
+    Option(
+        help="A recipe (ascribe recipes), or module:Name of your own.",
+        autocompletion=complete_recipe,
+    ),
+]
 Preset = Annotated[
     str | None, Option(help="The recipe as public code computes it; see: ascribe recipes.")
 ]
@@ -46,7 +68,12 @@ Parameters = Annotated[
     list[str], Option("--set", help="Change a parameter: --set gamma=1.0. Repeatable.")
 ]
 Env = Annotated[
-    str, Option("--env", help="An environment (ascribe env list), or package.module:factory.")
+    str,
+    Option(
+        "--env",
+        help="An environment (ascribe env list), or package.module:factory.",
+        autocompletion=complete_environment,
+    ),
 ]
 Model = Annotated[
     str,

@@ -25,13 +25,16 @@ from rich.text import Text
 from ascribe.archives import fits_memory
 from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
-from ascribe.steps.hints import unknown
+from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Problem, Severity, TableError, one_line
 from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+FIRST_LINE, MOST_WAIT = 10.0, 300.0
+"""Seconds until the first line of progress without a terminal, and at most between two."""
 
 STYLES = {
     Severity.NOTE: "dim",
@@ -199,12 +202,20 @@ def is_archive(source: str, memory: float) -> bool:
 
 @contextmanager
 def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
-    """A bar on standard error that appears only if the work takes more than a second."""
+    """Progress on standard error, with the time that is left, if the work takes a while.
+
+    A bar in a terminal, after a second; elsewhere, such as in a log of SLURM, a line now and then.
+    """
     started = time.monotonic()
+    if not err.is_terminal:
+        yield _ProgressLines(title, started)
+        return
     text = TextColumn("{task.description}", markup=False)
-    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    # Without a terminal, rich would print an empty line in place of the bar.
-    bar = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    bar = Progress(
+        *(text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()),
+        console=err,
+        transient=True,
+    )
     task: TaskID | None = None
 
     def report(share: float) -> None:
@@ -220,6 +231,26 @@ def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
     finally:
         if task is not None:
             bar.stop()
+
+
+class _ProgressLines:
+    """Prints a line after 10 seconds, and waits twice as long after each, up to 5 minutes."""
+
+    def __init__(self, title: str, started: float) -> None:
+        self.title, self.started = title, started
+        self.wait = FIRST_LINE
+        self.next = started + self.wait
+
+    def __call__(self, share: float) -> None:
+        now = time.monotonic()
+        if now < self.next or not 0 < share < 1:
+            return
+        self.wait = min(2 * self.wait, MOST_WAIT)
+        self.next = now + self.wait
+        spent = now - self.started
+        left = duration(spent * (1 - share) / share)
+        line = f"{self.title}: {share:.0%} after {duration(spent)}, about {left} left"
+        err.print(Text(line, style="dim"), soft_wrap=True)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from ascribe.engines.crediting import CreditedSteps, Iteration
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
 from ascribe.steps.atomic import write_file
+from ascribe.steps.hints import duration
 from ascribe.steps.strict_json import loads, without_nan
 
 NAME = "metrics.jsonl"
@@ -25,6 +26,16 @@ HELD_OUT = "eval/ascribe/success"
 """Share of held-out episodes won, in ``metrics.jsonl`` of either engine."""
 THRESHOLD = 0.5
 """Share whose first iteration is told, unless ``evaluation.threshold`` says otherwise."""
+
+LINE = {
+    "ascribe/success": "{:.0%} of episodes won",
+    HELD_OUT: "{:.0%} of held-out tasks won",
+    "ascribe/return": "return {:.3g}",
+    "ascribe/signal_share": "{:.0%} of steps with a signal",
+    "ascribe/invalid_share": "{:.0%} of actions invalid",
+    "loss": "loss {:.3g}",
+}
+"""What ``iteration_line`` shows of each metric."""
 
 LOGGED = {
     "success": "share of episodes won",
@@ -242,6 +253,19 @@ def evaluation_summary(folder: str | Path, threshold: float) -> str | None:
         f"{best[HELD_OUT]:.1%} at best (iteration {best['iteration']}), "
         f"{rows[-1][HELD_OUT]:.1%} in the last evaluation; {threshold:.1%} {when}."
     )
+
+
+def iteration_line(iteration: int, iterations: int, metrics: Mapping[str, Any]) -> str:
+    """The metrics of an iteration in one line for people, with the time that is left."""
+    parts = []
+    for name, form in LINE.items():
+        if (value := metrics.get(name)) is not None:
+            parts.append(form.format(float(value)))
+    seconds = float(metrics.get("seconds") or 0)
+    if iteration and seconds:
+        left = duration(seconds / iteration * (iterations - iteration))
+        parts.append(f"{duration(seconds)} so far, about {left} left")
+    return f"iteration {iteration}/{iterations}: {', '.join(parts)}"
 
 
 def _line(metrics: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What error messages add: how to install an extra, which page to read, which name was meant."""
+"""What messages add: how to install an extra, which page to read, which name was meant, times."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -51,3 +51,13 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
     close = get_close_matches(str(name), list(known), 1)
     return f"did you mean {close[0]}? " if close else ""
+
+
+def duration(seconds: float) -> str:
+    """A time for people: 40 s, 3:20 min, 2:05 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"

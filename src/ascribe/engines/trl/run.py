@@ -1,5 +1,6 @@
 """Runs a config with TRL."""
 
+import sys
 import time
 from dataclasses import fields
 from difflib import get_close_matches
@@ -7,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from ascribe.engines.config import Config, ConfigError, LoraSection
-from ascribe.engines.metrics import MetricsFile
+from ascribe.engines.metrics import MetricsFile, iteration_line
 from ascribe.engines.resolve import MODEL, Run, start_folder
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl.arguments import grpo_arguments
@@ -58,12 +59,13 @@ def run(run: Run, *, resume: bool) -> None:
     if trainer.accelerator.is_main_process:
         metrics = MetricsFile(folder, steps // config.updates_per_iteration)
         trainer.add_callback(WriteMetrics(metrics, config.updates_per_iteration))
+        trainer.remove_callback(PrinterCallback)  # it prints dicts
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder / MODEL))
 
 
 class WriteMetrics(TrainerCallback):  # type: ignore[misc]
-    """Writes a line for each iteration."""
+    """Writes a line for each iteration, and prints one for people."""
 
     def __init__(self, metrics: MetricsFile, updates: int) -> None:
         self.metrics, self.updates = metrics, updates
@@ -85,8 +87,11 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
             for name, value in logs.items()
             if name != "epoch"
         }
-        seconds = round(time.perf_counter() - self.began, 3)
-        self.metrics.add(state.global_step // self.updates, {"seconds": seconds, **values})
+        values["seconds"] = round(time.perf_counter() - self.began, 3)
+        iteration = state.global_step // self.updates
+        self.metrics.add(iteration, values)
+        line = iteration_line(iteration, state.max_steps // self.updates, values)
+        print(line, file=sys.stderr, flush=True)
 
 
 def _adapters(lora: LoraSection) -> Any:
