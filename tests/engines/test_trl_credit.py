@@ -62,6 +62,9 @@ def test_gigpo_is_that_of_the_dump(tmp_path: Path) -> None:
         np.testing.assert_allclose(advantages, credit.advantage, atol=1e-6)
         assert len(table) == starts.sum() > 16
     assert "ascribe/signal_share" in made.state.log_history[0]
+    # TRL's table of completions shows them too, as the mean over an episode's tokens.
+    mean = (batch["advantages"].numpy() * mask).sum(1) / mask.sum(1)
+    np.testing.assert_allclose(made._logs["advantages"], mean, atol=1e-6)
 
 
 def test_tools_of_an_environment(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def main(folder: Path) -> dict[str, float]:
     """The largest differences from a fresh start."""
     import verl  # noqa: F401 (loads the plug-in)
 
-    from ascribe.engines.verl.cpu.vllm_worker import reload
+    from ascribe.models.vllm_policy import reload_on_cpu
 
     first, second, weights = models(folder)
     engine = start(second)
@@ -91,7 +91,7 @@ def main(folder: Path) -> dict[str, float]:
     engine.collective_rpc(own)
     found["vllm"] = off()
     for name in ("ours", "ours again"):
-        engine.collective_rpc(lambda worker: reload(worker.model_runner, weights))
+        engine.collective_rpc(lambda worker: reload_on_cpu(worker.model_runner, weights))
         found[name] = off()
     return found
 

@@ -1,7 +1,7 @@
 """``VllmPolicy``: a model folder in a vLLM engine of this process, on a GPU or on the CPU."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -121,3 +121,19 @@ def _cpu_options() -> dict[str, Any]:
         # vLLM cannot undo the draw of a seeded request whose prompt was processed in part.
         "enable_chunked_prefill": False,
     }
+
+
+def reload_on_cpu(runner: Any, weights: Iterable[tuple[str, Any]]) -> None:
+    """Load weights into a model runner of vLLM's on the CPU, and renew what was made of the old.
+
+    Its layers turn their weights into another form and drop the original, so weights cannot be
+    copied in place. vLLM's own reload leaves one trap: an output layer that shares its weights with
+    the embedding keeps the old ones in the other form.
+    """
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+    runner.reload_weights(weights_iterator=iter(weights))
+    for module in runner.model.modules():
+        if isinstance(module, VocabParallelEmbedding):
+            dispatch_cpu_unquantized_gemm(module, remove_weight=False)

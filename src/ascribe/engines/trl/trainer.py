@@ -18,6 +18,7 @@ Page: docs/engines/trl.md. Overridden private methods of TRL: ``HOOKS``.
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 import torch
 import trl
 from accelerate.utils import gather_object
-from transformers import TrainerCallback
+from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ascribe.conversations import Spans, State, from_sequences, spread
@@ -46,6 +47,7 @@ from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
+from ascribe.models.vllm_policy import reload_on_cpu
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.hints import page
@@ -138,6 +140,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self.state_choice, self.check, self.dump_dir = state, check, dump_dir
         super().__init__(*arguments, **options)
         self._refuse_unsupported()
+        if self.use_vllm and self.vllm_mode == "colocate" and self.accelerator.device.type == "cpu":
+            self.vllm_generation.sync_weights = partial(_sync_on_cpu, self.vllm_generation)
         self._steps_of_iteration = self.args.steps_per_generation * self.num_iterations
         self._history: History = None
         """State carried over from the last iteration, and from the one before it."""
@@ -148,7 +152,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """Whether the next pass over the model captures the awaited fingerprints."""
         self._vectors: FloatMatrix | None = None
         self._clock = Stopwatch()
-        self.add_callback(_RestoreStep(self))
 
     def _refuse_unsupported(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":
@@ -175,13 +178,16 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             if checkpoint is None:
                 raise ValueError(f"{self.args.output_dir} holds no complete checkpoint")
             resume_from_checkpoint = str(checkpoint)
-        self._history = None
+        self._history, self._step = None, 0
         # What is left of a run that was interrupted must not get into this one.
         self._buffered_inputs = None
         self._metrics["train"].clear()
         self._clock = Stopwatch()
         if resume_from_checkpoint:
             self._history = load_history(self.recipe, resume_from_checkpoint)
+            file = Path(resume_from_checkpoint) / "trainer_state.json"
+            updates = TrainerState.load_from_json(str(file)).global_step
+            self._step = updates * self.args.gradient_accumulation_steps
         return super().train(resume_from_checkpoint, **options)
 
     def _save_checkpoint(self, *given: Any, **options: Any) -> None:
@@ -228,6 +234,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             credited, mine = self._credited(table)
             batch["advantages"] = self._on_tokens(credited.advantage[mine], spans, batch)
         self._log("train", credit_metrics(credited))
+        # TRL's table of completions has room for one iteration, so these replace TRL's own.
+        wrote = batch["completion_mask"] * batch.get("tool_mask", 1)
+        mean = (batch["advantages"] * wrote).sum(dim=1) / wrote.sum(dim=1).clamp(min=1)
+        self._logs["advantages"].extend(self.accelerator.gather(mean).tolist())
         if self.dump_dir is not None and self.accelerator.is_main_process:
             write_steps(credited, self.dump_dir, self._step // self._steps_of_iteration)
         return batch
@@ -373,15 +383,11 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._metrics[mode][name].append(value)
 
 
-class _RestoreStep(TrainerCallback):  # type: ignore[misc]
-    """Restores the batch counter of a resumed run, so that iterations begin where they did."""
-
-    def __init__(self, trainer: AscribeTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Set the number of batches seen so far."""
-        self.trainer._step = state.global_step * args.gradient_accumulation_steps
+def _sync_on_cpu(generation: Any) -> None:
+    """Give vLLM the model's weights, in place of TRL's copy, which works on GPUs alone."""
+    runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
+    reload_on_cpu(runner, generation._iter_named_params())
+    generation.llm.reset_prefix_cache()
 
 
 def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:

@@ -1,9 +1,6 @@
 """Rollout servers of vLLM on the CPU, whose weights can be replaced.
 
-After loading, vLLM's layers for the CPU turn their weights into another form and drop the original,
-so verl's way of copying new weights in place fails. Here they go through vLLM's own reload. That
-leaves one trap: an output layer that shares its weights with the embedding keeps the old ones in
-the other form, and samples come from a model that exists nowhere. It is given them anew.
+verl copies new weights in place, which vLLM on the CPU does not allow (``reload_on_cpu``).
 """
 
 from typing import Any

@@ -6,6 +6,8 @@ import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
+from ascribe.models.vllm_policy import reload_on_cpu
+
 
 class ReloadingWorker(vLLMColocateWorkerExtension):  # type: ignore[misc]
     """Receives all weights, then lets vLLM load them."""
@@ -35,15 +37,4 @@ class ReloadingWorker(vLLMColocateWorkerExtension):  # type: ignore[misc]
 
         receiver = BucketedWeightReceiver(self._get_zmq_handle(), self.device, use_shm)
         receiver.receive_weights(on_bucket_received=keep)
-        reload(self.model_runner, arrived)
-
-
-def reload(runner: Any, weights: list[tuple[str, Any]]) -> None:
-    """Load weights into a model runner of vLLM's, and renew what was made of the old ones."""
-    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
-
-    runner.reload_weights(weights_iterator=iter(weights))
-    for module in runner.model.modules():
-        if isinstance(module, VocabParallelEmbedding):
-            dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+        reload_on_cpu(self.model_runner, arrived)
