@@ -115,12 +115,12 @@ def test_environments_in_other_processes(tmp_path: Path) -> None:
 
     def keep(*given: Any) -> Any:
         played = play(*given)
-        pools.append(trainer.player._pool)
+        pools.append(trainer.player.pool)
         return played
 
     trainer.player.play = keep
     trainer.train()
     assert toys.logged(trainer, "ascribe/dropped_groups") == [1, 1]
     assert pools[0] is pools[1]
-    assert trainer.player._pool is None
+    assert trainer.player.pool is None
     assert pools[0].processes == [None]

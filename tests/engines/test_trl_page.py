@@ -4,12 +4,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("trl", reason="needs the extra trl")
 pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
 
+from ascribe.cli import app
 from ascribe.engines.metrics import LOGGED
+from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
 from tests.engines.test_metrics import explained
 
@@ -34,7 +38,7 @@ CODE = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TWO_LINES = {
     '"models/Qwen3-0.6B"': '"model", processing_class=tokenizer',
     "max_steps=100, num_generations=8, max_completion_length=512": (
-        "max_steps=1, num_generations=4, max_completion_length=160, per_device_train_batch_size=8, "
+        "max_steps=3, num_generations=4, max_completion_length=160, per_device_train_batch_size=8, "
         "use_cpu=True, bf16=False, report_to='none', logging_steps=1, disable_tqdm=True"
     ),
 }
@@ -61,17 +65,63 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run(CODE[1], SMALLER, folder)
 
 
+STOCK = {
+    "from ascribe.engines.trl import AscribeTrainer": "from trl import GRPOTrainer",
+    "trainer = AscribeTrainer(": "trainer = GRPOTrainer(",
+    '    recipe="gigpo",  # new\n': "",
+}
+GRPO = {
+    "from ascribe.engines.trl import AscribeTrainer": (
+        "from ascribe.engines.trl import AscribeTrainer\nfrom ascribe import recipe"
+    ),
+    'recipe="gigpo",': 'recipe=recipe("grpo", std_epsilon=1e-4),',
+}
+DUMP = {'recipe="gigpo",': 'recipe="gigpo", state="tool", dump_dir="dump",'}
+
+
 def test_two_lines_of_a_script_change(tmp_path: Path) -> None:
-    """TRL's own loop with an environment, in the page's words."""
+    """TRL's own loop with an environment, in the page's words, against a plain GRPOTrainer."""
     from tests.engines.trl_tools import tool_model
 
     model, tokenizer = tool_model()
     model.save_pretrained(tmp_path / "model")
-    trainer = run(CODE[0], TWO_LINES, tmp_path, tokenizer=tokenizer)
-    assert trainer.state.global_step == 1
-    (calls,) = toys.logged(trainer, "tools/call_frequency")
-    assert calls > 0.5
-    assert toys.logged(trainer, "ascribe/signal_share")
+    batches: dict[str, list[Any]] = {}
+    watched = {"trainer.train()\n": "keep(trainer)\ntrainer.train()\n"}
+    for name, changes in (("trl", STOCK), ("grpo", GRPO), ("gigpo", DUMP)):
+        kept = batches[name] = []
+
+        def keep(trainer: Any, kept: list[Any] = kept) -> None:
+            score = trainer._generate_and_score_completions
+            trainer._generate_and_score_completions = lambda inputs: (
+                kept.append(score(inputs)) or kept[-1]
+            )
+
+        trainer = run(
+            CODE[0], changes | TWO_LINES | watched, tmp_path, tokenizer=tokenizer, keep=keep
+        )
+        assert trainer.state.global_step == 3
+        assert min(toys.logged(trainer, "tools/call_frequency")) > 0.5
+    furthest = 0.0
+    for theirs, ours in zip(batches["trl"], batches["grpo"], strict=True):
+        np.testing.assert_array_equal(ours["completion_ids"], theirs["completion_ids"])
+        mask = (theirs["completion_mask"] * theirs["tool_mask"]).numpy()
+        expected = theirs["advantages"].numpy()[:, None] * mask
+        furthest = max(furthest, np.abs(ours["advantages"].numpy() - expected).max())
+        assert np.abs(expected).max() > 0.1
+    print(f"grpo: at most {furthest:.1e} from TRL's own advantages in 3 steps")
+    assert furthest <= 1e-6
+    furthest = 0.0
+    for number, batch in enumerate(batches["gigpo"]):
+        file, out = tmp_path / f"dump/rollouts_{number:05d}.parquet", tmp_path / f"{number}.parquet"
+        done = CliRunner().invoke(app, ["credit", str(file), "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        credit = read(out).credit.column("advantage").fill_null(0.0).to_numpy()
+        mask = (batch["completion_mask"] * batch["tool_mask"]).numpy()
+        starts = (mask & ~np.pad(mask, ((0, 0), (1, 0)))[:, :-1]).astype(bool)
+        difference = batch["advantages"].numpy()[starts] - credit
+        furthest = max(furthest, np.abs(difference).max())
+    print(f"gigpo: at most {furthest:.1e} from ascribe credit on the dump in 3 steps")
+    assert furthest <= 1e-6
 
 
 def test_the_example_runs(trainer: Any) -> None:

@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.QUIET]
 
 ROOT = Path(__file__).parents[2]
 
+FSDP = {"fsdp_version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
+
 
 def run(folder: Path, processes: int, **options: Any) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
@@ -28,7 +30,7 @@ def run(folder: Path, processes: int, **options: Any) -> None:
     done = subprocess.run(
         [sys.executable, *launch, "-m", "tests.engines.trl_run", told],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -91,21 +93,28 @@ def test_two_processes_learn_what_one_does(
 
 
 def test_two_processes_credit_trl_s_own_episodes_as_one_does(tmp_path: Path) -> None:
-    """TRL's loop, ours only the credit; the middle group lies with both processes."""
+    """TRL's loop, ours only the credit; the middle group lies with both processes.
+
+    The third run splits the weights too, by FSDP: the pass for fingerprints is made by all.
+    """
     args: dict[str, Any] = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.1}
+    fsdp = {"fsdp": "full_shard", "fsdp_config": FSDP}
     weights, files = [], []
-    for processes, size in ((1, 6), (2, 3)):
-        folder = tmp_path / str(processes)
+    for name, processes, more in (("one", 1, {}), ("two", 2, {}), ("fsdp", 2, fsdp)):
+        folder = tmp_path / name
         folder.mkdir()
-        wide = {"args": args | {"per_device_train_batch_size": size}}
-        run(folder, processes, own=True, recipe="gigpo", **wide)
+        wide = {"args": args | more | {"per_device_train_batch_size": 6 // processes}}
+        run(folder, processes, own=True, recipe="bipace_q", fingerprints=-1, **wide)
         weights.append(torch.load(folder / "weights.pt"))
         files.append([read(file) for file in sorted((folder / "rollouts").glob("*.parquet"))])
-    for one, two in zip(*files, strict=True):
+    for one, *others in zip(*files, strict=True):
         assert one.table.group.values.size == 3
-        assert one.table.state.texts() == two.table.state.texts()
-        trained = [t.carried.column("trained_advantage").to_numpy() for t in (one, two)]
-        np.testing.assert_allclose(*trained, rtol=0, atol=1e-9)
-        assert np.abs(trained[0]).max() > 0.1
-    for name, value in weights[0].items():
-        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-6)
+        trained = one.carried.column("trained_advantage").to_numpy()
+        assert np.abs(trained).max() > 0.1
+        for other in others:
+            assert one.table.state.texts() == other.table.state.texts()
+            again = other.carried.column("trained_advantage").to_numpy()
+            np.testing.assert_allclose(again, trained, rtol=0, atol=1e-6)
+    for other in weights[1:]:
+        for name, value in weights[0].items():
+            torch.testing.assert_close(other[name], value, rtol=0, atol=1e-6)

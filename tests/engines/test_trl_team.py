@@ -215,7 +215,7 @@ def test_statistics_and_adapters_go_on_after_a_kill(tmp_path: Path) -> None:
     run = subprocess.Popen(
         [sys.executable, "-m", "tests.engines.trl_run", told],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -330,7 +330,7 @@ def test_evaluation_plays_held_out_tasks(tmp_path: Path) -> None:
     table = read(tmp_path / "rollouts_00000.parquet").table
     assert {state.split(",")[0] for state in table.state.values} < {"hall 1", "hall 2", "hall 3"}
     assert trainer.evaluate()["eval_ascribe/episodes"] == 8
-    assert trainer.player._pool is None
+    assert trainer.player.pool is None
 
 
 @pytest.mark.parametrize("each", [1, 2])
@@ -403,6 +403,22 @@ def test_settings_that_cannot_be_honoured_are_refused(
         toys.trainer(tmp_path, args=wrong)
 
 
+@pytest.mark.parametrize("more", [{"vllm_mode": "server"}, {"vllm_tensor_parallel_size": 2}])
+def test_processes_that_would_wait_for_each_other_are_refused(
+    more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One vLLM for several processes needs all of them to ask for samples equally often."""
+    from trl import GRPOConfig
+
+    from ascribe.engines.trl.arguments import refuse_unsupported
+
+    args = toys.config(tmp_path, use_vllm=True, **more)
+    refuse_unsupported(args)
+    monkeypatch.setattr(GRPOConfig, "world_size", 2)
+    with pytest.raises(ValueError, match="wait for each other for ever: give each process a vLLM"):
+        refuse_unsupported(args)
+
+
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="layout must be one of step, trajectory, not 'row'"):
         toys.trainer(tmp_path, layout="row")
@@ -413,6 +429,17 @@ def test_a_recipe_with_fingerprints_needs_a_layer(tmp_path: Path) -> None:
         toys.trainer(tmp_path, recipe="bipace_q")
     toys.trainer(tmp_path, recipe=recipe("bipace_q", preset="ngram"))
     toys.trainer(tmp_path, recipe=recipe("sbc", preset="exact"))
+
+
+def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ascribe.engines.trl import AscribeTrainer
+
+    def sharded(trainer: Any) -> None:
+        trainer.is_fsdp_enabled = True
+
+    monkeypatch.setattr(AscribeTrainer, "_refuse_unsupported", sharded)
+    with pytest.raises(ValueError, match="wait for each other for ever: use data parallel"):
+        toys.trainer(tmp_path)
 
 
 def test_an_agent_that_forgets_has_a_row_for_each_decision(tmp_path: Path) -> None:

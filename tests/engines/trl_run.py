@@ -49,8 +49,12 @@ def main(options: dict[str, Any]) -> None:
     made._generate_and_score_completions, made.training_step = noted, slowly
     made.train(resume_from_checkpoint=last_checkpoint(folder) is not None)
     note("done")
+    weights = {
+        name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+        for name, weight in made.model.state_dict().items()
+    }
     if made.accelerator.is_main_process:
-        torch.save(made.model.state_dict(), folder / "weights.pt")
+        torch.save(weights, folder / "weights.pt")
 
 
 if __name__ == "__main__":

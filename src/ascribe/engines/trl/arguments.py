@@ -127,37 +127,40 @@ def _parts(config: Config, processes: int) -> int:
     return config.episodes // at_once
 
 
+WAITING = "processes sample different numbers of times, and would wait for each other for ever"
+
+SPLIT = {"entropy_coef": 0, "use_adaptive_entropy": False, "top_entropy_quantile": 1}
+"""Fields whose effect would depend on how rows are split over passes, with the one value taken."""
+
+SAMPLING = {
+    "top_k": 0,
+    "min_p": None,
+    "repetition_penalty": 1,
+    "generation_kwargs": None,
+    "use_transformers_continuous_batching": False,
+}
+"""Fields of TRL's sampling that episodes do not use, with the one value taken."""
+
+
 def refuse_unsupported(args: Any) -> None:
     """Refuse fields of a ``GRPOConfig`` that would have no effect, or give a wrong update.
 
     Raises:
         ValueError: with the field, and what to set.
     """
-    tokens = "rows are split over passes, and"
+    if args.max_steps <= 0:
+        raise ValueError("give max_steps: tasks are drawn without end, so epochs end nowhere")
+    split = "rows are split over passes, and the loss would depend on how"
+    if args.loss_type == "bnpo":
+        raise ValueError(f"loss_type='bnpo': {split}: use loss_type='dapo'")
+    if args.mask_truncated_completions:
+        raise ValueError("mask_truncated_completions: use a recipe with truncation='exclude'")
+    common = args.vllm_mode == "server" or args.vllm_tensor_parallel_size > 1
+    if args.use_vllm and common and args.world_size > 1:
+        raise ValueError(f"{WAITING}: give each process a vLLM of its own (vllm_mode='colocate')")
     sampling = "responses are drawn with temperature and top_p alone"
-    for wrong, why in (
-        (args.max_steps <= 0, "give max_steps: tasks are drawn without end, so epochs end nowhere"),
-        (args.loss_type == "bnpo", f"{tokens} bnpo depends on how: use loss_type='dapo'"),
-        (
-            args.entropy_coef != 0 or args.use_adaptive_entropy,
-            f"{tokens} the entropy bonus depends on how: leave entropy_coef at 0",
-        ),
-        (
-            args.top_entropy_quantile < 1.0,
-            f"{tokens} the quantile of entropies depends on how: leave top_entropy_quantile at 1",
-        ),
-        (args.top_k not in (0, None), f"{sampling}: leave top_k at 0"),
-        (args.min_p is not None, f"{sampling}: leave min_p unset"),
-        (args.repetition_penalty != 1.0, f"{sampling}: leave repetition_penalty at 1"),
-        (bool(args.generation_kwargs), f"{sampling}: leave generation_kwargs unset"),
-        (
-            args.use_transformers_continuous_batching,
-            "the model itself or vLLM samples: leave use_transformers_continuous_batching unset",
-        ),
-        (
-            args.mask_truncated_completions,
-            "mask_truncated_completions is not supported: use a recipe with truncation='exclude'",
-        ),
-    ):
-        if wrong:
-            raise ValueError(why)
+    for fields, why in ((SPLIT, split), (SAMPLING, sampling)):
+        for name, value in fields.items():
+            if getattr(args, name) not in (value, None, {}):
+                what = f"leave {name} unset" if value is None else f"leave {name} at {value}"
+                raise ValueError(f"{why}: {what}")

@@ -10,7 +10,7 @@ rows in one pass over the model.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, get_args
@@ -41,7 +41,7 @@ from ascribe.engines.crediting import (
 )
 from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
 from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
-from ascribe.engines.trl.arguments import SUCCESS, refuse_unsupported
+from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors
 from ascribe.estimators import Recipe
@@ -70,6 +70,7 @@ class EpisodeTrainer(AscribeTrainer):
         setup: the environment, its options, the style of prompts, and the pool.
         recipe: how credit is computed: a recipe, or the name of one.
         max_turns: decisions after which an episode is cut; None: the environment's own limit.
+        episode_limit: seconds in the environment after which an episode fails; None: no limit.
         layout: ``step``: a row for each decision. ``trajectory``: one row for decisions whose
             prompts continue each other, which those of a whole chat do.
         agent: in place of the setup's.
@@ -98,6 +99,7 @@ class EpisodeTrainer(AscribeTrainer):
         setup: Setup,
         recipe: Recipe | str = "gigpo",
         max_turns: int | None = None,
+        episode_limit: float | None = None,
         layout: Layout = "step",
         agent: Agent | None = None,
         tasks: Sequence[int] | None = None,
@@ -133,8 +135,7 @@ class EpisodeTrainer(AscribeTrainer):
         )
         if self.is_fsdp_enabled or (self.is_deepspeed_enabled and _shards_weights(self)):
             raise ValueError(
-                "processes sample different numbers of times, so sharded weights would wait for "
-                "ever: use data parallel processes, or AscribeTrainer with TRL's own generation"
+                f"{WAITING}: use data parallel processes, or AscribeTrainer with TRL's generation"
             )
         if self.aux_loss_enabled:
             raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
@@ -152,7 +153,7 @@ class EpisodeTrainer(AscribeTrainer):
         if held_out:
             slots = max(slots, args.per_device_eval_batch_size)
         self.player, self.eval_player = (
-            Player(each, agent, sampling, turns, failures, slots)
+            Player(each, agent, sampling, turns, failures, slots, episode_limit)
             for each in (setup, eval_setup or setup)
         )
         self._adapters = self._team(agents) if agents else None
@@ -201,14 +202,27 @@ class EpisodeTrainer(AscribeTrainer):
         metrics.setdefault(SUCCESS, float("nan"))  # of no episodes, since all failed
         return metrics
 
+    def prediction_step(
+        self,
+        model: Any,  # noqa: ARG002 (the policy samples from it)
+        inputs: list[dict[str, Any]],
+        *_: Any,
+        **__: Any,
+    ) -> tuple[Any, None, None]:
+        """Play held-out tasks, and log how the episodes went; the loss is 0."""
+        groups, local = self._play(inputs, training=False)
+        self._held_out += gather_object([self._to_send(groups, local, None)])
+        episodes = join_rollouts([part.rollout for part in self._held_out])
+        # TRL takes the mean over batches, which may differ in size: so there is one value.
+        self._metrics["eval"].clear()
+        self._log("eval", episode_metrics(episodes) | trl_metrics(episodes))
+        return torch.zeros((), device=self.accelerator.device), None, None
+
     # An iteration: play, let TRL score the rows, credit.
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
-        training = self._training
-        with self._clock("rollout") if training else nullcontext():
-            groups, local = self._play(inputs, training=training)
-        if not training:
-            return self._evaluated(groups, local)
+        with self._clock("rollout"):
+            groups, local = self._play(inputs, training=True)
         learns = self._learns(local)
         merged = self._merged(local)
         spans = merged.spans
@@ -300,27 +314,6 @@ class EpisodeTrainer(AscribeTrainer):
         agent = self._adapters.learner(self._step // self._steps_of_iteration)
         self._adapters.choose(agent)
         return np.array([step.agent == agent for step in local.steps], dtype=np.bool_)
-
-    def _evaluated(self, groups: tuple[str, ...], local: Rollout) -> Tensors:
-        """Log how the episodes went; there is nothing to learn, so the loss is 0."""
-        self._held_out += gather_object([self._to_send(groups, local, None)])
-        episodes = join_rollouts([part.rollout for part in self._held_out])
-        # TRL takes the mean over batches, which may differ in size: so there is one value.
-        self._metrics["eval"].clear()
-        self._log("eval", episode_metrics(episodes) | trl_metrics(episodes))
-        ids = torch.full((1, 1), self._tokenizer.pad_token_id)
-        nothing = torch.zeros(1, 1)
-        batch = {
-            "prompt_ids": ids,
-            "prompt_mask": torch.ones_like(ids),
-            "completion_ids": ids,
-            "completion_mask": torch.zeros_like(ids),
-            "advantages": nothing,
-            "ref_per_token_logps": nothing,
-            "num_items_in_batch": torch.tensor(0),
-            "rows_in_batch": torch.tensor(0),
-        }
-        return {name: value.to(self.accelerator.device) for name, value in batch.items()}
 
     def _play(
         self, inputs: list[dict[str, Any]], *, training: bool
@@ -436,8 +429,7 @@ class EpisodeTrainer(AscribeTrainer):
         order = lengths.argsort(stable=True)
         if self.is_deepspeed_enabled:  # it counts the passes itself
             return (order,)
-        size = self.args.per_device_train_batch_size
-        return tuple(order.split(size if self._training else self.args.per_device_eval_batch_size))
+        return tuple(order.split(self.args.per_device_train_batch_size))
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> Any:
         """TRL's loss; a mean over rows is one over the real rows of all processes and passes.
@@ -447,7 +439,7 @@ class EpisodeTrainer(AscribeTrainer):
         iteration and the processes, and divided by the rows that count. What TRL logs of a pass in
         which all rows of all processes are empty is no number of the policy, and is left out.
         """
-        metrics = self._metrics["train" if self._training else "eval"]
+        metrics = self._metrics["train"]
         learned = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         before = None
         if not self.accelerator.gather(learned.sum()).any():
@@ -457,8 +449,8 @@ class EpisodeTrainer(AscribeTrainer):
             metrics.clear()
             metrics.update(before)
         if self.loss_type in BY_ROW:
-            parts = self.args.steps_per_generation if self._training else 1
-            rows = len(inputs["prompt_ids"]) * parts * self.accelerator.num_processes
+            parts = self.args.steps_per_generation * self.accelerator.num_processes
+            rows = len(inputs["prompt_ids"]) * parts
             loss = loss * rows / inputs["rows_in_batch"].clamp(min=1)
         return loss
 

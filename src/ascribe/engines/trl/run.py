@@ -42,6 +42,7 @@ def run(run: Run, *, resume: bool) -> None:
         eval_tasks=config.evaluation.tasks,
         recipe=run.recipe,
         max_turns=rollout.max_turns,
+        episode_limit=rollout.episode_limit,
         layout=config.update.layout,
         tasks=rollout.tasks,
         failures=rollout.failures.policy(),
