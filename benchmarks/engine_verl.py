@@ -23,7 +23,7 @@ In the case ``episodes`` a row is a whole episode (``update.layout: trajectory``
 episodes are learned from as step rows too, in every other step. ``token_ratio`` is tokens of step
 rows over those of whole episodes; ``old_log_prob_ratio`` and ``update_actor_ratio`` are the seconds
 of these phases, and ``both_ratio`` is that of their sum. ``advantage_difference`` is the largest
-difference of an advantage by ``gigpo``. The model has four layers of width 160: with a larger one
+difference of an advantage by ``gigpo``. The model has four layers of width 128: with a larger one
 so many tokens would take hours on a CPU.
 
 Needs the environment of ``scripts/make_env.sh FOLDER verl-cpu``. ``--cases`` chooses among
@@ -94,7 +94,7 @@ def main() -> None:
         if "episodes" in options.cases:
             model = str(write_model(folder / "model"))
             whole_episodes = Case(
-                "4 layers of width 160", model, -1, TURNS, 8, groups=4, size=6, episodes=True
+                "4 layers of width 128", model, -1, TURNS, 8, groups=4, size=6, episodes=True
             )
             measure(figures, whole_episodes, folder / "episodes")
         if "steps" not in options.cases:
@@ -118,7 +118,8 @@ def write_model(folder: Path) -> Path:
     tokenizer = train_tokenizer((one["content"] for chat, _ in shown for one in chat), 800)
     chat = Chat(tokenizer)
     lessons = [tiny.lesson(tokenizer, chat.prompt(prompt), text) for prompt, text in shown]
-    shape = {"hidden_size": 160, "intermediate_size": 480, "num_hidden_layers": 4}
+    shape = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4}
+    shape |= {"num_attention_heads": 2, "num_key_value_heads": 2}  # vLLM on the CPU: 64 wide
     model = tiny.llama(tokenizer, 0, **shape, max_position_embeddings=CONTEXT)
     schedule = Schedule(steps=40, batch=16, learning_rate=3e-3, most_tokens=8192)
     finetune(model, lessons, schedule)
