@@ -6,24 +6,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ascribe.engines.episodes import task_row
 from tests.engines import verl_toys as toys
 from tests.engines.trl_toys import HALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
 
 
-def test_wrong_answers_are_corrected_and_both_are_learned_from(tmp_path: Path) -> None:
+def test_corrections_are_learned_from_and_a_step_without_rows_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    """In the third step no prompt fits into the context."""
+    tasks, seed = list(range(6)), 0
+    third = [task_row(group, seed, "train", tasks)["task"] for group in (4, 5)]
     config = toys.write_config(
         tmp_path / "run.yaml",
         toys.write_tiny(tmp_path / "model"),
         environment__name=HALL,
-        environment__options={"horizon": 1},
+        environment__options={"horizon": 1, "long": third},
         recipe__name="ibpo",
         rollout__max_turns=1,
-        rollout__tasks=None,
+        rollout__tasks=tasks,
         rollout__corrections=2,
         rollout__context=480,
-        update__iterations=2,
+        update__seed=seed,
+        update__iterations=3,
         update__minibatches=2,
         update__rows_per_pass=2,
         engine__verl={
@@ -31,7 +38,16 @@ def test_wrong_answers_are_corrected_and_both_are_learned_from(tmp_path: Path) -
             "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         },
     )
-    lines = toys.train(config)
+    *lines, empty = toys.train(config)
+    assert empty["ascribe/failed"] == 8
+    assert empty["ascribe/rows"] == empty["ascribe/missing"] == 0
+    assert "actor/pg_loss" not in empty
+    before, after = (
+        tmp_path / "run" / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
+        for step in (2, 3)
+    )
+    assert weights(tmp_path / "model") != weights(before) == weights(after)
+    toys.dumped(config)[2].unlink()  # it has no steps
     toys.assert_credited(config)
     assert [line["ascribe/episodes"] for line in lines] == [8, 8]
     assert all(math.isfinite(line["actor/pg_loss"]) for line in lines)
@@ -47,3 +63,11 @@ def test_wrong_answers_are_corrected_and_both_are_learned_from(tmp_path: Path) -
         assert line["ascribe/credit/corrections"] == mended.sum() > 0
         assert line["ascribe/credit/corrections_right"] == pytest.approx(right[mended].mean())
         assert line["ascribe/rows"] == len(steps.table)
+
+
+def weights(folder: Path) -> dict[str, list[float]]:
+    """All numbers, by name; one that is tied to another is left out."""
+    from safetensors.torch import load_file
+
+    parameters = load_file(folder / "model.safetensors")
+    return {name: one.flatten().tolist() for name, one in parameters.items() if "head" not in name}

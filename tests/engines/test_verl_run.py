@@ -22,7 +22,6 @@ from ascribe.engines.verl.run import copy_adapters
 from ascribe.envs import make
 from tests.engines import trl_toys
 from tests.engines import verl_toys as toys
-from tests.engines.trl_toys import HALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
 
@@ -177,55 +176,6 @@ def with_switch(model: Path, folder: Path) -> Path:
     tokenizer.chat_template += switch
     tokenizer.save_pretrained(folder)
     return folder
-
-
-def test_grpo_is_verls_own_and_a_step_without_rows_changes_nothing(
-    tiny: Path, tmp_path: Path
-) -> None:
-    """Single turns; in the second step no prompt fits into the context."""
-    import torch
-    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
-
-    tasks, seed = [0, 1, 2, 3], 0
-    second = [task_row(group, seed, "train", tasks)["task"] for group in (2, 3)]
-    config = toys.write_config(
-        tmp_path / "run.yaml",
-        tiny,
-        environment__name=HALL,
-        environment__options={"long": second},
-        recipe__name="grpo",
-        rollout__max_turns=1,
-        rollout__tasks=tasks,
-        update__seed=seed,
-        update__iterations=2,
-    )
-    first, empty = toys.train(config)
-    assert first["ascribe/rows"] == 8
-    assert empty["ascribe/failed"] == 8
-    assert empty["ascribe/rows"] == empty["ascribe/missing"] == 0
-    assert "actor/pg_loss" not in empty
-    before, after = (
-        tmp_path / "run" / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
-        for step in (1, 2)
-    )
-    assert weights(tiny) != weights(before) == weights(after)
-
-    steps = toys.read(toys.dumped(config)[0])
-    rewards = torch.tensor(steps.table.reward.tolist())[:, None]
-    groups = np.array(steps.table.group.texts())
-    own, _ = compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), groups)
-    trained = steps.carried["trained_advantage"].to_numpy()
-    np.testing.assert_allclose(trained, own[:, 0].numpy(), atol=1e-6)
-    assert np.ptp(trained) > 0
-    toys.assert_rows(config, 1, steps, trained)
-
-
-def weights(folder: Path) -> dict[str, list[float]]:
-    """All numbers, by name; one that is tied to another is left out."""
-    from safetensors.torch import load_file
-
-    parameters = load_file(folder / "model.safetensors")
-    return {name: one.flatten().tolist() for name, one in parameters.items() if "head" not in name}
 
 
 def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
