@@ -31,7 +31,16 @@ sys.path.insert(0, str(DOCS / "ext"))
 
 import generated  # noqa: E402
 
-OF_ENGINES = {"rows", "rows_skipped", "rows_padded", "missing", "seconds/PHASE"}
+OF_ENGINES = {
+    "rows",
+    "rows_skipped",
+    "rows_padded",
+    "missing",
+    "seconds/PHASE",
+    "stale_groups",
+    "surplus_groups",
+    *(f"versions/{of}_mean" for of in ("trajectory", "group", "lag")),
+}
 """What an engine adds; the tests of the engines see to those."""
 
 
