@@ -1,32 +1,118 @@
-"""Archives of 1 to 100 million rows, credited from Parquet to Parquet in a memory budget."""
+"""Archives of 1 to 100 million rows: rows per second and core, and memory, Parquet to Parquet.
 
+    python benchmarks/scale.py [--quick] [--rows 1000000 10000000] [--folder FOLDER]
+
+An archive is a folder of Parquet files of a million rows each. ``ascribe credit`` writes it again
+with its credit, on all cores, in 2 GiB of memory (the default). ``sorted`` archives have the rows
+of a task side by side; in ``scattered`` ones, its 8 trajectories are in up to 8 files.
+``rate`` is rows per second of CPU time, of all processes; ``peak`` is the memory of all processes
+together. The exponent is that of CPU seconds by rows, between the smallest and the largest size.
+"""
+
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any, Literal
 
+import common
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 Order = Literal["sorted", "scattered"]
+Random = npt.NDArray[np.uint64]
 
-TRAJECTORIES, ROWS_OF_FILE, PLACES = 8, 1_000_000, 40
+TRAJECTORIES, ROWS_OF_FILE, PLACES, MEAN_LENGTH = 8, 1_000_000, 40, 35
 ROOMS = ("kitchen", "bedroom", "bathroom", "living room", "hallway", "garage", "study", "cellar")
 THINGS = (
     *("an apple", "a bar of soap", "a book", "a bowl", "a bread knife", "a candle", "a cloth"),
     *("a credit card", "a desk lamp", "an egg", "a key chain", "a laptop", "a lettuce", "a mug"),
     *("a newspaper", "a pan", "a pencil", "a pepper shaker", "a plate", "a potato", "a spoon"),
 )
+RECIPES = {"gigpo": ("gigpo", ()), "sbc": ("sbc", ("--preset", "exact"))}
+WIDTH = 64
+MOST_VECTORS = 10_000_000
 
 
-def random(*keys: Any) -> npt.NDArray[np.uint64]:
-    """Random bits that depend on the keys alone, so that any part of an archive can be made."""
-    bits = np.uint64(0x9E3779B97F4A7C15)
-    for key in keys:
-        bits = (bits ^ np.asarray(key).astype(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
-        bits = bits ^ (bits >> np.uint64(32))
-    return bits
+def main() -> None:
+    """Measure every recipe, order and size."""
+    sizes = {"type": int, "nargs": "+", "default": [1_000_000, 10_000_000]}
+    place = {"type": Path, "help": "where to write the archives; removed at the end"}
+    with common.Figures("scale", rows=sizes, folder=place) as figures:
+        rows = [100_000, 400_000] if figures.quick else figures.options.rows
+        with tempfile.TemporaryDirectory(dir=figures.options.folder) as folder:
+            for order in ("sorted", "scattered"):
+                for name, recipe in RECIPES.items():
+                    measure(figures, Path(folder), order, name, recipe, rows)
+            few = [size for size in rows if size <= MOST_VECTORS]
+            measure(figures, Path(folder), "scattered", "bipace_q", ("bipace_q", ()), few, WIDTH)
+
+
+def measure(
+    figures: Any,
+    folder: Path,
+    order: Order,
+    name: str,
+    recipe: Any,
+    rows: list[int],
+    width: int = 0,
+) -> None:
+    """Credit archives of several sizes."""
+    seconds = []
+    for size in rows:
+        source, out = folder / f"{order}-{width}-{size}", folder / "out"
+        count = archive(source, size, order, width)
+        case = f"{name} {order} {size:,}"
+        work = ["credit", str(source), "--out", str(out), "--recipe", recipe[0], *recipe[1]]
+        cpu, wall, peak = run([*common.COMMAND, *work, "--json"])
+        seconds.append((count, cpu))
+        figures.emit(case, "rate", count / cpu, "rows/s/core", goal=500_000, better="higher")
+        figures.emit(case, "wall", wall, "s", better="lower")
+        figures.emit(case, "peak", peak / 2**30, "GiB", goal=2.0, better="lower")
+        shutil.rmtree(source)
+        shutil.rmtree(out)
+    if len(seconds) > 1:
+        (first, least), (last, most) = seconds[0], seconds[-1]
+        exponent = math.log(most / least) / math.log(last / first)
+        figures.emit(f"{name} {order}", "exponent", exponent, "", goal=1.05, better="lower")
+
+
+def run(command: list[str]) -> tuple[float, float, int]:
+    """Seconds of CPU and wall time of a command, and the most memory of all its processes."""
+    before, started = os.times(), time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    peak = [0]
+    watch = threading.Thread(target=watch_memory, args=(process, peak))
+    watch.start()
+    code = process.wait()
+    watch.join()
+    if code:
+        raise SystemExit(f"{' '.join(command)} ended with {code}")
+    after = os.times()
+    cpu = after.children_user - before.children_user
+    cpu += after.children_system - before.children_system
+    return cpu, time.perf_counter() - started, peak[0]
+
+
+def watch_memory(process: subprocess.Popen[bytes], peak: list[int]) -> None:
+    """The most resident memory of the processes of a session, pages they share counted once."""
+    while process.poll() is None:
+        total = 0
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.getsid(int(entry.name)) == process.pid:
+                    lines = (entry / "smaps_rollup").read_text().splitlines()
+                    total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            except OSError:
+                continue  # it has ended
+        peak[0] = max(peak[0], 1024 * total)
+        time.sleep(0.1)
 
 
 def archive(folder: Path, rows: int, order: Order, width: int = 0) -> int:
@@ -38,45 +124,55 @@ def archive(folder: Path, rows: int, order: Order, width: int = 0) -> int:
     Args:
         folder: where to write.
         rows: about how many rows.
-        order: ``sorted`` has a task's rows side by side; ``scattered`` has its trajectories in as
-            many files as there are.
+        order: ``sorted`` has a task's rows side by side; ``scattered`` has its trajectories in 8
+            files, or fewer if there are fewer, in random order.
         width: numbers of a fingerprint; 0 for none.
     """
     folder.mkdir(parents=True)
-    files = max(rows // ROWS_OF_FILE, 1)
-    trajectories = max(rows // 35 // TRAJECTORIES, 2) * TRAJECTORIES
-    written = 0
-    for file in range(files):
-        if order == "sorted":
-            cuts = np.arange(files + 1) * (trajectories // TRAJECTORIES) // files * TRAJECTORIES
-            chosen = np.arange(cuts[file], cuts[file + 1])
-        else:
-            chosen = np.arange(file, trajectories, files)
-            if files == 1:
-                chosen = chosen[np.argsort(random(chosen, 9))]
-        table = part(chosen.astype(np.int64), width)
-        pq.write_table(table, folder / f"{file:05d}.parquet", compression="zstd")
-        written += table.num_rows
+    files, written, task = max(rows // ROWS_OF_FILE, 1), 0, 0
+    trajectories = min(rows, ROWS_OF_FILE) // MEAN_LENGTH
+    made: dict[tuple[int, int], Any] = {}
+    file = 0
+    while file < files:
+        block = 1
+        while order == "scattered" and 2 * block <= min(TRAJECTORIES, files - file):
+            block *= 2
+        groups = trajectories * block // TRAJECTORIES
+        for number in range(block):
+            if (block, number) not in made:
+                variants = np.arange(number, TRAJECTORIES, block)
+                made[block, number] = part(groups, variants, order, width)
+            table, group, variant = made[block, number]
+            names = [coded(task + group, "task"), coded((task + group) * 8 + variant, "run")]
+            for place, column in enumerate(names):
+                table = table.set_column(place, ("group", "trajectory")[place], column)
+            pq.write_table(table, folder / f"{file:05d}.parquet", compression="zstd")
+            written, file = written + table.num_rows, file + 1
+        task += groups
     return written
 
 
-def part(trajectories: npt.NDArray[np.int64], width: int) -> pa.Table:
-    """The rows of some trajectories."""
-    length = (20 + random(trajectories, 1) % 31).astype(np.int64)
-    trajectory = np.repeat(trajectories, length)
-    step = np.arange(trajectory.size) - np.repeat(np.cumsum(length) - length, length)
-    group = trajectory // TRAJECTORIES
-    alone = (random(trajectory, step, 2) % 4 == 0) & (step > 0)
-    place = np.where(step == 0, 0, random(trajectory, step, 3) % PLACES).astype(np.int64)
-    success = random(trajectory, 4) % 10 < 4
+def part(groups: int, variants: Any, order: Order, width: int) -> tuple[pa.Table, Any, Any]:
+    """The rows of some trajectories of each group; the group and the trajectory of each row."""
+    group, variant = np.repeat(np.arange(groups), variants.size), np.tile(variants, groups)
+    if order == "scattered":
+        place = np.argsort(random(group, variant, 9))
+        group, variant = group[place], variant[place]
+    length = (20 + random(group, variant, 1) % 31).astype(np.int64)
+    success = np.repeat(random(group, variant, 4) % 10 < 4, length)
+    group, variant = np.repeat(group, length), np.repeat(variant, length)
+    step = np.arange(group.size) - np.repeat(np.cumsum(length) - length, length)
+    alone = (random(group, variant, step, 2) % 4 == 0) & (step > 0)
+    place = np.where(step == 0, 0, random(group, variant, step, 3) % PLACES).astype(np.int64)
     last = step == np.repeat(length, length) - 1
     state = group * PLACES + place
-    texts, codes = np.unique(np.where(alone, -1 - np.arange(step.size), state), return_inverse=True)
-    values = pa.array(map(text, np.where(texts < 0, random(texts, trajectories[0], 5), texts)))
-    action = (random(trajectory, step, 6) % 100).astype(np.int32)
+    own = (1 << 40) + (group * TRAJECTORIES + variant) * 64 + step
+    texts, codes = np.unique(np.where(alone, own, state), return_inverse=True)
+    values = pa.array(map(text, random(texts, 5).tolist()))
+    action = (random(group, variant, step, 6) % 100).astype(np.int32)
     columns = {
-        "group": coded(group, "task"),
-        "trajectory": coded(trajectory, "run"),
+        "group": pa.nulls(step.size),
+        "trajectory": pa.nulls(step.size),
         "step": pa.array(step),
         "state": pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), values),
         "action": pa.DictionaryArray.from_arrays(
@@ -86,20 +182,30 @@ def part(trajectories: npt.NDArray[np.int64], width: int) -> pa.Table:
         "terminated": pa.array(last),
     }
     if width:
-        fingerprint = random(state[:, None], np.arange(width), 7).astype(np.float32) / 2**63 - 1
-        noise = random(trajectory[:, None], step[:, None], np.arange(width), 8)
-        fingerprint += (noise.astype(np.float32) / 2**63 - 1) * np.where(alone, 2.0, 0.1)[:, None]
-        flat = pa.array(fingerprint.astype(np.float16).ravel())
+        generator = np.random.default_rng(groups)
+        centres = generator.normal(size=(groups * PLACES, width)).astype(np.float32)
+        vectors = centres[state]
+        vectors += np.where(alone, 2.0, 0.1)[:, None] * generator.normal(size=vectors.shape)
+        flat = pa.array(vectors.astype(np.float16).ravel())
         columns["fingerprint"] = pa.FixedSizeListArray.from_arrays(flat, width)
-    return pa.table(columns)
+    return pa.table(columns), group, variant
+
+
+def random(*keys: Any) -> Random:
+    """Random bits that depend on the keys alone, so that any part of an archive can be made."""
+    bits = np.asarray(np.uint64(0x9E3779B97F4A7C15))
+    for key in keys:
+        bits = (bits ^ np.asarray(key).astype(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
+        bits = bits ^ (bits >> np.uint64(32))
+    return bits
 
 
 def text(number: int) -> str:
     """What an agent sees in a state."""
-    number = int(number)
     seen = [THINGS[(number >> shift) % len(THINGS)] for shift in (0, 5, 11, 17)]
     place = f"You are in the {ROOMS[number % 8]}, in front of shelf {number % 97}."
-    return f"{place} On it, you see {', '.join(seen[:3])} and {seen[3]} {number:x}."
+    return f"{place} On it, you see {', '.join(seen[:3])} and {seen[3]} {number >> 24:x}."
 
 
 def coded(numbers: npt.NDArray[np.int64], kind: str) -> pa.DictionaryArray:
@@ -107,3 +213,7 @@ def coded(numbers: npt.NDArray[np.int64], kind: str) -> pa.DictionaryArray:
     distinct, codes = np.unique(numbers, return_inverse=True)
     names = [f"{kind}-{number:09d}" for number in distinct.tolist()]
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), names)
+
+
+if __name__ == "__main__":
+    main()

@@ -557,7 +557,11 @@ def _write(
     _stage(replace(job, output=whole), each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
     if target.exists():
         target.remove()
-    target.system.move(folder.path, target.path)
+    if not target.uri:
+        target.system.move(folder.path, target.path)
+        return
+    for file in folder.files(".parquet"):  # a store of objects has no folders to rename
+        file.system.move(file.path, target.child(file.name).path)
 
 
 def write_task(job: Job, number: int) -> None:

@@ -1,0 +1,127 @@
+"""Archives on a Ray cluster, and in S3 (moto's server, on loopback)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from ascribe import recipe
+from ascribe.archives import credit_archive, run, workers
+from tests.archives.test_archives import SMALL, in_memory, plain, same, steps, written
+
+ray = pytest.importorskip("ray", reason="needs the extra ray")
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster of one node with two CPUs."""
+    root = str(Path(__file__).parents[2])
+    environment = {"PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 << 20,
+        runtime_env={"env_vars": environment},
+        _node_ip_address="127.0.0.1",
+    )
+    yield ray
+    ray.shutdown()
+
+
+def scattered(folder: Path) -> Path:
+    columns = steps(80)
+    order = np.random.default_rng(0).permutation(len(columns["step"]))
+    return written(folder, columns, order=order)
+
+
+def kill_once(job: Any, number: int) -> None:
+    """A task during which its worker is killed, once."""
+    mark = Path(job.work.path).parent / "killed"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    run.scan(job.archive, job.work, number, by_group=True)
+
+
+def test_a_cluster_gives_the_same_bits_although_a_worker_dies(
+    tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+):
+    source = scattered(tmp_path / "in")
+    expected = in_memory(source, recipe("gigpo"))
+    monkeypatch.setattr(run, "scan_task", kill_once)
+    credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL, ray="auto")
+    assert (tmp_path / "killed").exists()
+    assert same(plain(tmp_path / "out"), expected)
+
+
+def test_errors_of_tasks_are_those_of_one_process(tmp_path: Path, cluster: Any):
+    with workers.on_ray("auto") as (each, cpus):
+        assert cpus == 2
+        with pytest.raises(FileNotFoundError):
+            list(each(os.stat, [tmp_path / "no such file"]))
+        assert sorted(each(len, ["a", "bb"])) == [("a", 1), ("bb", 2)]
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a bucket on moto's server, on loopback."""
+    pytest.importorskip("moto", reason="needs moto's server: pip install 'moto[server]'")
+    import socket
+
+    from pyarrow.fs import FileSystem
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                urlopen(f"http://127.0.0.1:{port}/moto-api", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "testing")
+        options = f"?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}"
+        options += "&allow_bucket_creation=true"
+        FileSystem.from_uri(f"s3://archive/x{options}")[0].create_dir("archive")
+        yield f"s3://archive/{{}}{options}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("where", ["processes", "ray"])
+def test_archives_in_s3(tmp_path: Path, s3: str, where: str, request: pytest.FixtureRequest):
+    from pyarrow.fs import FileSystem
+
+    if where == "ray":
+        request.getfixturevalue("cluster")
+    source = scattered(tmp_path / "in")
+    expected = in_memory(source, recipe("gigpo"))
+    system, _ = FileSystem.from_uri(s3.format("x"))
+    for file in source.iterdir():
+        with system.open_output_stream(f"archive/in/{file.name}") as upload:
+            upload.write(file.read_bytes())
+    for name in ("out.parquet", "out"):
+        out = s3.format(name)
+        address = "auto" if where == "ray" else None
+        credit_archive(
+            s3.format("in"), out, recipe("gigpo"), memory=SMALL, ray=address, processes=1
+        )
+        copy = tmp_path / f"{where}.parquet"
+        pq.write_table(pq.read_table(f"archive/{name}", filesystem=system), copy)
+        assert same(plain(copy), expected)
