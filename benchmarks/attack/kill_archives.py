@@ -1,0 +1,138 @@
+"""Archives whose crediting is interrupted: after another call, the output is that of one run.
+
+    python benchmarks/attack/kill_archives.py [--quick] [--seed 0] [--times 20]
+
+An archive of scattered groups is credited in small parts by two worker processes. ``driver``: the
+command and its workers are killed (SIGKILL) at a random moment, and the command is called again.
+``worker``: one of its workers is killed at a random moment, and the command goes on by itself.
+``disk``: it writes to a tmpfs that has room for a random part of what it writes, fails, and is
+called again with more room; this needs the right to mount. ``interrupted`` counts runs that did not
+end by themselves; ``torn`` counts outputs that were neither absent nor those of an unbroken run,
+before or after the second call.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from hashlib import sha256
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import common
+import scale
+
+CREDIT = """
+import sys
+from ascribe.archives import credit_archive
+from ascribe.estimators import recipe
+if __name__ == "__main__":
+    credit_archive(sys.argv[1], sys.argv[2], recipe("gigpo"), memory=1, processes=2)
+"""
+ROWS = 30_000
+
+
+def main() -> None:
+    """Interrupt runs in three ways."""
+    seed = {"type": int, "default": 0}
+    times = {"type": int, "default": 20}
+    with common.Figures("attack/kill_archives", seed=seed, times=times) as figures:
+        chance = random.Random(figures.options.seed)
+        count = 2 if figures.quick else figures.options.times
+        with tempfile.TemporaryDirectory() as folder:
+            attack = Attack(Path(folder))
+            for name in ("driver", "worker", "disk"):
+                results = [getattr(attack, name)(chance) for _ in range(count)]
+                if any(result is None for result in results):
+                    print("a tmpfs cannot be mounted here", file=sys.stderr)
+                    continue
+                interrupted = sum(result[0] for result in results)
+                torn = sum(result[1] for result in results)
+                figures.emit(name, "runs", count, "runs", better="higher")
+                figures.emit(name, "interrupted", interrupted, "runs", better="higher")
+                figures.emit(name, "torn", torn, "outputs", goal=0, better="lower")
+
+
+class Attack:
+    """An archive, and the output of an unbroken run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.source = folder, folder / "in"
+        scale.archive(self.source, ROWS, "scattered")
+        whole = scale.pq.read_table(self.source)
+        scale.pq.write_table(whole, self.source / "00000.parquet", row_group_size=1000)
+        started = time.monotonic()
+        self.start(folder / "out").wait()
+        self.seconds = time.monotonic() - started
+        self.expected = contents(folder / "out")
+        if not self.expected:
+            raise SystemExit("the unbroken run failed")
+
+    def start(self, out: Path) -> "subprocess.Popen[bytes]":
+        """Begin to credit the archive."""
+        command = [sys.executable, "-c", CREDIT, str(self.source), str(out)]
+        return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+
+    def judge(self, out: Path, *, interrupted: bool) -> tuple[bool, bool]:
+        """Call it again; whether it was interrupted, and whether an output was torn."""
+        torn = contents(out) not in ([], self.expected)
+        if interrupted:
+            self.start(out).wait()
+        return interrupted, torn or contents(out) != self.expected
+
+    def driver(self, chance: random.Random) -> tuple[bool, bool]:
+        """Kill the command with its workers."""
+        out = self.folder / "driver"
+        shutil.rmtree(out, ignore_errors=True)
+        process = self.start(out)
+        time.sleep(chance.uniform(0.2, 1.0) * self.seconds)
+        interrupted = process.poll() is None
+        if interrupted:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return self.judge(out, interrupted=interrupted)
+
+    def worker(self, chance: random.Random) -> tuple[bool, bool]:
+        """Kill one of its workers."""
+        out = self.folder / "worker"
+        shutil.rmtree(out, ignore_errors=True)
+        process = self.start(out)
+        time.sleep(chance.uniform(0.3, 0.9) * self.seconds)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        workers = children.read_text().split() if process.poll() is None else []
+        if workers:
+            os.kill(int(chance.choice(workers)), signal.SIGKILL)
+        failed = process.wait() != 0
+        return bool(workers), failed or contents(out) != self.expected
+
+    def disk(self, chance: random.Random) -> tuple[bool, bool] | None:
+        """Write to a disk that becomes full."""
+        place = self.folder / "disk"
+        place.mkdir(exist_ok=True)
+        size = sum(file.stat().st_size for file in self.source.iterdir())
+        room = int(chance.uniform(0.1, 2.0) * size)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(place)]
+        if subprocess.run(mount, check=False, stderr=subprocess.DEVNULL).returncode:
+            return None
+        try:
+            interrupted = self.start(place / "out").wait() != 0
+            more = ["mount", "-o", "remount,size=1g", str(place)]
+            subprocess.run(more, check=True)
+            return self.judge(place / "out", interrupted=interrupted)
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+
+
+def contents(folder: Path) -> list[str]:
+    """The digests of the files of a folder, by name."""
+    files = sorted(folder.glob("*")) if folder.exists() else []
+    return [sha256(file.read_bytes()).hexdigest() for file in files]
+
+
+if __name__ == "__main__":
+    main()
