@@ -13,14 +13,16 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe import StepTable, recipe
-from ascribe.archives import check_archive, credit_archive, run
+from ascribe.archives import check_archive, credit_archive, run, sample_archive
 from ascribe.archives.partition import ArchiveParts, divide, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
 from ascribe.estimators.assign import assign, credit_arrays, credit_columns
+from ascribe.report import picture
 from ascribe.steps.check import check
 from ascribe.steps.files import read, table_to_arrow, write
 from ascribe.steps.problems import ProblemKind, TableError
+from ascribe.steps.table import KNOWN_COLUMNS
 
 SMALL = 1
 """Bytes of memory: parts are as small as can be."""
@@ -274,3 +276,22 @@ def test_keys_do_not_depend_on_the_process(tmp_path: Path):
     parts = ArchiveParts(None, 4, none, none).part_of(keys, np.array([True, True, False]), 2)
     assert parts[2] == 0
     assert open_archive(written(tmp_path / "in", steps(4)), 100).rows == len(steps(4)["step"])
+
+
+def test_a_report_on_a_large_archive_reads_a_sample_of_whole_groups(tmp_path: Path):
+    columns = steps(200)
+    source = written(tmp_path / "in", columns)
+    rollouts, rows, size = sample_archive(source, 2_000_000, KNOWN_COLUMNS.__contains__)
+    assert size == len(columns["step"])
+    assert 0.02 * size < rows.size < 0.9 * size
+    table = rollouts.table
+    assert table.state.texts() == [columns["state"][row] for row in rows]
+    names, counts = np.unique(columns["group"], return_counts=True)
+    whole = dict(zip(names, counts, strict=True))
+    sampled, counts = np.unique(np.array(table.group.texts()), return_counts=True)
+    assert [whole[name] for name in sampled] == counts.tolist()
+    page = picture([source], recipe("gigpo"), memory=2_000_000)
+    assert "a sample of whole groups" in page.notes[0]
+    everything = picture([source], recipe("gigpo"))
+    assert everything.facts.diagnosis.rows == size
+    assert not everything.notes

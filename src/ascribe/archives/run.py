@@ -135,6 +135,17 @@ def fits_memory(location: str | Path, memory: int, *, carried: bool = True) -> b
     return archive.rows * row_bytes(archive, names) + PROCESS_BYTES <= memory
 
 
+def is_archive(source: str, memory: int) -> bool:
+    """Whether to process a table in parts: large, in a folder of files, or on another machine."""
+    path = Path(source)
+    if "://" in source or (path.is_dir() and any(path.glob("*.parquet"))):
+        return True
+    try:
+        return path.suffix == ".parquet" and not fits_memory(source, memory)
+    except (ValueError, OSError):
+        return False  # the reader says what is wrong
+
+
 def credit_archive(
     source: str | Path,
     out: str | Path,

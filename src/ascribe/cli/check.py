@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 from typer import Option
 
-from ascribe.archives import check_archive
+from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
@@ -30,7 +30,7 @@ def check(
     Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
-    if screen.is_archive(source, memory):
+    if is_archive(source, int(memory * 2**30)):
         screen.refuse_columns(columns)
         report = _check_archive(source, group_size, memory, as_json=as_json)
     else:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from ascribe.archives import ArchiveCredit, WorkerError, credit_archive
+from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
 from ascribe.cli import options, screen
 from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import diagnose
@@ -68,7 +68,7 @@ def credit(
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(unknown("policy", policy, policies))
-    if ray is not None or screen.is_archive(source, memory):
+    if ray is not None or is_archive(source, int(memory * 2**30)):
         if history is not None:
             screen.wrong_call("--history needs a table that fits into --memory")
         screen.refuse_columns(columns)

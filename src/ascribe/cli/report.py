@@ -37,6 +37,7 @@ def report(
     tables: Annotated[
         Path | None, Option(help="Folder for every table as CSV and Parquet.")
     ] = None,
+    memory: options.Memory = 2.0,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -59,6 +60,7 @@ def report(
                 compared,
                 columns=renamed,
                 group_size=group_size,
+                memory=int(memory * 2**30),
                 progress=progress,
             )
         if tables is not None:

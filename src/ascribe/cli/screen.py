@@ -22,7 +22,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.archives import fits_memory
 from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
@@ -187,17 +186,6 @@ def open_rollouts(
     if isinstance(rollouts, Imported):
         err.print(Text(f"{safe(file)}: {rollouts.sentence()}", style="dim"))
     return rollouts
-
-
-def is_archive(source: str, memory: float) -> bool:
-    """Whether to process a table in parts: large, in a folder of files, or on another machine."""
-    path = Path(source)
-    if "://" in source or (path.is_dir() and any(path.glob("*.parquet"))):
-        return True
-    try:
-        return path.suffix == ".parquet" and not fits_memory(source, int(memory * 2**30))
-    except (ValueError, OSError):
-        return False  # the reader says what is wrong
 
 
 @contextmanager

@@ -115,6 +115,7 @@ def picture(
     *,
     columns: Mapping[str, str] | None = None,
     group_size: int | None = None,
+    memory: int = 2 << 30,
     progress: Progress = lambda _: None,
 ) -> Picture:
     """A report on files of rollouts.
@@ -128,6 +129,7 @@ def picture(
         against: another estimator to compare with.
         columns: what the files call a column of the format: ``{"reward": "score"}``.
         group_size: how many trajectories each group was meant to have, if known.
+        memory: bytes to use; of a larger table, a sample of whole groups is read.
         progress: called with the share that is done.
 
     Raises:
@@ -137,7 +139,7 @@ def picture(
     """
     paths = [Path(file) for file in files]
     needed = any(getattr(r, "fingerprint", "") == "given" for r in (recipe, against))
-    batches = read_batches(paths, fingerprints=needed, columns=columns)
+    batches = read_batches(paths, fingerprints=needed, columns=columns, memory=memory)
     progress(0.3)
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ascribe.archives import is_archive, sample_archive
 from ascribe.conversations.formats import (
     CHECKED_COLUMNS,
     Imported,
@@ -86,7 +87,11 @@ def refused(batch: Batch, error: TableError) -> RefusedFileError:
 
 
 def read_batches(
-    files: Sequence[Path], *, fingerprints: bool, columns: Mapping[str, str] | None = None
+    files: Sequence[Path],
+    *,
+    fingerprints: bool,
+    columns: Mapping[str, str] | None = None,
+    memory: int = 2 << 30,
 ) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
 
@@ -94,6 +99,8 @@ def read_batches(
         files: tables of steps, or conversations.
         fingerprints: whether fingerprints are needed, which may be most of a file.
         columns: what the files call a column of the format.
+        memory: bytes to use; of larger tables, and of folders of them, a sample of whole groups is
+            read that fits.
 
     Raises:
         RefusedFileError: if a file cannot be read as a step table.
@@ -104,6 +111,9 @@ def read_batches(
     batches = []
     for path in files:
         try:
+            if is_archive(str(path), memory):
+                batches += _sampled(path, memory // len(files), wanted)
+                continue
             rollouts = read_rollouts(path, wanted=wanted, columns=columns)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
@@ -121,6 +131,19 @@ def read_batches(
         else replace(batch, name=f"{batch.number}: {batch.name}")
         for batch in batches
     ]
+
+
+def _sampled(path: Path, memory: int, wanted: Callable[[str], bool]) -> list[Batch]:
+    """The batches of whole groups of a large table, with the texts that a page may show."""
+    rollouts, rows, size = sample_archive(
+        path, memory, lambda name: wanted(name) or name in TRANSCRIPT
+    )
+    split = _split(path, rollouts)
+    if rows.size < size:
+        share = f"{rows.size:,} of {size:,} rows ({rows.size / size:.2%})"
+        note = f"{one_line(path.name)}: a sample of whole groups, {share}; --memory reads more."
+        split = [replace(batch, note=note) for batch in split]
+    return [replace(batch, carried=rollouts.carried) for batch in split]
 
 
 def read_transcript(

@@ -289,8 +289,16 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
     return Coded(codes, values.astype(object)).used()
 
 
-def _without_unused(array: "pa.DictionaryArray") -> "pa.DictionaryArray":
+def without_unused(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     """Part of a dictionary-coded column, without the values of the other parts."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pa.chunked_array([_compact(chunk) for chunk in column.chunks], column.type)
+
+
+def _compact(array: "pa.DictionaryArray") -> "pa.DictionaryArray":
     import pyarrow as pa
 
     if len(array.dictionary) <= len(array):
@@ -456,8 +464,7 @@ def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Ta
         if name in TEXT_COLUMNS:
             if not pa.types.is_dictionary(column.type):
                 column = column.cast(pa.string()).dictionary_encode()
-            parts = [_without_unused(chunk) for chunk in column.chunks]
-            columns[name] = pa.chunked_array(parts, column.type).cast(kind)
+            columns[name] = without_unused(column).cast(kind)
         else:
             values = read_column(name, _from_arrow(name, column))
             if values is None:  # a fingerprint in no row of this part
