@@ -45,13 +45,21 @@ def main() -> None:
     sizes = {"type": int, "nargs": "+", "default": [1_000_000, 10_000_000]}
     place = {"type": Path, "help": "where to write the archives; removed at the end"}
     with common.Figures("scale", rows=sizes, folder=place) as figures:
-        rows = [100_000, 400_000] if figures.quick else figures.options.rows
+        rows, orders, recipes = figures.options.rows, ("sorted", "scattered"), RECIPES
+        if figures.quick:
+            rows, orders, recipes = (
+                [100_000, 1_000_000],
+                ("scattered",),
+                {"gigpo": RECIPES["gigpo"]},
+            )
         with tempfile.TemporaryDirectory(dir=figures.options.folder) as folder:
-            for order in ("sorted", "scattered"):
-                for name, recipe in RECIPES.items():
+            for order in orders:
+                for name, recipe in recipes.items():
                     measure(figures, Path(folder), order, name, recipe, rows)
-            few = [size for size in rows if size <= MOST_VECTORS]
-            measure(figures, Path(folder), "scattered", "bipace_q", ("bipace_q", ()), few, WIDTH)
+            if not figures.quick:
+                few = [size for size in rows if size <= MOST_VECTORS]
+                by_vectors = ("bipace_q", ())
+                measure(figures, Path(folder), "scattered", "bipace_q", by_vectors, few, WIDTH)
 
 
 def measure(

@@ -51,6 +51,7 @@ IN_CI: dict[str, tuple[str, ...]] = {
     "estimators": (),
     "grouping": TORCH,
     "pivots": (),
+    "scale": (),
     "team": (),
     "travel": (),
 }
@@ -58,10 +59,12 @@ IN_CI: dict[str, tuple[str, ...]] = {
 
 NIGHTLY: dict[str, tuple[str, ...]] = {
     "alfworld_speed": ("alfworld", "textworld"),
+    "attack/kill_archives": (),
     "attack/report_injections": ("vl_convert",),
     "audit": (),
     "capture": TORCH,
     "environments": (),
+    "iteration": ("ray",),
     "learning_ibpo": TRL,
     "learning_pivots": TRL,
     "learning_pivots_smollm2": TRL,

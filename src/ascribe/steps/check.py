@@ -444,7 +444,9 @@ class _TableChecker:
             (table.action, "action", ProblemKind.MISSING_ACTION, ProblemKind.EMPTY_ACTION),
         ):
             codes = column.codes[real]
-            blank = np.array([not text.strip() for text in column.values] + [False], dtype=np.bool_)
+            spaces = map(str.isspace, column.values)
+            blank = np.array([*spaces, False], dtype=np.bool_)
+            blank[np.flatnonzero(column.values == "")] = True
             self._add(missing, f"rows have no {name}", real[codes < 0])
             self._add(empty, f"rows have an empty {name}", real[blank[codes]])
         if table.agent is not None:
