@@ -26,7 +26,7 @@ from ascribe.steps.table import KNOWN_COLUMNS
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
 SHOWN = ROOT / "docs" / "figures" / "report.png"
-KEPT = (*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED)
+KEPT = {*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED} - {"prompt"}
 RECIPE, AGAINST = "gigpo", "grpo"
 CLIP = """(() => {
   const box = (id) => document.getElementById(id).getBoundingClientRect();

@@ -1,16 +1,17 @@
-"""Hostile texts in a report: 48 of them in each of 8 places, opened in a browser.
+"""Hostile texts in a report: 48 of them in each of 9 places, opened in a browser.
 
     python benchmarks/attack/report_injections.py [--quick] [--payloads 48]
 
 Every text tries to run a script, to fetch something, to open a dialog or to break the page. One
 page is made for each text, which has it as the name of a group, of a trajectory, of a family and of
-a file, and as a state, an action, an observation and a response; every place sets another mark.
+a file, and as a state, an action, an observation, a response and a prompt; each sets another mark.
 With Chromium (on the path, or named by the variable CHROMIUM) and playwright, the page is opened
 without network, every group is chosen and every step shown. Without them the page is parsed, and
 must have the elements and attributes of a page about harmless text, and no others.
 ``harmful`` counts injections that did something.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -36,7 +37,7 @@ from tests.report.injections import INJECTIONS, SCRIPT
 
 PLACES = (
     *("group", "trajectory", "family", "state", "action", "observation", "response"),
-    "file name",
+    *("file name", "prompt"),
 )
 MARK = "window.hacked="
 
@@ -54,6 +55,7 @@ def page_with(text: str, folder: Path) -> Path:
             "action": f"{marked[4]}{run}",
             "observation": marked[5],
             "response": marked[6],
+            "prompt": json.dumps([{"role": marked[8], "content": marked[8]}]),
             "reward": float(run == 0 and step == 1),
         }
         for group in range(2)
@@ -75,7 +77,16 @@ SHOW_ALL = """() => {
   for (const option of [...pick.options]) {
     pick.value = option.value;
     pick.dispatchEvent(new Event("change"));
-    for (const cell of document.querySelectorAll(".cell")) { cell.focus(); cell.click(); }
+    for (const box of document.querySelectorAll(".lane-name input")) box.click();
+    for (const cell of document.querySelectorAll(".cell")) {
+      cell.focus();
+      cell.click();
+      cell.dispatchEvent(new MouseEvent("mousemove", {bubbles: true}));
+    }
+    const recipe = document.getElementById("recipe");
+    recipe.value = recipe.value === "0" ? "1" : "0";
+    recipe.dispatchEvent(new Event("change"));
+    document.getElementById("wider").click();
   }
   for (const summary of document.querySelectorAll("summary")) summary.click();
 }"""

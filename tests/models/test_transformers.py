@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ascribe.models import TransformersPolicy
+from ascribe.models.loading import use_free_cores
 from ascribe.models.policy import Request, Sample, Sampling
 
 from .trained import TASKS, check_form, differences, requests, retokenised_differently
@@ -217,3 +218,21 @@ def test_a_real_model() -> None:
     assert "Paris" in sample.text
     assert sample.finish == "stop"
     assert sample.response_ids[-1] == policy.chat.tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("cores", "load", "threads"), [(2, 0.2, 2), (2, 1.4, 1), (2, 30.0, 1), (8, 2.9, 5), (64, 1, 16)]
+)
+def test_a_model_computes_on_the_cores_that_are_free(
+    monkeypatch: pytest.MonkeyPatch, cores: int, load: float, threads: int
+) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr("torch.set_num_threads", chosen.append)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    use_free_cores()
+    assert chosen == [threads]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    use_free_cores()
+    assert chosen == [threads], "the user decides"

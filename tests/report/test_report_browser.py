@@ -437,6 +437,7 @@ def planted() -> list[Row]:
             "family": INJECTIONS[number % 20 * 17 % len(INJECTIONS)],
             "observation": f"{text} seen",
             "response": f"{text} said",
+            "prompt": json.dumps([{"role": f"{text} role", "content": f"{text} asked"}]),
         }
         for number, text in enumerate(INJECTIONS)
         for run in range(2)
@@ -494,7 +495,10 @@ def test_no_injection_does_anything(chromium: Any, hostile: Path) -> None:
               const pick = document.getElementById("pick");
               pick.value = String(number);
               pick.dispatchEvent(new Event("change"));
-              document.querySelector(".cell").focus();
+              for (const box of document.querySelectorAll(".lane-name input")) box.click();
+              const cell = document.querySelector(".cell");
+              cell.dispatchEvent(new MouseEvent("mousemove", {bubbles: true}));
+              cell.focus();
             }""",
             number,
         )

