@@ -5,7 +5,8 @@ Each case plays 4 tasks, 8 episodes each of the first and 4 of the others, with 
 temperature 1: ``success`` is the mean over tasks; ``mixed_groups`` is the share of tasks in which
 20 to 80 % of the episodes succeed; ``valid`` the share of decisions that name an action that the
 environment can carry out; ``signal`` the share of steps that gigpo credits; ``cpu_seconds`` the
-processor time of the case, without that for loading the model. The quiz is a question of common knowledge with four answers; it has one turn.
+processor time of the case, without that for loading the model. The quiz is a question of common
+knowledge with four answers; it has one turn.
 """
 
 import time

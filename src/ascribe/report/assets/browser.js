@@ -475,12 +475,12 @@ function showPair() {
 const FILTERS = ["search", "task", "family", "outcome", "iteration", "sign"];
 let hits = [], current = -1, lowered = null;
 
-function textsOf(cells, at) {
-  const messages = (cells.messages && cells.messages[at]) || [];
-  return [
-    ...["state", "action", "observation", "response"].map((name) => (cells[name] ? cells[name][at] : -1)),
-    ...messages.flatMap(({ text: index, thought, calls }) => [index, thought, ...calls.map(([, given]) => given)]),
-  ];
+const TEXTS = ["state", "action", "observation", "response"];
+
+function holds(cells, at, asked, found) {
+  for (const name of TEXTS) if (cells[name] && found.has(cells[name][at])) return true;
+  return Boolean(cells.messages) && cells.messages[at].some(({ text: index, thought, calls }) => found.has(index) ||
+    found.has(thought) || calls.some(([name, given]) => found.has(given) || name.toLowerCase().includes(asked)));
 }
 
 const SIGN = { positive: (value) => value > 0, negative: (value) => value < 0, zero: (value) => value === 0 };
@@ -491,10 +491,7 @@ function fits(group, at, asked, found) {
     const credited = trail.reasons[reason[at]] === "credited";
     if (asked.sign === "none" ? credited : !credited || !SIGN[asked.sign](advantage[at])) return false;
   }
-  if (!asked.search) return true;
-  const { cells } = group;
-  return textsOf(cells, at).some((index) => found.has(index)) || (cells.messages && cells.messages[at].some(({ calls }) =>
-    calls.some(([name]) => name.toLowerCase().includes(asked.search))));
+  return !asked.search || holds(group.cells, at, asked.search, found);
 }
 
 function filter() {
