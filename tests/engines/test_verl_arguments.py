@@ -107,6 +107,13 @@ def test_weights_with_adapters_are_not_saved_as_a_whole_model() -> None:
     assert "hf_model" not in overrides(model__lora={"rank": 8})[name]
 
 
+def test_adapters_have_a_whole_number_as_alpha() -> None:
+    alpha = overrides(model__lora={"alpha": 16.0})["actor_rollout_ref.model.lora_alpha"]
+    assert (alpha, type(alpha)) == (16, int)
+    with pytest.raises(ConfigError, match=r"model.lora.alpha: verl takes a whole number"):
+        overrides(model__lora={"alpha": 0.5})
+
+
 def test_values_on_the_command_line() -> None:
     said = command({"a": True, "b": None, "c": ["x", 1], "d": "text", "e": 1e-6})[3:]
     assert said == ["a=true", "b=null", "c=[x,1]", "d=text", "e=1e-06"]

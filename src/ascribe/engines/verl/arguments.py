@@ -86,6 +86,8 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     """
     if config.model.lora is not None and config.model.lora.agents:
         raise ConfigError("model.lora.agents: on verl a team shares its weights; leave it empty")
+    if config.model.lora is not None and not config.model.lora.alpha.is_integer():
+        raise ConfigError("model.lora.alpha: verl takes a whole number")
     if config.engine.verl.get("model_engine", "dp") != "dp":
         raise ConfigError(
             f"engine.verl.model_engine: {config.engine.verl['model_engine']} is not supported, for "
@@ -175,7 +177,7 @@ def _actor(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
             # vLLM on the CPU cannot replace adapters.
             "model.lora.merge": cpu,
             "model.lora_rank": lora.rank,
-            "model.lora_alpha": lora.alpha,
+            "model.lora_alpha": int(lora.alpha),
             "model.target_modules": list(lora.targets) or "all-linear",
         }
     overrides = {f"actor_rollout_ref.{name}": value for name, value in overrides.items()}
