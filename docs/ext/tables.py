@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from inspect import getsource
 from itertools import pairwise
 from pathlib import Path
@@ -122,7 +122,11 @@ def dependencies(*groups: str) -> str:
     }
     rows = []
     for requirement in (requirement for group in groups for requirement in known[group]):
-        found = distribution(Requirement(requirement).name)
+        try:
+            found = distribution(Requirement(requirement).name)
+        except PackageNotFoundError:  # an extra that this build of the pages was made without
+            rows.append((f"`{requirement}`", "not installed here", "", "", ""))
+            continue
         files = [Path(file.locate()) for file in found.files or ()]
         size = sum(file.stat().st_size for file in files if file.is_file()) / 1e6
         licence, needs = _licence(found.metadata), ", ".join(_needs(found.requires or []))
