@@ -4,7 +4,10 @@ Nothing is fetched from the network, and no weights are unpickled.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -91,9 +94,11 @@ def load_smollm2(dtype: str = "float32") -> tuple[Any, Any]:
     # Newer versions of transformers keep the weights quantised on devices that support it.
     gguf = getattr(transformers, "GgufConfig", None)
     options = {"quantization_config": gguf(dequantize=True)} if gguf else {}
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=name, dtype=torch.float32, local_files_only=True, **options
-    )
+    with _gguf_parsed_once():
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, dtype=torch.float32, local_files_only=True, **options
+        )
+        tokenizer = load_tokenizer(folder, gguf_file=name)
     # transformers cannot save a model that was loaded from a GGUF file, so copy the weights.
     config = copy(loaded.config)
     if hasattr(config, "quantization_config"):
@@ -101,7 +106,21 @@ def load_smollm2(dtype: str = "float32") -> tuple[Any, Any]:
     with torch.random.fork_rng(devices=[]):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=weights_type)
     model.load_state_dict(loaded.state_dict())
-    return model.eval(), load_tokenizer(folder, gguf_file=name)
+    return model.eval(), tokenizer
+
+
+@contextmanager
+def _gguf_parsed_once() -> Iterator[None]:
+    """Share the parsed file: transformers reads it anew for config, weights and tokenizer."""
+    gguf = import_module("gguf")
+    slow = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, function in slow.items():
+        setattr(gguf, name, cache(function))
+    try:
+        yield
+    finally:
+        for name, function in slow.items():
+            setattr(gguf, name, function)
 
 
 def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
