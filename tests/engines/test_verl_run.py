@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -107,13 +106,12 @@ def surprise(model: Path, rows: list[dict[str, Any]], adapters: Path | None = No
 def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path: Path) -> None:
     """verl leaves out groups whose episodes all earned the same, and plays others instead.
 
-    Held-out tasks are played before the first step and after each. The template has a switch for
-    thinking. verl's own dump of the run is imported.
+    Held-out tasks are played before the first step and after each. verl's own dump of the run is
+    imported.
     """
-    thinker = with_switch(tiny, tmp_path / "thinker")
     config = toys.write_config(
         tmp_path / "run.yaml",
-        thinker,
+        tiny,
         model__lora={"rank": 8, "alpha": 32.0},
         recipe__name="bigpo",
         fingerprints__layer=-1,
@@ -122,7 +120,6 @@ def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path:
         engine__verl={
             "algorithm.filter_groups.enable": True,
             "trainer.rollout_data_dir": str(tmp_path / "dump"),
-            "+data.apply_chat_template_kwargs.enable_thinking": False,
         },
     )
     start, *lines = toys.train(config)
@@ -140,17 +137,12 @@ def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path:
     assert imported.table.group.values.size == 4
     assert imported.table.trajectory.values.size == 16
 
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(thinker)
     rows = [row for row in toys.given(config, 2) if not row["padding"]]
-    assert all(tokenizer.decode(row["prompts"]).endswith(SWITCHED) for row in rows)
-
     # The second step was sampled from the model with the adapters that the first update left.
     folder = tmp_path / "run"
     copy_adapters(folder / "checkpoints" / "global_step_1" / "actor", tmp_path / "adapters")
-    assert surprise(thinker, rows) > 1e-3
-    assert surprise(thinker, rows, tmp_path / "adapters") < 1e-4
+    assert surprise(tiny, rows) > 1e-3
+    assert surprise(tiny, rows, tmp_path / "adapters") < 1e-4
 
     won = [line[HELD_OUT] for line in (start, *lines)]
     assert all(0 <= share <= 1 and (share * 4).is_integer() for share in won)
@@ -161,21 +153,6 @@ def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path:
     assert (folder / "model" / "adapter_model.safetensors").exists()
     said = (tmp_path / "log.txt").read_text()
     assert evaluation_summary(folder, 0.01) in " ".join(said.split())
-
-
-SWITCHED = "possible"
-
-
-def with_switch(model: Path, folder: Path) -> Path:
-    """A copy of a model, whose template appends a word where thinking is switched off."""
-    from transformers import AutoTokenizer
-
-    shutil.copytree(model, folder)
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    switch = "{% if enable_thinking is defined and not enable_thinking %}possible{% endif %}"
-    tokenizer.chat_template += switch
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
