@@ -90,14 +90,12 @@ class Output:
         width: numbers of a fingerprint.
         kinds: names and types of the columns of the credit.
         parts: those of each part; one that was dropped as a whole has no terms.
-        offsets: for each part and chunk, the first record of the part that is in the chunk.
     """
 
     absent: list[str]
     width: int
     kinds: list[tuple[str, str]]
     parts: list[list[tuple[str, str]]]
-    offsets: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -549,8 +547,9 @@ def _write(
         width=max(result.get("width", 0) for result in results),
         kinds=max((result["kinds"] for result in results), key=len),
         parts=[result["kinds"] for result in results],
-        offsets=np.array([result.get("offsets", [0] * (chunks + 1)) for result in results]),
     )
+    offsets = np.array([result.get("offsets", [0] * (chunks + 1)) for result in results])
+    job.work.child("offsets.bin").write(offsets.astype(np.int64).T.tobytes())
     if target.name.endswith(".parquet"):
         tables = (table for chunk in range(chunks) for table in _credited(job, whole, chunk))
         total = job.archive.rows
@@ -599,11 +598,18 @@ def _records(job: Job, output: "Output", chunk: int) -> Any:
     """The credit of the rows of a chunk, in their order."""
     size, first = job.archive.chunks[chunk].rows, job.archive.chunks[chunk].start
     records = np.empty(size, dtype=output.kinds)
+    # For each chunk and part, the first record of the part that is in the chunk.
+    place, width = job.work.child("offsets.bin"), 8 * len(output.parts)
+    with place.system.open_input_file(place.path) as file:
+        ends = [
+            np.frombuffer(file.read_at(width, width * number), dtype=np.int64)
+            for number in (chunk, chunk + 1, len(job.archive.chunks))
+        ]
     for part, kinds in enumerate(output.parts):
-        low, high = output.offsets[part, chunk : chunk + 2].tolist()
+        low, high, count = (int(end[part]) for end in ends)
         if low == high:
             continue
-        kind, count = np.dtype(kinds), int(output.offsets[part, -1])
+        kind = np.dtype(kinds)
         place = job.work.child(f"credit-{part}.bin")
         with place.system.open_input_file(place.path) as file:
             rows = np.frombuffer(file.read_at(8 * (high - low), 8 * low), dtype=np.int64) - first
