@@ -28,8 +28,9 @@ so many tokens would take hours on a CPU.
 
 Needs the environment of ``scripts/make_env.sh FOLDER verl-cpu``. ``--cases`` chooses among
 ``steps`` and ``episodes``. In the case ``steps``, ``--model FOLDER`` takes another model than
-SmolLM2-135M, and ``--steps N`` counts more steps than two. The quick case is a model of two layers,
-in which fixed costs are most of the step; it takes some minutes, which verl needs to start.
+SmolLM2-135M. ``--steps N`` counts so many steps; without it two, of whole episodes eight. The quick
+case is a model of two layers, in which fixed costs are most of the step; it takes some minutes,
+which verl needs to start.
 """
 
 import os
@@ -86,7 +87,7 @@ def main() -> None:
     """Measure and print."""
     own = {
         "model": {"type": Path},
-        "steps": {"type": int, "default": 2},
+        "steps": {"type": int},
         "cases": {"nargs": "+", "choices": ("steps", "episodes"), "default": ["steps"]},
     }
     with common.Figures("engine_verl", **own) as figures, tempfile.TemporaryDirectory() as name:
@@ -94,12 +95,12 @@ def main() -> None:
         if "episodes" in options.cases:
             model = str(write_model(folder / "model"))
             whole_episodes = Case(
-                "4 layers of width 128", model, -1, TURNS, 8, groups=4, size=6, episodes=True
+                "4 layers of width 128", model, -1, TURNS, options.steps or 8, 4, 6, episodes=True
             )
             measure(figures, whole_episodes, folder / "episodes")
         if "steps" not in options.cases:
             return
-        case = Case("SmolLM2-135M", "smollm2", layer=-12, turns=2, steps=options.steps)
+        case = Case("SmolLM2-135M", "smollm2", layer=-12, turns=2, steps=options.steps or 2)
         if options.model is not None:
             path = options.model.absolute()
             case = replace(case, name=path.name, model=str(path), layer=-1)
