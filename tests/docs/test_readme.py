@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -182,3 +183,76 @@ def test_every_recipe_is_in_the_table() -> None:
 
     section = README.split("## Which estimator")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| .* \| `(\w+)` \| .+ \|$", section, re.MULTILINE)) == set(RECIPES)
+
+
+# Top to bottom, in fresh environments.
+
+LIMITS = {"python": 20, "console": 90, "pip install": 240, "ascribe": 180}
+"""Seconds that a block may take, by its language or by how its commands begin."""
+BEFORE_TRAIN = 360
+"""Seconds that everything before "Train" may take, installation from local wheels included."""
+
+
+def walk() -> list[tuple[str, str, str]]:
+    """Section, language and text of each block before "Train" that needs no engine of its own."""
+    found = []
+    for section in re.split(r"^## ", README, flags=re.MULTILINE):
+        title = section.partition("\n")[0] if not section.startswith("# ") else "Ascribe"
+        if title == "Train":
+            return found
+        blocks = re.findall(
+            r"^```(python|console|sh)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL
+        )
+        found += [(title, kind, text) for kind, text in blocks if "make_env.sh" not in text]
+    raise AssertionError("the README has no section Train")
+
+
+def limit_of(kind: str, text: str) -> int:
+    if kind != "sh":
+        return LIMITS[kind]
+    starts = ("pip install", "ascribe")
+    return sum(LIMITS[each] for each in starts if re.search(f"^{each}", text, re.MULTILINE))
+
+
+def test_every_block_before_train_has_a_limit() -> None:
+    assert {kind for _, kind, _ in walk()} == {"python", "console", "sh"}
+    assert all(limit_of(kind, text) for _, kind, text in walk())
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_readme_top_to_bottom(tmp_path: Path) -> None:
+    """Every block as written, in a fresh clone and a fresh environment, with a limit for each."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    bin_path = f"{tmp_path / 'env' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PATH": bin_path, "COLUMNS": "100"}
+    # What is shown before it is installed: Ascribe itself.
+    blocks = sorted(walk(), key=lambda block: block[0] != "Install")
+    spent, code = {}, ""
+    for number, (title, kind, text) in enumerate(blocks):
+        if kind == "python":
+            code += text
+            command = ["python", "-c", code]
+        else:
+            lines = re.findall(r"^\$ (.*)$", text, re.MULTILINE) if kind == "console" else [text]
+            script = "\n".join(lines)
+            if "ascribe check" not in script:  # which ends with 1 if it finds something
+                script = f"set -e\n{script}"
+            command = ["bash", "-c", script]
+        start = time.perf_counter()
+        done = subprocess.run(
+            command,
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_of(kind, text),
+        )
+        spent[f"{number} {title} ({kind})"] = round(time.perf_counter() - start, 1)
+        assert done.returncode == 0, f"{title}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    print(spent)
+    assert sum(spent.values()) < BEFORE_TRAIN, spent
