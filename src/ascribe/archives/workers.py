@@ -39,11 +39,11 @@ def local(workers: int) -> Iterator[Each]:
         nonlocal pool, deaths
         waiting, running = list(reversed(tasks)), dict[Future[Any], Any]()
         while waiting or running:
-            while waiting and len(running) < workers:
-                task = waiting.pop()
-                running[pool.submit(function, task)] = task
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
             try:
+                while waiting and len(running) < workers:
+                    # Fails if a worker died while there was nothing to do.
+                    running[pool.submit(function, waiting[-1])] = waiting.pop()
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     result = future.result()
                     yield running.pop(future), result
