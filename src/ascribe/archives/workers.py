@@ -42,7 +42,8 @@ def local(workers: int) -> Iterator[Each]:
             try:
                 while waiting and len(running) < workers:
                     # Fails if a worker died while there was nothing to do.
-                    running[pool.submit(function, waiting[-1])] = waiting.pop()
+                    future = pool.submit(function, waiting[-1])
+                    running[future] = waiting.pop()
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     result = future.result()
