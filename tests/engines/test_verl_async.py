@@ -123,11 +123,11 @@ def kill_one(session: int, words: str) -> None:
 def processes() -> dict[int, tuple[int, int, str]]:
     """Parent, session and command line of every process."""
     found = {}
-    for folder in Path("/proc").iterdir():
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             _, parent, _, session = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:4]
-        except (OSError, ValueError):  # it has ended, or is no process
+        except (OSError, ValueError):  # it has ended
             continue
         found[int(folder.name)] = (int(parent), int(session), command)
     return found
