@@ -71,7 +71,7 @@ def _check_archive(
 
 
 def _verdict(file: str, report: CheckReport) -> Text:
-    rows = f"{screen.safe(file)}: {report.rows:,} rows, "
+    rows = f"{screen.safe(file)}: {counted(report.rows, 'row')}, "
     if report.worst is None:
         return Text(rows + "no problems.", style="green")
     kinds = f"{counted(len(report.problems), 'kind')} of problem"

@@ -252,8 +252,8 @@ def _print(credited: ArchiveCredit, estimator: Recipe, out: str) -> None:
     table.add_row("recipe", Text(repr(estimator)))
     table.add_row(
         "rows",
-        f"{diagnosis.rows:,} in {diagnosis.trajectories:,} trajectories, "
-        f"{diagnosis.groups:,} groups",
+        f"{diagnosis.rows:,} in {counted(diagnosis.trajectories, 'trajectory')}, "
+        f"{counted(diagnosis.groups, 'group')}",
     )
     table.add_row("rows with a signal", f"{diagnosis.signal_share:.1%}")
     for name, share in diagnosis.term_share.items():

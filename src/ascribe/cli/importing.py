@@ -13,7 +13,7 @@ from ascribe.conversations import State
 from ascribe.conversations.formats import FORMATS, Imported, import_files
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import TableError
+from ascribe.steps.problems import TableError, counted
 
 
 def import_(
@@ -91,10 +91,12 @@ def _understood(imported: Imported) -> Table:
     facts = _facts(imported)
     table = Table(show_header=False)
     table.add_row("format", FORMATS[imported.format].title)
-    table.add_row("trajectories", f"{facts['trajectories']:,} in {facts['groups']:,} groups")
+    table.add_row(
+        "trajectories", f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}"
+    )
     table.add_row("steps", f"{facts['steps']:,}")
-    table.add_row("with a reward above 0", f"{facts['rewarded']:,} trajectories")
-    table.add_row("cut by a limit", f"{facts['cut']:,} trajectories")
+    table.add_row("with a reward above 0", counted(facts["rewarded"], "trajectory"))
+    table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
     return table
 
 

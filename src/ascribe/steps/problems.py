@@ -297,8 +297,10 @@ def printable(text: str) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """``1 group``, ``2 groups``, ``1,000 groups``."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    """``1 group``, ``2 groups``, ``1,000 trajectories``."""
+    if count == 1:
+        return f"1 {thing}"
+    return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"
 
 
 def one_line(text: object, most: int = 80) -> str:
