@@ -155,7 +155,7 @@ class RolloutSection:
     groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
     size: StrictInt = key("trajectories of each task", 8, GIGPO, ge=2)
     oversample: StrictInt = key(
-        "tasks that are played besides; as many groups as end last are dropped. On verl's "
+        "extra tasks to play; as many groups, those that end last, are dropped. On verl's "
         "synchronous trainer",
         0,
         ge=0,

@@ -14,7 +14,7 @@ episode. The keys ``ascribe.*`` of verl's configuration say how the steps are cr
 ``ascribe.fingerprints``  decoder block whose hidden state is a state's fingerprint
 ``ascribe.check``         what to do about steps that cannot be credited
 ``ascribe.dump``          folder for the steps of each update
-``ascribe.oversample``    prompts that are played besides; the groups that end last are dropped
+``ascribe.oversample``    extra prompts to play; as many groups, those that end last, are dropped
 ``ascribe.versions``      versions of the policy that a group may span; null: any number
 ``ascribe.stale``         what to do about a group that spans more: ``drop``, ``refuse``, ``credit``
 ========================  ==========================================================================
