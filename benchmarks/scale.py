@@ -80,7 +80,7 @@ def measure(
         work = ["credit", str(source), "--out", str(out), "--recipe", recipe[0], *recipe[1]]
         cpu, wall, peak = run([*common.COMMAND, *work, "--json"])
         seconds.append((count, cpu))
-        figures.emit(case, "rate", count / cpu, "rows/s/core", goal=500_000, better="higher")
+        figures.emit(case, "rate", count / cpu, "rows/s/core", goal=500_000.0, better="higher")
         figures.emit(case, "wall", wall, "s", better="lower")
         figures.emit(case, "peak", peak / 2**30, "GiB", goal=2.0, better="lower")
         shutil.rmtree(source)

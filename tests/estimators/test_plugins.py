@@ -70,9 +70,9 @@ def test_the_commands_know_it() -> None:
 
 def test_a_report_explains_it(median: Path) -> None:
     found = picture([write_jsonl(median / "rows.jsonl", sound())], recipe("median"))
-    (sentence,) = found.browser["sentences"]["episode"]
+    (sentence,) = found.browser["recipes"][0]["sentences"]["episode"]
     assert sentence["text"].startswith("the median return of the {peers} trajectories")
-    term = found.browser["groups"][0]["terms"]["episode"]
+    term = found.browser["groups"][0]["credits"][0]["terms"]["episode"]
     assert set(term["peers"]) == {4}
     assert set(term["baseline"]) == {0.5}
     pytest.importorskip("vl_convert", reason="needs the extra report")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable
+from ascribe.estimators.clusters import BY_TEXT
 from ascribe.estimators.sbc import LADDER, SBC
 from tests.strategies import padding_rows, step_tables
 
@@ -212,7 +213,6 @@ def test_what_is_missing_is_said() -> None:
     table = StepTable.from_dicts(
         [{"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 0.0}]
     )
-    with pytest.raises(ValueError, match="fingerprint"):
-        SBC()(table)
+    assert SBC()(table).notes == (BY_TEXT,)
     with pytest.raises(ValueError, match="states"):
         SBC(states="nearly")  # type: ignore[arg-type]

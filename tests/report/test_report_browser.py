@@ -568,8 +568,8 @@ def test_messages_are_folded_and_shown_as_text(
     tab.get_by_text("The whole conversation, 4 steps").click()
     tab.locator(".messages h4").nth(4).wait_for()
     assert tab.locator(".messages h4").all_inner_texts()[1:] == [
-        f"Step {step}, credit {credit}"
-        for step, credit in enumerate(
+        f"Step {step}, credit {cell.splitlines()[0]}"
+        for step, cell in enumerate(
             tab.locator(".lane").filter(has_text="line 1").locator(".cell").all_inner_texts()
         )
     ]

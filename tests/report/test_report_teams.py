@@ -112,12 +112,12 @@ def test_an_agent_is_compared_by_what_it_added() -> None:
 
 def test_a_report_on_a_team(tmp_path: Path) -> None:
     found = made(tmp_path, [team(0), team(1)], recipe("ccpo"))
-    sentence = found.browser["sentences"]["team"][0]
+    sentence = found.browser["recipes"][0]["sentences"]["team"][0]
     assert sentence["beyond"] == "the recipe bounds and scales what an agent added"
     assert "33 % were taken only to measure the other agents" in found.verdict.headline
     for group, each, at in cells(found):
         assert found.browser["texts"][each["agent"][at]] in AGENTS
-        reason = found.browser["reasons"][group["terms"]["team"]["reason"][at]]
+        reason = found.browser["reasons"][group["credits"][0]["terms"]["team"]["reason"][at]]
         assert (reason == Reason.COUNTERFACTUAL.label) == (each["step"][at] == 2)
     assert "singletons" not in {finding.name for finding in found.verdict.findings}
 
@@ -139,14 +139,14 @@ def test_corrections_are_no_tries_at_the_task(tmp_path: Path) -> None:
 
 def test_a_report_on_corrections(tmp_path: Path) -> None:
     found = made(tmp_path, [corrected()], recipe("ibpo"))
-    sentences = [each["text"] for each in found.browser["sentences"]["episode"]]
+    sentences = [each["text"] for each in found.browser["recipes"][0]["sentences"]["episode"]]
     for group, each, at in cells(found):
         named = each["corrects"][at]
         assert (named >= 0) == ("corrects" in group["name"])
         if named >= 0:
             answer, _, run = found.browser["texts"][named].rpartition("/")
             assert group["name"] == f"{answer}/corrects/{run}"
-        sentence = sentences[group["terms"]["episode"]["way"][at]]
+        sentence = sentences[group["credits"][0]["terms"]["episode"]["way"][at]]
         assert ("a wrong answer counts for more" in sentence) == (named < 0)
 
 

@@ -110,7 +110,7 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
     vectors = table.fingerprint if vectors is None else vectors
     if vectors is not None and vectors.shape[0] != len(table):
         raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
-    return None if vectors is None or not vectors.any() else vectors
+    return None if vectors is None or not np.asarray(vectors).any() else vectors
 
 
 def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:

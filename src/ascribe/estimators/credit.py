@@ -138,7 +138,8 @@ class Term:
             raise ValueError(f"Term: reason holds codes that no Reason has{ORDER}")
         if not _within(self.labels, -1, None):
             raise ValueError("Term: labels below -1; -1 means that a row was in no group")
-        if rows_ := np.flatnonzero(self.values * (self.reason != Reason.CREDITED))[:5].tolist():
+        without = np.where(self.reason == Reason.CREDITED, 0.0, self.values)
+        if rows_ := np.flatnonzero(without)[:5].tolist():
             raise ValueError(
                 f"Term: values of rows {rows_} are not 0, but their reason is not CREDITED"
             )

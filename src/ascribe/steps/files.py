@@ -147,7 +147,9 @@ def read(
     else:
         arrow, names = _read_parquet(path, progress, lambda name: wanted(rename(name)))
     names = rename.check(names)
-    arrow = arrow.rename_columns([rename(name) for name in arrow.column_names])
+    if columns:  # renaming drops the version of the format
+        check_columns(arrow.schema)
+        arrow = arrow.rename_columns([rename(name) for name in arrow.column_names])
     arrow = arrow.select([name for name in arrow.column_names if wanted(name)])
     others, credit = _other_columns(arrow.column_names)
     with _guessing(names):
@@ -275,7 +277,7 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
     if damaged := _damage(name, array):
         # Bytes that are not UTF-8 become half surrogates, which the checks of text refuse.
         raw = array.dictionary.cast(pa.large_binary()).to_pylist()
-        texts = [text and text.decode(errors="surrogateescape") for text in raw]
+        texts = [None if one is None else one.decode(errors="surrogateescape") for one in raw]
         if all(encodable(text or "") for text in texts):
             raise TableError([damaged])
         values = np.array([*texts, None], dtype=object)[:-1]

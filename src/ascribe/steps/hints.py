@@ -20,8 +20,7 @@ def _source() -> str:
     """What pip takes before the extras: the name, or the folder that was installed from."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
-    from urllib.parse import urlparse
-    from urllib.request import url2pathname
+    from urllib.parse import unquote, urlparse
 
     try:
         origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
@@ -29,7 +28,7 @@ def _source() -> str:
         origin = {}
     if "dir_info" not in origin:
         return f"'{DISTRIBUTION}"
-    folder = url2pathname(urlparse(origin["url"]).path)
+    folder = unquote(urlparse(origin["url"]).path)
     return f"{'-e ' if origin['dir_info'].get('editable') else ''}'{folder}"
 
 

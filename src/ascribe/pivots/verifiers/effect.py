@@ -94,7 +94,7 @@ def progress(
     agent = agent_for(environment, style)
     try:
         expert = make(environment, **{**(options or {}), "expert": True})
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{environment[:60]} has no expert, or other options: {error}") from error
     replay = Replay(branching(expert))
 
