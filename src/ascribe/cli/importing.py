@@ -1,7 +1,7 @@
 """``ascribe import``: conversations that other tools wrote, as a table of steps."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from rich.table import Table
@@ -72,7 +72,7 @@ def import_(
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
 
 
-def _facts(imported: Imported) -> dict[str, object]:
+def _facts(imported: Imported) -> dict[str, Any]:
     table = imported.table
     rewarded = np.unique(table.trajectory.codes[table.reward > 0]).size
     return {
