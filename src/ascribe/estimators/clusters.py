@@ -110,7 +110,10 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
     vectors = table.fingerprint if vectors is None else vectors
     if vectors is not None and vectors.shape[0] != len(table):
         raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
-    return None if vectors is None or not np.asarray(vectors).any() else vectors
+    if vectors is None:
+        return None
+    values = np.asarray(vectors)
+    return vectors if values[:1].any() or values.any() else None  # mostly the first row says it
 
 
 def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:
