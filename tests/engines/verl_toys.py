@@ -17,6 +17,7 @@ import pytest
 from ascribe.engines.crediting import History, has_history
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
+from ascribe.engines.verl.arguments import ON_CPU
 from ascribe.estimators.assign import assign
 from ascribe.steps.files import read
 from tests.tiny_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
@@ -75,31 +76,16 @@ def start(
         )
 
 
-CPU = {
-    "trainer.device": "cpu",
+CPU = ON_CPU | {
     "trainer.resume_mode": "disable",
     "+ray_kwargs.ray_init.num_gpus": 1,
-    "ray_kwargs.ray_init.num_cpus": 64,
-    "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
-    "+ray_kwargs.ray_init.include_dashboard": False,
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-    "actor_rollout_ref.model.use_remove_padding": False,
-    "actor_rollout_ref.model.enable_gradient_checkpointing": False,
     "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
     "actor_rollout_ref.actor.strategy": "fsdp2",
-    "actor_rollout_ref.actor.use_torch_compile": False,
-    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
     "actor_rollout_ref.actor.fsdp_config.model_dtype": "fp32",
-    "actor_rollout_ref.rollout.enforce_eager": True,
     "actor_rollout_ref.rollout.dtype": "float32",
-    "actor_rollout_ref.rollout.enable_chunked_prefill": False,
-    "actor_rollout_ref.rollout.free_cache_engine": False,
-    "+actor_rollout_ref.rollout.enable_sleep_mode": False,
-    "actor_rollout_ref.rollout.load_format": "auto",
     "actor_rollout_ref.rollout.max_num_seqs": 32,
     "actor_rollout_ref.rollout.max_num_batched_tokens": 2048,
     "actor_rollout_ref.rollout.calculate_log_probs": True,
-    "actor_rollout_ref.rollout.agent.num_workers": 1,
     "reward.num_workers": 1,
 }
 """What plain verl needs on a machine without a GPU."""

@@ -229,30 +229,35 @@ def _separate(config: Config, *, cpu: bool) -> dict[str, Any]:
     return overrides
 
 
+ON_CPU = {
+    "trainer.device": "cpu",
+    # Logical: Ray starts nothing where it counts too few, and says nothing.
+    "ray_kwargs.ray_init.num_cpus": 64,
+    "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
+    "+ray_kwargs.ray_init.include_dashboard": False,
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    "actor_rollout_ref.model.use_remove_padding": False,
+    "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    "actor_rollout_ref.actor.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+    "actor_rollout_ref.rollout.enforce_eager": True,
+    # vLLM cannot take back the draw of a seeded request whose prompt was read in part.
+    "actor_rollout_ref.rollout.enable_chunked_prefill": False,
+    "actor_rollout_ref.rollout.free_cache_engine": False,
+    "+actor_rollout_ref.rollout.enable_sleep_mode": False,
+    "actor_rollout_ref.rollout.load_format": "auto",
+    "actor_rollout_ref.rollout.agent.num_workers": 1,
+}
+"""What every run of verl needs on a machine without a GPU."""
+
+
 def _on_cpu(config: Config, *, separate: bool) -> dict[str, Any]:
     """What a machine without a GPU needs besides."""
     ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
     servers = config.engine.verl.get(ROLLOUT_GPUS, 1) if separate else 0
-    return {
-        "trainer.device": "cpu",
-        # Logical: Ray starts nothing where it counts too few, and says nothing.
-        "+ray_kwargs.ray_init.num_gpus": ranks + servers,
-        "ray_kwargs.ray_init.num_cpus": 64,
-        "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
-        "+ray_kwargs.ray_init.include_dashboard": False,
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        "actor_rollout_ref.model.use_remove_padding": False,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    return ON_CPU | {
+        "+ray_kwargs.ray_init.num_gpus": ranks + servers,  # logical, as num_cpus
         ATTENTION: config.model.attention or "sdpa",
-        "actor_rollout_ref.actor.use_torch_compile": False,
-        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
-        "actor_rollout_ref.rollout.enforce_eager": True,
-        # vLLM cannot take back the draw of a seeded request whose prompt was read in part.
-        "actor_rollout_ref.rollout.enable_chunked_prefill": False,
-        "actor_rollout_ref.rollout.free_cache_engine": False,
-        "+actor_rollout_ref.rollout.enable_sleep_mode": False,
-        "actor_rollout_ref.rollout.load_format": "auto",
         "actor_rollout_ref.rollout.max_num_seqs": max(16, config.episodes // ranks),
         "actor_rollout_ref.rollout.max_num_batched_tokens": max(2048, _context(config)),
-        "actor_rollout_ref.rollout.agent.num_workers": 1,
     }
