@@ -15,6 +15,9 @@ from hypothesis import settings
 settings.register_profile("ascribe", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("ascribe")
 
+# Ray gives its workers a low priority. Beside other tests they would hardly run.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 Row = dict[str, Any]
 
 COVERED_SECONDS = 1.0
@@ -37,6 +40,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         signal.signal(signal.SIGVTALRM, before)
         if Coverage.current() is not cov:
             cov.start()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Any:
+    """Ray on this machine, as a pool starts it. Like a pool's, it runs until the tests end."""
+    ray = pytest.importorskip("ray", reason="needs the extra ray")
+    from ascribe.rollout.pools.ray_pool import start_ray
+
+    if not ray.is_initialized():
+        start_ray()
+    return ray
 
 
 def good_rows(groups: int = 3, trajectories: int = 4) -> list[Row]:

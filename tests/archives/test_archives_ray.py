@@ -18,29 +18,12 @@ from ascribe import recipe
 from ascribe.archives import credit_archive, run, workers
 from tests.archives.test_archives import SMALL, in_memory, plain, same, steps, written
 
-ray = pytest.importorskip("ray", reason="needs the extra ray")
+pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A cluster of one node with two CPUs."""
-    root = str(Path(__file__).parents[2])
-    environment = {"PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 << 20,
-        runtime_env={"env_vars": environment},
-        _node_ip_address="127.0.0.1",
-    )
-    yield ray
-    ray.shutdown()
-
-
 def scattered(folder: Path) -> Path:
-    columns = steps(80)
+    columns = steps(30)
     order = np.random.default_rng(0).permutation(len(columns["step"]))
     return written(folder, columns, order=order)
 
@@ -55,7 +38,7 @@ def kill_once(job: Any, number: int) -> None:
 
 
 def test_a_cluster_gives_the_same_bits_although_a_worker_dies(
-    tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ):
     source = scattered(tmp_path / "in")
     expected = in_memory(source, recipe("gigpo"))
@@ -65,9 +48,9 @@ def test_a_cluster_gives_the_same_bits_although_a_worker_dies(
     assert same(plain(tmp_path / "out"), expected)
 
 
-def test_errors_of_tasks_are_those_of_one_process(tmp_path: Path, cluster: Any):
+def test_errors_of_tasks_are_those_of_one_process(tmp_path: Path, ray_cluster: Any):
     with workers.on_ray("auto") as (each, cpus):
-        assert cpus == 2
+        assert cpus == ray_cluster.cluster_resources()["CPU"]
         with pytest.raises(FileNotFoundError):
             list(each(os.stat, [tmp_path / "no such file"]))
         assert sorted(each(len, ["a", "bb"])) == [("a", 1), ("bb", 2)]
@@ -109,7 +92,7 @@ def test_archives_in_s3(tmp_path: Path, s3: str, where: str, request: pytest.Fix
     from pyarrow.fs import FileSystem
 
     if where == "ray":
-        request.getfixturevalue("cluster")
+        request.getfixturevalue("ray_cluster")
     source = scattered(tmp_path / "in")
     expected = in_memory(source, recipe("gigpo"))
     system, _ = FileSystem.from_uri(s3.format("x"))

@@ -23,6 +23,15 @@ def starts_own_ray() -> bool:
     return "RAY_ADDRESS" not in os.environ and not running.exists()
 
 
+def start_ray() -> None:
+    """Start Ray on this machine, on the loopback address, unless a cluster runs or is named."""
+    import ray
+
+    if starts_own_ray() and os.environ.setdefault(LOOPBACK, "0") == "0":
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # read on import
+    ray.init(include_dashboard=False)
+
+
 class RayPool(SupervisedPool):
     """Environments in Ray actors, one for each worker.
 
@@ -45,9 +54,7 @@ class RayPool(SupervisedPool):
 
     def _make_worker(self, spec: bytes, limits: TimeLimits, tries: int) -> "ActorWorker":
         if not self._ray.is_initialized():
-            if starts_own_ray() and os.environ.setdefault(LOOPBACK, "0") == "0":
-                self._ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # read on import
-            self._ray.init(include_dashboard=False)
+            start_ray()
         options = {"num_cpus": self._cpus, "max_restarts": 0, "max_task_retries": 0}
         worker = ActorWorker(spec, limits, tries)
         worker.ray, worker.actor_class = self._ray, self._ray.remote(**options)(Actor)
