@@ -125,6 +125,27 @@ def test_parts_give_the_bits_of_the_whole(
         assert not (tmp_path / f".{out.name}.ascribe").exists()
 
 
+@pytest.mark.parametrize("order", ["sorted", "scattered"])
+def test_many_parts_of_one_read_give_the_bits_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+):
+    columns = steps(40)
+    places = np.random.default_rng(3).permutation(len(columns["step"]))
+    source = written(tmp_path / "in", columns, order=places if order == "scattered" else None)
+    sizes: list[int] = []
+
+    def divided(*arguments: Any, **options: Any) -> ArchiveParts:
+        parts = divide(*arguments, **options, part_rows=100)
+        sizes.extend(map(len, parts.tasks))
+        return parts
+
+    monkeypatch.setattr(run, "divide", divided)
+    memory = (1 << 30) if order == "sorted" else SMALL
+    credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=memory)
+    assert sizes[0] > 10 if order == "sorted" else len(sizes) > 10
+    assert same(plain(tmp_path / "out"), in_memory(source, recipe("gigpo")))
+
+
 def test_sorted_groups_need_no_second_copy(tmp_path: Path):
     columns = steps(200)
     size = len(columns["step"])
@@ -197,7 +218,7 @@ def test_check_finds_in_parts_what_it_finds_in_the_whole(tmp_path: Path):
     assert first.rows.tolist() == [7]
 
 
-@pytest.mark.parametrize("name", ["scan_task", "scatter_task", "credit_part", "write_task"])
+@pytest.mark.parametrize("name", ["scan_task", "scatter_task", "credit_parts", "write_task"])
 def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     columns = steps(90)
     order = np.random.default_rng(0).permutation(len(columns["step"]))
@@ -273,7 +294,9 @@ def test_keys_do_not_depend_on_the_process(tmp_path: Path):
     assert keys[2] == trajectories[2] == trajectories[1]
     assert real.all()
     none = np.empty(0, dtype=np.uint64)
-    parts = ArchiveParts(None, 4, none, none).part_of(keys, np.array([True, True, False]), 2)
+    parts = ArchiveParts(None, [range(4)], none, none).part_of(
+        keys, np.array([True, True, False]), 2
+    )
     assert parts[2] == 0
     assert open_archive(written(tmp_path / "in", steps(4)), 100).rows == len(steps(4)["step"])
 

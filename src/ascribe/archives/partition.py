@@ -6,6 +6,7 @@ each part to the disk: part = hash of the group modulo the number of parts. Grou
 together, because a trajectory is in both or one corrects the other, are in one part.
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from ascribe.archives.places import Archive, Place
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.files import compact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +33,10 @@ ROW = "ascribe.row"
 """Column of the rows on the disk: their number in the archive."""
 SPAN = np.dtype([("key", np.uint64), ("first", np.int64), ("last", np.int64), ("rows", np.int64)])
 PAIR = np.dtype([("trajectory", np.uint64), ("key", np.uint64)])
-MOST_PASSES = 20
-"""How often the ends of parts are moved before groups count as scattered."""
+PART_ROWS = 1 << 17
+"""Rows of a part; the arrays of larger ones do not fit into a processor's cache."""
+MOST_PARTS = 256
+"""Of scattered groups, unless the memory asks for more: each has a stream in each chunk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +45,22 @@ class ArchiveParts:
 
     Attributes:
         bounds: first row of each part, and the number of rows; None if groups are scattered.
-        count: number of parts.
+        tasks: the parts that are read together.
         linked: keys of groups that share a part with another, rising.
         roots: for each of them, the key that decides on its part.
         units: all keys, if they are iterations, each of which is a part; else None.
     """
 
     bounds: Ints | None
-    count: int
+    tasks: list[range]
     linked: Keys
     roots: Keys
     units: Keys | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of parts."""
+        return self.tasks[-1].stop
 
     def part_of(self, keys: Keys, real: Bools, start: int) -> Ints:
         """The part of each row; rows of padding are spread over all parts."""
@@ -156,15 +165,22 @@ def joined(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def divide(
-    archive: Archive, work: Place, most_rows: int, memory: int, *, by_group: bool
+    archive: Archive,
+    work: Place,
+    most_rows: int,
+    memory: int,
+    *,
+    by_group: bool,
+    part_rows: int = PART_ROWS,
 ) -> ArchiveParts:
-    """Parts of at most about ``most_rows`` rows, from what ``scan`` wrote about every chunk.
+    """Parts of about ``part_rows`` rows, from what ``scan`` wrote about every chunk.
 
     Args:
         archive: the rows.
         work: the folder of the results of ``scan``.
-        most_rows: rows of a part that fit into memory.
+        most_rows: rows that fit into memory.
         memory: bytes of the results of ``scan`` to hold at a time.
+        part_rows: rows of a part, if so many fit.
         by_group: whether keys are of groups.
 
     Raises:
@@ -178,7 +194,7 @@ def divide(
     ]
     links = np.concatenate([np.empty((2, 0), dtype=np.uint64), *edges], axis=1)
     linked, roots = _components(*links)
-    partition = ArchiveParts(None, 1, linked, roots)
+    partition = ArchiveParts(None, [range(1)], linked, roots)
     spans = np.concatenate(
         [np.empty(0, dtype=SPAN)]
         + [
@@ -191,11 +207,16 @@ def divide(
         spans = joined(spans)
     if not by_group:
         return _by_iteration(spans, most_rows)
-    starts = np.array([chunk.start for chunk in archive.chunks], dtype=np.int64)
-    bounds = _bounds(spans, starts, archive.rows, most_rows)
-    if bounds is not None:
-        return ArchiveParts(bounds, bounds.size - 1, linked, roots)
-    return ArchiveParts(None, -(-archive.rows // max(int(0.7 * most_rows), 1)), linked, roots)
+    part_rows = min(part_rows, most_rows)
+    if bounds := _bounds(spans, archive, most_rows, part_rows):
+        return ArchiveParts(*bounds, linked, roots)
+    least = -(-archive.rows // max(int(0.7 * most_rows), 1))
+    count = max(least, min(archive.rows // part_rows, MOST_PARTS), 1)
+    return ArchiveParts(None, _one_by_one(count), linked, roots)
+
+
+def _one_by_one(count: int) -> list[range]:
+    return [range(number, number + 1) for number in range(count)]
 
 
 def _by_iteration(spans: npt.NDArray[Any], most_rows: int) -> ArchiveParts:
@@ -207,7 +228,7 @@ def _by_iteration(spans: npt.NDArray[Any], most_rows: int) -> ArchiveParts:
             "fit into --memory; raise it, write the column iteration, or choose a recipe that "
             "compares inside a group"
         )
-    return ArchiveParts(None, max(spans.size, 1), none, none, spans["key"])
+    return ArchiveParts(None, _one_by_one(max(spans.size, 1)), none, none, spans["key"])
 
 
 def _by_range(
@@ -258,29 +279,38 @@ def _components(first: Keys, second: Keys) -> tuple[Keys, Keys]:
     return linked, linked[root]
 
 
-def _bounds(spans: npt.NDArray[Any], starts: Ints, rows: int, most_rows: int) -> Ints | None:
-    """First rows of parts that cut no group, and the number of rows; None if there are none.
+def _bounds(
+    spans: npt.NDArray[Any], archive: Archive, most_rows: int, part_rows: int
+) -> tuple[Ints, list[range]] | None:
+    """First rows of parts that cut no group, and the parts to read together.
 
-    Parts end where chunks end, or before the first row of the groups that a chunk's end would cut.
+    What is read together ends where a chunk ends, or before the groups that this would cut. None if
+    groups are scattered, so that it would not fit into memory.
     """
-    cuts, used = [], 0
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), rows], strict=True):
-        if stop - used > most_rows and start > used:
-            cuts.append(start)
-            used = start
-    bounds = np.array(cuts, dtype=np.int64)
-    for _ in range(MOST_PASSES):
-        low = bounds.searchsorted(spans["first"], side="right")
-        high = bounds.searchsorted(spans["last"], side="right")
-        if (high - low > 1).any():
-            return None
-        crossing = high > low
-        if not crossing.any():
-            bounds = np.unique(np.concatenate([[0], bounds, [rows]])).astype(np.int64)
-            return bounds if np.diff(bounds).max(initial=0) <= 1.3 * most_rows else None
-        np.minimum.at(bounds, low[crossing], spans["first"][crossing])
-        bounds = np.unique(bounds)
-    return None
+    spans = spans[np.argsort(spans["first"])]
+    ended = np.maximum.accumulate(spans["last"][:-1])
+    cuts = np.append(0, spans["first"][1:][spans["first"][1:] > ended])
+
+    def before(rows: Any) -> Ints:
+        return np.unique(cuts[cuts.searchsorted(rows, side="right") - 1])
+
+    ends = np.append(before([chunk.start for chunk in archive.chunks]), archive.rows)
+    reads = [0]
+    for end, following in zip(ends, [*ends[1:], archive.rows], strict=True):
+        if following - reads[-1] > most_rows and end > reads[-1]:
+            reads.append(int(end))
+    if reads[-1] < archive.rows:
+        reads.append(archive.rows)
+    if np.diff(reads).max(initial=0) > 1.3 * most_rows:
+        return None
+    bounds = [before(np.arange(*read, part_rows)) for read in itertools.pairwise(reads)]
+    bounds = [
+        np.union1d(inside[inside > start], [start])
+        for inside, start in zip(bounds, reads, strict=False)
+    ]
+    ends = np.cumsum([inside.size for inside in bounds]).tolist()
+    tasks = list(itertools.starmap(range, itertools.pairwise([0, *ends])))
+    return np.append(np.concatenate(bounds), archive.rows), tasks
 
 
 # The second pass, for scattered groups.
@@ -295,78 +325,97 @@ def scatter(
     *,
     by_group: bool,
 ) -> None:
-    """Write the rows of a chunk to the disk, as one record batch for each batch and part."""
+    """Write the rows of a chunk to the disk: an Arrow stream for each batch and part.
+
+    Text is written once for each stream and distinct text. After the streams come their ends, and
+    the number of these.
+    """
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream() if work.uri else None
-    target = work.child(f"rows-{number}.arrow")
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
 
     def write(file: Any) -> None:
-        writer = None
+        ends = []
         for start, table in archive.batches(number, columns):
             keys, real, _ = keys_of(table, by_group=by_group)
             parts = partition.part_of(keys, real, start)
-            order = np.argsort(parts, kind="stable")
-            names = table.column_names
-            plain = [_plain(table.column(name)) for name in names]
-            rows = pa.table([*plain, pa.array(start + np.arange(keys.size))], [*names, ROW])
+            small = parts.astype(np.uint16) if partition.count <= 1 << 16 else parts
+            order = np.argsort(small, kind="stable")  # which is fast for 16 bits
+            rows = table.append_column(ROW, pa.array(start + np.arange(keys.size)))
             rows = rows.take(pa.array(order)).combine_chunks()
-            if writer is None:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                writer = pa.ipc.new_file(file, rows.schema, options=options)
-            ends = np.cumsum(np.bincount(parts, minlength=partition.count))
-            for first, last in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-                (batch,) = rows.slice(first, last - first).to_batches() or _empty(rows.schema)
-                writer.write_batch(batch)
-        if writer is not None:
-            writer.close()
+            sizes = np.bincount(parts, minlength=partition.count)
+            for first, size in zip(
+                (np.cumsum(sizes) - sizes).tolist(), sizes.tolist(), strict=True
+            ):
+                if size:
+                    part = _with_own_dictionaries(rows.slice(first, size))
+                    with pa.ipc.new_stream(file, part.schema, options=options) as stream:
+                        stream.write_table(part)
+                ends.append(file.tell())
+        file.write(np.array([*ends, len(ends)], dtype=np.int64).tobytes())
 
-    if sink is None:
-        with replacing(target.path) as file:
-            write(file)
-    else:
-        write(sink)
+    target = work.child(f"rows-{number}.arrow")
+    if work.uri:
+        write(sink := pa.BufferOutputStream())
         target.write(sink.getvalue())
+        return
+    with replacing(target.path) as file:
+        write(file)
 
 
-def _empty(schema: "pa.Schema") -> "list[pa.RecordBatch]":
+def _with_own_dictionaries(table: "pa.Table") -> "pa.Table":
+    """A part of a table without the texts of the other parts."""
     import pyarrow as pa
 
-    return [pa.RecordBatch.from_pylist([], schema=schema)]
+    def own(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        is_coded = pa.types.is_dictionary(column.type)
+        return pa.chunked_array(map(compact, column.chunks), column.type) if is_coded else column
 
-
-def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """A column without a dictionary: those of many batches would have to be one."""
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(column.type):
-        return column
-    return column.cast(pa.large_string())
+    return pa.table(list(map(own, table.columns)), table.column_names)
 
 
 def gather(
-    archive: Archive, work: Place, number: int, columns: list[str], partition: ArchiveParts
-) -> "tuple[pa.Table, Ints]":
-    """The rows of a part, and their numbers in the archive, rising."""
+    archive: Archive, work: Place, task: range, columns: list[str], partition: ArchiveParts
+) -> "Iterator[tuple[int, pa.Table, Ints]]":
+    """Parts that are read together: number, rows, and the rising numbers of these rows."""
     import pyarrow as pa
 
-    if partition.bounds is not None:
-        first, last = partition.bounds[number : number + 2].tolist()
-        tables = []
-        for index, chunk in enumerate(archive.chunks):
-            if chunk.start < last and first < chunk.start + chunk.rows:
-                for start, table in archive.batches(index, columns):
-                    low, high = max(first - start, 0), min(last - start, table.num_rows)
-                    if low < high:
-                        tables.append(table.slice(low, high - low))
-        return pa.concat_tables(tables), np.arange(first, last)
-    batches = []
+    if partition.bounds is None:
+        for number in task:
+            yield number, *_gather_scattered(archive, work, number, partition.count)
+        return
+    bounds = partition.bounds[task.start : task.stop + 1].tolist()
+    tables: list[pa.Table] = []
+    read = 0
+    for index, chunk in enumerate(archive.chunks):
+        if chunk.start < bounds[-1] and bounds[0] < chunk.start + chunk.rows:
+            read = read if tables else chunk.start
+            tables += [table for _, table in archive.batches(index, columns)]
+    whole = pa.concat_tables(tables)
+    for number, (first, last) in zip(task, itertools.pairwise(bounds), strict=True):
+        table = whole.slice(first - read, last - first)
+        yield number, _with_own_dictionaries(table), np.arange(first, last)
+
+
+def _gather_scattered(
+    archive: Archive, work: Place, number: int, count: int
+) -> "tuple[pa.Table, Ints]":
+    """The rows of a part that ``scatter`` wrote."""
+    import pyarrow as pa
+
+    tables = []
     for index in range(len(archive.chunks)):
         place = work.child(f"rows-{index}.arrow")
         with place.system.open_input_file(place.path) as file:
-            reader = pa.ipc.open_file(file)
-            numbers = range(number, reader.num_record_batches, partition.count)
-            batches += [reader.get_batch(batch) for batch in numbers]
-    table = pa.Table.from_batches(batches)
-    rows = table.column(ROW).to_numpy()
-    return table.drop_columns([ROW]), rows
+            size = file.size()
+            streams = int.from_bytes(file.read_at(8, size - 8), "little")
+            ends = np.frombuffer(file.read_at(8 * streams, size - 8 * streams - 8), dtype=np.int64)
+            starts = np.append(0, ends[:-1])
+            for stream in range(number, streams, count):
+                if length := int(ends[stream] - starts[stream]):
+                    contents = file.read_at(length, int(starts[stream]))
+                    tables.append(pa.ipc.open_stream(contents).read_all())
+    if not tables:
+        return pa.table({}), np.empty(0, dtype=np.int64)
+    table = pa.concat_tables(tables)
+    return table.drop_columns([ROW]), table.column(ROW).to_numpy()

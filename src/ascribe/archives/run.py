@@ -184,7 +184,7 @@ def credit_archive(
     start = _workers(archive, memory, processes, ray)
     with start as (each, count), _work_folder(target) as work:
         job = _prepare(archive, work, request, memory, count)
-        job, results = _parts(job, each, memory, credit_part, _share(progress, 0.0, 0.7))
+        job, results = _parts(job, each, memory, credit_parts, _share(progress, 0.0, 0.7))
         try:
             outcome = _outcome(job, results)
         except TableError:
@@ -225,7 +225,7 @@ def check_archive(
     start = _workers(archive, memory, processes, None)
     with start as (each, count), _work_folder(Place.of(work)) as folder:
         job = _prepare(archive, folder, ArchiveRequest(None, "keep", group_size), memory, count)
-        job, results = _parts(job, each, memory, check_part, progress)
+        job, results = _parts(job, each, memory, check_parts, progress)
         folder.remove()
     _raise_refused(job, results)
     problems = _joined([problem for result in results for problem in result["problems"]])
@@ -317,20 +317,23 @@ def _parts(
     job: Job,
     each: workers.Each,
     memory: int,
-    function: Callable[[Job, int], None],
+    function: Callable[[Job, range], None],
     progress: Progress,
 ) -> tuple[Job, list[dict[str, Any]]]:
     """The results of every part."""
     chunks, work = len(job.archive.chunks), job.work
     tell = _share(progress, 0.0, 0.1)
-    _stage(job, each, scan_task, chunks, "spans-{}.bin", tell=tell)
-    partition = divide(job.archive, work, job.most_rows, memory // 8, by_group=job.by_group)
+    _stage(job, each, scan_task, range(chunks), "spans-{}.bin", tell=tell)
+    # A check compares groups with each other, as many as fit into memory.
+    size = {} if job.request.recipe else {"part_rows": job.most_rows}
+    limits = (job.most_rows, memory // 8)
+    partition = divide(job.archive, work, *limits, by_group=job.by_group, **size)
     job = replace(job, partition=partition)
     if partition.bounds is None:
         tell = _share(progress, 0.1, 0.5)
-        _stage(job, each, scatter_task, chunks, "rows-{}.arrow", tell=tell)
+        _stage(job, each, scatter_task, range(chunks), "rows-{}.arrow", tell=tell)
     tell = _share(progress, 0.5 if partition.bounds is None else 0.1, 1.0)
-    _stage(job, each, function, partition.count, "part-{}.json", tell=tell)
+    _stage(job, each, function, partition.tasks, "part-{}.json", tell=tell)
     results = [_load(work.child(f"part-{number}.json")) for number in range(partition.count)]
     return job, results
 
@@ -338,21 +341,22 @@ def _parts(
 def _stage(
     job: Job,
     each: workers.Each,
-    function: Callable[[Job, int], None],
-    count: int,
+    function: Callable[[Job, Any], None],
+    tasks: Sequence[Any],
     done: str,
     *,
     tell: Progress,
 ) -> None:
-    """Run the tasks that are not done: those whose result is not in the folder."""
+    """Run the tasks that are not done: those whose last result is not in the folder."""
     folder, _, name = done.rpartition("/")
     place = job.work.child(folder) if folder else job.work
     names = {file.name for file in place.files(name.rpartition("}")[2])}
-    tasks = [number for number in range(count) if name.format(number) not in names]
-    finished = count - len(tasks)
-    for _ in each(partial(function, job), tasks):
+    last = [task[-1] if isinstance(task, range) else task for task in tasks]
+    left = [t for t, number in zip(tasks, last, strict=True) if name.format(number) not in names]
+    finished = len(tasks) - len(left)
+    for _ in each(partial(function, job), left):
         finished += 1
-        tell(finished / count)
+        tell(finished / len(tasks))
 
 
 def scan_task(job: Job, number: int) -> None:
@@ -366,56 +370,57 @@ def scatter_task(job: Job, number: int) -> None:
     scatter(job.archive, job.work, number, job.columns, job.partition, by_group=job.by_group)
 
 
-def credit_part(job: Job, number: int) -> None:
-    """The credit of the rows of a part, and what there is to say about them."""
-    table, _, rows, result = _open_part(job, number)
-    recipe = job.request.recipe
-    if table is not None and recipe is not None:
-        try:
-            arrays = _credit(job, recipe, table, result)
-        except TableError as error:
-            result["refused"] = error.problems
-        else:
-            kinds = [(name, values.dtype.str) for name, values in arrays.items()]
-            records = np.empty(rows.size, dtype=kinds)
-            for name, values in arrays.items():
-                records[name] = values
-            starts = [chunk.start for chunk in job.archive.chunks]
-            result["offsets"] = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
-            result["kinds"] = kinds
-            job.work.child(f"credit-{number}.bin").write(
-                rows.astype(np.int64).tobytes() + records.tobytes()
-            )
-    _finish(job, number, rows, result)
+def credit_parts(job: Job, task: range) -> None:
+    """The credit of the rows of parts, and what there is to say about them."""
+    recipe, starts = job.request.recipe, [chunk.start for chunk in job.archive.chunks]
+    assert recipe is not None
+    for number, table, _, rows, result in _open_parts(job, task):
+        if table is not None:
+            try:
+                arrays = _credit(job, recipe, table, result)
+            except TableError as error:
+                result["refused"] = error.problems
+            else:
+                kinds = [(name, values.dtype.str) for name, values in arrays.items()]
+                records = np.empty(rows.size, dtype=kinds)
+                for name, values in arrays.items():
+                    records[name] = values
+                result["offsets"] = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
+                result["kinds"] = kinds
+                place = job.work.child(f"credit-{number}.bin")
+                place.write(rows.astype(np.int64).tobytes() + records.tobytes())
+        _finish(job, number, rows, result)
 
 
-def check_part(job: Job, number: int) -> None:
-    """The problems of the rows of a part."""
-    table, arrow, rows, result = _open_part(job, number)
-    if table is not None and not result["padding"]:
-        checked = check(table, group_size=job.request.group_size)
-        others = arrow.select([name for name in CHECKED_COLUMNS if name in arrow.column_names])
-        carried = check_carried(Rollouts(table, others, others.select([])))
-        result["problems"] = [*checked.problems, *carried]
-    _finish(job, number, rows, result)
+def check_parts(job: Job, task: range) -> None:
+    """The problems of the rows of parts."""
+    for number, table, arrow, rows, result in _open_parts(job, task):
+        if table is not None and not result["padding"]:
+            checked = check(table, group_size=job.request.group_size)
+            others = arrow.select([name for name in CHECKED_COLUMNS if name in arrow.column_names])
+            carried = check_carried(Rollouts(table, others, others.select([])))
+            result["problems"] = [*checked.problems, *carried]
+        _finish(job, number, rows, result)
 
 
-def _open_part(job: Job, number: int) -> "tuple[StepTable | None, pa.Table, Ints, dict[str, Any]]":
-    """The table of a part, None if it is refused; its rows; and the beginning of its result."""
+def _open_parts(
+    job: Job, task: range
+) -> "Iterator[tuple[int, StepTable | None, pa.Table, Ints, dict[str, Any]]]":
+    """Parts: number, table (None if it is refused), rows, and the beginning of the result."""
     assert job.partition is not None
-    arrow, rows = gather(job.archive, job.work, number, job.columns, job.partition)
-    result: dict[str, Any] = {"problems": [], "padding": not rows.size}
-    if not rows.size:
-        return None, arrow, rows, result
-    try:
-        table = table_from_arrow(arrow)
-    except TableError as error:
-        result["refused"] = error.problems
-        return None, arrow, rows, result
-    result["columns"] = list(table.columns())
-    result["width"] = 0 if table.fingerprint is None else int(table.fingerprint.shape[1])
-    result["padding"] = bool(table.flag("padding", default=False).all())
-    return table, arrow, rows, result
+    for number, arrow, rows in gather(job.archive, job.work, task, job.columns, job.partition):
+        table, result = None, {"problems": [], "padding": not rows.size}
+        if rows.size:
+            try:
+                table = table_from_arrow(arrow)
+            except TableError as error:
+                result["refused"] = error.problems
+            else:
+                vectors = table.fingerprint
+                result["columns"] = list(table.columns())
+                result["width"] = 0 if vectors is None else int(vectors.shape[1])
+                result["padding"] = bool(table.flag("padding", default=False).all())
+        yield number, table, arrow, rows, result
 
 
 def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) -> dict[str, Any]:
@@ -564,7 +569,8 @@ def _write(
         return
     folder = job.work.child("out")
     folder.make_folder()
-    _stage(replace(job, output=whole), each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
+    job = replace(job, output=whole)
+    _stage(job, each, write_task, range(chunks), "out/{:05d}.parquet", tell=tell)
     if target.exists():
         target.remove()
     if not target.uri:

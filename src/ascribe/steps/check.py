@@ -486,14 +486,19 @@ class _TableChecker:
         placed = real[(table.trajectory.codes[real] >= 0) & (table.step[real] >= 0)]
         if placed.size == 0:
             return
-        rows = placed[np.lexsort((placed, table.step[placed], table.trajectory.codes[placed]))]
+        arranged = _ARRANGED.get(table) or _arrange(table)
+        if arranged is None:
+            order = np.lexsort((placed, table.step[placed], table.trajectory.codes[placed]))
+            rows = placed[order]
+        else:  # the steps are in order, and this is cheaper
+            _ARRANGED[table], rows = arranged, arranged.rows
         trajectory, step = table.trajectory.codes[rows], table.step[rows]
         same_trajectory = np.append(False, trajectory[1:] == trajectory[:-1])
         previous = np.append(-1, step[:-1])
         repeated = same_trajectory & (step == previous)
         copy = repeated.copy()
         for name, column in table.columns().items():
-            if name not in ("padding", "fingerprint"):
+            if repeated.any() and name not in ("padding", "fingerprint"):
                 values = (column.codes if isinstance(column, Coded) else column)[rows]
                 copy[1:] &= values[1:] == values[:-1]
         add = self._add_trajectories

@@ -297,20 +297,17 @@ def without_unused(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
 
     if not pa.types.is_dictionary(column.type):
         return column
-    return pa.chunked_array([_compact(chunk) for chunk in column.chunks], column.type)
+    chunks = (c if len(c.dictionary) <= len(c) else compact(c) for c in column.chunks)
+    return pa.chunked_array(chunks, column.type)
 
 
-def _compact(array: "pa.DictionaryArray") -> "pa.DictionaryArray":
+def compact(array: "pa.DictionaryArray") -> "pa.DictionaryArray":
+    """The array with the values that it uses, in the order in which they appear."""
     import pyarrow as pa
 
-    if len(array.dictionary) <= len(array):
-        return array
-    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    used = np.zeros(len(array.dictionary) + 1, dtype=np.bool_)
-    used[codes] = True
-    rename = (np.cumsum(used) - 1).astype(np.int32)
-    indices = pa.array(rename[codes], mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, array.dictionary.filter(pa.array(used[:-1])))
+    used = array.indices.dictionary_encode()
+    values = array.dictionary.take(used.dictionary)
+    return pa.DictionaryArray.from_arrays(used.indices, values)
 
 
 def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
@@ -584,8 +581,7 @@ def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
     try:
         for table in tables:
             if writer is None:
-                options = {"compression": "zstd", "write_page_checksum": True}
-                writer = pq.ParquetWriter(file, table.schema, **options)
+                writer = pq.ParquetWriter(file, table.schema, **_writer_options(table.schema))
             writer.write_table(table)
         writer.close()
     except pa.ArrowException as error:
@@ -601,6 +597,22 @@ def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
     digest = _digest(tail, file, footer)
     file.seek(footer)
     file.write(SEAL_MARK + digest + tail)
+
+
+def _writer_options(schema: "pa.Schema") -> dict[str, Any]:
+    """How to write: no statistics of long texts, no dictionaries of numbers that hardly repeat."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(schema.empty_table(), empty := BytesIO())
+    leaves = pq.ParquetFile(empty).schema
+    paths = [leaves.column(number).path for number in range(len(leaves))]
+    varied, texts = ("advantage", "fingerprint."), ("state", "action", "reason", "fingerprint.")
+    return {
+        "compression": "zstd",
+        "write_page_checksum": True,
+        "use_dictionary": [path for path in paths if not path.startswith(varied)],
+        "write_statistics": [path for path in paths if not path.startswith(texts)],
+    }
 
 
 def check_seal(file: Any, name: str) -> None:
