@@ -1,14 +1,19 @@
 """Archives of 1 to 100 million rows: rows per second and core, and memory, Parquet to Parquet.
 
-    python benchmarks/scale.py [--quick] [--rows 1000000 10000000] [--folder FOLDER]
+    python benchmarks/scale.py [--quick] [--rows 1000000 10000000 100000000] [--folder FOLDER]
 
 An archive is a folder of Parquet files of a million rows each. ``ascribe credit`` writes it again
 with its credit, on all cores, in 2 GiB of memory (the default). ``sorted`` archives have the rows
 of a task side by side; in ``scattered`` ones, its 8 trajectories are in up to 8 files.
 ``rate`` is rows per second of CPU time, of all processes; ``peak`` is the memory of all processes
-together. The exponent is that of CPU seconds by rows, between the smallest and the largest size.
+together. The exponent is that of CPU seconds by rows, between two sizes.
+
+With ``--folder``, archives and figures are kept there, and a case that was measured is not measured
+again: the sizes can be run one after another, and a run that was killed goes on.
 """
 
+import itertools
+import json
 import math
 import os
 import shutil
@@ -35,60 +40,62 @@ THINGS = (
     *("a credit card", "a desk lamp", "an egg", "a key chain", "a laptop", "a lettuce", "a mug"),
     *("a newspaper", "a pan", "a pencil", "a pepper shaker", "a plate", "a potato", "a spoon"),
 )
-RECIPES = {"gigpo": ("gigpo", ()), "sbc": ("sbc", ("--preset", "exact"))}
-WIDTH = 64
+RECIPES = {"gigpo": (), "sbc": ("--preset", "exact"), "bipace_q": ()}
+WIDTH = {"bipace_q": 64}
 MOST_VECTORS = 10_000_000
 
 
 def main() -> None:
     """Measure every recipe, order and size."""
     sizes = {"type": int, "nargs": "+", "default": [1_000_000, 10_000_000]}
-    place = {"type": Path, "help": "where to write the archives; removed at the end"}
+    place = {"type": Path, "help": "where to keep archives and figures"}
     with common.Figures("scale", rows=sizes, folder=place) as figures:
-        rows, orders, recipes = figures.options.rows, ("sorted", "scattered"), RECIPES
+        rows, orders, recipes = figures.options.rows, ("sorted", "scattered"), list(RECIPES)
         if figures.quick:
-            rows, orders, recipes = (
-                [100_000, 1_000_000],
-                ("scattered",),
-                {"gigpo": RECIPES["gigpo"]},
-            )
+            rows, orders, recipes = [100_000, 1_000_000], ("scattered",), ["gigpo"]
         with tempfile.TemporaryDirectory(dir=figures.options.folder) as folder:
+            kept = figures.options.folder or Path(folder)
             for order in orders:
-                for name, recipe in recipes.items():
-                    measure(figures, Path(folder), order, name, recipe, rows)
-            if not figures.quick:
-                few = [size for size in rows if size <= MOST_VECTORS]
-                by_vectors = ("bipace_q", ())
-                measure(figures, Path(folder), "scattered", "bipace_q", by_vectors, few, WIDTH)
+                for name in recipes:
+                    fit = [size for size in rows if name not in WIDTH or size <= MOST_VECTORS]
+                    measure(figures, Path(kept), order, name, fit)
 
 
-def measure(
-    figures: Any,
-    folder: Path,
-    order: Order,
-    name: str,
-    recipe: Any,
-    rows: list[int],
-    width: int = 0,
-) -> None:
+def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]) -> None:
     """Credit archives of several sizes."""
     seconds = []
     for size in rows:
-        source, out = folder / f"{order}-{width}-{size}", folder / "out"
-        count = archive(source, size, order, width)
         case = f"{name} {order} {size:,}"
-        work = ["credit", str(source), "--out", str(out), "--recipe", recipe[0], *recipe[1]]
-        cpu, wall, peak = run([*common.COMMAND, *work, "--json"])
+        kept = folder / f"{name}-{order}-{size}.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(credit(folder, order, name, size)))
+        count, cpu, wall, peak = json.loads(kept.read_text())
         seconds.append((count, cpu))
         figures.emit(case, "rate", count / cpu, "rows/s/core", goal=500_000.0, better="higher")
         figures.emit(case, "wall", wall, "s", better="lower")
         figures.emit(case, "peak", peak / 2**30, "GiB", goal=2.0, better="lower")
-        shutil.rmtree(source)
-        shutil.rmtree(out)
-    if len(seconds) > 1:
-        (first, least), (last, most) = seconds[0], seconds[-1]
+    for (first, least), (last, most) in itertools.pairwise(seconds):
         exponent = math.log(most / least) / math.log(last / first)
-        figures.emit(f"{name} {order}", "exponent", exponent, "", goal=1.05, better="lower")
+        case = f"{name} {order} {first / 1e6:.1f} to {last / 1e6:.0f} million"
+        figures.emit(case, "exponent", exponent, "", goal=1.05, better="lower")
+
+
+def credit(folder: Path, order: Order, name: str, size: int) -> tuple[int, float, float, int]:
+    """Credit one archive: its rows, seconds of CPU and wall time, and bytes of memory."""
+    width = WIDTH.get(name, 0)
+    source, out = folder / f"{order}-{width}-{size}", folder / "out"
+    if not source.exists():
+        for old in folder.glob("*-*-*/"):  # one archive is on the disk at a time
+            shutil.rmtree(old)
+        shutil.rmtree(draft := folder / "draft", ignore_errors=True)
+        archive(draft, size, order, width)
+        draft.rename(source)
+    shutil.rmtree(out, ignore_errors=True)
+    count = sum(pq.ParquetFile(file).metadata.num_rows for file in source.iterdir())
+    work = ["credit", str(source), "--out", str(out), "--recipe", name, *RECIPES[name]]
+    measured = run([*common.COMMAND, *work, "--json"])
+    shutil.rmtree(out)
+    return count, *measured
 
 
 def run(command: list[str]) -> tuple[float, float, int]:
@@ -123,8 +130,8 @@ def watch_memory(process: subprocess.Popen[bytes], peak: list[int]) -> None:
         time.sleep(0.1)
 
 
-def archive(folder: Path, rows: int, order: Order, width: int = 0) -> int:
-    """Write an archive as files of a million rows each; returns the number of rows.
+def archive(folder: Path, rows: int, order: Order, width: int = 0) -> None:
+    """Write an archive as files of a million rows each.
 
     Tasks have 8 trajectories of 20 to 50 steps. A quarter of the rows are alone in their state,
     the others in one of 40 states of their task.
@@ -137,7 +144,7 @@ def archive(folder: Path, rows: int, order: Order, width: int = 0) -> int:
         width: numbers of a fingerprint; 0 for none.
     """
     folder.mkdir(parents=True)
-    files, written, task = max(rows // ROWS_OF_FILE, 1), 0, 0
+    files, task = max(rows // ROWS_OF_FILE, 1), 0
     trajectories = min(rows, ROWS_OF_FILE) // MEAN_LENGTH
     made: dict[tuple[int, int], Any] = {}
     file = 0
@@ -155,9 +162,8 @@ def archive(folder: Path, rows: int, order: Order, width: int = 0) -> int:
             for place, column in enumerate(names):
                 table = table.set_column(place, ("group", "trajectory")[place], column)
             pq.write_table(table, folder / f"{file:05d}.parquet", compression="zstd")
-            written, file = written + table.num_rows, file + 1
+            file += 1
         task += groups
-    return written
 
 
 def part(groups: int, variants: Any, order: Order, width: int) -> tuple[pa.Table, Any, Any]:

@@ -103,10 +103,9 @@ class Attack:
         shutil.rmtree(out, ignore_errors=True)
         process = self.start(out)
         time.sleep(chance.uniform(0.3, 0.9) * self.seconds)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        workers = children.read_text().split() if process.poll() is None else []
+        workers = workers_of(process.pid) if process.poll() is None else []
         if workers:
-            os.kill(int(chance.choice(workers)), signal.SIGKILL)
+            os.kill(chance.choice(workers), signal.SIGKILL)
         failed = process.wait() != 0
         return bool(workers), failed or contents(out) != self.expected
 
@@ -126,6 +125,14 @@ class Attack:
             return self.judge(place / "out", interrupted=interrupted)
         finally:
             subprocess.run(["umount", str(place)], check=True)
+
+
+def workers_of(process: int) -> list[int]:
+    """The worker processes of a process, without the one that watches over its semaphores."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [
+        n for n in map(int, children) if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()
+    ]
 
 
 def contents(folder: Path) -> list[str]:
