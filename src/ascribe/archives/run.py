@@ -5,6 +5,7 @@ was killed goes on after the last task that was finished. The output is there as
 all.
 """
 
+import itertools
 import json
 import os
 from collections import Counter
@@ -74,6 +75,8 @@ class Job:
     most_rows: int
     partition: ArchiveParts | None = None
     output: "Output | None" = None
+    at_once: bool = False
+    """Whether rows are written as soon as they are credited, without being read again."""
 
     @property
     def by_group(self) -> bool:
@@ -184,7 +187,14 @@ def credit_archive(
     start = _workers(archive, memory, processes, ray)
     with start as (each, count), _work_folder(target) as work:
         job = _prepare(archive, work, request, memory, count)
+        read = [*job.columns, *filter(is_credit_column, archive.columns)]
+        at_once = not target.name.endswith(".parquet") and set(archive.columns) == set(read)
+        job = replace(job, at_once=at_once)
         job, results = _parts(job, each, memory, credit_parts, _share(progress, 0.0, 0.7))
+        if job.at_once and not _alike(results):
+            _forget(job, results)
+            job = replace(job, at_once=False)
+            job, results = _parts(job, each, memory, credit_parts, _share(progress, 0.4, 0.7))
         try:
             outcome = _outcome(job, results)
         except TableError:
@@ -328,7 +338,8 @@ def _parts(
     size = {} if job.request.recipe else {"part_rows": job.most_rows}
     limits = (job.most_rows, memory // 8)
     partition = divide(job.archive, work, *limits, by_group=job.by_group, **size)
-    job = replace(job, partition=partition)
+    job = replace(job, partition=partition, at_once=job.at_once and partition.bounds is not None)
+    work.child("out").make_folder()
     if partition.bounds is None:
         tell = _share(progress, 0.1, 0.5)
         _stage(job, each, scatter_task, range(chunks), "rows-{}.arrow", tell=tell)
@@ -372,24 +383,57 @@ def scatter_task(job: Job, number: int) -> None:
 
 def credit_parts(job: Job, task: range) -> None:
     """The credit of the rows of parts, and what there is to say about them."""
+    done: list[tuple[int, Ints, dict[str, Any]]] = []
+    tables = _credit_parts(job, task, done)
+    if (first := next(tables, None)) is not None:
+        place = job.work.child(f"out/{task.start:05d}.parquet")
+        write_table(place, itertools.chain([first], tables))
+    for number, rows, result in done:
+        _finish(job, number, rows, result)
+
+
+def _credit_parts(
+    job: Job, task: range, done: list[tuple[int, Ints, dict[str, Any]]]
+) -> "Iterator[pa.Table]":
+    """Credit parts and note each in ``done``; yields their rows, if they are written at once."""
     recipe, starts = job.request.recipe, [chunk.start for chunk in job.archive.chunks]
     assert recipe is not None
-    for number, table, _, rows, result in _open_parts(job, task):
-        if table is not None:
-            try:
-                arrays = _credit(job, recipe, table, result)
-            except TableError as error:
-                result["refused"] = error.problems
-            else:
-                kinds = [(name, values.dtype.str) for name, values in arrays.items()]
-                records = np.empty(rows.size, dtype=kinds)
-                for name, values in arrays.items():
-                    records[name] = values
-                result["offsets"] = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
-                result["kinds"] = kinds
-                place = job.work.child(f"credit-{number}.bin")
-                place.write(rows.astype(np.int64).tobytes() + records.tobytes())
-        _finish(job, number, rows, result)
+    for number, table, arrow, rows, result in _open_parts(job, task):
+        done.append((number, rows, result))
+        if table is None:
+            continue
+        try:
+            arrays = _credit(job, recipe, table, result)
+        except TableError as error:
+            result["refused"] = error.problems
+            continue
+        kinds = result["kinds"] = [(name, values.dtype.str) for name, values in arrays.items()]
+        if job.at_once:
+            absent = sorted(set(KNOWN_COLUMNS) - set(result["columns"]))
+            result["layout"] = [absent, result["width"], kinds]
+            if result["layout"] == done[0][2].get("layout"):
+                yield _with_credit(as_written(arrow, absent, result["width"]), arrays)
+            continue
+        records = np.empty(rows.size, dtype=kinds)
+        for name, values in arrays.items():
+            records[name] = values
+        result["offsets"] = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
+        place = job.work.child(f"credit-{number}.bin")
+        place.write(rows.astype(np.int64).tobytes() + records.tobytes())
+
+
+def _alike(results: Sequence[dict[str, Any]]) -> bool:
+    """Whether parts that were written at once have the same columns, but for refused ones."""
+    layouts = [result.get("layout") for result in results if not result["refused"]]
+    return all(layout == layouts[0] for layout in layouts)
+
+
+def _forget(job: Job, results: Sequence[dict[str, Any]]) -> None:
+    """Remove the results of parts that were written at once."""
+    for number, result in enumerate(results):
+        if "layout" in result:
+            job.work.child(f"part-{number}.json").remove()
+    job.work.child("out").remove()
 
 
 def check_parts(job: Job, task: range) -> None:
@@ -542,6 +586,9 @@ def _write(
     job: Job, results: Sequence[dict[str, Any]], target: Place, each: workers.Each, tell: Progress
 ) -> None:
     """Write the archive with its credit: one file, or a folder of them."""
+    if job.at_once:
+        _move(job.work.child("out"), target)
+        return
     chunks = len(job.archive.chunks)
     whole = Output(
         absent=sorted(
@@ -567,10 +614,13 @@ def _write(
 
         write_table(target, told())
         return
-    folder = job.work.child("out")
-    folder.make_folder()
     job = replace(job, output=whole)
     _stage(job, each, write_task, range(chunks), "out/{:05d}.parquet", tell=tell)
+    _move(job.work.child("out"), target)
+
+
+def _move(folder: Place, target: Place) -> None:
+    """Put the files of the output into their place."""
     if target.exists():
         target.remove()
     if not target.uri:
@@ -593,11 +643,15 @@ def _credited(job: Job, output: "Output", chunk: int) -> "Iterator[pa.Table]":
     first = job.archive.chunks[chunk].start
     names = list(job.archive.columns)
     for start, table in job.archive.batches(chunk, names):
-        written = as_written(table, output.absent, output.width)
         here = records[start - first : start - first + table.num_rows]
-        for name, column in credit_columns({name: here[name] for name, _ in output.kinds}).items():
-            written = written.append_column(name, column)
-        yield written
+        arrays = {name: here[name] for name, _ in output.kinds}
+        yield _with_credit(as_written(table, output.absent, output.width), arrays)
+
+
+def _with_credit(table: "pa.Table", arrays: dict[str, Any]) -> "pa.Table":
+    for name, column in credit_columns(arrays).items():
+        table = table.append_column(name, column)
+    return table
 
 
 def _records(job: Job, output: "Output", chunk: int) -> Any:
