@@ -78,7 +78,7 @@ sentences = st.tuples(words, words).map(
 
 
 @pytest.mark.slow
-@many
+@settings(max_examples=100)
 @given(st.lists(sentences | texts, min_size=1, max_size=8), thresholds)
 def test_agrees_with_difflib_where_the_measures_agree(states, threshold):
     compared = []

@@ -58,7 +58,7 @@ def test_what_follows_the_last_step_is_discounted(seed, gamma):
 
 
 @pytest.mark.slow
-@many
+@settings(max_examples=100)
 @given(seeds, st.sampled_from((0.95, 0.999, 1.0)), st.booleans())
 def test_long_trajectories(seed, gamma, followed):
     random = np.random.default_rng(seed)
