@@ -108,3 +108,21 @@ def test_archives_in_s3(tmp_path: Path, s3: str, where: str, request: pytest.Fix
         copy = tmp_path / f"{where}.parquet"
         pq.write_table(pq.read_table(f"archive/{name}", filesystem=system), copy)
         assert same(plain(copy), expected)
+
+
+PROGRAM = """
+import sys, ray
+from ascribe import recipe
+from ascribe.archives import credit_archive
+ray.init(num_cpus=int(sys.argv[3]), include_dashboard=False, log_to_driver=False)
+credit_archive(sys.argv[1], sys.argv[2], recipe("gigpo"), memory=1, ray="auto")
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cpus", ["1", "2"])
+def test_one_worker_and_two_give_the_same_bits(tmp_path: Path, cpus: str):
+    source = scattered(tmp_path / "in")
+    command = [sys.executable, "-c", PROGRAM, source, tmp_path / "out", cpus]
+    subprocess.run(command, check=True, timeout=300)
+    assert same(plain(tmp_path / "out"), in_memory(source, recipe("gigpo")))
