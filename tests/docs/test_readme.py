@@ -122,6 +122,7 @@ def test_the_way_with_a_real_model(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 5e5
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.engine
 def test_the_way_of_smollm2_through_vllm(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real run of verl with corrections: rows of both kinds, credited as ``ibpo`` says."""
+"""A real run of verl with corrections, credited as ``ibpo`` says, that is killed and resumed."""
 
 import math
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.engines.trl_toys import HALL
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
 
 
-def test_corrections_are_learned_from_and_a_step_without_rows_changes_nothing(
+def test_a_killed_run_with_corrections_goes_on_and_a_step_without_rows_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    """In the third step no prompt fits into the context."""
+    """It is killed amid step 2. In the third step no prompt fits into the context."""
     tasks, seed = list(range(6)), 0
     third = [task_row(group, seed, "train", tasks)["task"] for group in (4, 5)]
     config = toys.write_config(
@@ -38,7 +38,16 @@ def test_corrections_are_learned_from_and_a_step_without_rows_changes_nothing(
             "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         },
     )
-    *lines, empty = toys.train(config)
+    running = toys.start(config, SPY_SLOW="5")
+    toys.wait_for((tmp_path / "spied" / "begun_00002.json").exists)
+    toys.kill(running)
+    assert [line["iteration"] for line in toys.metrics(config)] == [1]
+    *lines, empty = toys.train(config, "--resume")
+    assert [line["iteration"] for line in (*lines, empty)] == [1, 2, 3]
+    played = [name for name, _ in toys.tasks_played(config)]
+    assert [name for name in played if "corrects" not in name] == [
+        f"{group}/{member}" for group in range(4) for member in range(4)
+    ]
     assert empty["ascribe/failed"] == 8
     assert empty["ascribe/rows"] == empty["ascribe/missing"] == 0
     assert "actor/pg_loss" not in empty

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ascribe.engines.crediting import HISTORY
 from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.verl.rows import FIELD, unpack
+from ascribe.estimators import recipe
 from ascribe.models.policy import Request, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.episode import EpisodeFailure, FailedEpisode
@@ -87,6 +89,38 @@ def test_private_methods_of_verl_that_are_overridden() -> None:
 
     own = {name for name in vars(CreditMixin) if name.startswith("_") and name[1] != "_"}
     assert {name for name in own if hasattr(PPOTrainer, name)} - {"_abc_impl"} == set(HOOKS)
+
+
+def test_what_a_recipe_carries_is_in_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run of ``ccpo`` begins with the statistics of the checkpoint's step."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    from ascribe.engines.verl.trainer import SyncTrainer
+
+    def trainer(step: int, history: Any = None) -> Any:
+        made = SyncTrainer.__new__(SyncTrainer)
+        made.steps = SimpleNamespace(recipe=recipe("ccpo"), oversample=0)
+        keys = {"save_freq": 2, "default_local_dir": str(tmp_path), "resume_mode": "auto"}
+        made.config = OmegaConf.create({"trainer": keys})
+        made.global_steps, made.total_training_steps, made._history = step, 5, history
+        return made
+
+    for name in ("fit", "step"):
+        for owner in SyncTrainer.__mro__:
+            if name in vars(owner) and issubclass(PPOTrainer, owner):
+                monkeypatch.setattr(owner, name, lambda *_: None)
+    carried = {"samples": 8, "mean": 0.1 + 0.2}
+    for step in (1, 2, 3):
+        trainer(step, carried).step({}, {})
+    assert [path.parent.name for path in tmp_path.rglob(HISTORY)] == ["global_step_2"]
+    resumed = trainer(2)
+    resumed.fit(None)
+    assert resumed._history == carried
+    with pytest.raises(ValueError, match=rf"global_step_4 holds no {HISTORY}"):
+        trainer(4).fit(None)
 
 
 def test_the_engine_is_ours() -> None:

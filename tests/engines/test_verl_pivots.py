@@ -10,7 +10,7 @@ from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
 from tests.engines import verl_toys as toys
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, toys.NEEDS_VERL]
 
 
 def candidates(folder: Path) -> Path:

