@@ -243,7 +243,9 @@ def test_held_out_tasks_have_rows_and_an_environment_of_their_own(tmp_path: Path
     assert read_run(str(path), held_out=True).config.environment.options == {"horizon": 5}
 
 
-def test_the_best_checkpoint_is_kept(config: Path, tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_kept(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from ascribe.engines.metrics import HELD_OUT, read_metrics
     from ascribe.engines.verl.episodes import EpisodeSteps
 
@@ -262,6 +264,9 @@ def test_the_best_checkpoint_is_kept(config: Path, tmp_path: Path) -> None:
     assert [row.get(HELD_OUT) for row in read_metrics(folder)] == [0.75, 0.25, 0.5, 0.5, None, 0.25]
     assert (folder / "best" / "model.pt").read_text() == "2"
     assert not (folder / "best" / "optim_0.pt").exists()
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[2].startswith("iteration 2/1: 50% of held-out tasks won, ")
+    assert len(printed) == 6
 
 
 def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ LINE = {
     "ascribe/signal_share": "{:.0%} of steps with a signal",
     "ascribe/invalid_share": "{:.0%} of actions invalid",
     "loss": "loss {:.3g}",
+    "actor/pg_loss": "loss {:.3g}",
 }
 """What ``iteration_line`` shows of each metric."""
 

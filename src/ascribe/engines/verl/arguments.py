@@ -199,7 +199,7 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.default_local_dir": str(folder / "checkpoints"),
         "trainer.project_name": "ascribe",
         "trainer.experiment_name": folder.name,
-        "trainer.logger": ["console", *output.log_to],
+        "trainer.logger": list(output.log_to),  # the console has a line of ours
         "trainer.val_before_train": bool(config.evaluation.tasks),
         "trainer.test_freq": output.save_every if config.evaluation.tasks else -1,
         "trainer.nnodes": 1,

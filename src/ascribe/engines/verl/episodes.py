@@ -1,6 +1,8 @@
 """``EpisodeSteps``: the steps of a run in Ascribe's own environments, and their credit."""
 
 import shutil
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,13 @@ from ascribe.engines.crediting import (
     credit_iteration,
     write_rollouts,
 )
-from ascribe.engines.metrics import HELD_OUT, MetricsFile, iteration_metrics, read_metrics
+from ascribe.engines.metrics import (
+    HELD_OUT,
+    MetricsFile,
+    iteration_line,
+    iteration_metrics,
+    read_metrics,
+)
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import at_turns, refuse_without_effect
@@ -55,7 +63,8 @@ class EpisodeSteps:
 
     def metrics_file(self, done: int) -> Any:
         """``metrics.jsonl`` of the run, as verl's tracking takes it."""
-        return _MetricsLogger(Path(self.run.config.output.folder), done)
+        config = self.run.config
+        return _MetricsLogger(Path(config.output.folder), done, config.update.iterations)
 
     def credit(
         self,
@@ -143,24 +152,29 @@ VALIDATION = {"val-aux/ascribe/won/mean@": HELD_OUT, "val-core/ascribe/reward/me
 
 
 class _MetricsLogger:
-    """A backend of verl's ``Tracking``, which keeps the best model as well.
+    """A backend of verl's ``Tracking``, which prints a line and keeps the best model as well.
 
     Args:
         folder: of the run.
         done: iterations to keep.
+        iterations: of the whole run.
     """
 
-    def __init__(self, folder: Path, done: int) -> None:
+    def __init__(self, folder: Path, done: int, iterations: int) -> None:
         self.folder, self.file = folder, MetricsFile(folder, done)
+        self.iterations = iterations
+        self.began = time.perf_counter() - self.file.seconds
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """Write a line. After an evaluation that is the best so far, copy the checkpoint."""
         metrics = dict(sorted(data.items()))
+        metrics["seconds"] = round(time.perf_counter() - self.began, 3)
         for begin, name in VALIDATION.items():
             found = [key for key in metrics if key.startswith(begin)]
             if found:
                 metrics[name] = metrics[found[0]]
         self.file.add(step, metrics)
+        print(iteration_line(step, self.iterations, metrics), file=sys.stderr, flush=True)
         actor = self.folder / "checkpoints" / f"global_step_{step}" / "actor"
         if HELD_OUT in metrics and actor.is_dir():
             earlier = (row for row in read_metrics(self.folder) if 0 < row["iteration"] < step)
