@@ -40,6 +40,7 @@ from transformers import AutoModelForCausalLM
 
 from ascribe import StepTable, assign, recipe
 from ascribe.engines.metrics import read_metrics
+from ascribe.engines.verl.arguments import ON_CPU
 from ascribe.models import load_smollm2
 from ascribe.steps.files import read
 
@@ -121,7 +122,7 @@ def run_case(name: str, model: str, steps: int, folder: Path, *, cpu: bool) -> i
             "trainer.save_freq=-1",
             'trainer.logger=["console","file"]',
             f"ascribe.dump={folder / 'rollouts'}",
-            *(CPU_KEYS if cpu else ()),
+            *(f"{key}={value}" for key, value in (CPU_KEYS if cpu else {}).items()),
         ]
         environment = {**os.environ, **own, **logs, "PATH": path}
     else:
@@ -137,22 +138,14 @@ def run_case(name: str, model: str, steps: int, folder: Path, *, cpu: bool) -> i
         ).returncode
 
 
-CPU_KEYS = (
-    "trainer.device=cpu",
-    "+ray_kwargs.ray_init.num_gpus=1",
-    "ray_kwargs.ray_init.num_cpus=64",
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-    "actor_rollout_ref.model.use_remove_padding=False",
-    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-    "actor_rollout_ref.actor.strategy=fsdp2",
-    "actor_rollout_ref.actor.use_torch_compile=False",
-    "actor_rollout_ref.rollout.enforce_eager=True",
-    "actor_rollout_ref.rollout.free_cache_engine=False",
-    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
-    "actor_rollout_ref.rollout.load_format=auto",
-    "actor_rollout_ref.rollout.max_model_len=512",
-    "actor_rollout_ref.rollout.agent.num_workers=1",
-)
+CPU_KEYS = ON_CPU | {
+    "+ray_kwargs.ray_init.num_gpus": 1,
+    "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+    "actor_rollout_ref.actor.strategy": "fsdp2",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 4096,
+    "actor_rollout_ref.rollout.max_model_len": 512,
+    "actor_rollout_ref.rollout.calculate_log_probs": True,
+}
 
 
 # The checks of a run.
