@@ -343,22 +343,52 @@ def test_the_headline_names_the_root_cause(situation: str) -> None:
     assert bool(found.advice) == bool(advice)
 
 
+DOORS = {
+    "hall": {"l": "kitchen", "r": "garden"},
+    "kitchen": {"l": "cellar", "r": "hall"},
+    "garden": {"l": "hall", "r": "attic"},
+    "cellar": {"l": "cellar", "r": "kitchen"},
+    "attic": {"l": "garden", "r": "attic"},
+}
+WALKS = (
+    ("lrlll", "rllll", "rrlll", "rlrrl"),
+    ("lrrrl", "rrrlr", "rllll", "lrlrl"),
+    ("rrllr", "lrrrl", "lllll", "lrlrr"),
+)
+
+
 def by_hand() -> list[Row]:
-    """60 steps: in three tasks, four trajectories of five decisions that now and then differ."""
-    wins = ((0, 2), (1, 2, 3), (0,))
-    return [
-        {
-            "group": f"task {g}",
-            "trajectory": f"task {g}/{t}",
-            "step": s,
-            "state": f"task {g}, room {s}",
-            "action": "left" if (t in won) ^ ((t + s) % 4 == 0) else "right",
-            "reward": float(s == 4 and t in won),
-        }
-        for g, won in enumerate(wins)
-        for t in range(4)
-        for s in range(5)
-    ]
+    """60 steps: three tasks, four walks of five doors; one that ends in cellar or attic earns 1."""
+    rows = []
+    for task, walks in enumerate(WALKS):
+        for number, walk in enumerate(walks):
+            room = "hall"
+            for step, door in enumerate(walk):
+                row = {"group": f"task {task}", "trajectory": f"task {task}/{number}", "step": step}
+                after = DOORS[room][door]
+                reward = float(step == 4 and after in {"cellar", "attic"})
+                rows.append(row | {"state": room, "action": door, "reward": reward})
+                room = after
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("by", "opposite", "level"),
+    [(recipe("gigpo"), 28, Level.BAD), (recipe("sbc"), 13, Level.WARNING)],
+    ids=["gigpo", "sbc"],
+)
+def test_equal_decisions_with_opposite_credit_are_found(
+    by: Recipe, opposite: int, level: Level
+) -> None:
+    assert round(60 * facts(by_hand(), by).diagnosis.opposite_share) == opposite
+    found = verdict(by_hand(), by)
+    (said,) = found.findings
+    assert (said.name, said.level) == ("opposite_credit", level)
+    assert said.message.startswith(
+        f"{percent(opposite / 60)} of the steps have the opposite credit of a step with the same "
+        "state and the same action"
+    )
+    assert (found.headline == said.message) == (level is Level.BAD)
 
 
 @pytest.mark.parametrize("by", [recipe("grpo"), recipe("gigpo"), recipe("sbc", states="exact")])
@@ -367,7 +397,7 @@ def test_the_share_of_opposite_credit_is_counted(by: Recipe) -> None:
     advantage = by(StepTable.from_dicts(rows)).advantage
     opposite = [
         any(
-            (row["state"], row["action"]) == (other["state"], other["action"]) and a * b < 0
+            all(row[name] == other[name] for name in ("group", "state", "action")) and a * b < 0
             for other, b in zip(rows, advantage, strict=True)
         )
         for row, a in zip(rows, advantage, strict=True)
@@ -408,6 +438,14 @@ def test_every_finding_has_a_fault() -> None:
     names = set(re.findall(r'(?:Finding\(\s*|^\s+|share, )"([a-z_]+)",', code, re.MULTILINE))
     planted = {fault.finding for fault in FAULTS.values()} | OF_CONVERSATIONS
     assert names == planted | {"nothing_wrong"}
+
+
+def test_the_headlines_are_on_the_page_about_reports() -> None:
+    page = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
+    section = page.split("\n| situation | headline |\n")[1].split("\n\n")[0]
+    shown = dict(re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE))
+    del shown["---"]
+    assert shown == {name: headline for name, (_, headline, _) in SITUATIONS.items()}
 
 
 def test_every_finding_is_on_the_page_about_reports() -> None:
