@@ -35,8 +35,9 @@ def main() -> None:
         torch.set_num_threads(1)
         seeds, updates, iterations, held_out = range(3), 120, 10, 16
         if figures.quick:
-            seeds, updates, iterations, held_out = range(2), 2, 1, 1
-            one_file.HORIZON = 3
+            seeds, updates, iterations, held_out = range(2), 1, 1, 1
+            one_file.HORIZON = 2
+            del one_file.GAMES[2:]
         curves: dict[str, list[list[Line]]] = {recipe: [] for recipe in RECIPES}
         for seed in seeds:
             start = one_file.clone(seed, updates=updates)
@@ -46,7 +47,8 @@ def main() -> None:
                 curves[recipe].append(run(policy, recipe, seed, settings))
                 figures.write_curve(line for runs in curves.values() for r in runs for line in r)
         for recipe, runs in curves.items():
-            case = f"{recipe}, {len(runs)} seeds, {iterations} iterations of 64 episodes"
+            played = f"{iterations} iterations of {8 * len(one_file.GAMES)} episodes"
+            case = f"{recipe}, {len(runs)} seeds, {played}"
             report(figures, case, runs)
 
 

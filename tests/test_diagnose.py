@@ -14,7 +14,7 @@ from ascribe.estimators import GRPO, HGPO, GiGPO
 from tests.estimators import reference
 from tests.strategies import TEXTS, recipes, step_tables
 
-many = settings(max_examples=500, deadline=None)
+many = settings(max_examples=150, deadline=None)
 
 BINS = {
     "1": (1, 1),

@@ -1,6 +1,7 @@
 """``ascribe import``, and the commands that take conversations directly."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ def run(*arguments: object, code: int = 0) -> Result:
 def test_import_prints_what_it_understood(tmp_path: Path):
     out = tmp_path / "steps.parquet"
     printed = run("import", DATA / "traces.jsonl", "--out", out).stdout
+    printed = re.sub(r"[\s│]+", " ", printed)  # long paths make narrow columns
     assert "verifiers traces" in printed
-    assert "4 in 1 groups" in printed
-    assert "12.5% │ taken" in printed
+    assert "4 in 1 group " in printed
+    assert "12.5% taken" in printed
     rollouts = read(out)
     assert len(rollouts.table) == 16
     assert rollouts.carried.column_names == ["messages"]

