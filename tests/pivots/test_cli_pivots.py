@@ -86,7 +86,7 @@ def test_for_people(candidates: Path, tmp_path: Path) -> None:
     chosen = run("select", candidates, "--verifier", VERIFIER, "--out", tmp_path / "p.jsonl")
     assert "kept" in chosen.stdout
     told = run("extract", lines(tmp_path / "s.jsonl", SHAREGPT), "--out", tmp_path / "d.jsonl")
-    assert "1 traces, 2 turns, 0 of them copies: 2 candidates." in told.stdout
+    assert "1 trace, 2 turns, 0 of them copies: 2 candidates." in told.stdout
 
 
 def test_a_limit_is_kept_and_the_rest_is_asked_for_later(candidates: Path) -> None:

@@ -49,7 +49,7 @@ def load_command(name: str) -> Any:
         group = typer.main.get_group(command)
         for one in group.commands.values():
             _plain_help(one)
-        return group
+        return _plain_help(group)
     alone = typer.Typer(add_completion=False)
     alone.command(name)(command)
     return _plain_help(typer.main.get_command(alone))
@@ -62,20 +62,30 @@ KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
 def _plain_help(command: Any) -> Any:
     """Let paragraphs of the help fill their lines, and name values in words, not by types."""
     command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
-    for parameter in command.params:
-        kind = parameter.type_descriptor.annotation
-        kind = next(iter(get_args(kind)), kind)  # of a list, what it holds
-        named = KINDS.get(kind, "TEXT")
-        if not parameter.opts[0].startswith("-"):
-            named = parameter.name.upper()
-            parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 (as typer calls it)
-        if parameter.metavar is None:
-            parameter.metavar = VALUES.get(parameter.opts[0], named)
+    parameters = command.get_params
+    command.get_params = lambda ctx: [_name_value(each) for each in parameters(ctx)]
     return command
+
+
+def _name_value(parameter: Any) -> Any:
+    """The parameter of a command, with a word for its value, or none if it is a flag."""
+    kind = parameter.type_descriptor.annotation
+    kind = next(iter(get_args(kind)), kind)  # of a list, what it holds
+    named = KINDS.get(kind, "TEXT")
+    if not parameter.opts[0].startswith("-"):
+        named = parameter.name.upper()
+        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 (as typer calls it)
+    if parameter.metavar is None:
+        parameter.metavar = VALUES.get(parameter.opts[0], named)
+    return parameter
 
 
 class CommandGroup(TyperGroup):
     """Commands that stand for others with their summaries until one is called."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options, each with a word for its value."""
+        return [_name_value(each) for each in super().get_params(ctx)]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, loaded, and what is left of them."""

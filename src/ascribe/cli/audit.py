@@ -13,6 +13,7 @@ from typer import Option
 from ascribe.cli import screen
 from ascribe.steps.atomic import write_file
 from ascribe.steps.hints import install, unknown
+from ascribe.steps.problems import counted
 
 if TYPE_CHECKING:
     from ascribe.audit import Audit, Settings
@@ -111,8 +112,8 @@ def audit(
             print(json.dumps(line))
         return
     _print(lines)
-    footer = f"{settings.blocks} blocks of {settings.tasks} tasks, {result.seconds:.0f} s."
-    screen.out.print(Text(footer, style="dim"))
+    footer = f"{counted(settings.blocks, 'block')} of {counted(settings.tasks, 'task')}"
+    screen.out.print(Text(f"{footer}, {result.seconds:.0f} s.", style="dim"))
 
 
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":

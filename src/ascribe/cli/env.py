@@ -14,6 +14,7 @@ from ascribe.cli import options, screen
 from ascribe.envs.faults import ContractFinding, ContractReport
 from ascribe.envs.registry import Entry, catalogue, list_options
 from ascribe.rollout.setup import Setup
+from ascribe.steps.problems import counted
 
 env = typer.Typer(
     name="env",
@@ -135,7 +136,7 @@ def _finding_table(findings: Sequence[ContractFinding]) -> Table:
 
 
 def _verdict(name: str, report: ContractReport) -> Text:
-    played = f"{report.episodes:,} episodes, {report.steps:,} steps"
+    played = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}"
     speed = f"{report.steps_per_second:,.0f} steps a second"
     verdict = "the contract is kept" if report.kept else "the contract is broken"
     resume = f"; goes back by {report.goes_back}" if report.goes_back is not None else ""

@@ -48,6 +48,7 @@ from ascribe.pivots.traces import TraceError, TraceFaultError
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
 from ascribe.steps.journal import JournalError
+from ascribe.steps.problems import counted
 
 SOURCES_SHOWN = 20
 BAR = 40
@@ -127,8 +128,10 @@ def extract_command(
         return
     if extracted.problems:
         screen.out.print(_problem_table(extracted.problems))
-    turns = f"{extracted.turns:,} turns, {extracted.turns - count:,} of them copies"
-    screen.out.print(Text(f"{extracted.traces:,} traces, {turns}: {count:,} candidates."))
+    turns = f"{counted(extracted.turns, 'turn')}, {extracted.turns - count:,} of them copies"
+    screen.out.print(
+        Text(f"{counted(extracted.traces, 'trace')}, {turns}: {counted(count, 'candidate')}.")
+    )
     _say_wrote(out)
 
 
@@ -194,7 +197,7 @@ def profile_command(
         return
     missing = done.wanted - done.before - done.asked
     counts = f"{done.before:,} already there, {missing:,} missing; {done.seconds:.1f} s"
-    screen.out.print(Text(f"{done.asked:,} responses requested, {counts}."))
+    screen.out.print(Text(f"{counted(done.asked, 'response')} requested, {counts}."))
     if done.asked:
         tokens = f"{done.prompt_tokens:,} prompt tokens, {done.response_tokens:,} response tokens"
         screen.out.print(Text(f"{tokens}."))
@@ -409,7 +412,7 @@ def _print_round(done: Round) -> None:
     left_out = ", ".join(f"{count:,} {kind}" for kind, count in done.left_out.items())
     kept = f"kept {done.kept:,} of {done.candidates:,} turns ({left_out})"
     mean = f"Round {done.number}: mean reward {done.mean:.3f}"
-    screen.err.print(Text(f"{mean}, {kept}; {done.iterations:,} iterations."))
+    screen.err.print(Text(f"{mean}, {kept}; {counted(done.iterations, 'iteration')}."))
 
 
 def _refuse(problems: Sequence[TraceFaultError], *, as_json: bool) -> NoReturn:
@@ -443,11 +446,12 @@ def _problem_table(problems: Sequence[TraceFaultError]) -> Table:
 
 
 def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
-    kept = f"{metrics['kept']:,} turns, of mixed outcomes and a mean below"
+    kept = f"{counted(metrics['kept'], 'turn')}, of mixed outcomes and a mean below"
     means = f"functional {metrics['functional']:.3f}, strict {metrics['strict']:.3f}"
+    profiled = counted(metrics["profiled"], "turn")
     rows = {
         "candidates": f"{metrics['candidates']:,}, and {metrics['copies']:,} copies of them",
-        "profiled": f"{metrics['profiled']:,} turns, {metrics['k']} responses each",
+        "profiled": f"{profiled}, {counted(metrics['k'], 'response')} each",
         "without signal": _share(metrics["without_signal"]),
         "kept": f"{kept} {metrics['threshold']:g}",
         "left out": ", ".join(f"{count:,} {why}" for why, count in metrics["left_out"].items()),
@@ -469,7 +473,7 @@ def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
 def _share(share: dict[str, Any] | None) -> str | None:
     if share is None:
         return None
-    interval = f"{share['low']:.0%} to {share['high']:.0%}, {share['turns']:,} turns"
+    interval = f"{share['low']:.0%} to {share['high']:.0%}, {counted(share['turns'], 'turn')}"
     return f"{share['value']:.1%} ({interval})"
 
 

@@ -31,6 +31,7 @@ from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
 from ascribe.steps.hints import unknown
 from ascribe.steps.journal import JournalError
+from ascribe.steps.problems import counted
 
 
 def rollout(
@@ -174,7 +175,7 @@ def _play(
     states: States = "environment",
 ) -> Rollout:
     """Play the episodes and write them; exit 1 if the rollout cannot go on."""
-    title = f"{plan.groups * plan.size} episodes"
+    title = counted(plan.groups * plan.size, "episode")
     with screen.progress(title) as progress, screen.stdout_to_stderr():
         if out is None:
             return play(setup, model, plan, failures=failures, progress=progress)
@@ -229,7 +230,7 @@ def _print(played: Rollout, rows: list[Success], saved: Path | None) -> None:
     for group in played.dropped:
         screen.out.print(Text(f"Dropped {screen.safe(group, 300)}", style="red"))
     if played.retries:
-        screen.out.print(Text(f"Tried {played.retries:,} episodes again.", style="yellow"))
+        screen.out.print(Text(f"Tried {counted(played.retries, 'episode')} again.", style="yellow"))
     table = Table()
     table.add_column("family")
     for name in ("tasks", "episodes", "success", "95 %", "reward", "turns", "valid"):

@@ -15,6 +15,7 @@ from ascribe.cli import options, screen
 from ascribe.engines.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
 from ascribe.rollout import Sampling, Setup
 from ascribe.rollout.setup import PoolName
+from ascribe.steps.problems import counted
 
 
 def warmup(
@@ -111,14 +112,16 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
 
 def _print(done: Warmup, out: Path) -> None:
     table = Table(show_header=False)
-    table.add_row("examples", f"{done.examples:,} decisions, {done.tokens:,} response tokens")
+    table.add_row(
+        "examples", f"{counted(done.examples, 'decision')}, {done.tokens:,} response tokens"
+    )
     table.add_row("loss", f"{done.first_loss:.3f} to {done.last_loss:.3f} nats a token")
     for when, row in (("before", done.before), ("after", done.after)):
         if row is not None:
             table.add_row(
                 f"success {when}",
-                f"{row.rate:.1%} ({row.low:.0%} to {row.high:.0%}) of {row.tasks:,} tasks; "
-                f"{row.valid:.1%} of decisions valid",
+                f"{row.rate:.1%} ({row.low:.0%} to {row.high:.0%}) of "
+                f"{counted(row.tasks, 'task')}; {row.valid:.1%} of decisions valid",
             )
     screen.out.print(table)
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))

@@ -30,7 +30,7 @@ from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, read
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
+from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 from ascribe.steps.table import Coded, StepTable
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class Imported(Rollouts):
     def sentence(self) -> str:
         """What was understood."""
         return (
-            f"{FORMATS[self.format].title}, {len(self.table):,} steps in "
-            f"{self.table.trajectory.values.size:,} trajectories; state: {self.state} "
+            f"{FORMATS[self.format].title}, {counted(len(self.table), 'step')} in "
+            f"{counted(self.table.trajectory.values.size, 'trajectory')}; state: {self.state} "
             f"({self.alone[self.state]:.1%} of steps are alone in theirs)."
         )
 

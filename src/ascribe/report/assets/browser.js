@@ -288,7 +288,7 @@ function sentence(name, term, at) {
     const figure = term[field][at];
     if (field === "peers" || field === "alike") return whole(figure);
     return sign ? signed(figure) : number(figure);
-  });
+  }).replace(/\b1 (other )?(peer|step|row)s\b/g, "1 $1$2").replace(/\b1 (other )?trajectories\b/g, "1 $1trajectory");
   if (beyond) return `${filled}; ${beyond}; so ${signed(value)}`;
   const difference = term.difference[at], spread = value ? difference / value : 1;
   if (Math.abs(spread - 1) < 0.005) return `${filled}; so ${signed(value)}`;
