@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ascribe.cli.train import train
 from ascribe.cli.warmup import warmup
+from ascribe.engines import crediting
 from ascribe.engines.metrics import read_metrics
 
 CORRIDOR = "tests.envs.toys:Corridor"
@@ -68,7 +69,6 @@ def test_the_table_says_whose_a_default_is(file: Path) -> None:
         (("--set", "model.path=nowhere"), "model.path: there is no folder nowhere"),
         (("--set", "environment.name=tetris"), "environment: there is no environment"),
         (("--set", "recipe.name=magic"), "recipe: there is no recipe 'magic'"),
-        (("--set", "recipe.name=bipace_q"), "fingerprints.layer: bipace_q takes the policy's"),
         (
             ("--set", "model.lora.rank=8", "--set", "rollout.dtype=bfloat16"),
             "rollout.dtype: a model with adapters samples with its own weights",
@@ -80,6 +80,19 @@ def test_a_wrong_call_says_what_is_wrong(file: Path, arguments: tuple[str, ...],
     code, output = run("train", file, "--dry-run", *arguments)
     assert code == 2
     assert said in one_line(output)
+
+
+def test_a_recipe_without_a_layer_compares_texts(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As ``ascribe credit`` does on a file without fingerprints."""
+    crediting._say_by_text.cache_clear()
+    code, output = run("train", file, "--dry-run", "--set", "recipe.name=sbc")
+    assert code == 0, output
+    assert caplog.messages == [
+        "sbc compares states by their exact text: fingerprints.layer names the layer whose hidden "
+        "states it can compare instead (ascribe calibrate finds one)"
+    ]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -424,11 +424,12 @@ def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
         toys.trainer(tmp_path, layout="row")
 
 
-def test_a_recipe_with_fingerprints_needs_a_layer(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="bipace_q takes the policy's hidden states"):
-        toys.trainer(tmp_path, recipe="bipace_q")
-    toys.trainer(tmp_path, recipe=recipe("bipace_q", preset="ngram"))
-    toys.trainer(tmp_path, recipe=recipe("sbc", preset="exact"))
+def test_without_a_layer_no_fingerprints_are_taken(tmp_path: Path) -> None:
+    assert toys.trainer(tmp_path, recipe="bipace_q").layer is None
+    assert toys.trainer(tmp_path, recipe=recipe("bipace_q", preset="ngram")).layer is None
+    assert (
+        toys.trainer(tmp_path, recipe=recipe("sbc", preset="exact"), fingerprints=1).layer is None
+    )
 
 
 def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +66,8 @@ def test_every_page_that_a_message_names_is_there() -> None:
     named = {name for text in sources for name in re.findall(r"\{page\('([\w/]+)'\)\}", text)}
     assert {"format", "train"} <= named
     assert [name for name in named if not (ROOT / "docs" / f"{name}.md").exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["urls"]["Documentation"] == hints.DOCS
 
 
 def test_no_message_or_page_installs_the_other_project() -> None:

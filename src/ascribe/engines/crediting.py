@@ -5,9 +5,11 @@ group is whole. Then all of them are credited at once, with the same result in e
 """
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -196,20 +198,26 @@ def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict
 
 
 def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
-    """The layer to take fingerprints from; None if the recipe needs none.
+    """The layer to take fingerprints from; None if the recipe takes none.
 
-    Raises:
-        ValueError: if the recipe needs fingerprints and no layer is given.
+    Without a layer, a recipe that could use fingerprints compares states by their exact text, as
+    it does on a file without them; a line in the log says so.
     """
     from_policy = getattr(recipe, "fingerprint", None) == "given"
     if not from_policy or getattr(recipe, "states", "cluster") == "exact":
         return None
     if layer is None:
-        raise ValueError(
-            f"{recipe.name} takes the policy's hidden states as fingerprints: name a layer "
-            "(ascribe calibrate finds one), or set the recipe's parameter fingerprint to ngram"
-        )
+        _say_by_text(recipe.name)
     return layer
+
+
+@cache
+def _say_by_text(recipe: str) -> None:
+    logging.getLogger(__name__).warning(
+        "%s compares states by their exact text: fingerprints.layer names the layer whose hidden "
+        "states it can compare instead (ascribe calibrate finds one)",
+        recipe,
+    )
 
 
 def has_history(recipe: Recipe) -> bool:

@@ -29,7 +29,7 @@ class Run:
     config: Config
     recipe: Recipe
     layer: int | None
-    """Decoder block that fingerprints are taken from; None if the recipe needs none."""
+    """Decoder block that fingerprints are taken from; None if none are."""
 
 
 class EngineError(RuntimeError):
@@ -52,10 +52,7 @@ def resolve(config: Config) -> Run:
     if changes and "radius" in config.recipe.parameters:
         raise ConfigError("fingerprints.radius: is given, and recipe.parameters.radius too")
     recipe = config.recipe.recipe(**changes)
-    try:
-        return Run(config, recipe, fingerprint_layer(recipe, layer))
-    except ValueError as error:
-        raise ConfigError(f"fingerprints.layer: {error}") from error
+    return Run(config, recipe, fingerprint_layer(recipe, layer))
 
 
 def start_folder(config: Config) -> Path:

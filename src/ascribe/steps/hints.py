@@ -7,7 +7,7 @@ DISTRIBUTION = "ascribe-rl"
 """The name of the package for pip; the module and the command are called ``ascribe``."""
 
 DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
-"""Where the pages of ``docs`` are published."""
+"""Where the pages of ``docs`` are published with a release: the address in ``pyproject.toml``."""
 
 
 def install(*extras: str) -> str:
