@@ -837,3 +837,4 @@ def test_an_iteration_of_training_is_one_line():
         "iteration 2/20: 25% of episodes won, return 0.3, 88% of steps with a signal, "
         "10% of actions invalid, loss 0.0123, 1:10 min so far, about 10:30 min left"
     )
+    assert iteration_line(20, 20, metrics).endswith(", loss 0.0123, 1:10 min so far")

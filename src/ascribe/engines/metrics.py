@@ -264,8 +264,8 @@ def iteration_line(iteration: int, iterations: int, metrics: Mapping[str, Any]) 
             parts.append(form.format(float(value)))
     seconds = float(metrics.get("seconds") or 0)
     if iteration and seconds:
-        left = duration(seconds / iteration * (iterations - iteration))
-        parts.append(f"{duration(seconds)} so far, about {left} left")
+        left = seconds / iteration * (iterations - iteration)
+        parts.append(f"{duration(seconds)} so far" + f", about {duration(left)} left" * (left > 0))
     return f"iteration {iteration}/{iterations}: {', '.join(parts)}"
 
 

@@ -153,7 +153,9 @@ def picture(
     data = browser(credited, batches, other)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]
-    notes += [note for each in (credited, other) if each for note in each.credit.notes]
+    notes += credited.credit.notes
+    if other is not None and against is not None:
+        notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
     return Picture(facts, judge(facts), tuple(comparisons), figures, data, all_notes)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from accelerate import PartialState
 from transformers import PrinterCallback, TrainerCallback
+from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig
 
 from ascribe.engines.config import Config, ConfigError, LoraSection
@@ -33,6 +34,7 @@ def run(run: Run, *, resume: bool) -> None:
     steps = 0 if checkpoint is None else int(checkpoint.name.removeprefix(PREFIX))
     with PartialState().main_process_first():
         model = start_folder(config)
+    disable_progress_bar()  # of loading and saving; a model of a hub is here by now
     rollout, output = config.rollout, config.output
     trainer = EpisodeTrainer(
         str(model),
