@@ -64,7 +64,10 @@ def take_picture(page: Path, out: Path) -> None:
         tab = chromium.new_page(viewport={"width": 860, "height": 900})
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
+        while tab.locator("#wider").is_enabled():  # so that cells show their actions
+            tab.locator("#wider").click()
         tab.locator(".cell").nth(1).click()
+        tab.mouse.move(0, 0)
         # What follows the sentences would make the picture long.
         tab.evaluate("for (const e of document.querySelectorAll('#detail > div')) e.remove()")
         clip = tab.evaluate(CLIP)
