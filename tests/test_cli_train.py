@@ -172,11 +172,17 @@ def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tiny_folder(tmp_path: Path) -> Path:
+    for package in ("torch", "transformers"):
+        pytest.importorskip(package, reason="needs the extra actor")
     from ascribe.models.loading import save_model
-    from tests.models.conftest import load_tokenizer, random_llama
+    from tests.tiny_model import random_llama, train_tokenizer
 
-    tokenizer = load_tokenizer()
-    return save_model(random_llama(len(tokenizer)), tokenizer, tmp_path / "tiny")
+    tokenizer = train_tokenizer(
+        ["You are at 3. go to 7. left right task step action think"] * 4, 320
+    )
+    model = random_llama(len(tokenizer))
+    model.config.max_position_embeddings = 2048  # its tokens are hardly more than bytes
+    return save_model(model, tokenizer, tmp_path / "tiny")
 
 
 @pytest.mark.engine

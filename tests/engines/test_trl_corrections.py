@@ -13,8 +13,8 @@ from ascribe.cli import app
 from ascribe.engines.corrections import Corrections
 from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
-from tests.engines.test_trl_processes import run
 from tests.engines.test_trl_trainer import expected, recorded, same
+from tests.engines.trl_run import run
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
@@ -106,7 +106,6 @@ def test_two_processes_correct_what_one_does(tmp_path: Path) -> None:
     args = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.1}
     for processes, size in ((1, 6), (2, 3)):
         folder = tmp_path / str(processes)
-        folder.mkdir()
         wide = {"args": args | {"per_device_train_batch_size": size}}
         run(folder, processes, recipe="ibpo", corrections=2, **wide)
         files.append([read(file) for file in sorted((folder / "rollouts").glob("*.parquet"))])

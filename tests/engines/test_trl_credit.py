@@ -3,7 +3,6 @@
 Page: docs/engines/trl.md.
 """
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -67,38 +66,40 @@ def test_gigpo_is_that_of_the_dump(tmp_path: Path) -> None:
     np.testing.assert_allclose(made._logs["advantages"], mean, atol=1e-6)
 
 
-def test_tools_of_an_environment(tmp_path: Path) -> None:
-    """TRL's own loop calls the tools; turns, states and credit follow from its mask."""
+def test_ascribe_s_environments_in_trl_s_loop(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """TRL's own loop calls the tool; turns, states and credit follow from its mask."""
     from datasets import Dataset
 
-    from ascribe.engines.trl import AscribeTrainer
-    from tests.engines.trl_tools import TASK, Rooms, tool_model
+    from ascribe.engines.trl import AscribeTrainer, environment_factory, tool_tasks
+    from tests.engines.trl_tools import tool_model
 
-    model, tokenizer = tool_model()
+    model, tokenizer = tool_model(tmp_path_factory)
     made = AscribeTrainer(
-        model=deepcopy(model),
-        args=toys.config(
-            tmp_path, max_steps=3, max_completion_length=160, num_iterations=2, learning_rate=1e-6
-        ),
-        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": TASK}]}] * 4),
+        str(model),
+        args=toys.config(tmp_path, max_steps=2, max_completion_length=160, num_iterations=2),
+        train_dataset=Dataset.from_list(tool_tasks(2)),
         processing_class=tokenizer,
-        environment_factory=Rooms,
+        environment_factory=environment_factory(toys.HALL, horizon=6),
         recipe=recipe("bipace_q", radius=0.2),
         fingerprints=-1,
         state="tool",
-        dump_dir=tmp_path / "dump",
+        dump_dir=tmp_path,
     )
-    kept = batches(made)
-    assert len(kept) == 2  # two updates on each rollout
-    for number, batch in enumerate(kept):
-        table = read_table(tmp_path / "dump" / f"rollouts_{number:05d}.parquet")
-        assert table.fingerprint is not None
-        credit = recipe("bipace_q", radius=0.2)(table)
-        mask = (batch["completion_mask"] * batch["tool_mask"]).numpy()
-        starts = (mask & ~np.pad(mask, ((0, 0), (1, 0)))[:, :-1]).astype(bool)
-        np.testing.assert_allclose(batch["advantages"].numpy()[starts], credit.advantage, atol=1e-6)
-        assert {"You are in room 0.", "You are in room 2."} <= set(table.state.values)
-        assert (table.step > 0).sum() >= 4
+    (batch,) = batches(made)  # two updates on one rollout
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    assert table.fingerprint is not None
+    credit = recipe("bipace_q", radius=0.2)(table)
+    mask = (batch["completion_mask"] * batch["tool_mask"]).numpy()
+    starts = (mask & ~np.pad(mask, ((0, 0), (1, 0)))[:, :-1]).astype(bool)
+    np.testing.assert_allclose(batch["advantages"].numpy()[starts], credit.advantage, atol=1e-6)
+    assert any(state.startswith("You are in room") for state in table.state.values)
+    assert (table.step > 0).sum() >= 4
+    assert toys.logged(made, "tools/call_frequency")[0] > 0.5
+    assert toys.logged(made, "tools/failure_frequency")[0] < 0.2
+    first = {state for state in table.state.values if "leave hall" in state}
+    assert len(first) == 2  # a group is a task
 
 
 def test_a_turn_s_fingerprint_is_that_of_its_prompt_alone(tmp_path: Path) -> None:
@@ -184,33 +185,3 @@ def test_the_installed_release_has_what_is_overridden() -> None:
         check_trl(Older)
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
-
-
-def test_ascribe_s_environments_in_trl_s_loop(tmp_path: Path) -> None:
-    from datasets import Dataset
-
-    from ascribe.engines.trl import AscribeTrainer, environment_factory, tool_tasks
-    from tests.engines.trl_tools import tool_model
-
-    model, tokenizer = tool_model("act", "action")
-    made = AscribeTrainer(
-        model=deepcopy(model),
-        args=toys.config(tmp_path, max_steps=1, max_completion_length=160),
-        train_dataset=Dataset.from_list(tool_tasks(2)),
-        processing_class=tokenizer,
-        environment_factory=environment_factory(toys.HALL, horizon=6),
-        recipe="gigpo",
-        state="tool",
-        dump_dir=tmp_path,
-    )
-    made.train()
-    table = read_table(tmp_path / "rollouts_00000.parquet")
-    assert any("You are in room" in state for state in table.state.values)
-    assert toys.logged(made, "tools/call_frequency")[0] > 0.5
-    assert toys.logged(made, "tools/failure_frequency") == [0]
-    starts = {
-        s
-        for s, g in zip(table.state.texts(), table.group.texts(), strict=True)
-        if "leave hall" in s
-    }
-    assert len(starts) == 2  # a group is a task

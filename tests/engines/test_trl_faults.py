@@ -74,8 +74,7 @@ def test_a_group_with_one_trajectory_left_is_dropped_by_default(tmp_path: Path) 
     assert toys.logged(trainer, "ascribe/episodes") == [4, 4]
 
 
-@pytest.mark.parametrize("layout", ["step", "trajectory"])
-@pytest.mark.parametrize("name", ["gigpo", "bipace_q"])
+@pytest.mark.parametrize(("name", "layout"), [("gigpo", "step"), ("bipace_q", "trajectory")])
 def test_an_iteration_without_any_group_is_no_crash(name: str, layout: Any, tmp_path: Path) -> None:
     trainer = toys.trainer(
         tmp_path,

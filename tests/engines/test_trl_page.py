@@ -79,12 +79,14 @@ GRPO = {
 DUMP = {'recipe="gigpo",': 'recipe="gigpo", state="tool", dump_dir="dump",'}
 
 
-def test_two_lines_of_a_script_change(tmp_path: Path) -> None:
+def test_two_lines_of_a_script_change(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """TRL's own loop with an environment, in the page's words, against a plain GRPOTrainer."""
     from tests.engines.trl_tools import tool_model
 
-    model, tokenizer = tool_model()
-    model.save_pretrained(tmp_path / "model")
+    model, tokenizer = tool_model(tmp_path_factory)
+    (tmp_path / "model").symlink_to(model)
     batches: dict[str, list[Any]] = {}
     watched = {"trainer.train()\n": "keep(trainer)\ntrainer.train()\n"}
     for name, changes in (("trl", STOCK), ("grpo", GRPO), ("gigpo", DUMP)):

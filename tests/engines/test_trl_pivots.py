@@ -66,7 +66,7 @@ def pivots(folder: Path) -> Setup:
     return Setup("pivots", options, "plain", "serial")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_learns_what_the_verifier_pays_for(tmp_path: Path) -> None:
     """Groups of answers to one turn, GRPO, and a penalty on the distance to the start."""
     args: dict[str, Any] = {"max_steps": 14, "learning_rate": 3e-3, "num_generations": 8}

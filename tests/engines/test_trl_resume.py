@@ -1,11 +1,7 @@
 """A run that is killed and taken up again plays the tasks that an unbroken run plays."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +20,14 @@ from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
-ROOT = Path(__file__).parents[2]
-ITERATIONS, KILLS = 8, 5
+ITERATIONS = 6
 
 
 def options(folder: Path) -> dict[str, Any]:
-    """Of a run of eight iterations with a checkpoint after each."""
+    """Of a run of six iterations with a checkpoint after each."""
     folder.mkdir(exist_ok=True)
     args = {"max_steps": ITERATIONS, "save_strategy": "steps", "save_steps": 1}
     return {"folder": str(folder), "recipe": "bipace_q", "fingerprints": -1, "args": args}
-
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    """The run in a process of its own, with pauses in which it can be killed."""
-    told = json.dumps(options(folder) | {"slow": 0.3})
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.engines.trl_run", told],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def log(folder: Path) -> list[str]:
-    file = folder / "log.txt"
-    return file.read_text().splitlines() if file.exists() else []
 
 
 def tasks(folder: Path) -> list[list[tuple[str, str]]]:
@@ -62,38 +40,53 @@ def tasks(folder: Path) -> list[list[tuple[str, str]]]:
     return found
 
 
-@pytest.mark.slow
-def test_killed_in_the_fourth_iteration(tmp_path: Path) -> None:
-    unbroken = tmp_path / "unbroken"
-    trl_run.main(options(unbroken))
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody kills."""
+    folder = tmp_path_factory.mktemp("run") / "unbroken"
+    trl_run.main(options(folder))
+    return folder
+
+
+def check_resumed(unbroken: Path, folder: Path, run: BaseProcess) -> None:
+    """A run that was killed, and is resumed, ends as one that was not."""
+    # A checkpoint that is only begun must not be taken for one.
+    (folder / "checkpoint-900").mkdir()
+    done = int(trl_run.killed(run, folder).name.removeprefix("checkpoint-"))
+    assert done in (3, 4)
+    before = trl_run.log(folder)
+    trl_run.main(options(folder))
+    after = trl_run.log(folder)[len(before) :]
+    played = [line for line in after if line.startswith("play")]
+    assert played == [f"play {number}" for number in range(done, ITERATIONS)]
+    assert after[-1] == f"done {ITERATIONS}"
     want = tasks(unbroken)
     assert len(want) == ITERATIONS
+    assert tasks(folder) == want
+    weights = [torch.load(run / "weights.pt") for run in (unbroken, folder)]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["play 3", "learn 3"])
+def test_killed_in_the_fourth_iteration(line: str, unbroken: Path, tmp_path: Path) -> None:
+    (run,) = trl_run.start(options(tmp_path) | {"killed_at": line})
+    check_resumed(unbroken, tmp_path, run)
+
+
+@pytest.mark.nightly
+def test_killed_at_any_time(unbroken: Path, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    for kill in range(KILLS):
-        folder = tmp_path / f"killed {kill}"
-        run = start(folder)
-        while "play 3" not in log(folder):  # the fourth iteration
-            assert run.poll() is None
+    for kill in range(5):
+        folder = tmp_path / str(kill)
+        (run,) = trl_run.start(options(folder) | {"slow": 0.3})
+        while "play 3" not in trl_run.log(folder):
+            assert run.is_alive()
             time.sleep(0.01)
-        time.sleep(random.uniform(0, 2.0))
-        run.send_signal(signal.SIGKILL)
-        assert run.wait(timeout=60) == -signal.SIGKILL
-        before = log(folder)
-        # A checkpoint that is only begun must not be taken for one.
-        (folder / "checkpoint-900").mkdir()
-        whole = last_checkpoint(folder)
-        assert whole is not None
-        done = int(whole.name.removeprefix("checkpoint-"))
-        assert done in (3, 4)
-        trl_run.main(options(folder))
-        after = log(folder)[len(before) :]
-        played = [line for line in after if line.startswith("play")]
-        assert played == [f"play {number}" for number in range(done, ITERATIONS)]
-        assert after[-1] == f"done {ITERATIONS}"
-        assert tasks(folder) == want
-        weights = [torch.load(run / "weights.pt") for run in (unbroken, folder)]
-        for name, value in weights[0].items():
-            torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-5)
+        time.sleep(random.uniform(0, 1.5))
+        run.kill()
+        check_resumed(unbroken, folder, run)
 
 
 def test_a_checkpoint_between_updates_of_an_iteration(tmp_path: Path) -> None:

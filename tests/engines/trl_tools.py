@@ -1,52 +1,48 @@
-"""A tiny model that calls a tool in several turns, and an environment for TRL's own loop."""
+"""A tiny model that calls tools in several turns, for TRL's own loop."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tests.tool_model import ROOMS, chat, train_tool_model
+from tests.tool_model import TEMPLATE, chat, train_tool_model
 
 TASK = "Leave the hall."
 
 
-class Rooms:
-    """Three rooms; two visits to the last are a win. TRL calls the method ``move`` as a tool."""
+def tool_model(factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The folder of a model, made once for all test processes, and its tokenizer.
 
-    def reset(self, **_: Any) -> str:
-        """Begin in room 0."""
-        self.visits: list[int] = []
-        return " You are in room 0."
+    It calls a tool up to four times and then stops: ``move`` in the rooms, and ``act`` in the hall
+    of the other tests. Its template shows no tools, so that prompts are short.
+    """
+    from filelock import FileLock
+    from transformers import AutoTokenizer
+    from trl.chat_template_utils import add_response_schema, qwen2_5_chat_template
 
-    def move(self, room: int) -> str:
-        """Go to a room.
+    from ascribe.models.loading import save_model
 
-        Args:
-            room: its number.
-        """
-        self.visits.append(int(room))
-        return f"You are in room {room}."
+    base = factory.getbasetemp()
+    folder = (base.parent if base.name.startswith("popen") else base) / "tool_model"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            save_model(*train_tool_model(_chats(), TEMPLATE), folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    # TRL knows how to read calls by the template; these are in Qwen's form.
+    tokenizer.chat_template = qwen2_5_chat_template
+    add_response_schema(tokenizer)
+    tokenizer.chat_template = TEMPLATE
+    return folder, tokenizer
 
-    def get_reward(self) -> float:
-        """The share of visits to the last room."""
-        return float(self.visits.count(ROOMS - 1)) / 4
 
-
-@cache
-def tool_model(name: str = "move", argument: str = "room") -> tuple[Any, Any]:
-    """A model and its tokenizer: it calls the tool up to four times, and then stops."""
-    import trl
-
-    from ascribe.engines.trl.tools import ToolEnvironment
-
-    template = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
-    tools = [Rooms().move if name == "move" else ToolEnvironment("ezpoints", {}).act]
+def _chats() -> list[tuple[list[dict[str, Any]], str]]:
     chats = []
     for seed in range(200):
         random = np.random.default_rng(seed)
-        first = f"{TASK} You are in room 0."
-        if name == "act":  # as the hall of the other tests begins
+        if seed % 2:
             first = f"leave hall {random.integers(64)}\n\nYou are in room 0."
-        chats.append(chat(random, first, name, argument))
-    return train_tool_model(chats, template, tools)
+            chats.append(chat(random, first, "act", "action"))
+        else:
+            chats.append(chat(random, f"{TASK} You are in room 0."))
+    return chats
