@@ -138,6 +138,20 @@ def test_a_completion_without_a_reward_takes_no_part(tmp_path: Path) -> None:
     assert not ours["advantages"][1].any()
 
 
+@pytest.mark.parametrize("reward", [None, float("inf")])
+def test_an_iteration_without_any_credit_goes_on(reward: float | None, tmp_path: Path) -> None:
+    """No completion has a reward, or every group is dropped: the file has columns and no rows."""
+
+    def nothing(completions: Any, **_: Any) -> list[float | None]:
+        return [reward] * len(completions)
+
+    made = toys.own_trainer(tmp_path, recipe="gigpo", reward_funcs=nothing, dump_dir=tmp_path)
+    (batch,) = batches(made)
+    assert not batch["advantages"].any()
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    assert len(table) == 0
+
+
 def test_several_rollouts_for_one_update(tmp_path: Path) -> None:
     args = {"steps_per_generation": 1, "gradient_accumulation_steps": 2, "max_steps": 2}
     toys.own_trainer(tmp_path, args=args, dump_dir=tmp_path / "dump").train()

@@ -134,6 +134,9 @@ def credit_steps(
         failed: groups to drop whatever their steps are, with the reason.
         history: the state that the recipe carried over from the iteration before.
     """
+    if not len(table):
+        nobody = np.zeros(0, dtype=np.bool_)
+        return CreditedSteps(table=table, counts=nobody, credit=None, dropped=dict(failed or {}))
     selection = select(table, on_problem, group_size=group_size, failed=failed)
     keep, dropped = selection.keep, selection.dropped
     kept = table.take(keep)

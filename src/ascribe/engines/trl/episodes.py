@@ -11,7 +11,6 @@ rows in one pass over the model.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -158,7 +157,6 @@ class EpisodeTrainer(AscribeTrainer):
         )
         self._adapters = self._team(agents) if agents else None
         self._copy = None if sampling_dtype is None else SamplingCopy(sampling_dtype)
-        self._logs: Any
         self._played: Any = None
         self._held_out: list[LocalRollout] = []
         """Of all processes, in the batches of an evaluation so far."""
@@ -289,12 +287,7 @@ class EpisodeTrainer(AscribeTrainer):
                 logprobs[row][at : at + len(step.sample.logprobs)] = step.sample.logprobs
         texts = [""] * len(played.prompts)
         self._played = (*vars(played).values(), texts, logprobs, {}, None, [])
-        logs: Any = self._logs
-        self._logs = deepcopy(logs)
-        try:
-            batch = self._scored_by_trl([{"prompt": ""} for _ in texts])
-        finally:
-            self._logs = logs
+        batch = self._scored_by_trl([{"prompt": ""} for _ in texts])
         for name in [name for name in self._metrics["train"] if name.startswith(OF_REWARDS)]:
             del self._metrics["train"][name]
         return batch
@@ -469,7 +462,9 @@ class EpisodeTrainer(AscribeTrainer):
             write_rollouts(iteration, self.dump_dir, number, self.states)
 
     def _log_completions(self, local: Rollout, advantage: Floats) -> None:
-        """Add the samples to TRL's table of completions, if ``log_completions`` is set."""
+        """Show the samples in TRL's table of completions, in place of the rows that TRL scored."""
+        for table in self._logs.values():
+            table.clear()
         if not self.log_completions:
             return
         samples = [
