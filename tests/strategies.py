@@ -39,7 +39,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "std": ("sample", "population"),
     "std_epsilon": (1e-6, 0.0, 1e-4, 0.5),
     "std_floor": (0.0, 0.0, 0.03, 0.5, 2.0),
-    "baseline": ("batch", "group"),
     "gamma": (0.95, 1.0, 0.5, 0.0, 0.9, 0.99, 0.713, 0.2),
     "weight": (1.0, 0.5, 0.0, 3.7),
     "normalise": ("std", "mean"),
@@ -55,6 +54,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "drop_zeros": (False, True),
 }
 """What random parameters are taken from."""
+
+BASELINES = {"reinforce_pp": ("batch", "group"), "returns": ("task", "turn")}
+"""What the parameter ``baseline`` is taken from, by recipe."""
 
 
 def _bytes(smallest: int, largest: int, each: int = 1) -> st.SearchStrategy[bytes]:
@@ -159,7 +161,8 @@ def recipes(name: str, **fixed: Any) -> st.SearchStrategy[Recipe]:
     if name.startswith("bipace"):
         fixed["revisits"] = "each"  # it takes no other
     fixed = {key: value for key, value in fixed.items() if key in known}
-    free = {key: values for key, values in CHOICES.items() if key in known and key not in fixed}
+    choices = CHOICES | {"baseline": BASELINES.get(name, ())}
+    free = {key: values for key, values in choices.items() if key in known and key not in fixed}
 
     def build(numbers: bytes) -> Recipe:
         picked = {

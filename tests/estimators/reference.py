@@ -355,6 +355,30 @@ def reinforce_pp(rows: list[Row], parameters: Parameters) -> Answer:
     return _whole_trajectories(rows, parameters, found, values, reasons)
 
 
+def returns(rows: list[Row], parameters: Parameters) -> Answer:
+    """Returns from a step on, against the mean of the task, or of the others at the same turn."""
+    counted = counted_rows(rows, parameters)
+    to_go = rewards_to_go(rows, parameters)
+    task = {i: rows[i]["group"] for i in counted}
+    if parameters["baseline"] == "task":
+        keys = task
+        found = relative({i: to_go[i] for i in counted}, task, by="mean", alone="group_of_one")
+    else:
+        keys = {i: (rows[i]["group"], rows[i]["step"]) for i in counted}
+        found = relative({i: to_go[i] for i in counted}, keys, by="leave_one_out", alone="beyond")
+    for i in counted:
+        peers = [j for j in counted if task[j] == task[i]]
+        others = [to_go[j] for j in peers if rows[j]["trajectory"] != rows[i]["trajectory"]]
+        if not others:
+            found.values[i], found.reasons[i] = 0.0, "group_of_one"
+        elif found.reasons[i] == "beyond":
+            differ = len({to_go[j] for j in peers}) > 1
+            found.values[i] = float(to_go[i] - sum(others) / len(others))
+            found.reasons[i] = "credited" if differ else "zero_variance"
+    part = _part(rows, parameters, found.values, found.reasons, keys)
+    return Answer(part.values, part.reasons, {"returns": part}, [found])
+
+
 def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
     """An episode term and a step term."""
     counted = counted_rows(rows, parameters)
@@ -508,6 +532,7 @@ RECIPES: dict[str, Callable[[list[Row], Parameters], Answer]] = {
     "rloo": rloo,
     "dr_grpo": dr_grpo,
     "reinforce_pp": reinforce_pp,
+    "returns": returns,
     "gigpo": gigpo,
     "hgpo": hgpo,
 }

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ascribe.estimators.hgpo import HGPO as HGPO
     from ascribe.estimators.ibpo import IBPO as IBPO
     from ascribe.estimators.reinforce_pp import ReinforcePP as ReinforcePP
+    from ascribe.estimators.returns import Returns as Returns
     from ascribe.estimators.rloo import RLOO as RLOO
     from ascribe.estimators.sbc import SBC as SBC
 
@@ -42,6 +43,7 @@ BUILT_IN = {
     "rloo": ("rloo", "RLOO"),
     "dr_grpo": ("dr_grpo", "DrGRPO"),
     "reinforce_pp": ("reinforce_pp", "ReinforcePP"),
+    "returns": ("returns", "Returns"),
     "gigpo": ("gigpo", "GiGPO"),
     "hgpo": ("hgpo", "HGPO"),
     "bigpo": ("bipace", "BiGPO"),
