@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -71,7 +71,7 @@ class Recipe:
     truncation: Truncation = "end"
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
+        hints = get_type_hints(type(self))
         for parameter in fields(self):
             self._validate(parameter.name, hints[parameter.name])
         if not self.credits_steps and self.penalty_timing == "after":
@@ -261,10 +261,6 @@ class Recipe:
             weight=weight,
             explain=None if explain is None else partial(_in_table_order, table, explain),
         )
-
-
-_hints = cache(get_type_hints)
-"""The type of every parameter of a recipe class."""
 
 
 def _in_table_order(table: StepTable, explain: Callable[[], Explanation]) -> Explanation:
