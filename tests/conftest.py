@@ -11,9 +11,12 @@ import pytest
 from coverage import Coverage
 from hypothesis import settings
 
-# A machine that is busy with other things is no reason for a test to fail.
-settings.register_profile("ascribe", deadline=None, derandomize=os.environ.get("CI") == "true")
-settings.load_profile("ascribe")
+# Without a deadline: a machine that is busy with other things is no reason for a test to fail. CI
+# draws the same examples each time, so that a change is judged by what it changed.
+settings.register_profile("quick", deadline=None, max_examples=100)
+settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("nightly", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Ray gives its workers a low priority. Beside other tests they would hardly run.
 os.environ.setdefault("RAY_worker_niceness", "0")

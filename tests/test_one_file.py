@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, recipe
@@ -158,7 +158,6 @@ def assert_same_credit(name, steps, fingerprints, radius):
 
 
 @each_recipe
-@settings(max_examples=100, deadline=None)
 @given(
     table=step_tables(missing=False, padding=False),
     seed=st.integers(0, 2**32 - 1),

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.agents import CHAT_TOKENS, ChatPrompt, View, neutralise, replace_surrogates
@@ -47,7 +47,6 @@ def test_the_default_uses_every_field() -> None:
         assert fields(getattr(PROMPT, name)) == set(known)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     texts=st.lists(
         hostile_texts("{task}", "{attempts}", "{text}", "<attempt 2>", "</attempt 1>", "<"),

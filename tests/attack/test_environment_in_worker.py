@@ -113,7 +113,8 @@ def test_an_environment_that_is_never_made_is_given_up() -> None:
 )
 def test_a_check_survives_the_environment(at: str, how: str, fault: str, detail: str) -> None:
     check = ["env", "check", f"{HERE}:Trouble", "--set", f"at={at}", "--set", f"how={how}"]
-    done = CliRunner().invoke(app, [*check, "--limit", "2", "--seeds", "1", "--json"])
+    limit = "2" if how == "hang" else "60"
+    done = CliRunner().invoke(app, [*check, "--limit", limit, "--seeds", "1", "--json"])
     assert done.exit_code == 1, done.output
     finding = json.loads(done.stdout)["findings"][0]
     assert finding["fault"] == fault

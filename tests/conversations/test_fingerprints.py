@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ascribe.conversations import Spans, from_sequences, merge
 from ascribe.fingerprints.capture import Places, capture, packed, padded
@@ -14,7 +14,6 @@ from tests.conversations.cases import padded as padded_rows
 pytestmark = pytest.mark.unit
 
 
-@settings(max_examples=500, deadline=None)
 @given(cases())
 def test_places_are_the_last_tokens_before_runs(case: Case) -> None:
     options: Any = {"group": case.group, "trajectory": case.trajectory, "forks": True}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, recipe
@@ -58,7 +58,6 @@ def read_steps(data: bytes) -> Steps:
     return steps
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.binary(min_size=100, max_size=150).map(read_steps))
 def test_there_and_back(steps: Steps) -> None:
     table = StepTable.from_columns(steps.columns)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ascribe import StepTable, check, recipe
 from ascribe.conversations import Spans, from_sequences, per_turn, spread
@@ -12,7 +12,6 @@ from tests.conversations.cases import Case, Draws, cases, draws, padded, runs, s
 
 pytestmark = pytest.mark.unit
 
-MANY = settings(max_examples=500, deadline=None)
 
 WORDS = ["<s>", "look", "door", "key", "open", "</s>", "<tool_response>", "</tool_response>"]
 
@@ -250,7 +249,6 @@ def reference(case: Case, token_rewards: list[list[float]]) -> list[dict[str, An
     return rows
 
 
-@MANY
 @given(cases(), draws)
 def test_table_and_spans_are_those_of_a_loop(case: Case, draw: Draws) -> None:
     rewards = [[draw.choice([0, 0, 0.5, 1]) for _ in tokens] for tokens in case.tokens]
@@ -276,7 +274,6 @@ def test_table_and_spans_are_those_of_a_loop(case: Case, draw: Draws) -> None:
     assert {case.trajectory[i] for i in spans.sequence[silent]} == set(case.trajectory) - wrote
 
 
-@MANY
 @given(cases(forks=False), draws)
 def test_no_token_reward_is_lost(case: Case, draw: Draws) -> None:
     rewards = [[draw.choice([0, 0, 0.5, 1]) for _ in tokens] for tokens in case.tokens]
@@ -284,7 +281,6 @@ def test_no_token_reward_is_lost(case: Case, draw: Draws) -> None:
     assert table.reward.sum() == sum(map(sum, rewards))
 
 
-@MANY
 @given(cases(), draws)
 def test_spread_then_sum_by_turn_is_the_credit(case: Case, draw: Draws) -> None:
     table, spans = read_all(case, reward=[1.0] * len(case.mask))
@@ -310,7 +306,6 @@ def test_spread_then_sum_by_turn_is_the_credit(case: Case, draw: Draws) -> None:
     assert np.concatenate([*turns, [0.0]]).sum() == pytest.approx(credit[written].sum(), abs=1e-6)
 
 
-@MANY
 @given(cases(), draws)
 def test_padding_never_matters(case: Case, draw: Draws) -> None:
     count = len(case.tokens)
@@ -341,7 +336,6 @@ def test_padding_never_matters(case: Case, draw: Draws) -> None:
     assert moved.tolist() == advantages.tolist()
 
 
-@MANY
 @given(cases(), draws)
 def test_a_minibatch_is_a_part_of_the_whole(case: Case, draw: Draws) -> None:
     table, spans = read_all(case, reward=[1.0] * len(case.mask))
@@ -355,7 +349,6 @@ def test_a_minibatch_is_a_part_of_the_whole(case: Case, draw: Draws) -> None:
     ]
 
 
-@MANY
 @given(cases(), draws)
 def test_cut_sequences_lose_the_cut_tokens_alone(case: Case, draw: Draws) -> None:
     width = draw.below(13)

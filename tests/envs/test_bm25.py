@@ -35,7 +35,6 @@ def by_loops(texts: list[str], query: str, k1: float, b: float) -> list[float]:
     return scores
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(TEXTS, min_size=1, max_size=8),
     TEXTS,
@@ -50,7 +49,6 @@ def test_scores_are_those_of_the_formula(texts, query, parameters):
         assert score == pytest.approx(expected[number], rel=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=30), TEXTS, st.integers(0, 35))
 def test_a_limit_cuts_the_same_order(texts, query, limit):
     index = BM25(texts)
@@ -59,7 +57,7 @@ def test_a_limit_cuts_the_same_order(texts, query, limit):
     assert index.search(query, limit) == everything[:limit]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(TEXTS, min_size=1, max_size=10), st.permutations(VOCABULARY))
 def test_the_order_of_the_query_does_not_matter(texts, shuffled):
     index = BM25(texts)

@@ -3,14 +3,12 @@
 from dataclasses import asdict
 
 import numpy as np
-from hypothesis import assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable
 from tests.estimators import reference
 from tests.strategies import STATES, TEXTS, recipes, step_tables
-
-many = settings(max_examples=500, deadline=None)
 
 TABLES = (
     step_tables()

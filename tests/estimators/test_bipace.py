@@ -5,7 +5,7 @@ Code: src/ascribe/estimators/bipace.py. Page: docs/estimators/bipace.md.
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, recipe
@@ -28,7 +28,6 @@ def fingerprints(table: StepTable, seed: int) -> np.ndarray:
     return by_state[table.state.codes] + 0.2 * random.standard_normal((len(table), 8))
 
 
-@settings(max_examples=1000, deadline=None)
 @given(table=step_tables())
 def test_identity_at_radius_zero_is_gigpo_bit_for_bit(table: StepTable) -> None:
     exact = recipe("gigpo")(table)
@@ -41,7 +40,6 @@ def test_identity_at_radius_zero_is_gigpo_bit_for_bit(table: StepTable) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=500, deadline=None)
 @given(table=step_tables(), seed=st.integers(0, 10**6), radius=st.floats(0.01, 0.6))
 def test_row_order_never_matters(name: str, table: StepTable, seed: int, radius: float) -> None:
     vectors = fingerprints(table, seed)
@@ -54,7 +52,6 @@ def test_row_order_never_matters(name: str, table: StepTable, seed: int, radius:
 
 
 @pytest.mark.parametrize("form", ["q", "diff"])
-@settings(max_examples=500, deadline=None)
 @given(table=step_tables(padding=False), seed=st.integers(0, 10**6))
 def test_step_term_equals_the_paper_from_end_to_end(form: str, table: StepTable, seed: int) -> None:
     """Algorithm 1 on each task, then Eq. 4 to 7 inside its clusters, all by loops."""
@@ -162,7 +159,6 @@ def unpack(rows: list[tuple[float, int, int]]) -> tuple[np.ndarray, np.ndarray, 
 
 
 @pytest.mark.parametrize("form", ["q", "diff"])
-@settings(max_examples=500, deadline=None)
 @given(rows=ROWS)
 def test_equals_the_equations(form: str, rows: list[tuple[float, int, int]]) -> None:
     returns, clusters, keys = unpack(rows)
@@ -174,7 +170,6 @@ def test_equals_the_equations(form: str, rows: list[tuple[float, int, int]]) -> 
             assert found.values[i] == 0.0
 
 
-@settings(max_examples=500, deadline=None)
 @given(rows=ROWS)
 def test_q_sums_to_zero_where_every_row_has_peers(rows: list[tuple[float, int, int]]) -> None:
     """Q - V is centred: weighted by how often each action was taken, it adds up to nothing."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.coalitions import (
@@ -35,7 +35,6 @@ def voters(seed, agents, rollouts=20):
     return Votes(answers, (answers == 0).astype(float))
 
 
-@settings(max_examples=200)
 @given(games())
 def test_equals_the_mean_over_all_orders(team):
     agents = len(team.reads)
@@ -45,7 +44,6 @@ def test_equals_the_mean_over_all_orders(team):
         np.testing.assert_allclose(values, wanted, atol=1e-9)
 
 
-@settings(max_examples=200)
 @given(games(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_efficiency(team, drawn, seed):
     """What agents earn adds up to what the team earns above an empty one."""
@@ -53,7 +51,6 @@ def test_efficiency(team, drawn, seed):
     np.testing.assert_allclose(found.sum(axis=1), team.rewards[-1] - team.rewards[0], atol=1e-9)
 
 
-@settings(max_examples=200)
 @given(games(most=4), st.data())
 def test_symmetry(team, data):
     """Two agents that add the same to every coalition of the others earn the same."""
@@ -71,7 +68,6 @@ def test_symmetry(team, data):
     np.testing.assert_allclose(values[:, twin], values[:, -1], atol=1e-9)
 
 
-@settings(max_examples=200)
 @given(games(most=4), st.booleans(), st.integers(0, 2**32 - 1))
 def test_null_player(team, drawn, seed):
     """An agent that never adds anything earns exactly nothing, and changes nobody's value."""
@@ -85,7 +81,6 @@ def test_null_player(team, drawn, seed):
     np.testing.assert_allclose(values[:, :-1], exact(team), atol=1e-9)
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5))
 def test_voters_are_alike_but_for_what_they_say(seed, agents):
     """Same answers, same values; a silent agent has none; and it does not matter who sits where."""

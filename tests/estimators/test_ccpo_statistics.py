@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.estimators.ccpo import CCPO, PAPER, STREAMS, Statistics, think_solve, trust
@@ -20,7 +20,6 @@ def batches(sizes, seed):
     return [random.choice([*random.uniform(-5, 5, 4), 0.0, 1.0], (size, 2)) for size in sizes]
 
 
-@settings(max_examples=300)
 @given(SIZES, SEEDS, st.sampled_from((0.0, 0.5, 0.99)))
 def test_equals_the_loop(sizes, seed, decay):
     found = Statistics.start(("a", "b"))
@@ -42,7 +41,6 @@ def test_by_hand():
     assert second.updated(np.empty((0, 1)), decay=0.75) == second
 
 
-@settings(max_examples=200)
 @given(SIZES, SEEDS)
 def test_a_checkpoint_holds_it_exactly(sizes, seed):
     found = Statistics.start(("a", "b"))
@@ -103,7 +101,6 @@ def test_a_broken_checkpoint_is_refused(saved):
         Statistics.from_dict(saved)
 
 
-@settings(max_examples=200)
 @given(st.floats(-3, 3), st.floats(0, 4), st.floats(0, 3))
 def test_trust_is_the_sigmoid(mean, variance, eta):
     shaping = CCPO(eta=eta)

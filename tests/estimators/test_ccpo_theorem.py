@@ -64,7 +64,6 @@ def success(logits):
     return likely @ team_reward(answers)
 
 
-@settings(max_examples=200)
 @given(LOGITS, st.sampled_from(("share", "first")))
 def test_independent_voters_have_an_unbiased_gradient(logits, ties):
     answers, likely, score = outcomes(logits)
@@ -170,7 +169,6 @@ def variances(likely, squares, reward, without):
 PROBABILITIES = st.floats(0.02, 0.98)
 
 
-@settings(max_examples=300)
 @given(PROBABILITIES, PROBABILITIES, PROBABILITIES, PROBABILITIES)
 def test_think_solve_is_as_proved(good, with_good, with_bad, solo):
     """The solo answer is drawn apart, so Eq. 26 holds. With 0 and 1, it helps if b* is over 1/2."""
@@ -194,7 +192,6 @@ def test_think_solve_is_as_proved(good, with_good, with_bad, solo):
         assert constant >= likely * score**2 @ (joint - best) ** 2 - 1e-12
 
 
-@settings(max_examples=300)
 @given(LOGITS)
 def test_voting_does_better_than_proved(logits):
     """R and R_without share the others' answers: Eq. 26 leaves out twice their covariance."""
@@ -223,7 +220,6 @@ def test_when_voting_lowers_the_variance(right, others, lower, lower_by_equation
     assert covariance > 0
 
 
-@settings(max_examples=200)
 @given(LOGITS)
 def test_a_redundant_vote_is_credited_with_nothing(logits):
     """Where the reward is the same without the agent, Δ is exactly 0, whatever the team earned."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.estimators.ccpo import (
@@ -42,7 +42,6 @@ def rollouts_of(size, random):
     return joint, solo, random.integers(0, 4, size)
 
 
-@settings(max_examples=500)
 @given(st.lists(ROLLOUTS, max_size=4), SHAPINGS, SEEDS)
 def test_equals_the_equations_batch_after_batch(sizes, shaping, seed):
     history, wanted = Statistics.start(STREAMS), reference.ThinkSolve(shaping)
@@ -129,7 +128,6 @@ def test_first_release_uses_what_it_knew_before_the_batch():
     assert second.metrics["trust"] == pytest.approx(1 / (1 + math.exp(-1 / 1.000001)))
 
 
-@settings(max_examples=300)
 @given(
     ROLLOUTS,
     SEEDS,

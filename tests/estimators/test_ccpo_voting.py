@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.estimators.ccpo import CCPO, Statistics, allocated, counterfactual
@@ -40,7 +40,6 @@ def earned(team, row):
     return lambda present: reference.vote(answers, rewards, sorted(present), team.ties)
 
 
-@settings(max_examples=500)
 @given(VOTES, SEEDS)
 def test_reward_equals_counting_votes(team, seed):
     rollouts = len(team.answers)
@@ -51,7 +50,6 @@ def test_reward_equals_counting_votes(team, seed):
     np.testing.assert_allclose(team.reward(present[0]), together, atol=1e-15)
 
 
-@settings(max_examples=500)
 @given(VOTES)
 def test_contributions_equal_the_loop(team):
     rollouts, agents = team.answers.shape
@@ -105,7 +103,6 @@ def test_who_speaks_again():
     assert speaks_again(debate, 0).tolist() == [False, True, True]
 
 
-@settings(max_examples=200)
 @given(st.integers(1, 6).flatmap(lambda n: st.lists(st.booleans(), min_size=n * n, max_size=n * n)))
 def test_who_speaks_again_is_who_can_be_reached(flags):
     agents = int(len(flags) ** 0.5)
@@ -131,7 +128,6 @@ def test_a_line_of_three_from_what_was_played():
 # From contributions to advantages.
 
 
-@settings(max_examples=300)
 @given(st.integers(1, 4), st.lists(st.integers(0, 12), max_size=3), st.sampled_from((0, 8)), SEEDS)
 def test_the_first_way_equals_the_equations(agents, sizes, minimum, seed):
     random, shaping = np.random.default_rng(seed), CCPO(minimum=minimum)
@@ -149,7 +145,6 @@ def test_the_first_way_equals_the_equations(agents, sizes, minimum, seed):
             np.testing.assert_allclose(credit.advantage[:, agent], wanted, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=300)
 @given(VOTES, SEEDS, st.sampled_from((1e-6, 0.5)))
 def test_the_second_way_equals_the_equations(team, seed, epsilon):
     rollouts, agents = team.answers.shape
@@ -161,7 +156,6 @@ def test_the_second_way_equals_the_equations(team, seed, epsilon):
     np.testing.assert_allclose(credit.advantage, wanted, atol=1e-9)
 
 
-@settings(max_examples=200)
 @given(SEEDS)
 def test_the_second_way_never_blames_where_the_team_earns_0_or_1(seed):
     """If the team fails, no agent has contributed, and all weights are 0."""

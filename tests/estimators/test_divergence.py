@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.estimators.credit import Reason
@@ -45,7 +45,6 @@ def find(walks: list[Walk], which: Which) -> Divergence:
 
 
 @pytest.mark.parametrize("which", ["first", "final"])
-@settings(max_examples=300, deadline=None)
 @given(walks=WALKS)
 def test_equals_the_slow_version(which: Which, walks: list[Walk]) -> None:
     found = find(walks, which)
@@ -60,7 +59,6 @@ def test_equals_the_slow_version(which: Which, walks: list[Walk]) -> None:
         start += len(states)
 
 
-@settings(max_examples=300, deadline=None)
 @given(walks=WALKS)
 def test_labels_may_be_shared_between_tasks(walks: list[Walk]) -> None:
     """Right ones of another task mark nothing, whether or not labels tell tasks apart."""
@@ -73,7 +71,6 @@ def test_labels_may_be_shared_between_tasks(walks: list[Walk]) -> None:
         np.testing.assert_array_equal(one.kind, two.kind)
 
 
-@settings(max_examples=300, deadline=None)
 @given(walks=WALKS)
 def test_credit_is_blame_against_the_state(walks: list[Walk]) -> None:
     labels, trajectory, right, group = arrays(walks)

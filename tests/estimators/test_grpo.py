@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 
 from ascribe.estimators import GRPO
-from tests.estimators.against_reference import assert_equals_reference, cases, many
+from tests.estimators.against_reference import assert_equals_reference, cases
 from tests.estimators.golden import close, steps, table
 
 
 @pytest.mark.slow
-@many
 @given(case=cases("grpo"))
 def test_equals_the_slow_version(case):
     assert_equals_reference(*case)

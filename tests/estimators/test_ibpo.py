@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, assign, recipe
@@ -19,7 +19,6 @@ from tests.estimators import reference_ibpo as slow
 from tests.estimators.against_reference import same_partition
 from tests.strategies import STATES, padding_rows
 
-many = settings(max_examples=300, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 Row = dict[str, Any]
 
@@ -95,7 +94,6 @@ choices = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@many
 @given(rows=tables(), parameters=choices)
 def test_it_equals_the_obvious_version(rows: list[Row], parameters: Row) -> None:
     made = IBPO(**parameters)
@@ -107,7 +105,6 @@ def test_it_equals_the_obvious_version(rows: list[Row], parameters: Row) -> None
 
 
 @pytest.mark.slow
-@many
 @given(rows=tables(), parameters=choices, seed=seeds)
 def test_row_order_and_padding_count_for_nothing(
     rows: list[Row], parameters: Row, seed: int
@@ -126,7 +123,6 @@ def test_row_order_and_padding_count_for_nothing(
 
 
 @pytest.mark.slow
-@many
 @given(rows=tables(padding=False), parameters=choices)
 def test_tasks_can_be_credited_apart(rows: list[Row], parameters: Row) -> None:
     made = IBPO(**parameters)
@@ -141,7 +137,6 @@ def test_tasks_can_be_credited_apart(rows: list[Row], parameters: Row) -> None:
 
 
 @pytest.mark.slow
-@many
 @given(rows=tables(padding=False))
 def test_without_a_bonus_answers_are_credited_as_by_grpo(rows: list[Row]) -> None:
     answers = [one for one in rows if one["corrects"] is None]

@@ -25,7 +25,6 @@ from tests.estimators import reference_ibpo as reference
 
 pytestmark = pytest.mark.unit
 
-EXAMPLES = settings(max_examples=300, deadline=None)
 TASKS = 3
 
 
@@ -77,7 +76,6 @@ def advantages(reward: np.ndarray, group: np.ndarray, count: int) -> tuple[np.nd
 # Tuples.
 
 
-@EXAMPLES
 @given(batch=batches())
 def test_references_come_from_the_right_ones_or_else_from_the_wrong(batch: Batch) -> None:
     tuples = batch.tuples
@@ -93,7 +91,7 @@ def test_references_come_from_the_right_ones_or_else_from_the_wrong(batch: Batch
         assert all(drawn[k] == drawn[k % len(pool)] for k in range(batch.size - 1))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(batch=batches())
 def test_the_same_seed_draws_the_same(batch: Batch) -> None:
     np.testing.assert_array_equal(batch.tuples.references, batch.tuples.references)
@@ -119,7 +117,6 @@ def test_every_ordered_choice_is_as_likely(good: int) -> None:
     assert abs(chi2 - freedom) < 4 * math.sqrt(2 * freedom)
 
 
-@EXAMPLES
 @given(batch=batches())
 def test_every_tuple_holds_the_whole_pool(batch: Batch) -> None:
     tuples = every_tuple(batch.right, batch.group, TASKS)
@@ -144,7 +141,6 @@ def test_one_wrong_trajectory_alone_has_no_reference() -> None:
 # Comparisons.
 
 
-@EXAMPLES
 @given(st.lists(st.tuples(st.booleans(), st.integers(-1, 5)), min_size=6, max_size=14))
 def test_the_share_of_right_corrections(members: list[tuple[bool, int]]) -> None:
     right, target = np.array([m[0] for m in members]), np.array([m[1] for m in members])
@@ -155,7 +151,6 @@ def test_the_share_of_right_corrections(members: list[tuple[bool, int]]) -> None
         assert signal[number] == pytest.approx(sum(outcomes) / max(len(outcomes), 1))
 
 
-@EXAMPLES
 @given(batch=batches(), rows=st.lists(st.tuples(st.integers(0, 13), st.integers(-1, 4))))
 def test_consistency(batch: Batch, rows: list[tuple[int, int]]) -> None:
     tuples = batch.tuples
@@ -175,7 +170,6 @@ def test_consistency(batch: Batch, rows: list[tuple[int, int]]) -> None:
 # Shaping.
 
 
-@EXAMPLES
 @given(
     batch=batches(),
     weight=st.sampled_from((0.0, 0.6, 1.2, 3.0)),
@@ -213,7 +207,6 @@ def test_a_task_that_nobody_solved_gets_credit_where_recoverability_differs() ->
     assert reason[2:].tolist() == [Reason.ZERO_VARIANCE] * 2
 
 
-@EXAMPLES
 @given(batch=batches())
 def test_where_every_wrong_one_is_recovered_shaping_changes_nothing(batch: Batch) -> None:
     """The bonus is then an affine change of the reward, which the standard deviation undoes."""
@@ -228,7 +221,6 @@ def test_where_every_wrong_one_is_recovered_shaping_changes_nothing(batch: Batch
 # The theorem.
 
 
-@EXAMPLES
 @given(batch=batches(), weight=st.floats(0, 5))
 def test_the_variance_falls_below_the_limit_and_rises_above(batch: Batch, weight: float) -> None:
     tuples, reward = batch.tuples, batch.right.astype(float)

@@ -174,7 +174,7 @@ def test_defaults_are_the_papers():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_the_repr_makes_the_same_recipe(name, data):
     built = data.draw(recipes(name))

@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import Credit, Reason, StepTable
@@ -13,7 +13,6 @@ from ascribe.estimators import GRPO, RLOO, DrGRPO, GiGPO
 from tests.estimators import reference
 from tests.strategies import STATES, TEXTS, padding_rows, recipes, step_tables
 
-many = settings(max_examples=500, deadline=None)
 each_recipe = pytest.mark.parametrize("name", reference.RECIPES)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -40,7 +39,6 @@ def assert_close(got: Credit, wanted: Credit) -> None:
 
 @pytest.mark.slow
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_row_order_carries_no_meaning(name, data, seed):
     recipe, table = data.draw(recipes(name)), data.draw(step_tables(states=TEXTS))
@@ -52,7 +50,6 @@ def test_row_order_carries_no_meaning(name, data, seed):
 
 @pytest.mark.slow
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_padding_counts_for_nothing(name, data, seed):
     recipe, table = data.draw(recipes(name)), data.draw(step_tables(states=TEXTS, padding=False))
@@ -78,7 +75,6 @@ def test_padding_counts_for_nothing(name, data, seed):
 
 @pytest.mark.slow
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_names_carry_no_meaning(name, data, seed):
     # Similar states are another matter: there the text counts, and trajectories are compared in
@@ -101,7 +97,6 @@ GROUPWISE = [name for name in reference.RECIPES if name != "reinforce_pp"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPWISE)
-@many
 @given(data=st.data())
 def test_groups_can_be_credited_apart(name, data):
     recipe = data.draw(recipes(name, scope="group"))
@@ -127,7 +122,6 @@ def without_cut_trajectories(table: StepTable) -> tuple[StepTable, np.ndarray]:
 
 @pytest.mark.slow
 @each_recipe
-@many
 @given(data=st.data())
 def test_excluded_trajectories_might_as_well_not_be_there(name, data):
     recipe = data.draw(recipes(name, grouping="exact", truncation="exclude"))
@@ -178,7 +172,6 @@ def by_group(table: StepTable, values: np.ndarray) -> dict[str, dict[str, float]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo", "rloo", "dr_grpo"])
-@many
 @given(data=st.data())
 def test_trajectories_of_a_group_sum_to_zero(name, data):
     # Without an epsilon and a floor, a spread of the size of rounding would be blown up.
@@ -189,7 +182,6 @@ def test_trajectories_of_a_group_sum_to_zero(name, data):
 
 
 @pytest.mark.slow
-@many
 @given(
     recipe=recipes("gigpo", normalise="mean", revisits="each"),
     table=step_tables(states=TEXTS),
@@ -201,7 +193,6 @@ def test_mean_form_of_the_step_term_sums_to_zero_in_every_state(recipe, table):
 
 
 @pytest.mark.slow
-@many
 @given(data=st.data(), table=step_tables())
 def test_leave_one_out_is_the_mean_centred_form_scaled(data, table):
     recipe = data.draw(recipes("rloo"))
@@ -220,7 +211,6 @@ def test_leave_one_out_is_the_mean_centred_form_scaled(data, table):
 
 
 @pytest.mark.slow
-@many
 @given(data=st.data(), table=step_tables())
 def test_gigpo_is_grpo_where_no_state_is_seen_twice(data, table):
     recipe = data.draw(recipes("gigpo", normalise="std", grouping="exact"))
@@ -241,7 +231,6 @@ def test_gigpo_is_grpo_where_no_state_is_seen_twice(data, table):
 
 
 @pytest.mark.slow
-@many
 @given(table=step_tables(), penalty=st.sampled_from((0.0, 0.125)))
 def test_gigpo_mean_form_is_dr_grpo_where_no_state_is_seen(table, penalty):
     blank = StepTable.from_dicts(row | {"state": None} for row in table.to_dicts())
@@ -254,7 +243,6 @@ def test_gigpo_mean_form_is_dr_grpo_where_no_state_is_seen(table, penalty):
 
 
 @pytest.mark.slow
-@many
 @given(table=step_tables(states=STATES[:2], missing=False))
 def test_a_credit_is_the_weighted_sum_of_its_terms(table):
     credit = GiGPO(weight=0.5)(table)

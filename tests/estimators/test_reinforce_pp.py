@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 
 from ascribe.estimators import ReinforcePP
-from tests.estimators.against_reference import assert_equals_reference, cases, many
+from tests.estimators.against_reference import assert_equals_reference, cases
 from tests.estimators.golden import TWO_GROUPS, close, reasons, steps, table
 
 
 @pytest.mark.slow
-@many
 @given(case=cases("reinforce_pp"))
 def test_equals_the_slow_version(case):
     assert_equals_reference(*case)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe.estimators.credit import Reason
@@ -27,7 +27,6 @@ def labels(reason):
     return [Reason(code).label for code in reason]
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.integers(0, 25), st.integers(1, 6), NORMS, ALONE, st.integers(0, 2**32 - 1))
 def test_equals_loops(rows, count, norm, alone, seed):
     random = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable
@@ -18,7 +18,6 @@ from tests.strategies import padding_rows, step_tables
 
 pytestmark = pytest.mark.unit
 
-many = settings(max_examples=100, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -87,7 +86,6 @@ def by_loops(table: StepTable, gamma: float) -> dict[int, float]:
     return {i: credit[i] + own[i] for i in real}
 
 
-@many
 @given(table=step_tables(), gamma=st.sampled_from((0.95, 1.0, 0.5, 0.0)))
 def test_the_fast_form_equals_the_loops(table: StepTable, gamma: float) -> None:
     credit = SBC(states="exact", gamma=gamma, action_key="whole")(table)
@@ -104,7 +102,6 @@ def vectors_of(table: StepTable, seed: int) -> np.ndarray:
     return by_state[table.state.codes] + 0.2 * random.standard_normal((len(table), 8))
 
 
-@many
 @given(table=step_tables(), seed=seeds, truncation=st.sampled_from(("end", "exclude")))
 def test_row_order_carries_no_meaning(table: StepTable, seed: int, truncation) -> None:
     vectors, order = vectors_of(table, seed), np.random.default_rng(seed).permutation(len(table))
@@ -118,7 +115,6 @@ def test_row_order_carries_no_meaning(table: StepTable, seed: int, truncation) -
         np.testing.assert_array_equal(moved.terms[name].labels, term.labels[order])
 
 
-@many
 @given(table=step_tables(padding=False), seed=seeds)
 def test_padding_counts_for_nothing(table: StepTable, seed: int) -> None:
     random = Random(seed)
@@ -131,7 +127,6 @@ def test_padding_counts_for_nothing(table: StepTable, seed: int) -> None:
     np.testing.assert_array_equal(credit.reason[len(rows) :], Reason.PADDING)
 
 
-@many
 @given(table=step_tables(), seed=seeds)
 def test_names_carry_no_meaning(table: StepTable, seed: int) -> None:
     rows, random = table.to_dicts(), Random(seed)
@@ -146,7 +141,6 @@ def test_names_carry_no_meaning(table: StepTable, seed: int) -> None:
     np.testing.assert_array_equal(got.reason, wanted.reason)
 
 
-@many
 @given(table=step_tables(padding=False))
 def test_tasks_can_be_credited_apart(table: StepTable) -> None:
     rows, estimator = table.to_dicts(), SBC(states="exact")
@@ -157,7 +151,6 @@ def test_tasks_can_be_credited_apart(table: StepTable) -> None:
         np.testing.assert_array_equal(apart.advantage, whole.advantage[mine])
 
 
-@many
 @given(table=step_tables(padding=False), scale=st.sampled_from((2.0, -4.0, 0.5)))
 def test_credit_is_linear_in_the_rewards(table: StepTable, scale: float) -> None:
     rows = [row | {"reward": scale * row["reward"]} for row in table.to_dicts()]
@@ -170,7 +163,6 @@ def test_credit_is_linear_in_the_rewards(table: StepTable, scale: float) -> None
     )
 
 
-@many
 @given(table=step_tables())
 def test_a_task_that_has_nothing_to_compare_says_so(table: StepTable) -> None:
     credit = SBC(states="exact")(table)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable, diagnose, recipe
@@ -17,7 +17,6 @@ from tests.strategies import STATES, TEXTS, padding_rows, recipes, step_tables
 
 pytestmark = pytest.mark.unit
 
-many = settings(max_examples=200, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
 NAMES = ("gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q", "sbc")
@@ -79,7 +78,6 @@ def test_wrong_choices_are_told_the_right_ones(name: str, value: object) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gigpo", "hgpo"])
-@settings(max_examples=500, deadline=None)
 @given(data=st.data())
 def test_it_equals_the_slow_version(name: str, data: st.DataObject) -> None:
     estimator = data.draw(recipes(name, scale="equal"))
@@ -95,7 +93,6 @@ def test_it_equals_the_slow_version(name: str, data: st.DataObject) -> None:
 
 
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_only_a_factor_lies_between_the_two_scales(name, data, seed) -> None:
     paper, table = data.draw(recipes(name)), data.draw(step_tables())
@@ -125,7 +122,6 @@ def test_only_a_factor_lies_between_the_two_scales(name, data, seed) -> None:
 
 
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_sizes_are_equal_where_both_have_a_signal(name, data, seed) -> None:
     estimator, table = data.draw(recipes(name, scale="equal")), data.draw(step_tables())
@@ -140,7 +136,6 @@ def test_sizes_are_equal_where_both_have_a_signal(name, data, seed) -> None:
 
 
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_row_order_carries_no_meaning(name, data, seed) -> None:
     estimator = data.draw(recipes(name, scale="equal"))
@@ -155,7 +150,6 @@ def test_row_order_carries_no_meaning(name, data, seed) -> None:
 
 
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_padding_counts_for_nothing(name, data, seed) -> None:
     estimator = data.draw(recipes(name, scale="equal"))
@@ -174,7 +168,6 @@ def test_padding_counts_for_nothing(name, data, seed) -> None:
 
 
 @each_recipe
-@many
 @given(data=st.data(), seed=seeds)
 def test_rewards_of_another_size_give_the_same_credit(name, data, seed) -> None:
     """What the parameter is for: no term carries the unit of the reward into the sum."""

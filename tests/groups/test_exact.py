@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.groups.exact import exact
@@ -10,7 +10,6 @@ from ascribe.groups.exact import exact
 pytestmark = pytest.mark.unit
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_rows_of_a_task_share_a_group_if_they_share_a_state(rows, tasks, states, seed):
     random = np.random.default_rng(seed)

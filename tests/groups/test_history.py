@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.groups.exact import history
@@ -27,7 +27,6 @@ def numbered(keys):
     return [-1 if key is None else number.setdefault(key, len(number)) for key in keys]
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**32 - 1))
 def test_every_level_groups_by_its_context(rows, states, length, seed):
     random = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import StepTable
@@ -16,7 +16,6 @@ from ascribe.steps.check import arrange
 from tests.estimators import reference
 from tests.strategies import TEXTS, step_tables
 
-many = settings(max_examples=500, deadline=None)
 thresholds = st.sampled_from((0.0, 0.5, 2 / 3, 0.8, 0.9, 0.95, 1.0)) | st.floats(0.0, 1.0)
 
 
@@ -57,7 +56,6 @@ texts = st.text(alphabet="abc", max_size=8)
 
 
 @pytest.mark.slow
-@many
 @given(st.lists(texts | st.none(), max_size=15), thresholds, st.integers(0, 2**32 - 1))
 def test_first_fit_by_longest_common_subsequence(states, threshold, seed):
     random = np.random.default_rng(seed)
@@ -78,7 +76,6 @@ sentences = st.tuples(words, words).map(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.lists(sentences | texts, min_size=1, max_size=8), thresholds)
 def test_agrees_with_difflib_where_the_measures_agree(states, threshold):
     compared = []
@@ -94,7 +91,6 @@ def test_agrees_with_difflib_where_the_measures_agree(states, threshold):
 
 
 @pytest.mark.slow
-@many
 @given(step_tables(states=TEXTS))
 def test_a_threshold_of_one_is_exact_grouping(table):
     steps = arrange(table)

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import (
@@ -273,7 +273,6 @@ def table_of(rows: list[Row]) -> StepTable:
     return StepTable.from_columns({name: [row[name] for row in rows] for name in names + flags})
 
 
-@settings(max_examples=200)
 @given(messy_tables())
 def test_recipes_refuse_exactly_the_tables_with_fatal_problems(rows: list[Row]):
     table = table_of(rows)
@@ -290,7 +289,6 @@ def test_recipes_refuse_exactly_the_tables_with_fatal_problems(rows: list[Row]):
     assert [p.kind for p in refused.value.problems] == [p.kind for p in fatal]
 
 
-@settings(max_examples=200)
 @given(messy_tables(), st.sampled_from([None, 1, 2]), st.sampled_from(Severity))
 def test_drop_leaves_whole_sound_groups(rows: list[Row], size: int | None, at: Severity):
     table = table_of(rows)

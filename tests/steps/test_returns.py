@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.steps.returns import episode_return, penalties, reward_to_go
 
 pytestmark = pytest.mark.unit
 
-many = settings(max_examples=500, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 discounts = st.sampled_from((0.0, 0.5, 0.9, 0.95, 0.99, 1.0)) | st.floats(0.0, 1.0)
 
@@ -37,7 +36,6 @@ def backwards(reward, trajectory, gamma, tail):
     return out
 
 
-@many
 @given(seeds, discounts)
 def test_reward_to_go_is_the_backward_recursion(seed, gamma):
     reward, trajectory, _ = episodes(seed)
@@ -47,7 +45,6 @@ def test_reward_to_go_is_the_backward_recursion(seed, gamma):
     )
 
 
-@many
 @given(seeds, discounts)
 def test_what_follows_the_last_step_is_discounted(seed, gamma):
     reward, trajectory, random = episodes(seed)
@@ -58,7 +55,6 @@ def test_what_follows_the_last_step_is_discounted(seed, gamma):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(seeds, st.sampled_from((0.95, 0.999, 1.0)), st.booleans())
 def test_long_trajectories(seed, gamma, followed):
     random = np.random.default_rng(seed)
@@ -71,7 +67,6 @@ def test_long_trajectories(seed, gamma, followed):
     np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
 
 
-@many
 @given(seeds, discounts)
 def test_equal_rewards_from_a_step_on_give_equal_bits(seed, gamma):
     reward, trajectory, random = episodes(seed, longest=12)
@@ -89,7 +84,6 @@ def test_equal_rewards_from_a_step_on_give_equal_bits(seed, gamma):
     np.testing.assert_array_equal(got[:n], got[2 * n : 3 * n])
 
 
-@many
 @given(seeds)
 def test_undiscounted_reward_to_go_starts_at_the_episode_return(seed):
     reward, trajectory, _ = episodes(seed)
@@ -103,7 +97,6 @@ def test_undiscounted_reward_to_go_starts_at_the_episode_return(seed):
     )
 
 
-@many
 @given(seeds)
 def test_episode_return_adds_in_step_order(seed):
     reward, trajectory, _ = episodes(seed)

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.steps import segments
 
 pytestmark = pytest.mark.unit
 
-many = settings(max_examples=500, deadline=None)
 
 NO_LABELS = np.empty(0, dtype=np.int64)
 NO_VALUES = np.empty(0)
@@ -35,7 +34,6 @@ def members(labels, count, values):
     return out
 
 
-@many
 @given(labelled())
 def test_size(drawn):
     labels, count, values = drawn
@@ -43,7 +41,6 @@ def test_size(drawn):
     assert segments.size(labels, count).tolist() == wanted
 
 
-@many
 @given(labelled())
 def test_total_adds_in_row_order(drawn):
     labels, count, values = drawn
@@ -56,7 +53,6 @@ def test_total_adds_in_row_order(drawn):
     assert segments.total(values, labels, count).tolist() == wanted
 
 
-@many
 @given(labelled())
 def test_mean(drawn):
     labels, count, values = drawn
@@ -64,7 +60,6 @@ def test_mean(drawn):
     np.testing.assert_allclose(segments.mean(values, labels, count), wanted, rtol=1e-12, atol=1e-12)
 
 
-@many
 @given(labelled(), st.sampled_from((0, 1)))
 def test_variance(drawn, ddof):
     labels, count, values = drawn
@@ -77,7 +72,6 @@ def test_variance(drawn, ddof):
     np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
 
 
-@many
 @given(labelled())
 def test_constant(drawn):
     labels, count, values = drawn
@@ -85,7 +79,6 @@ def test_constant(drawn):
     assert segments.constant(values, labels, count).tolist() == wanted
 
 
-@many
 @given(labelled())
 def test_pick(drawn):
     labels, count, _ = drawn
@@ -94,7 +87,6 @@ def test_pick(drawn):
     assert segments.pick(per_segment, labels).tolist() == wanted
 
 
-@many
 @given(labelled())
 def test_first_rows(drawn):
     labels, count, _ = drawn
@@ -109,7 +101,6 @@ def numbered_by_appearance(keys):
     return [-1 if key is None else number.setdefault(key, len(number)) for key in keys]
 
 
-@many
 @given(labelled())
 def test_by_appearance(drawn):
     labels, count, _ = drawn
@@ -119,7 +110,6 @@ def test_by_appearance(drawn):
     assert used == max(wanted, default=-1) + 1
 
 
-@many
 @given(labelled(), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_pairs(drawn, other_count, seed):
     second, second_count, _ = drawn
