@@ -43,27 +43,27 @@ MODULES = {
 TORCH = ("torch", "transformers")
 TRL = (*TORCH, "trl")
 IN_CI: dict[str, tuple[str, ...]] = {
-    "against_loops": (),
-    "clustering": (),
-    "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
     "correction": (),
     "engine_trl": TRL,
     "estimators": (),
-    "grouping": TORCH,
     "pivots": (),
     "scale": (),
     "team": (),
     "travel": (),
 }
-"""Quick cases that take less than 20 s of CPU, and the packages that they need."""
+"""Quick cases that take less than 15 s of CPU, and the packages that they need."""
 
 NIGHTLY: dict[str, tuple[str, ...]] = {
+    "against_loops": (),
     "alfworld_speed": ("alfworld", "textworld"),
     "attack/kill_archives": (),
     "attack/report_injections": ("vl_convert",),
     "audit": (),
     "capture": TORCH,
+    "clustering": (),
+    "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
     "environments": (),
+    "grouping": TORCH,
     "iteration": ("ray",),
     "learning_ibpo": TRL,
     "learning_pivots": TRL,

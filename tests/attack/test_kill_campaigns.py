@@ -10,11 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize(
-    "case", ["kills", *(pytest.param(c, marks=pytest.mark.nightly) for c in ("signals", "workers"))]
-)
+@pytest.mark.parametrize("case", ["kills", "signals", "workers"])
 def test_a_rollout_survives_a_campaign(case: str) -> None:
     command = [sys.executable, "benchmarks/attack/kill_rollout.py", "--quick", "--only", case]
     run = subprocess.run(
