@@ -12,12 +12,11 @@ from ascribe.estimators import Returns
 from ascribe.estimators import returns as module
 from ascribe.estimators.relative import Norm
 from ascribe.steps import segments
-from tests.estimators.against_reference import assert_equals_reference, cases, many
+from tests.estimators.against_reference import assert_equals_reference, cases
 from tests.estimators.golden import close, cut, reasons, steps, table
 
 
 @pytest.mark.slow
-@many
 @given(case=cases("returns"))
 def test_equals_the_slow_version(case):
     assert_equals_reference(*case)
