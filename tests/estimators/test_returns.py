@@ -98,7 +98,9 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_slow_version_catches_planted_faults(name, monkeypatch):
     monkeypatch.setattr(*FAULTS[name])
-    once = settings(many, phases=[Phase.generate], report_multiple_bugs=False, database=None)
+    once = settings(
+        max_examples=500, phases=[Phase.generate], report_multiple_bugs=False, database=None
+    )
     with pytest.raises(AssertionError):
         once(given(cases("returns"))(lambda case: assert_equals_reference(*case)))()
 
