@@ -1,7 +1,8 @@
 """``ascribe import``: conversations that other tools wrote, as a table of steps."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
 from rich.table import Table
@@ -10,10 +11,14 @@ from typer import Argument, Option
 
 from ascribe.cli import options, screen
 from ascribe.conversations import State
-from ascribe.conversations.formats import FORMATS, Imported, import_files
+from ascribe.conversations.formats import FORMATS, Imported, import_files, import_parts
+from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import TableError, counted
+from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def import_(
@@ -24,7 +29,13 @@ def import_(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    out: Annotated[
+        Path,
+        Option(
+            help="Where to write: .parquet, .jsonl or .jsonl.gz; or a folder, for conversations "
+            "that do not fit into memory, which are written as several .parquet files."
+        ),
+    ],
     form: Annotated[
         str | None, Option("--from", help=f"The format; detected by default: {', '.join(FORMATS)}.")
     ] = None,
@@ -43,7 +54,10 @@ def import_(
     Prints what was understood and, for each choice of the state, the share of steps that are alone
     in theirs and so get no step-level credit.
     """
-    screen.check_suffix(out)
+    if out.suffix or out.is_file():
+        screen.check_suffix(out)
+    elif out.is_dir() and any(out.iterdir()):
+        screen.wrong_call(f"the folder {screen.safe(out)} is not empty; name another one")
     screen.keep_inputs(files, [out], force=force)
     choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
     if state not in choices:
@@ -52,24 +66,53 @@ def import_(
         screen.wrong_call(unknown("format", form, FORMATS))
     try:
         with screen.progress("importing") as progress:
-            imported = import_files(
-                files, form, group=group, reward=reward, state=choices[state], progress=progress
-            )
-        table = table_to_arrow(imported.table)
-        for name in imported.carried.column_names:
-            table = table.append_column(name, imported.carried.column(name))
-        write(table, out)
+            fields: dict[str, Any] = {"group": group, "reward": reward, "state": choices[state]}
+            if out.suffix:
+                imported = import_files(files, form, **fields, progress=progress)
+                facts = _facts(imported)
+                write(_arrow(imported), out)
+            else:
+                with replacing_folder(out) as folder:
+                    parts = import_parts(files, form, **fields, progress=progress)
+                    imported, facts = _write_parts(parts, folder)
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=files[0])
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out
         screen.wrong_call(f"cannot open or write {screen.safe(path)}: {error.strerror or error}")
     if as_json:
-        screen.print_json({"out": str(out), **_facts(imported)})
+        screen.print_json({"out": str(out), **facts})
         return
-    screen.out.print(_understood(imported))
+    screen.out.print(_understood(imported.format, facts))
     screen.out.print(_states(imported))
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
+
+
+def _arrow(imported: Imported) -> "pa.Table":
+    table = table_to_arrow(imported.table)
+    for name in imported.carried.column_names:
+        table = table.append_column(name, imported.carried.column(name))
+    return table
+
+
+def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dict[str, Any]]:
+    """Write each table to a file of the folder; returns the first one, and the facts about all."""
+    first, facts, groups = None, dict[str, Any](), set[str]()
+    for number, imported in enumerate(parts):
+        table = _arrow(imported)
+        first = first or (imported, table.schema)
+        if table.schema != first[1]:
+            ours, others = (set(schema.names) for schema in (table.schema, first[1]))
+            detail = f"some conversations have {', '.join(sorted(ours ^ others))}, others do not"
+            problem = Problem(ProblemKind.BAD_RECORD, f"{detail}; import them separately")
+            raise TableError([problem])
+        write(table, folder / f"{number:05d}.parquet")
+        groups |= set(imported.table.group.values)
+        here = _facts(imported)
+        counts = ("trajectories", "steps", "rewarded", "cut")
+        facts = here | {name: facts.get(name, 0) + here[name] for name in counts}
+    assert first is not None
+    return first[0], facts | {"groups": len(groups), "alone": dict(first[0].alone)}
 
 
 def _facts(imported: Imported) -> dict[str, Any]:
@@ -87,10 +130,9 @@ def _facts(imported: Imported) -> dict[str, Any]:
     }
 
 
-def _understood(imported: Imported) -> Table:
-    facts = _facts(imported)
+def _understood(form: str, facts: dict[str, Any]) -> Table:
     table = Table(show_header=False)
-    table.add_row("format", FORMATS[imported.format].title)
+    table.add_row("format", FORMATS[form].title)
     table.add_row(
         "trajectories", f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}"
     )

@@ -5,6 +5,7 @@ steps, or conversations in one of these formats.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -98,7 +99,7 @@ class Imported(Rollouts):
     format: str = ""
     sizes: Sequence[int] = ()
     alone: Mapping[str, float] = field(default_factory=dict)
-    state: str = ""
+    state: State = "observation"
 
     def sentence(self) -> str:
         """What was understood."""
@@ -159,25 +160,62 @@ def import_files(
         TableError: if a file cannot be read, with the file, the line and the field.
         OSError: if a file cannot be opened.
     """
+    options: dict[str, Any] = {"group": group, "reward": reward, "state": state}
+    (imported,) = import_parts(paths, form, **options, progress=progress, most_steps=None)
+    return imported
+
+
+def import_parts(
+    paths: Iterable[str | Path],
+    form: str | None = None,
+    *,
+    group: str | None = None,
+    reward: str | None = None,
+    state: State | None = None,
+    progress: Progress = lambda _: None,
+    most_steps: int | None = 50_000,
+) -> Iterator[Imported]:
+    """As ``import_files``, in tables of about ``most_steps`` steps, so that files may be large.
+
+    Names of trajectories are unique over all tables. The state is chosen by the first table.
+    """
     files, name = _files(map(Path, paths), form)
-    episodes: list[Episode] = []
+    # A trajectory that may go on in the next record is in one table.
+    limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
+    batch: list[Episode] = []
     seen: set[tuple[str, str]] = set()
-    for number, file in enumerate(files, start=1):
+    steps, parts, rewarded = 0, 0, False
+    for number, file in enumerate(files):
         for record in read_records(file):
-            episodes += _conversations(record, FORMATS[name], group, reward, seen)
-        progress(0.7 * number / len(files))
-    if not any(episode.steps for episode in episodes):
+            if steps >= limit:
+                imported = _imported(batch, name, state, whole=False)
+                state, batch, steps, parts = imported.state, [], 0, parts + 1
+                yield imported
+            episodes = _conversations(record, FORMATS[name], group, reward, seen)
+            batch += episodes
+            steps += sum(len(each.steps) for each in episodes)
+            rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in episodes)
+        progress((number + 1) / len(files))
+    if not steps and not parts:
         raise _error(f"no message of an assistant in {_names(files)}")
-    if all(each.reward is None and not any(each.rewards or ()) for each in episodes):
+    if not rewarded:
         raise _error(
             f"no conversation in {_names(files)} has a reward; name the field that holds it: "
             "ascribe import --reward FIELD"
         )
+    if steps:
+        yield _imported(batch, name, state, whole=most_steps is None)
+
+
+def _imported(
+    episodes: Sequence[Episode], name: str, state: State | None, *, whole: bool
+) -> Imported:
+    """The table of conversations; of a part, with that state alone."""
     tables = {}
     for choice in get_args(State):
-        if choice != "key" or all(episode.states is not None for episode in episodes):
+        has_keys = choice != "key" or all(episode.states is not None for episode in episodes)
+        if has_keys and (whole or state in (None, choice)):
             tables[choice] = from_messages(episodes, state=choice)
-            progress(0.7 + 0.1 * len(tables))
     if state is not None and state not in tables:
         raise _error(f"{FORMATS[name].title} have no keys of states; choose another --state")
     iteration = [each.extra.get("iteration") for each in episodes for _ in each.steps]
@@ -186,7 +224,7 @@ def import_files(
         tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
     alone = {choice: _alone(table) for choice, table in tables.items()}
     chosen = state or _best(tables, alone)
-    carried = _carried(episodes)
+    carried = _carried(episodes, whole=whole)
     return Imported(
         tables[chosen],
         carried,
@@ -368,8 +406,11 @@ def _best(tables: Mapping[State, StepTable], alone: Mapping[State, float]) -> St
 # Columns for reports and checks.
 
 
-def _carried(episodes: Sequence[Episode]) -> "pa.Table":
-    """The messages of each step and, where known, its version and how it ended."""
+def _carried(episodes: Sequence[Episode], *, whole: bool) -> "pa.Table":
+    """The messages of each step and, where known, its version and how it ended.
+
+    If ``whole``, how steps ended is left out if none was cut.
+    """
     import pyarrow as pa
 
     columns: dict[str, list[Any]] = {name: [] for name in ("messages", "finish", "version")}
@@ -387,7 +428,7 @@ def _carried(episodes: Sequence[Episode]) -> "pa.Table":
             columns["finish"].append("length" if turn in episode.truncated_turns else "stop")
             columns["version"].append(episode.version)
             start = end
-    if "length" not in columns["finish"]:
+    if whole and "length" not in columns["finish"]:
         del columns["finish"]
     kept = {name: values for name, values in columns.items() if None not in values}
     return pa.table(kept)
