@@ -30,6 +30,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ascribe import recipe
+from ascribe.archives import run as archives
+
 Order = Literal["sorted", "scattered"]
 Random = npt.NDArray[np.uint64]
 
@@ -59,6 +62,8 @@ def main() -> None:
                 for name in recipes:
                     fit = [size for size in rows if name not in WIDTH or size <= MOST_VECTORS]
                     measure(figures, Path(kept), order, name, fit)
+                if not figures.quick:
+                    stages(figures, Path(kept), order)
 
 
 def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]) -> None:
@@ -78,6 +83,31 @@ def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]
         exponent = math.log(most / least) / math.log(last / first)
         case = f"{name} {order} {first / 1e6:.1f} to {last / 1e6:.0f} million"
         figures.emit(case, "exponent", exponent, "", goal=1.05, better="lower")
+
+
+def stages(figures: Any, folder: Path, order: Order) -> None:
+    """Microseconds of CPU for each row of a million that the stages take, in 0.5 GiB."""
+    kept = folder / f"stages-{order}.json"
+    if not kept.exists():
+        spent: dict[str, float] = {}
+        shutil.rmtree(folder / "stages", ignore_errors=True)
+        archive(folder / "stages", ROWS_OF_FILE, order)
+        stage = archives._stage
+
+        def timed(job: Any, each: Any, function: Any, *arguments: Any, **options: Any) -> None:
+            started = time.process_time()
+            stage(job, each, function, *arguments, **options)
+            spent[function.__name__] = 1e6 * (time.process_time() - started) / job.archive.rows
+
+        archives._stage = timed
+        arguments = (folder / "stages", folder / "out", recipe("gigpo"))
+        archives.credit_archive(*arguments, memory=1 << 29, processes=1)
+        archives._stage = stage
+        shutil.rmtree(folder / "stages")
+        shutil.rmtree(folder / "out")
+        kept.write_text(json.dumps(spent))
+    for name, value in json.loads(kept.read_text()).items():
+        figures.emit(f"gigpo {order}, stages", name.split("_")[0], value, "µs/row", better="lower")
 
 
 def credit(folder: Path, order: Order, name: str, size: int) -> tuple[int, float, float, int]:
