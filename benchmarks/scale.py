@@ -21,6 +21,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,10 +87,11 @@ def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]
 
 
 def stages(figures: Any, folder: Path, order: Order) -> None:
-    """Microseconds of CPU for each row of a million that the stages take, in 0.5 GiB."""
+    """Microseconds of CPU and bytes for each row of a million that the stages take, in 0.5 GiB."""
     kept = folder / f"stages-{order}.json"
     if not kept.exists():
         spent: dict[str, float] = {}
+        size: dict[str, float] = {}
         shutil.rmtree(folder / "stages", ignore_errors=True)
         archive(folder / "stages", ROWS_OF_FILE, order)
         stage = archives._stage
@@ -98,16 +100,27 @@ def stages(figures: Any, folder: Path, order: Order) -> None:
             started = time.process_time()
             stage(job, each, function, *arguments, **options)
             spent[function.__name__] = 1e6 * (time.process_time() - started) / job.archive.rows
+            size["intermediate"] = size_of(Path(job.work.path).glob("rows-*")) / job.archive.rows
+            size["input"] = size_of((folder / "stages").iterdir()) / job.archive.rows
 
         archives._stage = timed
         arguments = (folder / "stages", folder / "out", recipe("gigpo"))
         archives.credit_archive(*arguments, memory=1 << 29, processes=1)
         archives._stage = stage
+        rows = sum(pq.ParquetFile(file).metadata.num_rows for file in (folder / "out").iterdir())
+        size["output"] = size_of((folder / "out").iterdir()) / rows
         shutil.rmtree(folder / "stages")
         shutil.rmtree(folder / "out")
-        kept.write_text(json.dumps(spent))
-    for name, value in json.loads(kept.read_text()).items():
-        figures.emit(f"gigpo {order}, stages", name.split("_")[0], value, "µs/row", better="lower")
+        kept.write_text(json.dumps([spent, size]))
+    case = f"gigpo {order}, stages"
+    for values, unit in zip(json.loads(kept.read_text()), ("µs/row", "bytes/row"), strict=True):
+        for name, value in values.items():
+            figures.emit(case, name.split("_")[0], value, unit, better="lower")
+
+
+def size_of(files: Iterable[Path]) -> int:
+    """Bytes of files."""
+    return sum(file.stat().st_size for file in files)
 
 
 def credit(folder: Path, order: Order, name: str, size: int) -> tuple[int, float, float, int]:
