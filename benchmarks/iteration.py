@@ -8,9 +8,9 @@ for its credit, so that this machine never holds all of them. ``seconds`` is fro
 joined credit; the time to make the fingerprints, which an engine has from its forward pass, is in
 it and also given by itself. ``peak`` is the resident memory of the driver. Needs the extra ray.
 
-GiGPO (arXiv 2505.10978, Figure 6) reports 222 s to generate an iteration of at most 6,400 rows with
-Qwen2.5-1.5B in ALFWorld (35 ms a row), of 363 s in all; at that rate, ``generation`` is the time for
-as many rows as here on the same GPUs.
+GiGPO (arXiv 2505.10978, Figure 6) reports 222 s to generate an iteration of at most 6,400 rows
+with Qwen2.5-1.5B in ALFWorld (35 ms a row), of 363 s in all; ``generation`` is the time for as many
+rows as here at that rate, on the same GPUs.
 """
 
 import os
@@ -37,7 +37,7 @@ def main() -> None:
 
     with common.Figures("iteration", rows={"type": int, "default": 2_000_000}) as figures:
         rows = 40_000 if figures.quick else figures.options.rows
-        os.environ["RAY_worker_niceness"] = "0"
+        os.environ |= {"RAY_worker_niceness": "0"}
         ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
         workers = [ray.remote(Worker).remote() for _ in range(WORKERS)]
         ray.get([worker.ready.remote() for worker in workers])
