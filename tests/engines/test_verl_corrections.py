@@ -46,7 +46,7 @@ def test_a_killed_run_with_corrections_goes_on_and_a_step_without_rows_changes_n
     assert [line["iteration"] for line in (*lines, empty)] == [1, 2, 3]
     played = [name for name, _ in toys.tasks_played(config)]
     assert [name for name in played if "corrects" not in name] == [
-        f"{group}/{member}" for group in range(4) for member in range(4)
+        f"train/{group}/{member}" for group in range(4) for member in range(4)
     ]
     assert empty["ascribe/failed"] == 8
     assert empty["ascribe/rows"] == empty["ascribe/missing"] == 0
