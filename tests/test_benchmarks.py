@@ -32,6 +32,7 @@ METRICS = {
         "partitions_equal",
     },
     "travel": {"bytes_per_row", "agreement", "identical_groups"},
+    "play": {"success", "mixed_groups", "valid", "signal", "turns", "cpu_seconds"},
 }
 
 MODULES = {
