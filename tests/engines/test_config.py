@@ -422,7 +422,7 @@ def test_overrides_pass_through_unless_a_key_says_the_same() -> None:
 
 
 def test_every_argument_that_the_config_sets_is_either_refused_or_meant_to_be_changed() -> None:
-    changeable = {"bf16", "fp16", "disable_tqdm"}
+    changeable = {"bf16", "fp16", "disable_tqdm", "dataloader_pin_memory"}
     assert set(grpo_arguments(config())) - set(SET_BY) == changeable
 
 

@@ -78,6 +78,7 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         "logging_steps": per_iteration,
         "report_to": list(output.log_to) or "none",
         "disable_tqdm": True,
+        "dataloader_pin_memory": False,  # the loader holds numbers of tasks
         "save_strategy": "steps" if output.save_every else "no",
         "save_steps": max(1, output.save_every) * per_iteration,
         **(_evaluation(config, processes) if config.evaluation.tasks else {}),
