@@ -19,6 +19,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from ascribe import diagnose, recipe
 from ascribe.cli import COMMANDS, app, load_command
 from ascribe.steps.check import check
 from ascribe.steps.files import read
@@ -262,3 +263,5 @@ def test_the_readme_top_to_bottom(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{title}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     print(spent)
     assert sum(spent.values()) < BEFORE_TRAIN, spent
+    played = read(clone / "rollouts.parquet").table
+    assert diagnose(played, recipe("gigpo")(played)).signal_share > 0.2
