@@ -7,28 +7,44 @@ its figure (with matplotlib) instead of running anything.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe.audit import ABLATIONS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, scored_recipe
-from ascribe.audit.report import AuditTables, figure, json_lines, markdown, page
+from ascribe.audit.report import (
+    FIGURE,
+    MEANS,
+    PAIRED,
+    AuditTables,
+    TableCells,
+    figure,
+    json_lines,
+    markdown,
+    page,
+)
+from ascribe.audit.run import METRICS
 
 PAGE = ROOT / "docs" / "audit.md"
-FIGURE = ROOT / "docs" / "figures" / "audit"
+PICTURE = ROOT / "docs" / "figures" / "audit"
+PREDICTOR = RESULTS / "audit_predictor.jsonl"
+SEED = 22
+"""That of ``audit_predictor.py``, so that both are about the same runs."""
 LEADER = "sbc"
-PUBLISHED = (
-    "cosine",
-    "mse",
-    "gradient_cosine",
-    "action_gradient_cosine",
-    "gradient_direction",
-    "sign",
-    "learning_auc",
+SHOWN_SCORES = (
+    "both, 8 trajectories, success cosine",
+    "start, 8 trajectories, success pooled 16",
+    "start, 8 trajectories, success cosine",
+    "start, 8 trajectories, discounted cosine",
+    "start, 8 trajectories, discounted pooled inf",
+    "start, 8 trajectories, discounted action cosine",
+    "start, 8 trajectories, cosine",
+    "start, 8 trajectories, sign",
+    "start, 8 trajectories, mse",
 )
-"""Metrics of the results."""
-
+"""Scores that the page shows beside the one that was chosen."""
 ABLATED = ("bipace_q_mean", "sbc")
 """What the ablations are shown beside."""
 
@@ -43,16 +59,23 @@ def main() -> None:
     """Run the audit and print its figures, or write the page from the committed ones."""
     if "--docs" in sys.argv:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-        figure(kept(), FIGURE)
+        figure(kept(), PICTURE)
         return
 
     with Figures("audit") as figures:
-        for line in lines_of(quick=figures.quick):
-            if line["metric"] in PUBLISHED:
-                values = (line["value"], line["low"], line["high"])
-                figures.emit_interval(
-                    line["case"], line["metric"], values, "1", line["better"], line["goal"]
-                )
+        for line in filter(is_shown, lines_of(quick=figures.quick)):
+            values = (line["value"], line["low"], line["high"])
+            figures.emit_interval(
+                line["case"], line["metric"], values, "1", line["better"], line["goal"]
+            )
+
+
+def is_shown(line: dict[str, Any]) -> bool:
+    """Whether the page or its figure shows a line."""
+    metric, case = line["metric"], line["case"].rpartition(": ")[2]
+    if case.startswith("mean/") and metric in MEANS:
+        return True
+    return metric in PAIRED or (metric in FIGURE and case.endswith("/8"))
 
 
 def lines_of(*, quick: bool) -> list[dict[str, Any]]:
@@ -62,10 +85,10 @@ def lines_of(*, quick: bool) -> list[dict[str, Any]]:
         found = audit({name: scored_recipe(name) for name in names}, settings, processes=2)
         return list(json_lines(found, LEADER))
 
-    lines = run(QUICK_FORMS, QUICK) if quick else run(FULL_FORMS, FULL)
+    lines = run(QUICK_FORMS, QUICK) if quick else run(FULL_FORMS, replace(FULL, seed=SEED))
     if not quick:
         parts = tuple(f"sbc-{part}" for part in ABLATIONS)
-        lines += marked("ablation", run((*ABLATED, *parts), replace(QUICK, updates=40)))
+        lines += marked("ablation", run((*ABLATED, *parts), QUICK))
         lines += marked("blurred", run(BLURRED, replace(QUICK, blur=BLUR, updates=0)))
     return lines
 
@@ -82,7 +105,7 @@ def kept(what: str = "") -> list[dict[str, Any]]:
         if not line["case"].startswith(start) or (not what and ": " in line["case"]):
             continue
         case, metric = line["case"].removeprefix(start), line["metric"]
-        if metric in PUBLISHED:
+        if metric in METRICS:
             lines[case, metric] = line | {"case": case}
         else:
             name, _, end = metric.rpartition("_")
@@ -90,25 +113,41 @@ def kept(what: str = "") -> list[dict[str, Any]]:
     return list(lines.values())
 
 
-def tables() -> dict[str, str]:
-    """Every part of the page that is made from results, by the name of its place."""
-    ablation, blurred = AuditTables(kept("ablation")), AuditTables(kept("blurred"))
-    return {
-        "results": page(kept()),
-        "ablation": markdown(*ablation.means(8))
-        + "\n\n"
-        + markdown(*ablation.by_world(8, "learning_auc"))
-        + "\n",
-        "blurred": markdown(*blurred.means(8))
-        + "\n\n"
-        + markdown(*blurred.differences(8, "gradient_cosine"))
-        + "\n",
+def tables(text: str) -> dict[str, str]:
+    """Every part of the page that is made from results and has a place there, by its name."""
+    parts: dict[str, Callable[[], str]] = {
+        "results": lambda: page(kept()),
+        "predictor": predictor,
+        "ablation": lambda: two_tables("ablation", AuditTables.by_world),
+        "blurred": lambda: two_tables("blurred", AuditTables.differences),
     }
+    return {name: part() for name, part in parts.items() if f"<!-- begin: {name} -->" in text}
+
+
+def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> str:
+    """Means of an addition to the audit, and a table by world."""
+    tables = AuditTables(kept(what))
+    return f"{markdown(*tables.means(8))}\n\n{markdown(*second(tables, 8))}\n"
+
+
+def predictor() -> str:
+    """How well scores of a few batches predict learning, chosen and tested on different worlds."""
+    lines = {(line["case"], line["metric"]): line for line in read_lines(PREDICTOR)[1:]}
+    (chosen,) = {case.partition(": ")[2] for case, _ in lines if case.startswith("chosen: ")}
+    rows = []
+    for score in dict.fromkeys((chosen, *SHOWN_SCORES, "ceiling")):
+        cells = [
+            "{} [{}, {}]".format(*(f"{lines[score, m]['value']:.3f}" for m in (half, *ends)))
+            for half in ("chosen_on", "tested_on")
+            for ends in [(f"{half}_low", f"{half}_high")]
+        ]
+        rows.append([score, *cells])
+    return markdown(["score", "worlds to choose on", "other worlds"], rows) + "\n"
 
 
 def filled(text: str) -> str:
     """The page with the tables of the committed results."""
-    return fill_page(text, tables())
+    return fill_page(text, tables(text))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
     for file in sorted(RESULTS.glob("*.jsonl")):
-        if file.stem == "audit":  # it has a page of its own
+        if file.stem.startswith("audit"):  # they have a page of their own
             continue
         header, *figures = read_lines(file)
         parts.append(section(file.stem, header, figures))

@@ -12,12 +12,12 @@ from ascribe.audit.run import (
     audit,
     scored_recipe,
 )
-from ascribe.audit.scores import Scores
 from ascribe.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks, rollouts
-from ascribe.audit.worlds import WORLDS, World
+from ascribe.audit.worlds import ALL_WORLDS, WORLDS, World
 
 __all__ = [
     "ABLATIONS",
+    "ALL_WORLDS",
     "FULL",
     "FULL_FORMS",
     "QUICK",
@@ -28,7 +28,6 @@ __all__ = [
     "Conditions",
     "Exact",
     "Interval",
-    "Scores",
     "Settings",
     "TabularTasks",
     "World",

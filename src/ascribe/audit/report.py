@@ -7,15 +7,18 @@ from typing import Any
 from ascribe.audit.run import METRICS, Audit, Interval
 from ascribe.steps.atomic import replacing
 
-LOWER_IS_BETTER = ("mse", "bias", "variance", "gradient_variance")
-BETTER = {name: "lower" if name in LOWER_IS_BETTER else "higher" for name in METRICS}
+BETTER = {name: "lower" if name in ("mse", "gradient_variance") else "higher" for name in METRICS}
 """Every metric, and which direction is better."""
 
-PAIRED = ("cosine", "gradient_cosine", "action_gradient_cosine", "learning_auc")
-"""Metrics in which recipes are compared pair by pair."""
+PAIRED = ("update_cosine", "learning_auc")
+"""Metrics in which recipes are compared pair by pair, world by world: what should follow from a
+batch, and what does."""
 
-HEADLINES = (*PAIRED[:3], "gradient_direction", "sign", "mse", "learning_auc")
+MEANS = METRICS[:7]
 """Columns of the table of means."""
+
+FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
+"""Metrics of the figure."""
 
 MINUS = " minus "
 """Between the two recipes of a paired difference, in the name of a case."""
@@ -82,7 +85,7 @@ class AuditTables:
 
     def has(self, size: int, metric: str) -> bool:
         """Whether a metric was measured at a size."""
-        return (self.worlds[0], self.recipes[0], size, metric) in self.lines
+        return ("mean", self.recipes[0], size, metric) in self.lines
 
     def learning_size(self) -> int:
         """The size of the learning runs, or else the middle one."""
@@ -90,43 +93,45 @@ class AuditTables:
         return learned[0] if learned else self.sizes[len(self.sizes) // 2]
 
     def means(self, size: int) -> TableCells:
-        """Every headline metric, as a mean over worlds."""
-        metrics = [metric for metric in HEADLINES if self.has(size, metric)]
-        return self._cells("recipe", {name: ("mean", name) for name in metrics}, size, _cell)
+        """The main metrics, as means over worlds."""
+        metrics = [name for name in MEANS if self.has(size, name)]
+        rows = [
+            [name, *(_cell(self.lines["mean", name, size, metric]) for metric in metrics)]
+            for name in self.recipes
+        ]
+        return ["recipe", *metrics], rows
 
-    def by_world(self, size: int, metric: str) -> TableCells:
-        """One metric in every world."""
-        return self._cells("recipe", {name: (name, metric) for name in self.worlds}, size, _cell)
+    def by_world(self, size: int) -> TableCells:
+        """The paired metrics in every world, side by side."""
+        return self._cells("recipe", self.recipes, size, lambda line: f"{line['value']:.3f}")
 
-    def differences(self, size: int, metric: str) -> TableCells:
-        """The paired differences of one metric in every world."""
-        columns = {name: (name, metric) for name in self.worlds}
-        return self._cells("difference", columns, size, _signed)
+    def differences(self, size: int) -> TableCells:
+        """Their paired differences in every world; a star marks an interval without zero."""
+        return self._cells("difference", self.pairs, size, _signed)
 
     def _cells(
-        self, head: str, columns: dict[str, tuple[str, str]], size: int, text: Callable[[Line], str]
+        self, head: str, names: list[str], size: int, text: Callable[[Line], str]
     ) -> TableCells:
-        names = self.recipes if head == "recipe" else self.pairs
+        metrics = [name for name in PAIRED if self.has(size, name)]
         rows = [
             [
                 name,
                 *(
-                    text(self.lines[world, name, size, metric])
-                    for world, metric in columns.values()
+                    " / ".join(text(self.lines[world, name, size, metric]) for metric in metrics)
+                    for world in self.worlds
                 ),
             ]
             for name in names
         ]
-        return [head, *columns], rows
+        return [head, *self.worlds], rows
 
 
-def _cell(line: Line, form: str = ".3f") -> str:
-    return f"{line['value']:{form}} ±{(line['high'] - line['low']) / 2:.3f}"
+def _cell(line: Line) -> str:
+    return f"{line['value']:.3f} ±{(line['high'] - line['low']) / 2:.3f}"
 
 
 def _signed(line: Line) -> str:
-    """A star marks an interval that excludes zero."""
-    return _cell(line, "+.3f") + (" *" if line["low"] > 0 or line["high"] < 0 else "")
+    return f"{line['value']:+.3f}" + ("*" if line["low"] > 0 or line["high"] < 0 else "")
 
 
 def page(lines: Iterable[Line]) -> str:
@@ -136,12 +141,11 @@ def page(lines: Iterable[Line]) -> str:
     for size in tables.sizes:
         sections += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
     size = tables.learning_size()
-    for metric in PAIRED:
-        if not tables.has(size, metric):
-            continue
-        sections += [f"### {metric}, group size {size}", markdown(*tables.by_world(size, metric))]
-        if tables.pairs:
-            sections.append(markdown(*tables.differences(size, metric)))
+    sections += [
+        f"### {' / '.join(PAIRED)}, group size {size}",
+        markdown(*tables.by_world(size)),
+        markdown(*tables.differences(size)),
+    ]
     return "\n\n".join(sections) + "\n"
 
 
@@ -162,7 +166,7 @@ def figure(lines: Iterable[Line], path: Path) -> list[Path]:
 
     tables = AuditTables(lines)
     size = tables.learning_size()
-    metrics = [metric for metric in PAIRED if tables.has(size, metric)]
+    metrics = [name for name in FIGURE if tables.has(size, name)]
     drawing = Figure((3.0 * len(metrics), 1.2 + 0.28 * len(tables.recipes)), layout="constrained")
     axes = drawing.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     names = tables.recipes[::-1]

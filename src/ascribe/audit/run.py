@@ -6,22 +6,22 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
-from ascribe.audit.scores import Scores, Tally, learning_curves
-from ascribe.audit.tasks import AuditBatch, Conditions, rollouts
-from ascribe.audit.worlds import WORLDS
+from ascribe.audit.scores import Truth, later, learning_curves, scores_of
+from ascribe.audit.tasks import AuditBatch, Conditions, TabularTasks, rollouts
+from ascribe.audit.worlds import ALL_WORLDS, WORLDS
 from ascribe.estimators import RECIPES
 from ascribe.estimators.sbc import SBC, Ladder
 from ascribe.steps.arrays import Floats
 from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import load_path
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import Coded, StepTable
 
 Scored = Callable[[StepTable], Any]
 """A recipe, or any function of a step table whose result has an ``advantage`` for every row."""
@@ -29,30 +29,58 @@ Scored = Callable[[StepTable], Any]
 Case = tuple[str, str, int]
 """World, recipe, group size."""
 
+SCORING, LEARNING = 5, 99
+"""Seeds of the two uses of rollouts."""
+
 RESAMPLES = 2000
 """Bootstrap samples behind an interval."""
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Environment variables that set the number of threads of matrix products."""
 
-LEARNING_SUCCESS = (0.03, 0.35)
-"""Bounds on the success at the start of a learning run: low, so that there is much to learn."""
+SUCCESS = (0.03, 0.35)
+"""Bounds on the success of the first policy: low, so that there is much to learn."""
 
-METRICS = (*(score.name for score in fields(Scores)), "learning_auc")
-"""Every metric, in the order of tables."""
+METRICS = (
+    *("learning_auc", "update_cosine", "gradient_cosine", "gradient_direction"),
+    *("cosine", "sign", "mse", "success_cosine", "later_success_cosine"),
+    *("action_gradient_cosine", "gradient_variance"),
+)
+"""Every metric, in the order of tables. ``later_NAME`` and ``update_cosine`` are those of the
+better of two policies."""
 
 # Which recipes are scored.
 
+MEAN = {"normalise": "mean"}
+
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
-    f"{name}_mean": (name, {"normalise": "mean"})
-    for name in ("gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q")
-} | {"sbc_exact": ("sbc", {"states": "exact"}), "sbc_keep": ("sbc", {"on_collapse": "keep"})}
+    f"{name}_mean": (name, MEAN) for name in ("gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q")
+} | {
+    "returns_turn": ("returns", {"baseline": "turn"}),
+    "sbc_exact": ("sbc", {"states": "exact"}),
+    "sbc_keep": ("sbc", {"on_collapse": "keep"}),
+    "sbc_ngram": ("sbc", {"fingerprint": "ngram", "radius": 0.25}),
+}
 """Recipes in another form than their default.
 
 ``NAME_mean`` is the mean-centred form of a recipe that divides by a standard deviation by default.
 Dividing gives every task and every state the same spread, whatever its returns were. The true
 advantage has no such scale, so a recipe is scored in both forms, and a claim must hold against the
-better of the two. ``sbc_exact`` groups exact texts, ``sbc_keep`` keeps collapsed clusters.
+better of the two. ``sbc_exact`` groups exact texts, ``sbc_ngram`` clusters texts by their n-grams,
+``sbc_keep`` keeps collapsed clusters.
+"""
+
+CONTROLS: dict[str, tuple[str, Any]] = {
+    "undiscounted": ("gamma", 1.0),
+    "equal": ("scale", "equal"),
+    "random": ("states", "random"),
+    "one": ("states", "one"),
+}
+"""``NAME_CONTROL`` is a recipe, or a form of one, with one thing changed.
+
+``undiscounted``: a discount of 1. ``equal``: terms rescaled to equal sizes. ``random``: the states
+of a task dealt at random to its steps, so that groups have the same sizes and mean nothing.
+``one``: one state for all steps of a task. Discounting alone, without states, is ``returns``.
 """
 
 ABLATIONS: dict[str, dict[str, float]] = {
@@ -64,12 +92,18 @@ ABLATIONS: dict[str, dict[str, float]] = {
 }
 """``sbc-NAME`` is ``sbc`` without this part."""
 
-QUICK_FORMS = ("grpo", "gigpo", "gigpo_mean", "bipace_q", "bipace_q_mean", "sbc")
+QUICK_FORMS = (
+    *("grpo", "returns", "gigpo", "gigpo_mean", "gigpo_mean_random"),
+    *("bipace_q_mean", "bipace_q_equal", "sbc"),
+)
 """What the quick audit scores."""
 
 FULL_FORMS = (
-    *("grpo", "rloo", "gigpo", "gigpo_mean", "hgpo", "bigpo_mean", "bipace_diff_mean"),
-    *("bipace_q", "bipace_q_mean", "sbc_exact", "sbc"),
+    *("grpo", "rloo", "returns", "returns_turn", "returns_undiscounted"),
+    *("gigpo", "gigpo_mean", "gigpo_mean_undiscounted", "gigpo_mean_equal"),
+    *("gigpo_mean_random", "gigpo_mean_one", "hgpo", "bigpo_mean", "bipace_diff_mean"),
+    *("bipace_q", "bipace_q_mean", "bipace_q_equal", "bipace_q_mean_random"),
+    *("sbc_exact", "sbc", "sbc_undiscounted", "sbc_random", "sbc_one"),
 )
 """What the full audit scores."""
 
@@ -89,8 +123,28 @@ class AblatedSBC(SBC):
         return replace(super().ladder(), **ABLATIONS[self.without])  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Regrouped:
+    """A recipe on steps whose states mean nothing: dealt at random inside each task, or all one."""
+
+    recipe: Scored
+    states: str
+
+    def __call__(self, table: StepTable) -> Any:
+        """What the recipe computes from the changed table."""
+        if self.states == "one":
+            state = Coded(np.zeros(len(table), dtype=np.int64), np.array(["one"], dtype=object))
+            return self.recipe(replace(table, state=state, fingerprint=None))
+        task = table.group.codes
+        dealt = np.empty(task.size, dtype=np.int64)
+        chance = np.random.default_rng(task.size).random(task.size)
+        dealt[np.argsort(task, kind="stable")] = np.lexsort((chance, task))
+        fingerprint = None if table.fingerprint is None else table.fingerprint[dealt]
+        return self.recipe(replace(table, state=table.state.take(dealt), fingerprint=fingerprint))
+
+
 def scored_recipe(name: str) -> Scored:
-    """The recipe with this name: a default recipe, one of ``FORMS``, or your ``module:Name``.
+    """The recipe with this name: a default recipe, a form or control of one, or ``module:Name``.
 
     ``module:Name`` is a recipe class, which is called without arguments, or any function that takes
     a ``StepTable`` and returns a ``Credit``.
@@ -106,11 +160,25 @@ def scored_recipe(name: str) -> Scored:
         return recipe
     if name.removeprefix("sbc-") in ABLATIONS:
         return AblatedSBC(without=name.removeprefix("sbc-"))
+    plain, _, control = name.rpartition("_")
+    if control in CONTROLS and name not in RECIPES:
+        return _controlled(plain, control)
     recipe_name, changes = FORMS.get(name, (name, {}))
     if recipe_name not in RECIPES:
         known = (*RECIPES, *FORMS)
         raise ValueError(f"{unknown('recipe', name, known)}; name your own as module:Name")
     return RECIPES[recipe_name](**changes)
+
+
+def _controlled(plain: str, control: str) -> Scored:
+    recipe: Any = scored_recipe(plain)
+    if control in ("random", "one"):
+        return Regrouped(recipe, control)
+    name, value = CONTROLS[control]
+    if not hasattr(recipe, name):
+        raise ValueError(f"{plain} has no {name}, so there is no {plain}_{control}")
+    changed: Scored = replace(recipe, **{name: value})
+    return changed
 
 
 # What is run, and the result.
@@ -124,7 +192,7 @@ class Settings:
         worlds: names of worlds.
         sizes: group sizes.
         blocks: independent blocks of tasks; intervals are over blocks.
-        batches: batches of rollouts of each block.
+        batches: batches of rollouts that are scored, of each of two policies.
         tasks: tasks of each block.
         updates: length of the learning run; 0 skips it.
         learning_size: group size of the learning run.
@@ -140,7 +208,7 @@ class Settings:
     worlds: tuple[str, ...] = tuple(WORLDS)
     sizes: tuple[int, ...] = (8,)
     blocks: int = 10
-    batches: int = 4
+    batches: int = 6
     tasks: int = 8
     updates: int = 20
     learning_size: int = 8
@@ -154,13 +222,27 @@ class Settings:
 
     def conditions(self, world: str, size: int) -> Conditions:
         """How a world is rolled out."""
-        default = WORLDS[world].paraphrase
+        default = ALL_WORLDS[world].paraphrase
         rate = default if self.paraphrase is None else self.paraphrase
         return Conditions(size, rate, self.noise, self.blur)
 
+    def random(self, world: str, *use: int) -> np.random.Generator:
+        """The random numbers of one use in one world."""
+        return np.random.default_rng([self.seed, *use, *world.encode()])
+
+    def draw_tasks(self, world: str) -> TabularTasks:
+        """The tasks of all blocks of a world."""
+        return ALL_WORLDS[world].tasks(
+            self.blocks * self.tasks,
+            self.random(world),
+            forms=self.forms,
+            wordings=self.wordings,
+            success=SUCCESS,
+        )
+
 
 QUICK = Settings()
-FULL = Settings(sizes=(4, 8, 16), blocks=12, batches=6, updates=40)
+FULL = Settings(sizes=(4, 8, 16), blocks=8)
 
 
 @dataclass(frozen=True)
@@ -243,10 +325,9 @@ def audit(
     if settings.updates:  # first, since these are the long ones
         jobs += [partial(score_learning, recipes, settings, world) for world in settings.worlds]
     jobs += [
-        partial(score_block, recipes, settings, world, size, block)
+        partial(score_batches, recipes, settings, world, size)
         for world in settings.worlds
         for size in settings.sizes
-        for block in range(settings.blocks)
     ]
     cases: dict[Case, dict[str, list[float]]] = {}
     for done, of_job in enumerate(_run(jobs, processes), start=1):
@@ -262,44 +343,38 @@ def audit(
     return Audit(settings, descriptions, scores, time.perf_counter() - began)
 
 
-def score_block(
-    recipes: Mapping[str, Scored], settings: Settings, world: str, size: int, block: int
+def score_batches(
+    recipes: Mapping[str, Scored], settings: Settings, world: str, size: int
 ) -> JobScores:
-    """Every recipe on the same rollouts of one block of tasks."""
-    random = np.random.default_rng([settings.seed, block, size, *world.encode()])
-    tasks = WORLDS[world].tasks(
-        settings.tasks, random, forms=settings.forms, wordings=settings.wordings
-    )
-    exact = tasks.solve(settings.gamma)
-    tallies = {name: Tally(tasks, exact) for name in recipes}
-    for _ in range(settings.batches):
-        batch = rollouts(tasks, exact, random, settings.conditions(world, size))
+    """Every recipe on the same rollouts of two policies: the first, and a better one."""
+    tasks, conditions = settings.draw_tasks(world), settings.conditions(world, size)
+    scores: dict[tuple[str, str], Floats] = {}
+    for stage, policy in (("", tasks), ("later_", later(tasks, settings.tasks))):
+        exact, random = policy.solve(settings.gamma), settings.random(world, size, SCORING)
+        truth = Truth.of(policy, exact, settings.tasks)
+        batches = [rollouts(policy, exact, random, conditions) for _ in range(settings.batches)]
         for name, recipe in recipes.items():
-            tallies[name].add(batch, _advantage(recipe, batch))
+            estimates = [advantage(recipe, batch) for batch in batches]
+            found = scores_of(policy, truth, batches, estimates)
+            scores |= {(name, f"{stage}{metric}"): values for metric, values in found.items()}
+    for name in recipes:
+        scores[name, "update_cosine"] = scores[name, "later_update_cosine"]
     return [
-        ((world, name, size), metric, [value])
-        for name, tally in tallies.items()
-        for metric, value in asdict(tally.scores()).items()
+        ((world, name, size), metric, values.tolist())
+        for (name, metric), values in scores.items()
+        if metric in METRICS
     ]
 
 
 def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str) -> JobScores:
     """The area under every recipe's learning curve, block by block, from the same start."""
-    size = settings.learning_size
-    seed = [settings.seed, size, *b"learn", *world.encode()]
-    tasks = WORLDS[world].tasks(
-        settings.blocks * settings.tasks,
-        np.random.default_rng(seed),
-        forms=settings.forms,
-        wordings=settings.wordings,
-        success=LEARNING_SUCCESS,
-    )
+    size, tasks = settings.learning_size, settings.draw_tasks(world)
     scores: JobScores = []
     for name, recipe in recipes.items():
         curves = learning_curves(
             tasks,
-            partial(_advantage, recipe),
-            np.random.default_rng([*seed, 1]),
+            partial(advantage, recipe),
+            settings.random(world, size, LEARNING),
             settings.conditions(world, size),
             updates=settings.updates,
             block=settings.tasks,
@@ -308,7 +383,8 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
     return scores
 
 
-def _advantage(recipe: Scored, batch: AuditBatch) -> Floats:
+def advantage(recipe: Scored, batch: AuditBatch) -> Floats:
+    """The advantage of every row of a batch."""
     return np.asarray(recipe(batch.table).advantage, dtype=np.float64)
 
 

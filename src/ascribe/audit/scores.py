@@ -1,6 +1,6 @@
 """Score estimated advantages against exact ones, and run learning curves with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,105 +17,102 @@ UPDATE_LENGTH = 2.0
 POINTS = 10
 """Number of evenly spaced points at which a learning curve measures success."""
 
+LATER = 3
+"""Updates along the exact gradient between the two policies that are scored."""
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of one recipe on one block of tasks.
+POOLED = 48
+"""``update_cosine`` is of the summed gradient of this many batches: it predicts learning best."""
 
-    The scale of an advantage belongs to the learning rate, so ``mse``, ``bias`` and ``variance``
-    are computed after scaling all advantages of a block by the one factor that minimises the error.
-    They are fractions of the mean square of the true advantage.
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The exact gradients of a policy on the response logits, [blocks, D].
 
     Attributes:
-        cosine: of estimated and true advantages over the rows of a batch.
-        mse: mean squared error; 1 is no better than an advantage of zero everywhere.
-        bias: squared difference between mean estimate and truth, for equal task, step, state and
-            action.
-        variance: of the estimate for equal task, step, state and action.
-        sign: share of rows with a clear true advantage whose sign is right; 0 counts half.
-        rank: rank correlation of estimated and true advantages over the rows of a batch.
-        gradient_cosine: of a batch's policy gradient and the exact one, on response logits.
-        action_gradient_cosine: the same on action logits, where differences between responses with
-            the same action cancel: a lower bound on the cost of noise between them.
-        gradient_direction: cosine of the mean of all batches' gradients (action logits) and the
-            exact one: the error that more rollouts do not remove.
-        gradient_variance: variance of a batch's gradient on response logits over the squared
-            length of its mean along the exact gradient.
+        discounted: of the discounted return.
+        success: of the return without discount.
+        block: tasks of each block.
     """
 
-    cosine: float
-    mse: float
-    bias: float
-    variance: float
-    sign: float
-    rank: float
-    gradient_cosine: float
-    action_gradient_cosine: float
-    gradient_direction: float
-    gradient_variance: float
+    discounted: Floats
+    success: Floats
+    block: int
+
+    @classmethod
+    def of(cls, tasks: TabularTasks, exact: Exact, block: int) -> "Truth":
+        """The gradients of the policy of ``tasks``."""
+        by_block = (tasks.count // block, -1)
+        success = tasks.gradient(tasks.solve(1.0))
+        return cls(tasks.gradient(exact).reshape(by_block), success.reshape(by_block), block)
 
 
-class Tally:
-    """Sums over the batches of one block, from which ``Scores`` follow."""
+def scores_of(
+    tasks: TabularTasks,
+    truth: Truth,
+    batches: Sequence[AuditBatch],
+    estimates: Sequence[Floats],
+) -> dict[str, Floats]:
+    """Every score of a recipe, for each block of tasks.
 
-    def __init__(self, tasks: TabularTasks, exact: Exact) -> None:
-        self.tasks = tasks
-        self.truth = exact.advantage.ravel()
-        self.exact_gradient = tasks.gradient(exact)
-        cells = self.truth.size
-        self.rows, self.sums, self.squares = np.zeros(cells), np.zeros(cells), np.zeros(cells)
-        self.cross = self.estimate_squares = self.truth_squares = 0.0
-        self.correct = self.clear = 0.0
-        self.cosines: list[float] = []
-        self.ranks: list[float] = []
-        self.gradients: list[Floats] = []
+    - ``gradient_cosine`` of a batch's policy gradient and the exact one, on response logits; the
+      truth is the discounted return. ``success_cosine``: the truth is success without discount.
+    - ``action_gradient_cosine``: on action logits, where differences between responses with the
+      same action cancel: a lower bound on the cost of noise between them.
+    - ``gradient_direction``: cosine of the mean gradient and the exact one: the bias, which more
+      rollouts do not remove.
+    - ``gradient_variance`` of a batch over the squared length of its mean along the exact gradient.
+    - ``update_cosine``: pooled cosine of ``POOLED`` batches with the gradient of success.
 
-    def add(self, batch: AuditBatch, estimate: Floats) -> None:
-        """Add the estimated advantages of a batch."""
-        truth = batch.advantage
-        shape = (self.tasks.horizon, *self.tasks.logits.shape[:3])
-        action = batch.response // self.tasks.forms
-        cell = np.ravel_multi_index((batch.step, batch.task, batch.state, action), shape)
-        self.rows += np.bincount(cell, minlength=self.truth.size)
-        self.sums += np.bincount(cell, estimate, self.truth.size)
-        self.squares += np.bincount(cell, estimate * estimate, self.truth.size)
-        self.cross += float(estimate @ truth)
-        self.estimate_squares += float(estimate @ estimate)
-        self.truth_squares += float(truth @ truth)
+    Args:
+        tasks: the tasks, with the policy that was rolled out.
+        truth: its exact gradients.
+        batches: the rollouts.
+        estimates: the estimated advantages of each of them.
+    """
+    blocks = len(truth.success)
+    by_block = np.array(
+        [policy_gradient(tasks, *pair) for pair in zip(batches, estimates, strict=True)]
+    ).reshape(len(batches), blocks, -1)
+    exact, moments = truth.discounted, Moments.of(by_block)
+    return row_scores(batches, estimates, blocks, truth.block) | {
+        "gradient_cosine": gradient_cosine(by_block, exact),
+        "success_cosine": gradient_cosine(by_block, truth.success),
+        "action_gradient_cosine": gradient_cosine(
+            *(
+                values.reshape(*values.shape[:-1], -1, tasks.forms).sum(axis=-1)
+                for values in (by_block, exact)
+            )
+        ),
+        "gradient_direction": moments.pooled_cosine(exact, np.inf),
+        "gradient_variance": moments.noise / np.maximum(moments.along(exact) ** 2, 1e-12),
+        "update_cosine": moments.pooled_cosine(truth.success, POOLED),
+    }
+
+
+def row_scores(
+    batches: Sequence[AuditBatch], estimates: Sequence[Floats], blocks: int, block: int
+) -> dict[str, Floats]:
+    """Scores of the advantages of rows, for each block of tasks.
+
+    - ``cosine`` of estimated and true advantages over the rows of a batch.
+    - ``sign``: share of rows with a clear true advantage whose sign is right; 0 counts half.
+    - ``mse``: mean squared error over all batches, as a fraction of the mean square of the true
+      advantage, after scaling by the one factor that minimises it: the scale of an advantage
+      belongs to the learning rate. 1 is no better than an advantage of zero everywhere.
+    """
+    sums, cosines, right = np.zeros((3, blocks)), [], np.zeros((2, blocks))
+    for batch, estimate in zip(batches, estimates, strict=True):
+        owner, truth = batch.task // block, batch.advantage
+        products = (estimate * truth, estimate * estimate, truth * truth)
+        of_batch = np.array([np.bincount(owner, values, blocks) for values in products])
+        sums += of_batch
+        cosines.append(of_batch[0] / np.sqrt(np.maximum(of_batch[1] * of_batch[2], 1e-300)))
         clear = np.abs(truth) > CLEAR
-        agrees = np.sign(estimate[clear]) * np.sign(truth[clear])
-        self.correct += float((agrees + 1.0).sum()) / 2.0
-        self.clear += float(clear.sum())
-        self.cosines.append(cosine(estimate, truth))
-        self.ranks.append(cosine(_centred_ranks(estimate), _centred_ranks(truth)))
-        self.gradients.append(policy_gradient(self.tasks, batch, estimate))
-
-    def scores(self) -> Scores:
-        """The scores over all batches so far."""
-        scale = self.cross / self.estimate_squares if self.estimate_squares else 0.0
-        repeated = self.rows > 1
-        rows = self.rows[repeated]
-        mean = scale * self.sums[repeated] / rows
-        spread = scale**2 * self.squares[repeated] / rows - mean * mean
-        spread = np.maximum(spread, 0.0) * rows / (rows - 1)
-        squared_bias = (mean - self.truth[repeated]) ** 2 - spread / rows
-        by_response = np.array([gradient.ravel() for gradient in self.gradients])
-        by_action = np.array([gradient.sum(axis=-1).ravel() for gradient in self.gradients])
-        exact, exact_action = self.exact_gradient.ravel(), self.exact_gradient.sum(axis=-1).ravel()
-        along = float(by_response.mean(axis=0) @ exact) / float(np.linalg.norm(exact))
-        noise = float(by_response.var(axis=0, ddof=1).sum()) if len(by_response) > 1 else np.nan
-        return Scores(
-            cosine=float(np.mean(self.cosines)),
-            mse=1.0 - scale * self.cross / self.truth_squares,
-            bias=float(rows @ squared_bias) / self.truth_squares,
-            variance=float(rows @ spread) / self.truth_squares,
-            sign=self.correct / max(self.clear, 1.0),
-            rank=float(np.mean(self.ranks)),
-            gradient_cosine=float(np.mean([cosine(g, exact) for g in by_response])),
-            action_gradient_cosine=float(np.mean([cosine(g, exact_action) for g in by_action])),
-            gradient_direction=cosine(by_action.sum(axis=0), exact_action),
-            gradient_variance=noise / max(along**2, 1e-12),
-        )
+        agrees = (np.sign(estimate) * np.sign(truth) + 1.0) / 2.0
+        right += [np.bincount(owner[clear], values[clear], blocks) for values in (agrees, clear)]
+    error = 1.0 - sums[0] ** 2 / np.maximum(sums[1] * sums[2], 1e-300)
+    sign = right[0] / np.maximum(right[1], 1.0)
+    return {"cosine": np.mean(cosines, axis=0), "sign": sign, "mse": error}
 
 
 def policy_gradient(tasks: TabularTasks, batch: AuditBatch, advantage: Floats) -> Floats:
@@ -132,17 +129,72 @@ def policy_gradient(tasks: TabularTasks, batch: AuditBatch, advantage: Floats) -
     return np.asarray(gradient / batch.group_size)
 
 
-def cosine(x: Floats, y: Floats) -> float:
-    """Cosine of the angle between two vectors; 0 if either is zero."""
-    lengths = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / lengths if lengths > 0 else 0.0
+def gradient_cosine(gradients: Floats, truth: Floats) -> Floats:
+    """Mean over batches of the cosine of a batch's gradient and the true one, by block.
+
+    Args:
+        gradients: [batches, blocks, D].
+        truth: [blocks, D].
+    """
+    lengths = np.linalg.norm(gradients, axis=-1) * np.linalg.norm(truth, axis=-1)
+    products = np.einsum("nbd,bd->nb", gradients, truth)
+    return np.asarray((products / np.maximum(lengths, 1e-300)).mean(axis=0))
 
 
-def _centred_ranks(values: Floats) -> Floats:
-    """Rank of each value, ties sharing their mean rank, minus the mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    rank = np.cumsum(counts) - (counts + 1) / 2.0
-    return np.asarray(rank[inverse] - (values.size - 1) / 2.0)
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and noise of the gradients of batches, by block.
+
+    Attributes:
+        mean: [blocks, D].
+        noise: variance of a batch's gradient, summed over D.
+        length: squared length of the true mean: that of ``mean``, less what noise adds to it.
+    """
+
+    mean: Floats
+    noise: Floats
+    length: Floats
+
+    @classmethod
+    def of(cls, gradients: Floats) -> "Moments":
+        """Those of [batches, blocks, D]."""
+        mean, count = gradients.mean(axis=0), len(gradients)
+        own, of_mean = (np.einsum("...d,...d->...", v, v) for v in (gradients, mean))
+        noise = (own.mean(axis=0) - of_mean) * count / (count - 1)
+        return cls(mean, noise, of_mean - noise / count)
+
+    def along(self, truth: Floats) -> Floats:
+        """Length of the mean along a true gradient [blocks, D]."""
+        length = np.linalg.norm(truth, axis=-1)
+        return np.asarray(np.einsum("bd,bd->b", self.mean, truth) / np.maximum(length, 1e-300))
+
+    def pooled_cosine(self, truth: Floats, batches: float) -> Floats:
+        r"""Cosine of the true gradient and the sum of the gradients of this many batches, by block.
+
+        ``a / sqrt(μ² + v / batches)`` with a the mean's component along the truth, μ its length and
+        v the noise. Infinitely many batches leave the bias alone.
+        """
+        along = self.along(truth)
+        square = np.maximum(self.length, along**2) + self.noise / batches
+        return np.asarray(along / np.sqrt(np.maximum(square, 1e-300)))
+
+
+def moved(tasks: TabularTasks, gradient: Floats, block: int) -> TabularTasks:
+    """The tasks after an update of fixed length along a gradient of the response logits.
+
+    The scale of a recipe does not matter, its direction does.
+    """
+    by_block = gradient.reshape(tasks.count // block, -1)
+    length = np.sqrt((by_block**2).sum(axis=1, keepdims=True) / block)
+    move = (UPDATE_LENGTH * by_block / np.maximum(length, 1e-9)).reshape(gradient.shape)
+    return replace(tasks, logits=tasks.logits + move)
+
+
+def later(tasks: TabularTasks, block: int) -> TabularTasks:
+    """The tasks with a better policy: some updates along the exact gradient of success later."""
+    for _ in range(LATER):
+        tasks = moved(tasks, tasks.gradient(tasks.solve(1.0)), block)
+    return tasks
 
 
 def learning_curves(
@@ -156,9 +208,7 @@ def learning_curves(
 ) -> Floats:
     """Exact success before a tabular learning run and after each tenth of it, [11, blocks].
 
-    Blocks learn independently of each other. An update moves the response logits along the policy
-    gradient, by a fixed length for each block: the scale of a recipe does not matter, its direction
-    does.
+    Blocks learn independently of each other.
 
     Args:
         tasks: the tasks of all blocks, block by block.
@@ -172,11 +222,13 @@ def learning_curves(
     curve = [tasks.success()]
     for update in range(1, updates + 1):
         batch = rollouts(tasks, None, random, conditions)
-        gradient = policy_gradient(tasks, batch, estimate(batch))
-        by_block = gradient.reshape(tasks.count // block, -1)
-        length = np.sqrt((by_block**2).sum(axis=1, keepdims=True) / block)
-        move = (UPDATE_LENGTH * by_block / np.maximum(length, 1e-9)).reshape(gradient.shape)
-        tasks = replace(tasks, logits=tasks.logits + move)
+        tasks = moved(tasks, policy_gradient(tasks, batch, estimate(batch)), block)
         if update in points:
             curve.append(tasks.success())
     return np.asarray(np.array(curve).reshape(len(curve), -1, block).mean(axis=2))
+
+
+def cosine(x: Floats, y: Floats) -> float:
+    """Cosine of the angle between two vectors; 0 if either is zero."""
+    lengths = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / lengths if lengths > 0 else 0.0

@@ -134,6 +134,10 @@ class TabularTasks:
         mean = np.einsum("tns,tnsa->nsa", exact.visits, exact.advantage)
         return np.asarray(self.response_policy * mean[..., None])
 
+    def by_action(self, gradient: Floats) -> Floats:
+        """A flat gradient of response logits, summed to that of action logits."""
+        return np.asarray(gradient.reshape(*gradient.shape[:-1], -1, self.forms).sum(axis=-1))
+
 
 @dataclass(frozen=True, eq=False)
 class Exact:

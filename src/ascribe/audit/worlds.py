@@ -118,13 +118,19 @@ class World:
 
 
 def _graph(
-    random: np.random.Generator, *, states: int, slip: float, pull: float, dense: bool = False
+    random: np.random.Generator,
+    *,
+    states: int,
+    slip: float,
+    pull: float,
+    goals: int = 3,
+    alias: float = 0.0,
 ) -> Arrays:
     """A random graph of rooms; some doors lead back to the same room, and an action may slip.
 
-    Three doors lead to the goal, which pays 1 and ends the episode. With ``dense`` every door has
-    a reward, and episodes end at the horizon. ``pull`` is how strongly the policy prefers doors
-    towards the goal.
+    ``goals`` doors lead to the goal, which pays 1 and ends the episode; with 0 every door has a
+    reward, and episodes end at the horizon. ``pull`` is how strongly the policy may prefer
+    doors towards the goal, or away from it. A share ``alias`` of the rooms look like others.
     """
     actions = 4
     stay = np.broadcast_to(np.arange(states)[:, None], (states, actions))
@@ -132,24 +138,28 @@ def _graph(
     leads = np.where(random.random((states, actions)) < 0.15, stay, leads)
     reward = np.zeros((states, actions, 3))
     logits = 0.8 * random.normal(size=(states, actions))
-    if dense:
+    if not goals:
         payoff = random.normal(size=(states, actions))
         reward += 0.3 * payoff[..., None]
         logits += 0.4 * payoff
     else:
-        leads.ravel()[random.choice(states * actions, 3, replace=False)] = states
+        leads.ravel()[random.choice(states * actions, goals, replace=False)] = states
         away = _steps_to_goal(leads)[leads]
-        logits -= pull * (away - away.min(axis=1, keepdims=True)).clip(0, 3)
+        toward = pull * random.uniform(-1.0, 1.0)
+        logits -= toward * (away - away.min(axis=1, keepdims=True)).clip(0, 3)
         reward[..., 0] = leads == states
     elsewhere = random.integers(0, states, (states, actions))
+    looks = np.arange(states)
+    alike = int(alias * states)
+    looks[states - alike :] = random.integers(0, states - alike, alike)
     return {
         "outcome": np.stack([leads, stay, elsewhere], axis=-1),
         "chance": np.broadcast_to([1 - slip, slip / 2, slip / 2], reward.shape),
         "reward": reward,
         "logits": logits,
         "start": 0,
-        "observation": np.arange(states),
-        "centre": unit(random.normal(size=(states, DIMENSIONS))),
+        "observation": looks,
+        "centre": unit(random.normal(size=(states, DIMENSIONS)))[looks],
         "verb": np.arange(actions),
     }
 
@@ -302,13 +312,14 @@ def _keydoor(random: np.random.Generator) -> Arrays:
 
 
 def _graph_world(
-    about: str, *, pull: float, states: int = 16, slip: float = 0.1, **fields: Any
+    about: str, *, states: int = 16, slip: float = 0.1, pull: float = 0.0, **fields: Any
 ) -> World:
-    dense = not fields.get("pays_once", True)
-    build = partial(_graph, states=states, slip=slip, pull=pull, dense=dense)
+    kinds = {name: fields.pop(name) for name in ("goals", "alias") if name in fields}
+    build = partial(_graph, states=states, slip=slip, pull=pull, **kinds)
     texts = [f"You are in room {number} of {states}." for number in range(states)]
     doors = ("go north", "go east", "go south", "go west")
-    return World(about=about, build=build, texts=texts, actions=doors, **fields)
+    pays_once = kinds.get("goals", 3) > 0
+    return World(about, build, texts=texts, actions=doors, pays_once=pays_once, **fields)
 
 
 def _craft_world(about: str, goals: Sequence[str], *, blind: bool) -> World:
@@ -333,7 +344,7 @@ def _craft_world(about: str, goals: Sequence[str], *, blind: bool) -> World:
 
 WORLDS: dict[str, World] = {
     "graph": _graph_world(
-        "paraphrased states of a random graph", pull=0.6, horizon=14, paraphrase=0.25
+        "paraphrased states of a random graph", pull=0.8, horizon=14, paraphrase=0.25
     ),
     "craft": _craft_world("prerequisites: recipes of Minecraft", LONG_GOALS, blind=False),
     "alias": _craft_world(
@@ -350,18 +361,17 @@ WORLDS: dict[str, World] = {
     "chance": _graph_world(
         "stochastic transitions and a verifier that misses successes",
         slip=0.4,
-        pull=0.8,
+        pull=1.0,
         horizon=14,
         paraphrase=0.25,
         missed=0.3,
     ),
     "dense": _graph_world(
         "a noisy reward at every step",
-        pull=0.0,
+        goals=0,
         horizon=12,
         paraphrase=0.3,
         reward_noise=0.3,
-        pays_once=False,
     ),
     "keydoor": World(
         about="a hidden variable determines the reward",
@@ -373,7 +383,40 @@ WORLDS: dict[str, World] = {
         wordings=3,
     ),
     "long": _graph_world(
-        "horizon 50, with loops", states=36, pull=0.15, horizon=50, paraphrase=0.4, wordings=3
+        "horizon 50, with loops", states=36, pull=0.6, horizon=50, paraphrase=0.4, wordings=3
     ),
 }
 """Every world by name."""
+
+FIELDS = ("states", "horizon", "slip", "alias", "goals", "reward_noise", "paraphrase")
+"""Columns of ``GRAPHS``."""
+
+GRAPHS = {
+    "g01": (8, 6, 0.0, 0.0, 1, 0.0, 0.0),
+    "g02": (8, 12, 0.3, 0.0, 2, 0.0, 0.3),
+    "g03": (8, 8, 0.1, 0.4, 1, 0.1, 0.0),
+    "g04": (12, 10, 0.0, 0.25, 2, 0.0, 0.5),
+    "g05": (12, 20, 0.2, 0.0, 1, 0.3, 0.2),
+    "g06": (12, 14, 0.4, 0.5, 3, 0.0, 0.0),
+    "g07": (16, 30, 0.1, 0.25, 1, 0.0, 0.4),
+    "g08": (16, 10, 0.0, 0.5, 4, 0.2, 0.2),
+    "g09": (16, 12, 0.2, 0.25, 0, 0.0, 0.0),
+    "g10": (24, 16, 0.1, 0.0, 3, 0.0, 0.6),
+    "g11": (24, 40, 0.0, 0.4, 1, 0.0, 0.1),
+    "g12": (24, 24, 0.3, 0.2, 3, 0.1, 0.3),
+    "g13": (24, 10, 0.1, 0.0, 0, 0.6, 0.3),
+    "g14": (36, 30, 0.0, 0.0, 2, 0.0, 0.0),
+    "g15": (36, 60, 0.1, 0.3, 1, 0.1, 0.2),
+    "g16": (48, 24, 0.2, 0.5, 6, 0.0, 0.4),
+}
+"""Graphs of many kinds, for ``benchmarks/audit_predictor.py``."""
+
+
+def _by_field(row: tuple[float, ...]) -> dict[str, Any]:
+    return dict(zip(FIELDS, row, strict=True))
+
+
+ALL_WORLDS = WORLDS | {
+    name: _graph_world("a random graph", pull=0.8, **_by_field(row)) for name, row in GRAPHS.items()
+}
+"""Every world by name, with the graphs."""

@@ -13,7 +13,6 @@ from typer import Option
 from ascribe.cli import screen
 from ascribe.steps.atomic import write_file
 from ascribe.steps.hints import install, unknown
-from ascribe.steps.problems import counted
 
 if TYPE_CHECKING:
     from ascribe.audit import Audit, Settings
@@ -71,15 +70,15 @@ def audit(
 ) -> None:
     """Score recipes in small worlds whose true advantages and gradients are known exactly.
 
-    Shows how close each recipe comes to the exact advantage and the exact policy gradient, and how
-    fast a policy learns with it. The quick audit takes under a minute.
+    Shows how close each recipe comes to the exact policy gradient, and how fast a policy learns
+    with it. The quick audit takes under a minute.
     """
     from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS
     from ascribe.audit import report as reports
 
     if wrong := [name for name in world if name not in WORLDS]:
         screen.wrong_call(unknown("world", wrong[0], WORLDS))
-    options = {
+    given = {
         "worlds": tuple(world),
         "sizes": tuple(size),
         "blocks": blocks,
@@ -87,13 +86,13 @@ def audit(
         "noise": noise,
         "blur": blur,
     }
-    changes: dict[str, Any] = {k: v for k, v in options.items() if v not in (None, ())}
-    settings = replace(FULL if full else QUICK, seed=seed, **changes)
-    if 8 not in settings.sizes:  # policies learn at a group size that is scored
-        settings = replace(settings, learning_size=settings.sizes[0])
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v not in (None, ())}
+    chosen = replace(FULL if full else QUICK, seed=seed, **changes)
+    if 8 not in chosen.sizes:  # policies learn at a group size that is scored
+        chosen = replace(chosen, learning_size=chosen.sizes[0])
     scored = _recipes((*(FULL_FORMS if full else QUICK_FORMS), *recipe))
     try:
-        result = _with_progress(scored, settings, processes or os.cpu_count() or 1)
+        result = _with_progress(scored, chosen, processes or os.cpu_count() or 1)
     except ValueError as error:  # of a recipe of the user's own
         screen.wrong_call(screen.safe(error, 400))
 
@@ -112,8 +111,8 @@ def audit(
             print(json.dumps(line))
         return
     _print(lines)
-    footer = f"{counted(settings.blocks, 'block')} of {counted(settings.tasks, 'task')}"
-    screen.out.print(Text(f"{footer}, {result.seconds:.0f} s.", style="dim"))
+    footer = f"{chosen.blocks} blocks of {chosen.tasks} tasks, {result.seconds:.0f} s."
+    screen.out.print(Text(footer, style="dim"))
 
 
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
@@ -135,16 +134,16 @@ def _with_progress(scored: "dict[str, Scored]", settings: "Settings", processes:
 
 
 def _print(lines: list[dict[str, Any]]) -> None:
-    from ascribe.audit.report import AuditTables
+    from ascribe.audit.report import PAIRED, AuditTables
 
     tables = AuditTables(lines)
     for size in tables.sizes:
         screen.out.print(_table(f"Means over worlds, group size {size}", *tables.means(size)))
-    size, metric = tables.learning_size(), "gradient_cosine"
-    title = f"{metric}, group size {size}"
-    screen.out.print(_table(title, *_turned(*tables.by_world(size, metric))))
-    title = f"{metric}, paired differences (* excludes zero), group size {size}"
-    screen.out.print(_table(title, *_turned(*tables.differences(size, metric))))
+    size = tables.learning_size()
+    title = f"{' / '.join(PAIRED)} in each world, group size {size}"
+    screen.out.print(_table(title, *_turned(*tables.by_world(size))))
+    title = f"{' / '.join(PAIRED)}, paired differences (* excludes zero), group size {size}"
+    screen.out.print(_table(title, *_turned(*tables.differences(size))))
 
 
 def _turned(head: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
