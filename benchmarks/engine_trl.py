@@ -54,7 +54,7 @@ def main() -> None:
         cases = [("width 128, 4 layers", SMALL, 2, 1)]
         if not figures.quick:
             cases = [("width 128, 4 layers", SMALL, 4, 20)]
-            cases += [("SmolLM2-135M", common.SMOLLM2_SHAPE, 4, 4)]
+            cases += [("SmolLM2-135M", common.SMOLLM2_SHAPE, 2, 2)]
         for name, shape, turns, rounds in cases:
             measure(figures, name, shape, turns, rounds)
 
