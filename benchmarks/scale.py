@@ -9,7 +9,8 @@ of a task side by side; in ``scattered`` ones, its 8 trajectories are in up to 8
 together. The exponent is that of CPU seconds by rows, between two sizes.
 
 With ``--folder``, archives and figures are kept there, and a case that was measured is not measured
-again: the sizes can be run one after another, and a run that was killed goes on.
+again: the sizes can be run one after another, and a run that was killed goes on. ``--kept`` prints
+what is there.
 """
 
 import itertools
@@ -53,7 +54,8 @@ def main() -> None:
     """Measure every recipe, order and size."""
     sizes = {"type": int, "nargs": "+", "default": [1_000_000, 10_000_000]}
     place = {"type": Path, "help": "where to keep archives and figures"}
-    with common.Figures("scale", rows=sizes, folder=place) as figures:
+    only = {"action": "store_true", "help": "print figures that are there, measure none"}
+    with common.Figures("scale", rows=sizes, folder=place, kept=only) as figures:
         rows, orders, recipes = figures.options.rows, ("sorted", "scattered"), list(RECIPES)
         if figures.quick:
             rows, orders, recipes = [100_000, 1_000_000], ("scattered",), ["gigpo"]
@@ -73,6 +75,8 @@ def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]
     for size in rows:
         case = f"{name} {order} {size:,}"
         kept = folder / f"{name}-{order}-{size}.json"
+        if not kept.exists() and figures.options.kept:
+            continue
         if not kept.exists():
             kept.write_text(json.dumps(credit(folder, order, name, size)))
         count, cpu, wall, peak = json.loads(kept.read_text())
@@ -87,8 +91,13 @@ def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]
 
 
 def stages(figures: Any, folder: Path, order: Order) -> None:
-    """Microseconds of CPU and bytes for each row of a million that the stages take, in 0.5 GiB."""
+    """Microseconds of CPU and bytes that the stages take for each row of a million.
+
+    In 2 GiB; scattered rows in 0.5 GiB, since 2 GiB hold all of them, and nothing is scattered.
+    """
     kept = folder / f"stages-{order}.json"
+    if not kept.exists() and figures.options.kept:
+        return
     if not kept.exists():
         spent: dict[str, float] = {}
         size: dict[str, float] = {}
@@ -105,7 +114,8 @@ def stages(figures: Any, folder: Path, order: Order) -> None:
 
         archives._stage = timed
         arguments = (folder / "stages", folder / "out", recipe("gigpo"))
-        archives.credit_archive(*arguments, memory=1 << 29, processes=1)
+        memory = 2 << 30 if order == "sorted" else 1 << 29
+        archives.credit_archive(*arguments, memory=memory, processes=1)
         archives._stage = stage
         rows = sum(pq.ParquetFile(file).metadata.num_rows for file in (folder / "out").iterdir())
         size["output"] = size_of((folder / "out").iterdir()) / rows
