@@ -60,6 +60,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "attack/kill_archives": (),
     "attack/report_injections": ("vl_convert",),
     "audit": (),
+    "audit_policy": TORCH,
     "audit_predictor": (),
     "capture": TORCH,
     "clustering": (),

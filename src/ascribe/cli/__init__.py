@@ -23,7 +23,7 @@ COMMANDS = {
     "recipes": "List the recipes, or one of them with its parameters, defaults and presets.",
     "show": "Show one trajectory step by step: state, action, reward, advantage and its terms.",
     "report": "Write one HTML page that shows where the credit went, and print the verdict.",
-    "audit": "Score recipes in small worlds whose true advantages and gradients are known exactly.",
+    "audit": "Score recipes where the truth is known: in small worlds, or for your own policy.",
     "calibrate": "Choose the layer, the pooling and the radius of a model's fingerprints for "
     "BiPACE.",
     "rollout": "Play groups of episodes and write them to a file that check and credit read.",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from ascribe.cli import screen
+from ascribe.cli import options, screen
 from ascribe.steps.atomic import write_file
 from ascribe.steps.hints import install, unknown
 
@@ -67,12 +68,53 @@ def audit(
     as_json: Annotated[
         bool, Option("--json", help="Print one JSON object per line and nothing else.")
     ] = False,
+    env: Annotated[
+        str | None,
+        Option(help="Audit a policy in this environment instead.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None, Option(help="With --env: the model folder.", show_default=False)
+    ] = None,
+    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: options.Style = "paper",
+    batches: Annotated[int, Option(help="With --env: batches to play.", min=4)] = 40,
+    decisions: Annotated[
+        int, Option(help="With --env: decisions to play on from; 0 for none.", min=0)
+    ] = 0,
+    groups: Annotated[int, Option(help="With --env: tasks of a batch.", min=1)] = 8,
+    max_tokens: options.MaxTokens = 512,
+    max_turns: options.MaxTurns = None,
+    layer: Annotated[int, Option(help="With --env: decoder block of the fingerprints.")] = -2,
+    radius: Annotated[
+        float | None,
+        Option(help="With --env: radius of clusters of fingerprints.", min=0, show_default=False),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        Option(help="With --env: folder for finished batches, to go on.", show_default=False),
+    ] = None,
 ) -> None:
-    """Score recipes in small worlds whose true advantages and gradients are known exactly.
+    """Score recipes where the truth is known: in small worlds, or for your own policy.
 
-    Shows how close each recipe comes to the exact policy gradient, and how fast a policy learns
-    with it. The quick audit takes under a minute.
+    In the worlds, shows how close each recipe comes to the exact policy gradient, and how fast a
+    policy learns with it; the quick audit takes under a minute. With --env and --model, plays many
+    batches and compares each recipe's gradient with one that all batches agree on.
     """
+    if env is not None or model is not None:
+        if env is None or model is None:
+            screen.wrong_call("give both --env and --model")
+        setup = {"style": style, "options": screen.settings(settings)}
+        plan = {"groups": groups, "size": size[0] if size else 8, "seed": seed}
+        limits = {"max_tokens": max_tokens, "max_turns": max_turns}
+        kept = {
+            "batches": batches,
+            "decisions": decisions,
+            "layer": layer,
+            "radius": radius,
+            "work": work,
+        }
+        _audit_policy(env, model, recipe, setup, plan | limits | kept, as_json=as_json)
+        return
     from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS
     from ascribe.audit import report as reports
 
@@ -131,6 +173,63 @@ def _with_progress(scored: "dict[str, Scored]", settings: "Settings", processes:
     with screen.progress("audit") as bar:
         show = lambda done, total: bar(done / max(total, 1))  # noqa: E731 (two arguments to one)
         return run(scored, settings, processes=processes, progress=show)
+
+
+def _audit_policy(
+    env: str,
+    model: str,
+    recipes: list[str],
+    setup: dict[str, Any],
+    run: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    from ascribe.audit.policy import POLICY_FORMS, PolicyPlayer, policy_lines
+    from ascribe.rollout import Plan, Sampling, Setup
+
+    screen.find_own_code(env, *recipes)
+    try:
+        place = Setup(env, **setup)
+        tasks, turns = place.facts[0], place.turns(run["max_turns"])
+        groups = run["groups"]
+        sampling = Sampling(max_tokens=run["max_tokens"])
+        # The same tasks in every batch, where they have numbers: one objective for all batches.
+        numbers = None if tasks is None else [group % tasks for group in range(groups)]
+        plan = Plan(groups, run["size"], turns, run["seed"], env, numbers, sampling)
+        names = (*POLICY_FORMS, *recipes)
+        options = {"names": names, "layer": run["layer"], "radius": run["radius"]}
+        with tempfile.TemporaryDirectory() as spare:
+            player = PolicyPlayer(place, model, plan, run["work"] or Path(spare), **options)
+            with screen.progress("batches") as bar:
+                found = player.gradients(run["batches"], bar)
+            with screen.progress("decisions") as bar:
+                decided = player.decisions(run["decisions"], bar) if run["decisions"] else {}
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+    if as_json:
+        for line in policy_lines(found, decided):
+            print(json.dumps(line))
+        return
+    for objective, by_recipe in found.scores.items():
+        rows = [
+            [
+                name,
+                f"{score.update:.3f}",
+                f"{score.batch.value:.3f} ±{(score.batch.high - score.batch.low) / 2:.3f}",
+                f"{score.mean:.3f}",
+                f"{score.variance:.1f}",
+            ]
+            for name, score in by_recipe.items()
+        ]
+        head = ["recipe", "update_cosine", "batch_cosine", "mean_cosine", "variance"]
+        if decided:
+            head.append("decision_cosine")
+            for row, score in zip(rows, decided[objective].values(), strict=True):
+                row.append(f"{score.cosine:.3f} ±{(score.high - score.low) / 2:.3f}")
+        title = f"Gradient of {objective}; the halves' references agree to a cosine of "
+        screen.out.print(_table(f"{title}{found.precision[objective]:.3f}", head, rows))
+    footer = f"{found.batches} batches, success {found.success:.2f}."
+    screen.out.print(Text(footer, style="dim"))
 
 
 def _print(lines: list[dict[str, Any]]) -> None:

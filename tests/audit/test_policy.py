@@ -1,0 +1,104 @@
+"""The audit of a real policy: its gradients, the comparison, and a run from end to end."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ascribe.audit.policy import REFERENCES, compare, kept_batches, policy_lines, row_gradients
+from ascribe.audit.scores import POOLED
+
+pytestmark = pytest.mark.unit
+
+
+def test_row_gradients_are_those_of_autograd() -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra actor")
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(5, 3, generator=generator, requires_grad=True)
+    hidden = torch.randn(6, 3, generator=generator)
+    tokens, owner = torch.tensor([0, 4, 4, 1, 2, 0]), np.array([0, 0, 1, 2, 2, 2])
+    logp = (hidden @ weight.T).log_softmax(-1)
+    kept = torch.tensor([0, 2, 4])  # token 1 and 3 have no gradient
+    place = torch.tensor([0, 3, 1, 3, 2])
+    rows = row_gradients(hidden, logp.detach()[:, kept], place[tokens], owner, 3)
+    for row in range(3):
+        chosen = logp[torch.arange(6), tokens][torch.from_numpy(owner == row)].sum()
+        (wanted,) = torch.autograd.grad(chosen, weight, retain_graph=True)
+        torch.testing.assert_close(rows[row].reshape(3, 3), wanted[kept])
+
+
+NAMES = ("biased", *REFERENCES.values())
+
+
+def gradients(number: int) -> tuple[np.ndarray, float]:
+    """One recipe is turned by 60 degrees; the references have noise."""
+    random = np.random.default_rng(number)
+    truth = np.zeros((3, 50))
+    truth[:, 0] = 1.0
+    truth[0, :2] = 0.5, np.sqrt(0.75)
+    return (truth + 0.1 * random.normal(size=truth.shape)).astype(np.float32), 0.5
+
+
+def test_bias_and_noise_are_told_apart() -> None:
+    found = compare([gradients(number) for number in range(200)], NAMES)
+    for objective, reference in REFERENCES.items():
+        scores = found.scores[objective]
+        assert scores["biased"].mean == pytest.approx(0.5, abs=0.02)
+        assert scores["biased"].update == pytest.approx(0.5 / np.sqrt(1 + 0.5 / POOLED), abs=0.02)
+        assert scores[reference].mean == pytest.approx(1.0, abs=0.02)
+        assert scores[reference].batch.value == pytest.approx(1 / np.sqrt(1.5), abs=0.02)
+        assert scores[reference].variance == pytest.approx(50 * 0.01, abs=0.05)
+        assert found.precision[objective] > 0.98
+    lines = list(policy_lines(found))
+    assert {"bench", "case", "metric", "value", "unit", "goal", "better"} <= set(lines[-1])
+
+
+def test_batches_without_a_signal_are_refused() -> None:
+    silent = [(np.zeros((3, 4), np.float32), 0.0)] * 4
+    with pytest.raises(ValueError, match="no gradient of discounted"):
+        compare(silent, NAMES)
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    played = []
+
+    def play(number: int) -> tuple[np.ndarray, float]:
+        played.append(number)
+        return gradients(number)
+
+    kept_batches(tmp_path, 2, play)
+    batches = kept_batches(tmp_path, 4, play)
+    assert played == [0, 1, 2, 3]
+    np.testing.assert_array_equal(batches[1][0], gradients(1)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.nightly  # it trains a model
+def test_the_command_audits_a_model_folder(tmp_path: Path) -> None:
+    for package in ("torch", "transformers", "minecraft_data"):
+        pytest.importorskip(package, reason="needs the extras actor and textcraft")
+    import typer
+
+    from ascribe.cli.audit import audit
+    from tests.tiny_model import OPTIONS, write_tiny
+
+    folder = write_tiny(tmp_path / "tiny")
+    app = typer.Typer()
+    app.command()(audit)
+    options = [word for k, v in OPTIONS.items() for word in ("--set", f"{k}={json.dumps(v)}")]
+    options += ["--style", "plain", "--groups", "2", "--size", "6", "--batches", "4"]
+    options += ["--max-turns", "4", "--max-tokens", "32", "--work", str(tmp_path / "work")]
+    options += ["--decisions", "4"]
+    run = ["--env", "textcraft", "--model", str(folder), *options, "--json"]
+    result = CliRunner().invoke(app, run)
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    scored = {line["case"] for line in lines}
+    assert {"discounted/grpo", "success/sbc", "success/gigpo_mean_random"} <= scored
+    assert np.isfinite([line["value"] for line in lines]).all()
+    assert {"decision_cosine", "update_cosine"} <= {line["metric"] for line in lines}
+    assert len(list((tmp_path / "work").glob("batch_*.npz"))) == 4
+    again = CliRunner().invoke(app, run)
+    assert again.stdout == result.stdout
