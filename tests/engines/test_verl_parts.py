@@ -304,7 +304,6 @@ def loop_config(**keys: Any) -> Any:
         ({"recipe": "gigpo", "state": "room"}, "ascribe.state: no state 'room'; there are: obs"),
         ({"recipe": "gigpo", "gama": 0.9}, r"ascribe\.\*: .*gama"),
         ({"recipe": "nothing"}, r"ascribe\.\*: .*nothing"),
-        ({"recipe": "bipace_q"}, r"ascribe\.\*: .*layer"),
     ],
 )
 def test_wrong_keys_are_refused(keys: dict[str, Any], said: str) -> None:
