@@ -20,7 +20,7 @@ POINTS = 10
 LATER = 3
 """Updates along the exact gradient between the two policies that are scored."""
 
-POOLED = 48
+POOLED = 32
 """``update_cosine`` is of the summed gradient of this many batches: it predicts learning best."""
 
 
