@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 LEADER = "sbc"
 """Paired differences are with this recipe, unless ``--recipe`` names another."""
 
+COLUMNS = 6
+"""Columns of means that fit into a narrow terminal; --page and --json have all."""
+
 
 def audit(
     recipe: Annotated[
@@ -237,7 +240,9 @@ def _print(lines: list[dict[str, Any]]) -> None:
 
     tables = AuditTables(lines)
     for size in tables.sizes:
-        screen.out.print(_table(f"Means over worlds, group size {size}", *tables.means(size)))
+        head, rows = tables.means(size)
+        narrow = head[:COLUMNS], [row[:COLUMNS] for row in rows]
+        screen.out.print(_table(f"Means over worlds, group size {size}", *narrow))
     size = tables.learning_size()
     title = f"{' / '.join(PAIRED)} in each world, group size {size}"
     screen.out.print(_table(title, *_turned(*tables.by_world(size))))
