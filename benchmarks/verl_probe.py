@@ -171,9 +171,12 @@ def in_both_ways(trainer: Any, batch: Any, metrics: dict[str, Any]) -> Any:
 
 
 def gigpo(trainer: Any, batch: Any) -> Any:
-    """The advantage of each step by a recipe that needs no fingerprints."""
+    """The advantage of each step by a recipe that needs no fingerprints.
+
+    Invalid actions cost something, since so small a model may win nothing in a step.
+    """
     steps = copy(trainer.steps)
-    steps.recipe = recipe("gigpo")
+    steps.recipe = recipe("gigpo", invalid_penalty=0.1)
     return steps.credit(batch, None, None, None, {}, version=trainer.global_steps - 1)[0].advantage
 
 
