@@ -17,11 +17,19 @@ def test_a_killed_run_with_corrections_goes_on_and_a_step_without_rows_changes_n
     tmp_path: Path,
 ) -> None:
     """It is killed amid step 2. In the third step no prompt fits into the context."""
+    from transformers import AutoTokenizer
+
     tasks, seed = list(range(6)), 0
+    model = toys.write_tiny(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template += (
+        "{% if enable_thinking is defined and not enable_thinking %}now {% endif %}"
+    )
+    tokenizer.save_pretrained(model)
     third = [task_row(group, seed, "train", tasks)["task"] for group in (4, 5)]
     config = toys.write_config(
         tmp_path / "run.yaml",
-        toys.write_tiny(tmp_path / "model"),
+        model,
         environment__name=HALL,
         environment__options={"horizon": 1, "long": third},
         recipe__name="ibpo",
@@ -34,6 +42,7 @@ def test_a_killed_run_with_corrections_goes_on_and_a_step_without_rows_changes_n
         update__minibatches=2,
         update__rows_per_pass=2,
         engine__verl={
+            "+data.apply_chat_template_kwargs.enable_thinking": False,
             "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
             "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         },
@@ -52,6 +61,8 @@ def test_a_killed_run_with_corrections_goes_on_and_a_step_without_rows_changes_n
         for step in (2, 3)
     )
     assert weights(tmp_path / "model") != weights(before) == weights(after)
+    prompts = [row["prompts"] for row in toys.given(config, 2) if not row["padding"]]
+    assert all(tokenizer.decode(ids).rstrip().endswith("now") for ids in prompts)
     toys.dumped(config)[2].unlink()  # it has no steps
     played = [name for name, _ in toys.tasks_played(config)]
     assert [name for name in played if "corrects" not in name] == [

@@ -27,6 +27,7 @@ KEYS = {
     "actor_rollout_ref.rollout.max_model_len": 384,
     "actor_rollout_ref.actor.optim.lr": 1e-3,
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 4096,
+    "actor_rollout_ref.model.use_remove_padding": True,
     "trainer.val_before_train": False,
     "trainer.test_freq": -1,
     "trainer.save_freq": -1,
