@@ -44,7 +44,7 @@ class Continuations(Plan):
 
 
 @dataclass
-class Decision:
+class PlayedDecision:
     """Returns after a decision, one array for each objective, from as many continuations.
 
     Attributes:
@@ -113,7 +113,7 @@ def measure(
     *,
     at_once: int = 8,
     most: int = 64,
-) -> dict[Place, Decision]:
+) -> dict[Place, PlayedDecision]:
     """Play on from every decision until Q and V differ clearly, or often enough.
 
     Args:
@@ -129,7 +129,7 @@ def measure(
         ValueError: if the environment cannot return to a decision.
     """
     resets = {plan.trajectory_name(e.group, e.member): e.reset for e in plan.episodes()}
-    found = {place: Decision() for place in places}
+    found = {place: PlayedDecision() for place in places}
     for number in range(most // at_once):
         unclear = [place for place, one in found.items() if not number or not one.is_clear()]
         starts = [(place, kind) for place in unclear for kind in ("after", "instead")]
