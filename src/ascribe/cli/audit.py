@@ -14,6 +14,7 @@ from typer import Option
 from ascribe.cli import options, screen
 from ascribe.steps.atomic import write_file
 from ascribe.steps.hints import install, unknown
+from ascribe.steps.problems import counted
 
 if TYPE_CHECKING:
     from ascribe.audit import Audit, Settings
@@ -156,8 +157,8 @@ def audit(
             print(json.dumps(line))
         return
     _print(lines)
-    footer = f"{chosen.blocks} blocks of {chosen.tasks} tasks, {result.seconds:.0f} s."
-    screen.out.print(Text(footer, style="dim"))
+    footer = f"{counted(chosen.blocks, 'block')} of {counted(chosen.tasks, 'task')}"
+    screen.out.print(Text(f"{footer}, {result.seconds:.0f} s.", style="dim"))
 
 
 def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
