@@ -138,7 +138,7 @@ def measure(
             one = played.trajectories[trajectory]
             points.append((resets[one.name], one.steps[: at + (kind == "after")]))
         ended = [bool(steps) and _is_over(steps[-1]) for _, steps in points]
-        left = [index for index, is_over in enumerate(ended) if not is_over]
+        left = [point for point, is_over in zip(points, ended, strict=True) if not is_over]
         continued = Continuations(
             max(len(left), 1),
             at_once,
@@ -148,11 +148,11 @@ def measure(
             None,
             plan.sampling,
             plan.episode_limit,
-            [points[index] for index in left],
+            left,
         )
-        tails = _play(setup, policy, continued) if left else []
-        for index, ((place, kind), (_, steps)) in enumerate(zip(starts, points, strict=True)):
-            own = tails[left.index(index)] if index in left else [steps] * at_once
+        tails = iter(_play(setup, policy, continued) if left else [])
+        for (place, kind), (_, steps), is_over in zip(starts, points, ended, strict=True):
+            own = [steps] * at_once if is_over else next(tails)
             _check_replay(setup, played.trajectories[place[0]].steps, steps, own)
             for name, gamma in GAMMAS.items():
                 values = getattr(found[place], kind)
