@@ -17,18 +17,23 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
+    "sphinx_copybutton",
+    "sphinx_design",
     "generated",
     "public_names",
 ]
 exclude_patterns = ["_build", "ext"]
 
-myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_attr_annotations = False
 napoleon_use_ivar = True
+
+copybutton_exclude = ".linenos, .gp, .go"  # copy what is typed, not what is printed
 
 html_theme = "furo"
 html_title = f"Ascribe {release}"
