@@ -9,9 +9,10 @@ states), ``ngram`` (clusters of texts), ``one`` for all, or ``random``: canonica
 random, in groups of the same sizes. ``batch_cosine`` is the mean over single batches, with its 95 %
 interval over batches; ``mean_cosine`` is of the mean over half of the batches, and can at best be
 about ``precision``, the cosine of the references of the two halves. ``decision_cosine`` compares
-credit with the value Q of decisions, from 32 continuations each, inside canonical states; see
-``ascribe.audit.decisions``. What is finished is kept in ``--work``, and a run that was stopped goes
-on there.
+credit with the value Q of decisions, from 16 continuations each, inside canonical states; see
+``ascribe.audit.decisions``. What was played is kept in ``--work``: a run that was stopped goes on
+there, round by round, and ``--kept`` scores what is there and plays nothing. Another recipe needs
+no play: see ``score``.
 """
 
 import copy
@@ -19,9 +20,8 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +29,35 @@ import numpy as np
 from common import ROOT, Figures
 
 from ascribe import StepTable
-from ascribe.audit.decisions import GAMMAS, DecisionScore, squared_error
+from ascribe.audit.decisions import GAMMAS, DecisionScore
+from ascribe.audit.kept import PlayedBatch, PlayedDecisions
 from ascribe.audit.policy import (
-    Gradients,
+    REFERENCES,
+    PolicyAudit,
     compare,
-    joined_scores,
-    kept_batches,
+    decision_scores,
+    kept_gradients,
     policy_lines,
-    row_gradients,
     with_radius,
 )
-from ascribe.audit.run import Regrouped, scored_recipe
+from ascribe.audit.run import Regrouped, Scored, scored_recipe
 from ascribe.steps.atomic import replacing
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example
 import torch
+from safetensors.torch import load, save
+from tiny_llama import TinyLlama
+from transformers import LlamaConfig, LlamaForCausalLM
 
 SEEDS = (100, 101, 102)
 STAGES = (0, 8, 16)
 """Iterations of learning with ``gigpo``."""
-BATCHES = 160
-EPISODES = 8
-"""Of each of the 8 games, in a batch."""
-DECISIONS, FROM_BATCH, CONTINUATIONS = 500, 64, 32
+BATCHES, ROUNDS = 160, 4
+"""Batches of each policy, and the rounds over all policies in which they are played."""
+EPISODES, AT_ONCE = 8, 4
+"""Of each of the 8 games, in a batch; and how many batches are played at once."""
+DECISIONS, FROM_BATCH, CONTINUATIONS = 500, 64, 16
 """Decisions in all and from one batch, and how often each is played on from."""
 
 PLAIN = ("grpo", "returns", "returns_undiscounted", "returns_turn", "returns_turn_undiscounted")
@@ -62,97 +67,225 @@ BY_STATE = ("gigpo", "gigpo_mean", "hgpo", "bigpo_mean", "bipace_q", "bipace_q_e
 
 def main() -> None:
     """Play what is missing, then compare."""
-    work = {"type": Path, "help": "folder for finished batches"}
-    with Figures("audit_policy", work=work) as figures, tempfile.TemporaryDirectory() as spare:
+    more = {
+        "work": {"type": Path, "help": "folder for what was played"},
+        "kept": {"action": "store_true", "help": "score what is in the folder, play nothing"},
+    }
+    with Figures("audit_policy", **more) as figures, tempfile.TemporaryDirectory() as spare:
         torch.set_num_threads(1)
         folder = figures.options.work or Path(spare)
-        seeds, stages, batches, count = SEEDS, STAGES, BATCHES, DECISIONS
+        seeds, stages, batches, count, rounds = SEEDS, STAGES, BATCHES, DECISIONS, ROUNDS
         if figures.quick:
-            seeds, stages, batches, count = SEEDS[:1], STAGES[:1], 4, 16
+            seeds, stages, batches, count, rounds = SEEDS[:1], STAGES[:1], 4, 16, 1
+        for number in range(1, 1 + rounds if not figures.options.kept else 1):
+            for seed in seeds:
+                for stage, policy in policies(seed, stages, folder):
+                    place = folder / f"{seed}_{stage}"
+                    play(policy, place, batches * number // rounds, count * number // rounds)
         for seed in seeds:
-            for stage, policy in policies(seed, stages):
-                name, place = f"audit {seed} {stage}", folder / f"{seed}_{stage}"
-                played = kept_batches(place, batches, partial(play_batch, policy, name))
-                decided = decisions(policy, place, name, count)
-                found = compare(played, NAMES)
-                for line in policy_lines(found, decided, f"{seed}/{stage}"):
-                    value, better = line["value"], line["better"]
-                    figures.emit(line["case"], line["metric"], value, "1", better)
+            for stage in stages:
+                place = folder / f"{seed}_{stage}"
+                if figures.options.kept and not any(place.glob("batch_*.npz")):
+                    continue
+                for line in policy_lines(*audit(place, FORMS), f"{seed}/{stage}"):
+                    case, value, better = line["case"], line["value"], line["better"]
+                    figures.emit(case, line["metric"], value, "1", better)
                     for end in ("low", "high") if "low" in line else ():
-                        figures.emit(
-                            line["case"], f"{line['metric']}_{end}", line[end], "1", better
-                        )
+                        figures.emit(case, f"{line['metric']}_{end}", line[end], "1", better)
 
 
-def policies(seed: int, stages: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """The policy of a seed at each stage."""
-    policy = example.clone(seed)
-    if 0 in stages:
-        yield 0, policy
-    for line in example.train(policy, "gigpo", seed, iterations=max(stages), held_out=1, every=99):
-        done = line["iteration"]
-        if done and done in stages:
-            yield done, policy
+def score(
+    recipe: Scored, folder: Path, places: Sequence[str] = (), batches: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Score another recipe on what was played: a line for each seed, stage and objective.
+
+    Args:
+        recipe: any function of a step table whose result has an ``advantage`` for every row; wrap
+            it in ``Keyed`` for canonical states.
+        folder: the folder of a run.
+        places: such as ``100_0``, seed and stage; by default all that are there.
+        batches: only as many batches.
+    """
+    for place in places or sorted(path.name for path in folder.glob("*_*")):
+        recipes = {name: FORMS[name] for name in REFERENCES.values()}
+        paths = sorted((folder / place).glob("batch_*.npz"))[:batches]
+        played = []
+        for path in paths:
+            known, success = kept_gradients(path, recipes)
+            own = PlayedBatch.load(path).gradients([recipe])
+            played.append((np.array([*own, *(known[name] for name in recipes)]), success))
+        found = compare(played, ["own", *recipes])
+        decided = decisions(folder / place, {"own": recipe})
+        for objective in REFERENCES:
+            one, reference = (found.scores[objective][n] for n in ("own", REFERENCES[objective]))
+            yield {
+                "place": place,
+                "objective": objective,
+                "batches": len(played),
+                "precision": found.precision[objective],
+                "batch_cosine": one.batch.value,
+                "low": one.batch.low,
+                "high": one.batch.high,
+                "mean_cosine": one.mean,
+                "update_cosine": one.update,
+                "batch_cosine_of_reference": reference.batch.value,
+                "decision_cosine": decided[objective]["own"].cosine if decided else None,
+            }
 
 
-def forms() -> Iterator[tuple[str, str, Any]]:
-    """Name, key of states and recipe of everything that is compared."""
+# Policies and what they play.
+
+
+def policies(seed: int, stages: Sequence[int], folder: Path) -> Iterator[tuple[int, TinyLlama]]:
+    """The policy of a seed at each stage, trained once."""
+    paths = {stage: folder / f"{seed}_{stage}" / "policy.safetensors" for stage in stages}
+    policy = LlamaForCausalLM(
+        LlamaConfig(vocab_size=len(example.VOCABULARY), **example.SIZES)
+    ).eval()
+    if not paths[0].exists():
+        _keep(example.clone(seed), paths[0])
+    missing = [stage for stage, path in paths.items() if not path.exists()]
+    for stage, path in paths.items():
+        if path.exists():
+            policy.load_state_dict(load(path.read_bytes()))
+            yield stage, TinyLlama(policy)
+    if not missing:
+        return
+    policy.load_state_dict(load(paths[0].read_bytes()))
+    learning = example.train(policy, "gigpo", seed, iterations=max(missing), held_out=1, every=99)
+    for line in learning:
+        if line["iteration"] in missing:
+            _keep(policy, paths[line["iteration"]])
+            yield line["iteration"], TinyLlama(policy)
+
+
+def _keep(policy: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    weights = {name: part.detach().contiguous() for name, part in policy.state_dict().items()}
+    with replacing(path) as file:
+        file.write(save(weights))
+
+
+def play(policy: TinyLlama, place: Path, batches: int, count: int) -> None:
+    """Play batches and decisions of a policy that are not in the folder yet."""
+    for start in range(0, batches, AT_ONCE):
+        numbers = range(start, start + AT_ONCE)
+        if not all((place / f"batch_{number:04}.npz").exists() for number in numbers):
+            steps = episodes(policy, EPISODES * AT_ONCE, f"audit {place.name} {start}")
+            for part, number in enumerate(numbers):
+                own = [s for s in steps if int(s.trajectory[2:]) // EPISODES == part]
+                batch(policy, own).save(place / f"batch_{number:04}.npz")
+    done = 0
+    for number in range(count):  # far fewer are enough
+        path = place / f"decisions_{number:04}.npz"
+        if done < count and not path.exists():
+            decide(policy, f"decide {place.name} {number}", min(FROM_BATCH, count - done)).save(
+                path
+            )
+        done += PlayedDecisions.load(path).rows.size if path.exists() else 0
+
+
+def episodes(policy: TinyLlama, each: int, seed: str) -> list[Any]:
+    """The steps of ``each`` episodes of every game."""
+    generator = torch.Generator().manual_seed(random.Random(seed).getrandbits(32))
+    return list(example.play(lambda rows, _: policy.act(rows, generator), each, seed))
+
+
+def batch(policy: TinyLlama, steps: Sequence[Any]) -> PlayedBatch:
+    """Steps with what their gradients are made of."""
+    hidden = np.concatenate([step.hidden for step in steps])
+    residual = -policy.logp(torch.from_numpy(hidden)).exp().numpy()
+    tokens = [token for step in steps for token in step.tokens]
+    residual[np.arange(len(tokens)), tokens] += 1
+    owner = np.repeat(np.arange(len(steps)), [len(step.tokens) for step in steps])
+    won = sum(step.reward for step in steps) / len({step.trajectory for step in steps})
+    return PlayedBatch(table(steps), hidden, residual, owner, won)
+
+
+def table(steps: Sequence[Any]) -> StepTable:
+    """The steps, with the inventory as it was shown as their state."""
+    names = ("group", "trajectory", "step", "state", "action", "reward")
+    columns = {name: [getattr(step, name) for step in steps] for name in names}
+    found = StepTable.from_columns(columns)
+    return replace(found, fingerprint=np.stack([step.fingerprint for step in steps]))
+
+
+# Recipes.
+
+
+def canonical(state: str) -> str:
+    """The inventory, sorted."""
+    return " ".join(sorted(re.findall(r"\[.+?\] \(\d+\)", state)))
+
+
+class Keyed:
+    """A recipe on canonical states."""
+
+    def __init__(self, recipe: Scored) -> None:
+        self.recipe = recipe
+
+    def __call__(self, steps: StepTable) -> Any:
+        """What the recipe computes from the table with canonical states."""
+        return self.recipe(keyed(steps))
+
+
+def keyed(steps: StepTable) -> StepTable:
+    """The table with canonical states."""
+    columns = {"state": [canonical(str(text)) for text in steps.state.texts()]}
+    columns |= {"group": steps.group.texts(), "trajectory": steps.trajectory.texts()}
+    columns |= {"step": steps.step, "action": steps.action.texts(), "reward": steps.reward}
+    return replace(StepTable.from_columns(columns), fingerprint=steps.fingerprint)
+
+
+def forms() -> Iterator[tuple[str, Scored]]:
+    """Name and recipe of everything that is compared."""
     for name in PLAIN:
-        yield name, "text", scored_recipe(name)
+        yield name, scored_recipe(name)
     for name in BY_STATE:
-        recipe = scored_recipe(name)
+        recipe: Any = scored_recipe(name)
         clusters = hasattr(recipe, "fingerprint")
         by_text = replace(recipe, fingerprint="identity", radius=0.0) if clusters else recipe
-        yield f"{name}, text", "text", by_text
-        yield f"{name}, canonical", "canonical", by_text
+        yield f"{name}, text", by_text
+        yield f"{name}, canonical", Keyed(by_text)
         if clusters:
-            yield f"{name}, hidden", "text", with_radius(recipe, example.RADIUS)
-            ngram = replace(recipe, fingerprint="ngram", radius=0.25)
-            yield f"{name}, ngram", "text", ngram
+            yield f"{name}, hidden", with_radius(recipe, example.RADIUS)
+            yield f"{name}, ngram", replace(recipe, fingerprint="ngram", radius=0.25)
         for control in ("random", "one"):
-            yield f"{name}, {control}", "canonical", Regrouped(by_text, control)
+            yield f"{name}, {control}", Keyed(Regrouped(by_text, control))
 
 
-FORMS = tuple(forms())
-NAMES = tuple(name for name, _, _ in FORMS)
+FORMS = dict(forms())
 
 
-def play_batch(policy: Any, name: str, number: int) -> tuple[Gradients, float]:
-    """The gradient of every recipe on one batch, and the share of its episodes that succeeded."""
-    steps, success = example.play_policy(policy, EPISODES, f"{name} {number}")
-    rows = read_rows(policy, steps).numpy()
-    tables = {key: table(steps, key) for key in ("text", "canonical")}
-    advantage = [recipe(tables[key]).advantage for _, key, recipe in FORMS]
-    return np.asarray(np.array(advantage, np.float32) @ rows / (EPISODES * 8)), success
+def audit(
+    place: Path, recipes: Mapping[str, Scored]
+) -> tuple[PolicyAudit, dict[str, dict[str, DecisionScore]]]:
+    """Score recipes on what a policy played."""
+    played = []
+    for path in sorted(place.glob("batch_*.npz")):
+        known, success = kept_gradients(path, recipes)
+        played.append((np.array([known[name] for name in recipes]), success))
+    return compare(played, tuple(recipes)), decisions(place, recipes)
 
 
 # Decisions.
 
 
 def decisions(
-    policy: Any, folder: Path, name: str, count: int
+    place: Path, recipes: Mapping[str, Callable[[StepTable], Any]]
 ) -> dict[str, dict[str, DecisionScore]]:
-    """Scores of decisions, by objective and recipe; what was played is kept in the folder."""
-    parts: list[dict[str, Any]] = []
-    while (done := sum(part["state"].size for part in parts)) < count:
-        path = folder / f"decisions_{len(parts):04}.npz"
-        if not path.exists():
-            arrays = decide(policy, f"{name} {len(parts)}", min(FROM_BATCH, count - done))
-            with replacing(path) as file:
-                np.savez(file, **arrays)
-        with np.load(path, allow_pickle=False) as stored:
-            parts.append(dict(stored))
-    return joined_scores(parts, NAMES)
+    """Scores of decisions, by objective and recipe."""
+    paths = sorted(place.glob("decisions_*.npz"))
+    return decision_scores([PlayedDecisions.load(path) for path in paths], recipes) if paths else {}
 
 
-def decide(policy: Any, seed: str, count: int) -> dict[str, Any]:
-    """Decisions of one batch in states that saw several actions: credit, Q, its noise, states."""
-    steps, _ = example.play_policy(policy, EPISODES, seed)
-    tables = {key: table(steps, key) for key in ("text", "canonical")}
-    states = list(zip(tables["text"].group.codes, tables["canonical"].state.codes, strict=True))
+def decide(policy: TinyLlama, seed: str, count: int) -> PlayedDecisions:
+    """Decisions of one batch, in states that saw several actions, and their continuations."""
+    steps = episodes(policy, EPISODES, seed)
     by_state: dict[Any, dict[str, int]] = {}
-    for row, state in enumerate(states):
-        by_state.setdefault(state, {}).setdefault(steps[row].action, row)
+    for row, step in enumerate(steps):
+        state = by_state.setdefault((step.group, canonical(step.state)), {})
+        state.setdefault(step.action, row)
     several = [list(rows.values()) for rows in by_state.values() if len(rows) > 1]
     rows: list[int] = []
     labels: list[int] = []
@@ -162,15 +295,13 @@ def decide(policy: Any, seed: str, count: int) -> dict[str, Any]:
             labels += [int(label)] * len(several[label])
     points = [after(steps, row, seed) for row in rows for _ in range(CONTINUATIONS)]
     rewards = play_on(policy, points, seed)
-    arrays: dict[str, Any] = {"state": np.unique(labels, return_inverse=True)[1]}
-    arrays["credit"] = np.array([r(tables[key]).advantage[rows] for _, key, r in FORMS])
     paid = np.repeat([steps[row].reward for row in rows], CONTINUATIONS)
+    returns = {}
     for objective, gamma in GAMMAS.items():
         later = [sum(gamma**k * r for k, r in enumerate(of, start=1)) for of in rewards]
-        returns = (paid + np.array(later)).reshape(len(rows), CONTINUATIONS)
-        arrays[objective] = returns.mean(axis=1)
-        arrays[f"{objective} noise"] = np.array([squared_error(values) for values in returns])
-    return arrays
+        returns[objective] = (paid + np.array(later)).reshape(len(rows), CONTINUATIONS)
+    state = np.unique(labels, return_inverse=True)[1]
+    return PlayedDecisions(table(steps), np.array(rows), state, returns)
 
 
 def after(steps: Sequence[Any], row: int, seed: str) -> tuple[Any, str, int]:
@@ -184,64 +315,32 @@ def after(steps: Sequence[Any], row: int, seed: str) -> tuple[Any, str, int]:
     return world, name, steps[row].step + 1
 
 
-@torch.no_grad()
-def play_on(policy: Any, points: Sequence[tuple[Any, str, int]], seed: str) -> list[list[float]]:
-    """The rewards of a continuation from each point, one by one."""
-    prefixes, rewards = example.read_prefixes(policy), [[] for _ in points]
+def play_on(
+    policy: TinyLlama, points: Sequence[tuple[Any, str, int]], seed: str
+) -> list[list[float]]:
+    """The rewards of a continuation from each point."""
+    rewards: list[list[float]] = [[] for _ in points]
     generator = torch.Generator().manual_seed(random.Random(f"on {seed}").getrandbits(32))
-    for start in range(0, len(points), 256):
-        running = {}
-        for index, (world, name, at) in enumerate(points[start : start + 256], start):
-            copied = copy.deepcopy(world)
-            copied.rng = random.Random(f"{seed} {index}")
-            running[index] = (copied, name, at)
-        while running := {
-            i: (w, name, at)
-            for i, (w, name, at) in running.items()
-            if not w.done and at < example.HORIZON
-        }:
-            batch = []
-            for world, name, at in running.values():
-                state = world.inventory()
-                prompt = f"Before: {', '.join([*world.before, world.seen, state])} Action:"
-                batch.append(example.Step(name[0], name, at, state, prompt=example.encode(prompt)))
-            example.act(policy, prefixes, batch, generator)
-            for (index, (world, name, at)), step in zip(list(running.items()), batch, strict=True):
-                rewards[index].append(world.step(step.action))
-                running[index] = (world, name, at + 1)
+    running = {}
+    for index, (world, name, at) in enumerate(points):
+        copied = copy.deepcopy(world)
+        copied.rng = random.Random(f"{seed} {index}")
+        running[index] = (copied, name, at)
+    while running := {
+        index: (world, name, at)
+        for index, (world, name, at) in running.items()
+        if not world.done and at < example.HORIZON
+    }:
+        steps = []
+        for world, name, at in running.values():
+            state = world.inventory()
+            prompt = f"Before: {', '.join([*world.before, world.seen, state])} Action:"
+            steps.append(example.Step(name[0], name, at, state, prompt=example.encode(prompt)))
+        policy.act(steps, generator)
+        for (index, (world, name, at)), step in zip(list(running.items()), steps, strict=True):
+            rewards[index].append(world.step(step.action))
+            running[index] = (world, name, at + 1)
     return rewards
-
-
-# Rows.
-
-
-def table(steps: Sequence[Any], key: str) -> StepTable:
-    """The steps, with the inventory as it was shown or sorted as their state."""
-    columns = {n: [getattr(s, n) for s in steps] for n in ("group", "trajectory", "step", "action")}
-    columns |= {"reward": [s.reward for s in steps]}
-    columns["state"] = [s.state for s in steps]
-    if key == "canonical":
-        items = [re.findall(r"\[.+?\] \(\d+\)", state) for state in columns["state"]]
-        columns["state"] = [" ".join(sorted(of_state)) for of_state in items]
-    return replace(
-        StepTable.from_columns(columns), fingerprint=np.stack([s.fingerprint for s in steps])
-    )
-
-
-@torch.no_grad()
-def read_rows(policy: Any, steps: Sequence[Any]) -> Any:
-    """The gradient of each step's log-probability in the output layer."""
-    prefixes, parts = example.read_prefixes(policy), []
-    for start in range(0, len(steps), 160):
-        part = steps[start : start + 160]
-        ids, real = example.padded([row.tokens for row in part], "right")
-        out, _ = example.read(policy, prefixes, part, (ids, real))
-        hidden = out.last_hidden_state[:, -ids.shape[1] - 1 : -1]
-        chosen = real.bool()
-        owner = np.repeat(np.arange(len(part)), [len(row.tokens) for row in part])
-        logp = policy.lm_head(hidden[chosen]).log_softmax(-1)
-        parts.append(row_gradients(hidden[chosen], logp, ids[chosen], owner, len(part)))
-    return torch.cat(parts)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ METRICS = {
 
 MODULES = {
     *("coalitions", "common", "divergence", "invented", "learning", "page"),
-    *("small_fingerprints", "tiny", "verl_probe"),
+    *("small_fingerprints", "tiny", "tiny_llama", "verl_probe"),
 }
 """Files that are not benchmarks."""
 

@@ -1,16 +1,51 @@
 """The audit of a real policy: its gradients, the comparison, and a run from end to end."""
 
 import json
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
 from typer.testing import CliRunner
 
-from ascribe.audit.policy import REFERENCES, compare, kept_batches, policy_lines, row_gradients
+from ascribe import StepTable
+from ascribe.audit.kept import PlayedBatch
+from ascribe.audit.policy import REFERENCES, compare, kept_batches, policy_lines
+from ascribe.audit.run import scored_recipe
 from ascribe.audit.scores import POOLED
+from ascribe.steps.table import Coded
+from tests.strategies import step_tables
 
 pytestmark = pytest.mark.unit
+
+
+def batch(steps: StepTable, tokens: int = 3, seed: int = 0) -> PlayedBatch:
+    """Tokens of every step with random hidden states."""
+    random = np.random.default_rng(seed)
+    hidden, residual = (random.normal(size=(len(steps) * tokens, n)) for n in (4, 5))
+    return PlayedBatch(steps, hidden, residual, np.repeat(np.arange(len(steps)), tokens), 0.25)
+
+
+@given(step_tables())
+def test_a_batch_comes_back_from_its_file(steps: StepTable) -> None:
+    played = batch(replace(steps, fingerprint=np.eye(len(steps), 3)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "batch.npz"
+        played.save(path)
+        again = PlayedBatch.load(path)
+    for name, column in played.table.columns().items():
+        stored = getattr(again.table, name)
+        if name == "fingerprint":
+            np.testing.assert_array_equal(stored, column)
+        elif isinstance(column, Coded):
+            assert stored.texts() == column.texts()
+        else:
+            np.testing.assert_array_equal(stored, column)
+    recipes = [scored_recipe("grpo"), scored_recipe("returns")]
+    ours, theirs = played.gradients(recipes), again.gradients(recipes)
+    np.testing.assert_allclose(ours, theirs, atol=0.01 * np.abs(ours).max(initial=1e-3))
 
 
 def test_row_gradients_are_those_of_autograd() -> None:
@@ -20,13 +55,16 @@ def test_row_gradients_are_those_of_autograd() -> None:
     hidden = torch.randn(6, 3, generator=generator)
     tokens, owner = torch.tensor([0, 4, 4, 1, 2, 0]), np.array([0, 0, 1, 2, 2, 2])
     logp = (hidden @ weight.T).log_softmax(-1)
-    kept = torch.tensor([0, 2, 4])  # token 1 and 3 have no gradient
-    place = torch.tensor([0, 3, 1, 3, 2])
-    rows = row_gradients(hidden, logp.detach()[:, kept], place[tokens], owner, 3)
+    residual = (torch.eye(5)[tokens] - logp.detach().exp())[:, :4]  # the last one has no gradient
+    steps = StepTable.from_columns(
+        {"group": ["g"] * 3, "trajectory": ["t"] * 3, "step": range(3), "state": ["s"] * 3}
+        | {"action": ["a"] * 3, "reward": [0.0] * 3}
+    )
+    rows = PlayedBatch(steps, hidden.numpy(), residual.numpy(), owner, 0.0).row_gradients()
     for row in range(3):
         chosen = logp[torch.arange(6), tokens][torch.from_numpy(owner == row)].sum()
         (wanted,) = torch.autograd.grad(chosen, weight, retain_graph=True)
-        torch.testing.assert_close(rows[row].reshape(3, 3), wanted[kept])
+        np.testing.assert_allclose(rows[row].reshape(4, 3), wanted[:4], rtol=1e-4, atol=1e-5)
 
 
 NAMES = ("biased", *REFERENCES.values())
@@ -61,17 +99,33 @@ def test_batches_without_a_signal_are_refused() -> None:
         compare(silent, NAMES)
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_and_a_new_recipe_plays_nothing(tmp_path: Path) -> None:
     played = []
+    steps = StepTable.from_columns(
+        {
+            "group": ["g"] * 4,
+            "trajectory": list("aabb"),
+            "step": [0, 1, 0, 1],
+            "state": list("stst"),
+        }
+        | {"action": list("xyzw"), "reward": [0.0, 1.0, 0.0, 0.0]}
+    )
 
-    def play(number: int) -> tuple[np.ndarray, float]:
+    def play(number: int) -> PlayedBatch:
         played.append(number)
-        return gradients(number)
+        return batch(steps, seed=number)
 
-    kept_batches(tmp_path, 2, play)
-    batches = kept_batches(tmp_path, 4, play)
+    recipes = {"grpo": scored_recipe("grpo")}
+    kept_batches(tmp_path, 2, play, recipes)
+    batches = kept_batches(tmp_path, 4, play, recipes)
     assert played == [0, 1, 2, 3]
-    np.testing.assert_array_equal(batches[1][0], gradients(1)[0])
+    more = recipes | {"returns": scored_recipe("returns")}
+    both = kept_batches(tmp_path, 4, play, more)
+    assert played == [0, 1, 2, 3]
+    np.testing.assert_array_equal(batches[1][0][0], both[1][0][0])
+    wanted = PlayedBatch.load(tmp_path / "batch_0001.npz").gradients([scored_recipe("returns")])
+    np.testing.assert_allclose(both[1][0][1], wanted[0], rtol=1e-5)
+    assert both[1][1] == 0.25
 
 
 @pytest.mark.slow

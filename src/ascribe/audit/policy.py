@@ -8,14 +8,12 @@ discount. Batches fall into two halves, and a gradient of one half is compared w
 of the other. The cosine of the two halves' references says how precise the reference is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ascribe.audit.decisions import (
     GAMMAS,
@@ -26,6 +24,7 @@ from ascribe.audit.decisions import (
     squared_error,
     state_labels,
 )
+from ascribe.audit.kept import Gradients, PlayedBatch, PlayedDecisions
 from ascribe.audit.run import Interval, Regrouped, Scored, interval, scored_recipe
 from ascribe.audit.scores import POOLED, Moments
 from ascribe.fingerprints.capture import decoder_blocks
@@ -33,7 +32,6 @@ from ascribe.models import TransformersPolicy
 from ascribe.rollout import Plan, Rollout, Sample, Setup, rollout, table
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
-from ascribe.steps.table import StepTable
 
 REFERENCES = {"discounted": "returns_turn", "success": "returns_turn_undiscounted"}
 """The unbiased recipe of each objective."""
@@ -48,38 +46,6 @@ POLICY_FORMS = (
 
 MOST_TOKENS = 256
 """The gradient is in the output rows of this many tokens, those that the policy uses most."""
-
-Gradients = npt.NDArray[np.float32]
-"""The gradient of each recipe, [recipes, D]."""
-
-
-def row_gradients(hidden: Any, logits: Any, tokens: Any, owner: Ints, rows: int) -> Any:
-    """Gradient of each row's log-probability in the weights of the output layer, [rows, V x H].
-
-    Args:
-        hidden: what the output layer reads at each token, [T, H]; a torch tensor, as all but owner.
-        logits: of the tokens that the gradient is in, [T, V], less the log of the sum over all.
-        tokens: place of the sampled token among these, or V if it is another, [T].
-        owner: row of each token, in ascending order, [T].
-        rows: number of rows.
-    """
-    import torch
-
-    size = logits.shape[1]
-    residual = -logits.exp()
-    residual += torch.nn.functional.one_hot(tokens, size + 1)[:, :size]
-    out = torch.zeros(rows, size * hidden.shape[1])
-    bounds = np.searchsorted(owner, np.arange(rows + 1)).tolist()
-    for row, (start, end) in enumerate(pairwise(bounds)):
-        out[row] = (residual[start:end].T @ hidden[start:end]).ravel()
-    return out
-
-
-def recipe_gradients(table: StepTable, recipes: Iterable[Scored], rows: Any) -> Gradients:
-    """The gradient of every recipe from the gradients of the table's rows."""
-    advantage = np.array([recipe(table).advantage for recipe in recipes], dtype=np.float32)
-    return np.asarray(advantage @ rows.numpy() / len(set(table.trajectory.codes.tolist())))
-
 
 # Comparing gradients.
 
@@ -182,20 +148,41 @@ def policy_lines(
 
 
 def kept_batches(
-    folder: Path, count: int, play: Callable[[int], tuple[Gradients, float]]
+    folder: Path,
+    count: int,
+    play: Callable[[int], PlayedBatch],
+    recipes: Mapping[str, Scored],
 ) -> list[tuple[Gradients, float]]:
-    """The batches in a folder, playing and writing those that are not there yet."""
+    """The recipes' gradients on each batch of a folder, and the success of its episodes.
+
+    Batches that are not in the folder are played, gradients that are not are computed; both are
+    written there, so a run that was stopped goes on, and a new recipe plays nothing again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     batches = []
     for number in range(count):
         path = folder / f"batch_{number:04}.npz"
         if not path.exists():
-            gradients, success = play(number)
-            with replacing(path) as file:
-                np.savez(file, gradients=gradients, success=success)
-        with np.load(path, allow_pickle=False) as stored:
-            batches.append((stored["gradients"], float(stored["success"])))
+            play(number).save(path)
+        gradients, success = kept_gradients(path, recipes)
+        batches.append((np.array([gradients[name] for name in recipes]), success))
     return batches
+
+
+def kept_gradients(path: Path, recipes: Mapping[str, Scored]) -> tuple[dict[str, Any], float]:
+    """The recipes' gradients on a batch in a file, and its success; computed once each."""
+    beside = path.with_name(path.name.replace("batch", "gradients"))
+    known: dict[str, Any] = {}
+    if beside.exists():
+        with np.load(beside, allow_pickle=False) as stored:
+            known = dict(stored)
+    if missing := {name: recipe for name, recipe in recipes.items() if name not in known}:
+        batch = PlayedBatch.load(path)
+        known |= dict(zip(missing, batch.gradients(missing.values()), strict=True))
+        known["success of episodes"] = np.array(batch.success)
+        with replacing(beside) as file:
+            np.savez(file, **known)
+    return known, float(known["success of episodes"])
 
 
 # A model folder in one of the environments.
@@ -227,18 +214,22 @@ class PolicyPlayer:
     ) -> None:
         self.setup, self.plan, self.work = setup, plan, work
         self.policy = TransformersPolicy.load(folder)
-        self.names = tuple(dict.fromkeys((*names, *REFERENCES.values())))
-        self.recipes = [with_radius(scored_recipe(name), radius) for name in self.names]
+        self.recipes = {
+            name: with_radius(scored_recipe(name), radius)
+            for name in (*names, *REFERENCES.values())
+        }
         self.reader = _Reader(self.policy.model, layer, work / "tokens.npy")
         work.mkdir(parents=True, exist_ok=True)
 
-    def play(self, number: int) -> tuple[Plan, Rollout, StepTable, Any]:
-        """A batch: its plan, its episodes, their table, and the gradients of its rows."""
+    def play(self, number: int) -> tuple[Plan, Rollout, PlayedBatch]:
+        """A batch: its plan, its episodes, and what they are scored by."""
         plan = replace(self.plan, seed=self.plan.seed + number)
         with self.setup.open_pool(plan.groups * plan.size) as pool:
             played = rollout(plan, pool, self.setup.agent, self.policy)
-        rows, fingerprints = self.reader.read([step.sample for step in played.steps])
-        return plan, played, replace(table(played), fingerprint=fingerprints), rows
+        fingerprints, hidden, residual, owner = self.reader.read([s.sample for s in played.steps])
+        steps = replace(table(played), fingerprint=fingerprints)
+        won = float(np.mean([trajectory.won for trajectory in played.trajectories]))
+        return plan, played, PlayedBatch(steps, hidden, residual, owner, won)
 
     def gradients(self, batches: int, progress: Callable[[float], None]) -> PolicyAudit:
         """The audit by gradients.
@@ -248,13 +239,11 @@ class PolicyPlayer:
             progress: called with the share that is done.
         """
 
-        def play(number: int) -> tuple[Gradients, float]:
+        def play(number: int) -> PlayedBatch:
             progress(number / batches)
-            _, played, steps, rows = self.play(number)
-            won = float(np.mean([trajectory.won for trajectory in played.trajectories]))
-            return recipe_gradients(steps, self.recipes, rows), won
+            return self.play(number)[2]
 
-        return compare(kept_batches(self.work, batches, play), self.names)
+        return compare(kept_batches(self.work, batches, play, self.recipes), tuple(self.recipes))
 
     def decisions(
         self, count: int, progress: Callable[[float], None], each: int = 64
@@ -266,47 +255,51 @@ class PolicyPlayer:
             progress: called with the share that is done.
             each: decisions of one batch.
         """
-        parts: list[dict[str, Any]] = []
-        while (done := sum(part["state"].size for part in parts)) < count:
+        parts: list[PlayedDecisions] = []
+        while (done := sum(part.rows.size for part in parts)) < count:
             progress(done / count)
             path = self.work / f"decisions_{len(parts):04}.npz"
             if not path.exists():
-                with replacing(path) as file:
-                    np.savez(file, **self._decide(len(parts), min(each, count - done)))
-            with np.load(path, allow_pickle=False) as stored:
-                parts.append(dict(stored))
-            if not parts[-1]["state"].size:
+                self._decide(len(parts), min(each, count - done)).save(path)
+            parts.append(PlayedDecisions.load(path))
+            if not parts[-1].rows.size:
                 raise ValueError("no state of a batch saw two actions: nothing to compare")
-        return joined_scores(parts, self.names)
+        return decision_scores(parts, self.recipes)
 
-    def _decide(self, number: int, count: int) -> dict[str, Any]:
-        """Decisions of one batch: the credit of every recipe, Q and its noise, and states."""
-        plan, played, steps, _ = self.play(number)
+    def _decide(self, number: int, count: int) -> PlayedDecisions:
+        """Decisions of one batch, played on from."""
+        plan, played, batch = self.play(number)
         places = open_places(played, count, np.random.default_rng([plan.seed, number]))
         found = measure(self.setup, self.policy, plan, played, places)
         starts = np.cumsum([0, *(len(t.steps) for t in played.trajectories)])
         rows = np.array([starts[i] + t for i, t in places], dtype=np.int64)
-        arrays: dict[str, Any] = {"state": state_labels(played, places)}
-        arrays["credit"] = np.array([recipe(steps).advantage[rows] for recipe in self.recipes])
-        for objective in GAMMAS:
-            returns = [found[place].after[objective] for place in places]
-            arrays[objective] = np.array([values.mean() for values in returns])
-            arrays[f"{objective} noise"] = np.array([squared_error(v) for v in returns])
-        return arrays
+        most = max((found[place].after["success"].size for place in places), default=0)
+        returns = {objective: np.full((rows.size, most), np.nan) for objective in GAMMAS}
+        for objective, values in returns.items():
+            for row, place in zip(values, places, strict=True):
+                after = found[place].after[objective]
+                row[: after.size] = after
+        return PlayedDecisions(batch.table, rows, state_labels(played, places), returns)
 
 
-def joined_scores(
-    parts: Sequence[Mapping[str, Any]], names: Sequence[str]
+def decision_scores(
+    parts: Sequence[PlayedDecisions], recipes: Mapping[str, Scored]
 ) -> dict[str, dict[str, DecisionScore]]:
     """Scores by objective and recipe from the decisions of several batches."""
-    starts = np.cumsum([0, *(part["state"].max() + 1 for part in parts)])
-    state = np.concatenate([p["state"] + s for p, s in zip(parts, starts, strict=False)])
-    joined = {k: np.concatenate([p[k] for p in parts], axis=-1) for k in parts[0]}
+    starts = np.cumsum([0, *(part.state.max() + 1 for part in parts)])
+    state = np.concatenate([p.state + s for p, s in zip(parts, starts, strict=False)])
+    credit = {
+        name: np.concatenate([recipe(part.table).advantage[part.rows] for part in parts])
+        for name, recipe in recipes.items()
+    }
     scores = {}
     for objective in GAMMAS:
-        truth = (joined[objective], joined[f"{objective} noise"], state)
-        by_recipe = zip(names, joined["credit"], strict=True)
-        scores[objective] = {name: score_decisions(credit, *truth) for name, credit in by_recipe}
+        returns = [row[~np.isnan(row)] for part in parts for row in part.returns[objective]]
+        q = np.array([row.mean() for row in returns])
+        noise = np.array([squared_error(row) for row in returns])
+        scores[objective] = {
+            name: score_decisions(values, q, noise, state) for name, values in credit.items()
+        }
     return scores
 
 
@@ -332,22 +325,24 @@ class _Reader:
         self.owner, blocks = decoder_blocks(model)
         self.block = layer % len(blocks) + 1
 
-    def read(self, samples: Sequence[Sample], at_once: int = 16) -> tuple[Any, Floats]:
-        """The gradient of each sample's log-probability, and the fingerprint of its prompt."""
+    def read(self, samples: Sequence[Sample], at_once: int = 16) -> tuple[Floats, Any, Any, Ints]:
+        """Fingerprints of prompts; of response tokens hidden states, residuals and owners."""
         import torch
 
-        gradients, fingerprints = [], []
+        parts = []
         kept = self._tokens(samples, at_once)
         place = torch.full((self.model.config.vocab_size,), kept.size)
         place[torch.from_numpy(kept)] = torch.arange(kept.size)
         for start in range(0, len(samples), at_once):
             part = samples[start : start + at_once]
             states, hidden, logp = self._forward(part)
-            owner = np.repeat(np.arange(len(part)), [len(s.response_ids) for s in part])
             tokens = place[torch.tensor([t for s in part for t in s.response_ids])]
-            gradients.append(row_gradients(hidden, logp[:, kept], tokens, owner, len(part)))
-            fingerprints.append(states.double().numpy())
-        return torch.cat(gradients), np.concatenate(fingerprints)
+            residual = -logp[:, kept].exp()
+            residual += torch.nn.functional.one_hot(tokens, kept.size + 1)[:, :-1]
+            parts.append((states.double().numpy(), hidden.numpy(), residual.numpy()))
+        fingerprints, hidden, residual = (np.concatenate(of) for of in zip(*parts, strict=True))
+        owner = np.repeat(np.arange(len(samples)), [len(s.response_ids) for s in samples])
+        return fingerprints, hidden, residual, owner
 
     def _forward(self, part: Sequence[Sample]) -> tuple[Any, Any, Any]:
         """Fingerprints of prompts; hidden states and log-probabilities of response tokens."""
