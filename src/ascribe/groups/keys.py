@@ -1,0 +1,253 @@
+"""Canonical state keys: texts that show the same situation get the same key.
+
+A state's text often says more than the situation: a step counter, a clock, an identifier, a list
+whose order means nothing. Two visits then never compare. ``propose`` looks for these in a table and
+returns a ``StateKey``, a function of the text; ``measure`` says what a key does to the groups.
+"""
+
+import re
+import string
+from collections import ChainMap, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ascribe.groups import Groups
+from ascribe.groups.exact import exact
+from ascribe.steps import segments
+from ascribe.steps.table import Coded, StepTable
+
+NUMBER = re.compile(r"(?P<before>[^\s\d]*\s*)(?P<number>\d+(?:\.\d+)?)(?P<after>\s*[^\s\d]*)")
+TIME = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"  # ISO dates
+    r"|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?(?:\s?[ap]m\b)?"
+    r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b0x[0-9a-f]+\b",  # identifiers
+    re.IGNORECASE,
+)
+SEPARATOR = re.compile(r"[,;|]\s+|:\s+|\s+(?=\[)")
+LIST = re.compile(r"[,;|]\s|\]\s.*\[")
+ITEM = re.compile(r"(?:^|(?<=\s))(?=(?:an?|the|some)\s|\d|\[)")
+BULLET = re.compile(r"\s*[-*•]\s")
+PUNCTUATION = string.punctuation + string.whitespace
+EVIDENCE = 8
+"""A number is a counter if it rose, or fell, in at least so many pairs of neighbouring steps."""
+TOLERANCE = 0.1
+"""How much less often merged states may lead to the same next state than a single one."""
+
+
+@dataclass(frozen=True)
+class StateKey:
+    """A key of a state from its text. Numbers are kept, other than counters.
+
+    Attributes:
+        counters: numbers that count steps, each as the word before it, ``#`` and the word after it.
+        times: whether dates, times of day, UUIDs and addresses in memory are removed.
+        lists: whether the items of a list in a line (after commas, semicolons, bars, or in
+            brackets) are sorted.
+        bullets: whether lines that begin with a bullet are sorted.
+    """
+
+    counters: tuple[str, ...] = ()
+    times: bool = False
+    lists: bool = False
+    bullets: bool = False
+
+    def __call__(self, text: str) -> str:
+        """The key of a text."""
+        if self.times:
+            text = TIME.sub("#", text)
+        if self.counters:
+            text = NUMBER.sub(self._without_counter, text)
+        lines = text.split("\n")
+        if self.lists:
+            lines = [_sorted_items(line) if LIST.search(line) else line for line in lines]
+        if self.bullets:
+            lines = _sorted_bullets(lines)
+        return "\n".join(lines)
+
+    @cached_property
+    def _counters(self) -> frozenset[str]:
+        return frozenset(self.counters)
+
+    def _without_counter(self, match: re.Match[str]) -> str:
+        if _context(match) in self._counters:
+            return f"{match['before']}#{match['after']}"
+        return match[0]
+
+
+def _context(match: re.Match[str]) -> str:
+    before, after = (match[name].strip(PUNCTUATION).lower() for name in ("before", "after"))
+    return f"{before} # {after}".strip()
+
+
+def _sorted_items(line: str) -> str:
+    """The line's items in rising order; what leads to the first item is an item of its own."""
+    parts = [re.sub(r"^and\s", "", part) for part in SEPARATOR.split(line)]
+    items = [item for part in parts for item in ITEM.split(part, maxsplit=1)]
+    return "; ".join(sorted(filter(None, (item.strip(" .[]{}\"'") for item in items))))
+
+
+def _sorted_bullets(lines: list[str]) -> list[str]:
+    at = [number for number, line in enumerate(lines) if BULLET.match(line)]
+    out = list(lines)
+    for number, line in zip(at, sorted(lines[number] for number in at), strict=True):
+        out[number] = line
+    return out
+
+
+# Proposing a key.
+
+
+def propose(table: StepTable) -> StateKey:
+    """A canonical key for the states of a table.
+
+    A rule is taken if it merges states of a task, and if the same action leads to the same next
+    state from the states that it merges about as often as from one state. Next states are those of
+    all rules together: it does not count against a rule that the next text has another time.
+    """
+    table = table.take(~table.flag("padding", default=False))
+    rules: tuple[dict[str, Any], ...] = (
+        {"times": True},
+        {"counters": _counters(table)},
+        {"lists": True},
+        {"bullets": True},
+    )
+    coarsest = _next(table, _labels(table, replace(StateKey(), **ChainMap(*rules))))
+    key, now = StateKey(), _labels(table, StateKey())
+    for rule in rules:
+        candidate = replace(key, **rule)
+        merged = _labels(table, candidate)
+        if merged.count < now.count and _holds(table, now, merged, coarsest):
+            key, now = candidate, merged
+    return key
+
+
+def _holds(table: StepTable, fine: Groups, merged: Groups, after: Groups) -> bool:
+    """Whether actions lead to the same next state from what was merged as from one state."""
+    (pairs, equal), (all_pairs, all_equal) = (
+        _pairs(_acted(table, groups, after), after) for groups in (fine, merged)
+    )
+    if all_pairs - pairs < EVIDENCE:
+        return True
+    expected = equal / pairs if pairs >= EVIDENCE else 0.9
+    return bool((all_equal - equal) / (all_pairs - pairs) >= expected - TOLERANCE)
+
+
+def _labels(table: StepTable, key: Callable[[str], str]) -> Groups:
+    states = keyed(table.state, key)
+    return exact(table.group.codes, states.codes, states.values.size)
+
+
+def _next(table: StepTable, groups: Groups) -> Groups:
+    """The state after each row, -1 at the end of a trajectory."""
+    order = np.lexsort((table.step, table.trajectory.codes))
+    trajectory = table.trajectory.codes[order]
+    same = trajectory[1:] == trajectory[:-1]
+    after = np.full(len(table), -1, dtype=np.int64)
+    after[order[:-1][same]] = groups.labels[order[1:][same]]
+    return Groups(after, groups.count)
+
+
+def _acted(table: StepTable, groups: Groups, after: Groups) -> Groups:
+    """Rows with the same state and action, of those that have a next state."""
+    known = np.where(after.labels >= 0, groups.labels, -1)
+    return Groups(*segments.pairs(known, table.action.codes, table.action.values.size))
+
+
+def _pairs(groups: Groups, others: Groups) -> tuple[float, float]:
+    """Pairs of rows in one group; and of these, how many are in one of the other groups too."""
+    both = segments.pairs(groups.labels, others.labels, others.count)
+    known = np.where(others.labels >= 0, groups.labels, -1)
+    counts = (segments.size(known, groups.count), segments.size(*both))
+    one, two = (float((n * (n - 1.0)).sum()) / 2 for n in counts)
+    return one, two
+
+
+def _counters(table: StepTable) -> tuple[str, ...]:
+    """Contexts of numbers that rise, or that fall, with every step of every trajectory."""
+    texts = [TIME.sub("#", text) for text in table.state.values]
+    values: dict[str, dict[int, float]] = defaultdict(dict)  # by context, then by code of the text
+    several = {"#"}  # no words, or in one text twice: which number is it?
+    for code, text in enumerate(texts):
+        for match in NUMBER.finditer(text):
+            context = _context(match)
+            if code in values[context]:
+                several.add(context)
+            values[context][code] = float(match["number"])
+    order = np.lexsort((table.step, table.trajectory.codes))
+    state, trajectory = table.state.codes[order], table.trajectory.codes[order]
+    found = []
+    for context in values.keys() - several:
+        number = np.full(len(texts) + 1, np.nan)
+        number[list(values[context])] = list(values[context].values())
+        change = np.diff(number[state])[trajectory[1:] == trajectory[:-1]]
+        change = change[~np.isnan(change)]
+        if change.size >= EVIDENCE and (bool((change > 0).all()) or bool((change < 0).all())):
+            found.append(context)
+    return tuple(sorted(found))
+
+
+# What a key does.
+
+
+@dataclass(frozen=True)
+class KeyQuality:
+    """The groups of a table by a key.
+
+    Attributes:
+        states: number of distinct states, task by task.
+        alone: share of rows that are alone in their state.
+        consistency: share of pairs of rows with the same state and action whose next states are the
+            same; NaN if there is no such pair.
+        purity: share of pairs of rows in one state whose true states are equal; NaN without truth.
+        found: share of pairs of rows in one true state that are in one state.
+    """
+
+    states: int
+    alone: float
+    consistency: float
+    purity: float
+    found: float
+
+
+def measure(
+    table: StepTable, key: Callable[[str], str] = str, truth: Coded | None = None
+) -> KeyQuality:
+    """What a key does to the groups of a table.
+
+    Args:
+        table: the rows; padding is left out.
+        key: a function of the text of a state.
+        truth: the true state of every row, if it is known.
+    """
+    real = np.flatnonzero(~table.flag("padding", default=False))
+    table = table.take(real)
+    groups = _labels(table, key)
+    size = segments.size(groups.labels, groups.count)
+    after = _next(table, groups)
+    purity = found = float("nan")
+    if truth is not None:
+        codes = truth.codes[real]
+        true = exact(table.group.codes, codes, truth.values.size)
+        purity, found = _share(_pairs(groups, true)), _share(_pairs(true, groups))
+    return KeyQuality(
+        states=groups.count,
+        alone=float((size == 1).sum() / max(int(size.sum()), 1)),
+        consistency=_share(_pairs(_acted(table, groups, after), after)),
+        purity=purity,
+        found=found,
+    )
+
+
+def _share(counts: tuple[float, float]) -> float:
+    pairs, equal = counts
+    return equal / pairs if pairs else float("nan")
+
+
+def keyed(states: Coded, key: Callable[[str], str]) -> Coded:
+    """A column of states with keys in the place of texts."""
+    keys = Coded.encode([key(text) for text in states.values])
+    return Coded(np.append(keys.codes, -1)[states.codes], keys.values)

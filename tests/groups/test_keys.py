@@ -1,0 +1,148 @@
+"""State keys: what is removed and sorted, what is kept, and what a proposal takes up."""
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ascribe import StepTable
+from ascribe.groups.keys import StateKey, keyed, measure, propose
+from ascribe.steps.table import Coded
+from tests.strategies import step_tables
+
+pytestmark = pytest.mark.unit
+
+ROOMS = ("hall", "kitchen", "garden", "cellar")
+THINGS = ("apple 1", "apple 2", "knife 1", "mug 3")
+
+
+def walks(seed: int = 0, *, order_matters: bool = False) -> tuple[StepTable, Coded]:
+    """Random walks that show a room, what is carried in any order, a counter and a clock."""
+    random = Random(seed)
+    rows, true = [], []
+    for task in range(3):
+        for number in range(6):
+            room, carried = 0, ["apple 1"]
+            for step in range(8):
+                shown = carried if order_matters else random.sample(carried, len(carried))
+                place = ROOMS[room]
+                true.append(f"{place} {carried if order_matters else sorted(carried)}")
+                things = ", ".join(f"a {thing}" for thing in shown)
+                move = random.randrange(2)
+                rows.append(
+                    {
+                        "group": f"task {task}",
+                        "trajectory": f"{task}/{number}",
+                        "step": step,
+                        "state": f"[12:{random.randrange(60):02}:07] Step {step + 1} of 8. You are "
+                        f"in the {place}.\nYou carry: {things}.\nScore: {room}",
+                        "action": f"{move}",
+                        "reward": 0.0,
+                    }
+                )
+                if move and (missing := [thing for thing in THINGS if thing not in carried]):
+                    carried.append(missing[room % len(missing)])
+                elif order_matters:  # the first one carried decides
+                    room = THINGS.index(carried[0])
+                    carried = [*carried[1:], carried[0]]
+                else:
+                    room = (room + 1) % 4
+    table = StepTable.from_dicts(rows)
+    return table, Coded.encode(true)
+
+
+def test_a_proposal_finds_the_true_states() -> None:
+    table, truth = walks()
+    key = propose(table)
+    assert key == StateKey(counters=("step # of",), times=True, lists=True)
+    before, after = measure(table, truth=truth), measure(table, key, truth)
+    assert before.alone > 0.9
+    assert math.isnan(before.consistency) or before.consistency < 0.5
+    assert after.alone < 0.2
+    assert after.purity == 1.0
+    assert after.found == 1.0
+    assert after.consistency == 1.0
+    assert eval(repr(key)) == key
+
+
+def test_an_order_that_matters_is_kept() -> None:
+    table, truth = walks(order_matters=True)
+    key = propose(table)
+    assert key.times
+    assert key.counters == ("step # of",)
+    assert not key.lists
+    assert measure(table, key, truth).purity == 1.0
+
+
+def test_nothing_is_proposed_where_nothing_is_gained() -> None:
+    columns = {"group": ["g"] * 4, "trajectory": list("aabb"), "step": [0, 1, 0, 1]}
+    columns |= {"state": ["b, a", "c", "b, a", "d"], "action": ["x"] * 4, "reward": [0.0] * 4}
+    assert propose(StepTable.from_columns(columns)) == StateKey()
+
+
+FULL = StateKey(counters=("step #",), times=True, lists=True, bullets=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Step 3: you see a mug 1, a pen 2.", "Step 9: you see a pen 2, a mug 1."),
+        ("Inventory: [oak log] (2) [stick] (1)", "Inventory: [stick] (1) [oak log] (2)"),
+        ("at 2026-01-02T03:04:05Z: ready", "at 2025-11-12T13:14:15Z: ready"),
+        ("On the shelf, you see a cup 2, and a pen 1.", "On the shelf, you see a pen 1, a cup 2."),
+        ("Items:\n- axe\n- rope", "Items:\n- rope\n- axe"),
+        ('{"step": 1, "has": ["b", "a"]}', '{"step": 1, "has": ["a", "b"]}'),
+    ],
+)
+def test_equal_situations(one: str, other: str) -> None:
+    assert FULL(one) == FULL(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Inventory: [oak log] (2) [stick] (1)", "Inventory: [oak log] (1) [stick] (2)"),
+        ("You have 3 coins.", "You have 4 coins."),
+        ("a mug 1, a pen 2", "a mug 2, a pen 1"),
+        ("The box is on the table.", "The table is on the box."),
+        ("go north\ngo east", "go east\ngo north"),
+    ],
+)
+def test_different_situations(one: str, other: str) -> None:
+    assert FULL(one) != FULL(other)
+
+
+@given(st.text(max_size=80))
+@settings(max_examples=500)
+def test_any_text_has_a_key(text: str) -> None:
+    assert isinstance(FULL(text), str)
+    assert StateKey()(text) == text
+
+
+WORDS = st.text("abcxyz 019", min_size=1, max_size=8).map(str.strip).filter(bool)
+
+
+@given(st.lists(WORDS, min_size=2, max_size=6), st.randoms())
+@settings(max_examples=500)
+def test_the_order_of_a_list_does_not_count(items: list[str], random: Random) -> None:
+    other = random.sample(items, len(items))
+    one, two = (FULL(f"Carried: {', '.join(order)}.") for order in (items, other))
+    assert one == two
+
+
+@given(step_tables())
+@settings(max_examples=500)
+def test_a_key_only_merges(table: StepTable) -> None:
+    key = propose(table)
+    merged = keyed(table.state, key)
+    pairs = set(zip(table.state.codes.tolist(), merged.codes.tolist(), strict=True))
+    assert len(pairs) == len({code for code, _ in pairs})  # equal texts have equal keys
+    assert np.array_equal(merged.codes < 0, table.state.codes < 0)
+    before, after = measure(table), measure(table, key)
+    assert after.states <= before.states
+    assert after.alone <= before.alone + 1e-12
+    order = np.random.default_rng(0).permutation(len(table))
+    assert propose(table.take(order)) == key
