@@ -91,6 +91,10 @@ def good_rows(groups: int = 3, trajectories: int = 4) -> list[Row]:
     return [*rows, dict(filler), dict(filler)]
 
 
+INPUTS = {"value": 0.5, "score": 0.25, "step_score": 1.0, "entropy": 0.75}
+"""Columns that some recipes need."""
+
+
 def write_jsonl(path: Path, rows: list[Row]) -> Path:
     """The rows as plain JSON lines, whatever they hold."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ascribe import RECIPES, Recipe, StepTable
+from ascribe.steps.table import INPUT_COLUMNS
 
 STATES = ("You are in the hall.", "Nothing happens.", "shelf 1: a mug", "shelf 2: a mug")
 """Few, so that trajectories meet."""
@@ -52,8 +53,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "alpha": (1.0, 0.0, -0.5, 2.0),
     "episode": (False, True),
     "drop_zeros": (False, True),
+    "lam": (0.95, 1.0, 0.0, 0.5),
+    "bootstrap": (True, False),
+    "right": (1.0, 0.5, 10.0, -1.0),
+    "goal": (1.0, 10.0, 0.5),
 }
 """What random parameters are taken from."""
+
+INPUTS = (0.0, 1.0, 0.5, -0.25, 2.0)
+"""What critics, judges and scores say; 1 in 12 is missing."""
 
 BASELINES = {"reinforce_pp": ("batch", "group"), "returns": ("task", "turn")}
 """What the parameter ``baseline`` is taken from, by recipe."""
@@ -111,6 +119,10 @@ def step_tables(
                 "truncated": cut,
                 "padding": False,
             }
+            | {
+                name: random.choice(INPUTS) if random.random() > 1 / 12 else None
+                for name in INPUT_COLUMNS
+            }
         )
         t += 1
         if last:
@@ -121,6 +133,9 @@ def step_tables(
     if padding:
         rows += padding_rows(rows, random, random.choice((0, 1, 4)))
     random.shuffle(rows)
+    for name in INPUT_COLUMNS:  # a column that is empty everywhere would be absent
+        if rows[0][name] is None:
+            rows[0][name] = 0.0
     absent = [
         flag
         for flag, default in (("valid", True), ("truncated", False), ("padding", False))

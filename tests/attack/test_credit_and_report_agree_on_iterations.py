@@ -25,7 +25,7 @@ from ascribe.cli import app
 from ascribe.estimators import BUILT_IN, RECIPES
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches
-from tests.conftest import good_rows, write_jsonl
+from tests.conftest import INPUTS, good_rows, write_jsonl
 
 
 def two_iterations() -> list[dict[str, Any]]:
@@ -66,7 +66,8 @@ def test_credit_and_report_give_the_same(tmp_path: Path, names: Any) -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_recipe_credits_iterations_as_a_trainer_does(name: str) -> None:
-    rows = [row | {"without": 0.5, "corrects": None} for row in good_rows() if not row["padding"]]
+    more = INPUTS | {"without": 0.5, "corrects": None}
+    rows = [row | more for row in good_rows() if not row["padding"]]
     random = np.random.default_rng(7)
     parts = []
     for iteration in (2, 10, 3):

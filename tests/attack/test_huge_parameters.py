@@ -14,7 +14,7 @@ from ascribe import RECIPES, Credit, Recipe, StepTable, check, recipe
 from ascribe.cli import app
 from ascribe.estimators import BUILT_IN
 from ascribe.estimators.credit import Term
-from tests.conftest import write_jsonl
+from tests.conftest import INPUTS, write_jsonl
 
 NUMBERS = [
     (name, parameter.name)
@@ -38,6 +38,7 @@ def rows(scale: float = 1.0) -> list[dict[str, Any]]:
             "without": scale * ((t + s) % 2),
             "corrects": None,
         }
+        | {name: scale * value for name, value in INPUTS.items()}
         for g, t, s in product(range(2), range(4), range(2))
     ]
 

@@ -379,8 +379,120 @@ def returns(rows: list[Row], parameters: Parameters) -> Answer:
     return Answer(part.values, part.reasons, {"returns": part}, [found])
 
 
+def gae(rows: list[Row], parameters: Parameters) -> Answer:
+    """Sums of what each step brought beyond the critic's value, from the last step to the first."""
+    gamma, lam = Fraction(parameters["gamma"]), Fraction(parameters["lam"])
+    values, reasons = {}, {}
+    for name, members in trajectories(rows).items():
+        if name in left_out(rows, parameters):
+            continue
+        following: tuple[Fraction, Fraction] | None = (Fraction(0), Fraction(0))
+        for i in reversed(members):
+            row, expected = rows[i], rows[i]["value"]
+            reward = Fraction(row["reward"]) - penalty(row, parameters, "before")
+            goes_on = parameters["bootstrap"] and bool(row.get("truncated"))
+            if expected is None or math.isnan(expected) or following is None:
+                following = None
+                values[i], reasons[i] = 0.0, "missing_input"
+            elif goes_on:
+                following = (Fraction(expected), Fraction(0))
+                values[i], reasons[i] = 0.0, "truncated"
+            else:
+                value_after, advantage_after = following
+                surprise = reward + gamma * value_after - Fraction(expected)
+                advantage = surprise + gamma * lam * advantage_after
+                following = (Fraction(expected), advantage)
+                values[i] = float(advantage - penalty(row, parameters, "after"))
+                reasons[i] = "credited"
+    keys = {i: rows[i]["trajectory"] for i in values}
+    part = _part(rows, parameters, values, reasons, keys)
+    return Answer(part.values, part.reasons, {"gae": part}, [])
+
+
 def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
     """An episode term and a step term."""
+    counted = counted_rows(rows, parameters)
+    if parameters["grouping"] == "exact":
+        keys = same_state(rows, counted, scope=parameters["scope"])
+    else:
+        threshold = parameters["similarity"]
+        keys = similar_state(rows, counted, scope=parameters["scope"], threshold=threshold)
+    return _two_levels(rows, parameters, rewards_to_go(rows, parameters), keys)
+
+
+def g2po(rows: list[Row], parameters: Parameters) -> Answer:
+    """An episode term, what a step led to in its state, and what it gained in its task."""
+    counted = counted_rows(rows, parameters)
+    keys = same_state(rows, counted, scope="group")
+    gamma, early = Fraction(parameters["gamma"]), {**parameters, "penalty_timing": "before"}
+    if parameters["penalty_timing"] == "after":
+        early["invalid_penalty"] = 0.0
+    to_go = rewards_to_go(rows, early)
+    visits: dict[Hashable, list[Fraction]] = {}
+    for i in counted:
+        visits.setdefault(keys.get(i, i), []).append(to_go[i])
+    worth = {i: gamma * sum(visits[keys.get(i, i)]) / len(visits[keys.get(i, i)]) for i in counted}
+    led_to, gains, task = {}, {}, {i: rows[i]["group"] for i in counted}
+    for members in trajectories(rows).values():
+        for i, following in zip(members, [*members[1:], None], strict=True):
+            if i in worth:
+                reward = Fraction(rows[i]["reward"]) - penalty(rows[i], parameters, "before")
+                arrived = reward + (Fraction(0) if following is None else worth[following])
+                led_to[i] = arrived - penalty(rows[i], parameters, "after")
+                gains[i] = arrived - worth[i]
+    found = standardised(gains, task, parameters, parameters["normalise"], "group_of_one")
+    for i in counted:
+        names = {rows[j]["trajectory"] for j in counted if task[j] == task[i]}
+        if len(names) == 1 and parameters["group_of_one"] == "no_credit":
+            found.values[i], found.reasons[i] = 0.0, "group_of_one"
+    gain = _part(rows, parameters, found.values, found.reasons, task)
+    return _two_levels(rows, parameters, led_to, keys, {"gain": gain}, [found])
+
+
+def graphgpo(rows: list[Row], parameters: Parameters) -> Answer:
+    """An episode term, and the distance to success after a step, by search from the end."""
+    counted = counted_rows(rows, parameters)
+    keys = same_state(rows, counted, scope="group")
+    nodes = {i: keys.get(i, i) for i in counted}
+    right, plain = Fraction(parameters["right"]), {**parameters, "invalid_penalty": 0.0}
+    won = {name for name, total in episode_returns(rows, plain).items() if total >= right}
+    leads: dict[Hashable, set[Hashable]] = {}
+    after: dict[int, Hashable] = {}
+    for name, members in trajectories(rows).items():
+        for i, following in zip(members, [*members[1:], None], strict=True):
+            if i not in nodes:
+                continue
+            task = rows[i]["group"]
+            end = ("won", task) if name in won else ("lost", task)
+            after[i] = end if following is None else nodes[following]
+            leads.setdefault(after[i], set()).add(nodes[i])
+    worth = {}
+    for task in {rows[i]["group"] for i in counted}:
+        distance: dict[Hashable, int] = {("won", task): 0}
+        frontier: list[Hashable] = [("won", task)]
+        while frontier:
+            node = frontier.pop(0)
+            for before in leads.get(node, ()):
+                if before not in distance:
+                    distance[before] = distance[node] + 1
+                    frontier.append(before)
+        for i in counted:
+            if rows[i]["group"] == task:
+                left = distance.get(after[i], max(distance.values()) + 1)
+                worth[i] = Fraction(parameters["goal"]) * Fraction(parameters["gamma"]) ** left
+                worth[i] -= penalty(rows[i], parameters, "after")
+    return _two_levels(rows, parameters, worth, keys)
+
+
+def _two_levels(
+    rows: list[Row],
+    parameters: Parameters,
+    compared: Mapping[int, Fraction],
+    keys: Mapping[int, Hashable],
+    more: Mapping[str, Part] | None = None,
+    comparisons: list[Comparison] | None = None,
+) -> Answer:
+    """GiGPO's episode term, ``compared`` inside the states ``keys``, and ``more`` step terms."""
     counted = counted_rows(rows, parameters)
     returns, group_of = _counted_returns(rows, parameters)
     by = parameters["normalise"]
@@ -402,14 +514,8 @@ def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
                 values[i], reasons[i] = float(scores[i]), "credited"
     episode = _part(rows, parameters, values, reasons, {i: rows[i]["group"] for i in counted})
 
-    if parameters["grouping"] == "exact":
-        keys = same_state(rows, counted, scope=parameters["scope"])
-    else:
-        threshold = parameters["similarity"]
-        keys = similar_state(rows, counted, scope=parameters["scope"], threshold=threshold)
-    to_go = rewards_to_go(rows, parameters)
     stepwise = step_relative(
-        {i: to_go[i] for i in keys},
+        {i: compared[i] for i in keys},
         keys,
         {i: rows[i]["trajectory"] for i in keys},
         parameters["revisits"],
@@ -421,12 +527,15 @@ def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
     step = _part(rows, parameters, stepwise.values, stepwise.reasons, keys)
     step = in_scale(step, episode, parameters)
 
-    total = [a + parameters["weight"] * b for a, b in zip(episode.values, step.values, strict=True)]
-    reasons_of_both = [
-        "credited" if "credited" in (a, b) else b
-        for a, b in zip(episode.reasons, step.reasons, strict=True)
+    terms = {"episode": episode, "step": step} | dict(more or {})
+    total = [
+        episode.values[i]
+        + parameters["weight"] * sum(part.values[i] for part in list(terms.values())[1:])
+        for i in range(len(rows))
     ]
-    return Answer(total, reasons_of_both, {"episode": episode, "step": step}, [whole, stepwise])
+    found = [[part.reasons[i] for part in terms.values()] for i in range(len(rows))]
+    reasons_of_all = ["credited" if "credited" in each else each[-1] for each in found]
+    return Answer(total, reasons_of_all, terms, [whole, stepwise, *(comparisons or [])])
 
 
 def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
@@ -533,6 +642,9 @@ RECIPES: dict[str, Callable[[list[Row], Parameters], Answer]] = {
     "dr_grpo": dr_grpo,
     "reinforce_pp": reinforce_pp,
     "returns": returns,
+    "gae": gae,
     "gigpo": gigpo,
+    "g2po": g2po,
+    "graphgpo": graphgpo,
     "hgpo": hgpo,
 }

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ascribe import RECIPES, Credit, Reason, Recipe, StepTable, Term, recipe
 from ascribe.estimators import BiPACEQ, GiGPO, ReinforcePP
+from tests.conftest import INPUTS
 from tests.report.test_report_teams import corrected, team
 from tests.report.toys import sound
 from tests.strategies import recipes, step_tables
@@ -135,7 +136,7 @@ def test_revisits_and_two_baselines_are_one_comparison(by: Recipe) -> None:
 def test_every_sentence_can_be_filled(name: str) -> None:
     takes = "fingerprints" in RECIPES[name].inputs
     by = recipe(name, fingerprint="ngram") if takes else recipe(name)
-    for term in by(StepTable.from_dicts(sound())).terms.values():
+    for term in by(StepTable.from_dicts(row | INPUTS for row in sound())).terms.values():
         for sentence in term.explanation.sentences:
             filled = sentence.text.format(own=0.5, baseline=0.25, peers=4, alike=2)
             assert "{" not in filled

@@ -436,7 +436,7 @@ def _(table: pa.Table) -> pa.Table:
 @row_corruption(ProblemKind.UNKNOWN_COLUMN, "a misspelt and another column", in_memory=False)
 def _(rows: list[Row]) -> Found:
     for row in rows:
-        row |= {"truncted": False, "score": 1}
+        row |= {"truncted": False, "points": 1}
     return [], 2
 
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from ascribe.estimators.bipace import BiPACEQ as BiPACEQ
     from ascribe.estimators.ccpo import CCPO as CCPO
     from ascribe.estimators.dr_grpo import DrGRPO as DrGRPO
+    from ascribe.estimators.g2po import G2PO as G2PO
+    from ascribe.estimators.gae import GAE as GAE
     from ascribe.estimators.gigpo import GiGPO as GiGPO
+    from ascribe.estimators.graphgpo import GraphGPO as GraphGPO
     from ascribe.estimators.grpo import GRPO as GRPO
     from ascribe.estimators.hgpo import HGPO as HGPO
     from ascribe.estimators.ibpo import IBPO as IBPO
@@ -44,8 +47,11 @@ BUILT_IN = {
     "dr_grpo": ("dr_grpo", "DrGRPO"),
     "reinforce_pp": ("reinforce_pp", "ReinforcePP"),
     "returns": ("returns", "Returns"),
+    "gae": ("gae", "GAE"),
     "gigpo": ("gigpo", "GiGPO"),
     "hgpo": ("hgpo", "HGPO"),
+    "g2po": ("g2po", "G2PO"),
+    "graphgpo": ("graphgpo", "GraphGPO"),
     "bigpo": ("bipace", "BiGPO"),
     "bipace_diff": ("bipace", "BiPACEDiff"),
     "bipace_q": ("bipace", "BiPACEQ"),

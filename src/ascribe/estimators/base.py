@@ -14,7 +14,7 @@ from ascribe.estimators.relative import Norm, Std, explained, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
-from ascribe.steps.hints import nearest
+from ascribe.steps.hints import nearest, page
 from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -54,6 +54,8 @@ class Recipe:
     """Whether rows are compared inside their task group alone, if no parameter says otherwise."""
     inputs: ClassVar[tuple[str, ...]] = ()
     """Names of the inputs of a call, in addition to the table."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Optional columns of the table that the recipe cannot do without."""
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         "gamma": (0.0, 1.0),
         "similarity": (0.0, 1.0),
@@ -104,12 +106,19 @@ class Recipe:
         Raises:
             TableError: if the rows of the table cannot be put in order; ``ascribe.check`` says why.
             TypeError: for an input that the recipe does not take.
-            ValueError: if an advantage is not a finite number.
+            ValueError: if a column is missing, or an advantage is not a finite number.
         """
         for name in inputs:
             if name not in self.inputs:
                 accepted = ", ".join(self.inputs) or "none"
                 raise TypeError(f"{self.name} takes no input {name!r}; it takes: {accepted}")
+        present = table.columns()
+        if missing := [name for name in self.columns if name not in present]:
+            arrange(table)  # what is wrong with its rows comes first
+            raise ValueError(
+                f"{self.name} needs the column {' and '.join(missing)}, which the table does not "
+                f"have; where it comes from: {page('estimators/other')}"
+            )
         iterations = table.iterations()
         if len(iterations) == 1:
             credit = self._noted(table, inputs)
@@ -194,6 +203,11 @@ class Recipe:
     def episode_returns(self, steps: Arranged) -> Floats:
         """Return of each trajectory."""
         return episode_return(self.rewards(steps), steps.trajectory, steps.trajectory_count)
+
+    def numbers(self, table: StepTable, column: str) -> Floats:
+        """A column of ``columns``; NaN where it is empty."""
+        values: Floats = getattr(table, column)[arrange(table).rows]
+        return values
 
     def action_keys(self, table: StepTable) -> ActionKeys:
         """The action of each row, by the recipe's ``action_key`` or else by tag."""

@@ -40,6 +40,8 @@ class Reason(IntEnum):
     """Sampled only to measure what the others earn alone; not learned from."""
     NO_TARGET = 11
     """The trajectory that it corrects does not take part."""
+    MISSING_INPUT = 12
+    """A column that the recipe reads is empty in the row, or in a later one that counts for it."""
 
     @property
     def label(self) -> str:

@@ -112,6 +112,8 @@ class TwoLevel(Standardising):
     """
 
     compares_in_groups: ClassVar[bool] = True
+    sentences: ClassVar[tuple[Sentence, Sentence]] = (STEP, VISITS)
+    """How the step term reads: with peers, and with trajectories that came to the state."""
 
     gamma: float = 0.95
     weight: float = 1.0
@@ -131,12 +133,17 @@ class TwoLevel(Standardising):
         """Credit every row of ``table``."""
         groups, metrics = self.state_groups(table, inputs)
         step, more = self.step_term(table, groups)
-        terms, metrics = {"episode": self._episode(table), "step": step}, metrics | more
+        steps, metrics = {"step": step} | self.more_terms(table, groups), metrics | more
+        terms = {"episode": self._episode(table)} | steps
         if self.scale == "equal":
             terms, metrics["scale_factor"] = equalised(
-                terms, ["step"], terms["episode"], arrange(table).rows
+                terms, list(steps), terms["episode"], arrange(table).rows
             )
         return Credit.of(terms, repr(self), metrics)
+
+    def more_terms(self, table: StepTable, groups: Groups) -> dict[str, Term]:
+        """Further step-level terms, by name."""
+        return {}
 
     def _episode(self, table: StepTable) -> Term:
         steps, norm = arrange(table), self.norm(self.normalise)
@@ -175,7 +182,10 @@ class TwoLevel(Standardising):
         )
         reason[groups.labels < 0] = Reason.MISSING_STATE
         explain = partial(
-            _explain_step, returns, labels, groups.count, steps.trajectory, self.revisits
+            _explain_step,
+            *(returns, labels, groups.count, steps.trajectory),
+            revisits=self.revisits,
+            sentences=self.sentences,
         )
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
         return term, {}
@@ -194,17 +204,23 @@ def _with_raw(explain: "partial[Explanation]", raw: np.ndarray, scores: Floats) 
 
 
 def _explain_step(
-    returns: Floats, labels: Ints, count: int, trajectory: Ints, revisits: Revisits
+    returns: Floats,
+    labels: Ints,
+    count: int,
+    trajectory: Ints,
+    *,
+    revisits: Revisits,
+    sentences: tuple[Sentence, Sentence],
 ) -> Explanation:
     """The explanation of ``step_relative``."""
     if revisits == "each":
-        return explained(returns, labels, count, STEP)
+        return explained(returns, labels, count, sentences[0])
     visit, visits = segments.pairs(labels, trajectory, int(trajectory[-1]) + 1)
     first_row = segments.first_rows(visit, visits)
     values = returns[first_row] if revisits == "first" else segments.mean(returns, visit, visits)
     # Rows without a state belong to an extra member that takes no part.
     return explained(
-        np.append(values, 0.0), np.append(labels[first_row], -1), count, VISITS, members=visit
+        np.append(values, 0.0), np.append(labels[first_row], -1), count, sentences[1], members=visit
     )
 
 

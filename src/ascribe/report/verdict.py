@@ -105,6 +105,7 @@ _WITHOUT_SIGNAL = {
     Reason.TRUNCATED: "belong to trajectories that were cut by a limit",
     Reason.COUNTERFACTUAL: "were taken only to measure the other agents",
     Reason.NO_TARGET: "correct an answer that is not in the batch",
+    Reason.MISSING_INPUT: "lack a number that the recipe reads",
 }
 
 

@@ -14,7 +14,7 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
 from ascribe.steps.returns import episode_return
-from ascribe.steps.table import MISSING_STEP, Coded, StepTable
+from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable
 
 LARGEST_REWARD = 1e100
 """Beyond this, squares summed over a large table could overflow."""
@@ -84,10 +84,9 @@ def _arrange(table: StepTable) -> Arranged | None:
     if table.iteration is not None:
         number = table.iteration[real]
         group, trajectory = _within(number, group), _within(number, trajectory)
-    largest = [np.abs(reward).max()]
-    if table.without is not None:  # NaN, where there is none, is skipped
-        largest.append(np.fmax.reduce(np.abs(table.without[real]), initial=0.0))
-    if not np.max(largest) <= LARGEST_REWARD:  # also false for NaN
+    optional = (values[real] for values in _numbers(table).values())
+    largest = [np.fmax.reduce(np.abs(values), initial=0.0) for values in optional]  # skips NaN
+    if not np.max([np.abs(reward).max(), *largest]) <= LARGEST_REWARD:  # also false for NaN
         return None
 
     length = np.bincount(trajectory)
@@ -129,6 +128,14 @@ def _arrange(table: StepTable) -> Arranged | None:
         group_of_trajectory=group_of_trajectory,
         group_count=int(groups.size),
     )
+
+
+def _numbers(table: StepTable) -> dict[str, Floats]:
+    """The columns of numbers that may be NaN, by what they hold, as far as they are there."""
+    names = {"without": "returns without an agent"}
+    names |= {name: f"numbers in {name}" for name in INPUT_COLUMNS}
+    columns = table.columns()
+    return {names[name]: columns[name] for name in names if name in columns}
 
 
 def _within(iteration: Ints, codes: Ints) -> Ints:
@@ -430,9 +437,8 @@ class _TableChecker:
     def _check_values(self) -> None:
         table, real = self.table, self.real
         returns = {"rewards": table.reward[real]}
-        if table.without is not None:  # NaN means that there is none
-            without = table.without[real]
-            returns["returns without an agent"] = np.where(np.isnan(without), 0.0, without)
+        for name, numbers in _numbers(table).items():  # NaN means that there is none
+            returns[name] = np.nan_to_num(numbers[real], posinf=np.inf, neginf=-np.inf)
         for name, values in returns.items():
             finite = np.isfinite(values)
             large = finite & (np.abs(values) > LARGEST_REWARD)

@@ -26,6 +26,7 @@ from ascribe.steps.journal import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
 from ascribe.steps.table import (
+    INPUT_COLUMNS,
     KNOWN_COLUMNS,
     MISSING_STEP,
     REQUIRED_COLUMNS,
@@ -216,7 +217,7 @@ def _to_arrow(name: str, column: Any) -> "pa.Array":
         return pa.DictionaryArray.from_arrays(codes, values)
     if name == "step":
         return pa.array(column, mask=column == MISSING_STEP)
-    if name == "without":
+    if name == "without" or name in INPUT_COLUMNS:
         return pa.array(column, mask=np.isnan(column))
     if name == "fingerprint":
         flat = pa.array(np.ascontiguousarray(column).ravel())

@@ -20,8 +20,11 @@ MISSING_STEP = int(np.iinfo(np.int64).min)
 TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family", "corrects")
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
+INPUT_COLUMNS = ("value", "score", "step_score", "entropy")
+"""Numbers that some recipes read, NaN where there is none."""
 OPTIONAL_COLUMNS = (
-    *("agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects", "iteration"),
+    *("agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects"),
+    *(*INPUT_COLUMNS, "iteration"),
 )
 KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
 
@@ -99,6 +102,11 @@ class StepTable:
         without: the team's return in the trajectory if the acting agent had been absent; NaN for a
             decision that was sampled only to measure such a return.
         corrects: the trajectory that this one was written to correct; missing for the others.
+        value: the return that a critic expects from the state on; NaN where it is unknown, as in
+            the next three.
+        score: how good the state is, such as the policy's probability of the right answer in it.
+        step_score: what a judge, a verifier or a reward model gives for the step.
+        entropy: mean entropy of the policy over the tokens of the response.
         iteration: the iteration of training that the step was sampled in (absent: one for all).
             Each iteration is checked and credited by itself: a group or trajectory of the same name
             in another iteration is another one.
@@ -119,6 +127,10 @@ class StepTable:
     fingerprint: npt.NDArray[Any] | None = None
     without: Floats | None = None
     corrects: Coded | None = None
+    value: Floats | None = None
+    score: Floats | None = None
+    step_score: Floats | None = None
+    entropy: Floats | None = None
     iteration: Ints | None = None
 
     def __post_init__(self) -> None:
@@ -268,6 +280,7 @@ def read_column(name: str, column: Column) -> Any:
     readers: dict[str, Callable[[str, Column], Any]] = {}
     readers |= dict.fromkeys(TEXT_COLUMNS, _text) | dict.fromkeys(FLAG_COLUMNS, _flag)
     readers |= {"step": _step, "iteration": _iteration, "fingerprint": _fingerprint}
+    readers |= dict.fromkeys(INPUT_COLUMNS, _optional_number)
     return readers.get(name, _number)(name, column)
 
 
@@ -327,6 +340,11 @@ def _number(name: str, column: Column) -> Floats:
         rows = [i for i, v in enumerate(values) if isinstance(v, int) and abs(v) > 1e100]
         detail = f"column {name} holds integers beyond 64-bit floating point"
         raise column_error(ProblemKind.REWARD_TOO_LARGE, detail, rows) from error
+
+
+def _optional_number(name: str, column: Column) -> Floats | None:
+    values = _number(name, column)
+    return None if values.size and np.isnan(values).all() else values
 
 
 def _flag(name: str, column: Column) -> Bools | None:

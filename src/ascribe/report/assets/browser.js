@@ -15,6 +15,7 @@ const WHY = {
   same_action: "every peer in this state took the same action",
   counterfactual: "it was taken only to measure the other agents",
   no_target: "the answer that it corrects is not in the batch",
+  missing_input: "a number that the recipe reads is missing",
 };
 
 // Runs of equal values are written once, with their number.

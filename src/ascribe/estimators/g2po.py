@@ -1,0 +1,105 @@
+"""G2PO: steps as transitions between states whose values are means over all visits.
+
+    A = A^E + ω (A^next + A^gain)
+    next_t = r_t + Φ(s_{t+1})                                Φ(s) = γ · mean of R over visits to s
+    A^next = (next_t - mean over the state group) / F_norm
+    A^gain = (next_t - Φ(s_t) - mean over the task) / F_norm
+
+A^E, F_norm and R are those of GiGPO. Φ is 0 after the last step, whose reward says how it ended. A
+row without a state is a visit of its own. Paper: G2PO, arXiv 2606.22995.
+
+Page: docs/estimators/g2po.md. Test: tests/estimators/test_g2po.py.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ascribe.estimators.credit import Reason, Sentence, Term
+from ascribe.estimators.gigpo import TwoLevel
+from ascribe.estimators.relative import explained, relative
+from ascribe.groups import Groups
+from ascribe.groups.exact import exact
+from ascribe.steps import segments
+from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.check import arrange
+from ascribe.steps.returns import reward_to_go
+from ascribe.steps.table import StepTable
+
+NEXT = Sentence("{peers} peers in this state came to what is worth {baseline}; this one {own}")
+GAIN = Sentence("the {peers} steps of this task gained {baseline:+} in value; this one {own:+}")
+
+
+def transitions(
+    reward: Floats, labels: Ints, count: int, trajectory: Ints, gamma: float
+) -> tuple[Floats, Floats]:
+    """What each step led to, ``r_t + Φ(s_{t+1})``, and where it came from, ``Φ(s_t)``.
+
+    Args:
+        reward: reward of each row, rows in canonical order.
+        labels: state group of each row; -1 is a state of its own.
+        count: number of state groups.
+        trajectory: label of each row's trajectory.
+        gamma: discount γ.
+    """
+    returns = reward_to_go(reward, trajectory, gamma)
+    mean = segments.pick(segments.mean(returns, labels, count), labels)
+    here = gamma * np.where(labels < 0, returns, mean)
+    goes_on = np.append(trajectory[1:] == trajectory[:-1], False)
+    return reward + np.where(goes_on, np.append(here[1:], 0.0), 0.0), here
+
+
+@dataclass(frozen=True, kw_only=True)
+class G2PO(TwoLevel):
+    """Group-graph policy optimization: transitions between states of pooled value.
+
+    ``A = A^E + ω (A^next + A^gain)``. ``A^next`` compares what a step led to with its peers in the
+    same state, ``A^gain`` how much value it gained with all steps of the task. The value of a state
+    is the mean return of its visits, discounted once.
+    """
+
+    name: ClassVar[str] = "g2po"
+    paper: ClassVar[str] = "G2PO, arXiv 2606.22995"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "public": {
+            "baseline_unit": "step",
+            "group_of_one": "raw",
+            "penalty_timing": "after",
+            "invalid_penalty": 0.1,
+        }
+    }
+    sentences: ClassVar[tuple[Sentence, Sentence]] = (NEXT, NEXT)
+
+    normalise: Literal["std", "mean"] = "mean"
+
+    def state_groups(
+        self, table: StepTable, inputs: dict[str, Any]
+    ) -> tuple[Groups, dict[str, float]]:
+        """State group of each row in canonical order; there are no metrics about them."""
+        steps = arrange(table)
+        return exact(steps.group, steps.state, table.state.values.size), {}
+
+    def transitions(self, table: StepTable) -> tuple[Floats, Floats]:
+        """What each step led to, and where it came from; excluded rows give no values."""
+        steps, (groups, _) = arrange(table), self.state_groups(table, {})
+        labels = np.where(self.excluded(steps), -1, groups.labels)
+        return transitions(self.rewards(steps), labels, groups.count, steps.trajectory, self.gamma)
+
+    def step_returns(self, table: StepTable) -> Floats:
+        """What each step led to, as ``A^next`` compares it."""
+        return self.transitions(table)[0] - self.late_penalties(arrange(table))
+
+    def more_terms(self, table: StepTable, groups: Groups) -> dict[str, Term]:
+        """``A^gain``."""
+        steps, (led_to, came_from) = arrange(table), self.transitions(table)
+        task, tasks = np.where(self.excluded(steps), -1, steps.group), steps.group_count
+        members = (led_to - came_from, task, tasks)
+        values, reason = relative(*members, self.norm(self.normalise), Reason.GROUP_OF_ONE)
+        if self.group_of_one == "no_credit":  # steps of one trajectory are not compared alone
+            alone = segments.size(self.trajectory_groups(steps), tasks) < 2
+            silent = np.append(alone, False)[task]
+            values[silent], reason[silent] = 0.0, Reason.GROUP_OF_ONE
+        explain = partial(explained, *members, GAIN)
+        return {"gain": self.term(table, values, reason, task, weight=self.weight, explain=explain)}

@@ -1,0 +1,99 @@
+"""GAE over steps: what a step brought beyond what a critic expected.
+
+    A_t = Σ_{k≥t} (γλ)^{k-t} δ_k,    δ_t = r_t + γ V(s_{t+1}) - V(s_t)
+
+V is the column ``value``: the return that a critic expects from the state before the step. After
+the end of an episode it is 0. A trajectory that a limit has cut has not ended: its last row gives
+the value that the steps before it bootstrap from, and gets no credit itself, because the value
+after it is unknown. Papers: GAE, arXiv 1506.02438; over turns, Turn-PPO, arXiv 2512.17008.
+
+Page: docs/estimators/gae.md. Test: tests/estimators/test_gae.py.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ascribe.estimators.base import Recipe
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import arrange
+from ascribe.steps.returns import reward_to_go
+from ascribe.steps.table import StepTable
+
+EXPECTED = Sentence(
+    "the critic expected {baseline} from this state; the step and what followed were worth {own}"
+)
+
+
+def generalised_advantage(
+    reward: Floats, value: Floats, trajectory: Ints, cut: Bools, *, gamma: float, lam: float
+) -> Floats:
+    r"""``A_t = Σ_{k≥t} (γλ)^{k-t} δ_k`` with ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``.
+
+    Args:
+        reward: reward of each row, rows in canonical order.
+        value: V of the state before each row; NaN where it is unknown.
+        trajectory: label of each row's trajectory.
+        cut: rows after which the value is unknown; δ is 0 there, and whatever else it was.
+        gamma: discount γ.
+        lam: λ, from 0 (one step) to 1 (the whole return).
+
+    Returns:
+        One advantage per row: NaN if a value is unknown in the row or in a later one.
+    """
+    last = np.append(trajectory[1:] != trajectory[:-1], True)
+    following = np.where(last, 0.0, np.append(value[1:], 0.0))
+    surprise = np.where(cut, 0.0, reward + gamma * following - value)
+    unknown = reward_to_go(np.isnan(value).astype(np.float64), trajectory, 1.0) > 0
+    advantage = reward_to_go(np.where(unknown, 0.0, surprise), trajectory, gamma * lam)
+    return np.where(unknown, np.nan, advantage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GAE(Recipe):
+    """Generalised advantage estimation over steps, with a critic's values.
+
+    ``A_t = Σ_{k≥t} (γλ)^{k-t} δ_k`` with ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``, V from the column
+    ``value``. It compares no trajectories, so a task may have a single one.
+
+    Attributes:
+        gamma: discount γ of a return; the critic's values should have the same.
+        lam: λ, from 0 (trust the critic after one step) to 1 (trust the rewards that were paid).
+        bootstrap: a cut trajectory goes on from the value of its last state; otherwise it counts
+            as ended. ``truncation="exclude"`` leaves it out.
+    """
+
+    name: ClassVar[str] = "gae"
+    paper: ClassVar[str] = "GAE, arXiv 1506.02438; Turn-PPO, arXiv 2512.17008"
+    compares_in_groups: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = ("value",)
+    ranges: ClassVar[dict[str, tuple[float, float]]] = {**Recipe.ranges, "lam": (0.0, 1.0)}
+
+    gamma: float = 0.95
+    lam: float = 0.95
+    bootstrap: bool = True
+
+    def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
+        """Credit every row of ``table``."""
+        steps, value = arrange(table), self.numbers(table, "value")
+        cut = np.zeros(value.size, dtype=np.bool_)
+        if self.bootstrap:
+            cut[np.append(steps.starts[1:], value.size) - 1] = True
+            cut &= steps.truncated
+        rows = (self.rewards(steps), value, steps.trajectory, cut)
+        values = generalised_advantage(*rows, gamma=self.gamma, lam=self.lam)
+        values -= self.late_penalties(steps)
+        reason = np.where(np.isnan(values), Reason.MISSING_INPUT, Reason.CREDITED).astype(np.int8)
+        reason[cut & (reason == Reason.CREDITED)] = Reason.TRUNCATED
+        values[reason != Reason.CREDITED] = 0.0
+        explain = partial(_explain, value, values)
+        term = self.term(table, values, reason, steps.trajectory, explain=explain)
+        return Credit.of({"gae": term}, repr(self))
+
+
+def _explain(value: Floats, advantage: Floats) -> Explanation:
+    expected = np.where(np.isnan(value), 0.0, value)
+    return Explanation(expected + advantage, expected, np.zeros(value.size, np.int64), (EXPECTED,))

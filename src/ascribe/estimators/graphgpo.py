@@ -1,0 +1,109 @@
+"""GraphGPO: a step is worth what its next state is, by its distance to success.
+
+    A = A^E + ω A^S
+    A^S(a_t) = (p_t - mean over the state group of p) / F_norm,    p_t = g γ^d(s_{t+1})
+
+d is the fewest steps to success from a state, over all transitions that trajectories of the task
+took. It is 0 after the last step of a success. A state from which no path leads to success, and the
+end of a failure, count as one step farther than the farthest state that has one. A^E and F_norm are
+those of GiGPO. Paper: GraphGPO, arXiv 2605.26684.
+
+Page: docs/estimators/graphgpo.md. Test: tests/estimators/test_graphgpo.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ascribe.estimators.base import LARGEST_FACTOR
+from ascribe.estimators.credit import Sentence
+from ascribe.estimators.gigpo import TwoLevel
+from ascribe.groups import Groups
+from ascribe.groups.exact import exact
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import LARGEST_REWARD, arrange
+from ascribe.steps.returns import episode_return
+from ascribe.steps.table import StepTable
+
+NEARER = Sentence(
+    "by the distance to success, {peers} peers in this state came to what is worth {baseline}; "
+    "this one to {own}"
+)
+
+
+def steps_to_success(
+    labels: Ints, count: int, trajectory: Ints, task: Ints, success: Bools
+) -> Ints:
+    """The fewest steps to success that are left after each row.
+
+    Args:
+        labels: state group of each row, rows in canonical order; -1 is a state of its own.
+        count: number of state groups.
+        trajectory: label of each row's trajectory.
+        task: task of each row; -1 takes no part.
+        success: whether each row's trajectory succeeded.
+    """
+    rows, far = np.arange(labels.size), labels.size + 1
+    state = np.where(labels < 0, count + rows, labels)
+    last = np.append(trajectory[1:] != trajectory[:-1], True)
+    distance = np.full(count + labels.size, far)
+    distance[state[last & success & (task >= 0)]] = 1
+    moves = rows[~last & (task >= 0)]
+    while True:  # one step farther from success in each pass
+        through = distance[state[moves + 1]] + 1
+        nearer = through < distance[state[moves]]
+        if not nearer.any():
+            break
+        np.minimum.at(distance, state[moves[nearer]], through[nearer])
+    left = np.where(last, np.where(success, 0, far), distance[np.append(state[1:], 0)])
+    known = distance[state] < far
+    farthest = np.zeros(int(task.max(initial=-1)) + 2, dtype=np.int64)
+    np.maximum.at(farthest, task[known], distance[state[known]])
+    return np.where(left < far, left, farthest[task] + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphGPO(TwoLevel):
+    """Graph-based group policy optimization: steps by how near to success they lead.
+
+    ``A = A^E + ω A^S``. ``A^E`` compares a trajectory's return with its task group, ``A^S`` the
+    distance to success after a step with that of the other visits to the same state, on the graph
+    of all transitions of the task.
+
+    Attributes:
+        gamma: decay γ of worth with each step of distance.
+        right: an episode succeeds if its return without penalties is at least this.
+        goal: g, what success is worth (public code: 10, its reward).
+    """
+
+    name: ClassVar[str] = "graphgpo"
+    paper: ClassVar[str] = "GraphGPO, arXiv 2605.26684"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "verl-agent": {"baseline_unit": "step", "group_of_one": "raw", "goal": 10.0, "right": 10.0}
+    }
+    ranges: ClassVar[dict[str, tuple[float, float]]] = {
+        **TwoLevel.ranges,
+        "right": (-LARGEST_REWARD, LARGEST_REWARD),
+        "goal": (0.0, LARGEST_FACTOR),
+    }
+    sentences: ClassVar[tuple[Sentence, Sentence]] = (NEARER, NEARER)
+
+    right: float = 1.0
+    goal: float = 1.0
+
+    def state_groups(
+        self, table: StepTable, inputs: dict[str, Any]
+    ) -> tuple[Groups, dict[str, float]]:
+        """State group of each row in canonical order; there are no metrics about them."""
+        steps = arrange(table)
+        return exact(steps.group, steps.state, table.state.values.size), {}
+
+    def step_returns(self, table: StepTable) -> Floats:
+        """What each step led to, by its distance to success."""
+        steps, (groups, _) = arrange(table), self.state_groups(table, {})
+        returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+        success = (returns >= self.right - 1e-9 * max(1.0, abs(self.right)))[steps.trajectory]
+        task = np.where(self.excluded(steps), -1, steps.group)
+        left = steps_to_success(groups.labels, groups.count, steps.trajectory, task, success)
+        return self.goal * self.gamma ** left.astype(np.float64) - self.late_penalties(steps)
