@@ -57,13 +57,21 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "bootstrap": (True, False),
     "right": (1.0, 0.5, 10.0, -1.0),
     "goal": (1.0, 10.0, 0.5),
+    "compare": ("returns", "turn"),
+    "k": (1.0, 0.0, 3.5),
+    "clarity": (0.1, 0.0, 2.0),
+    "k_next": (1.0, 0.0, 0.5),
 }
 """What random parameters are taken from."""
 
 INPUTS = (0.0, 1.0, 0.5, -0.25, 2.0)
 """What critics, judges and scores say; 1 in 12 is missing."""
 
-BASELINES = {"reinforce_pp": ("batch", "group"), "returns": ("task", "turn")}
+BASELINES = {
+    "reinforce_pp": ("batch", "group"),
+    "returns": ("task", "turn"),
+    "progress": ("task", "turn", "rewards"),
+}
 """What the parameter ``baseline`` is taken from, by recipe."""
 
 
@@ -185,7 +193,9 @@ def recipes(name: str, **fixed: Any) -> st.SearchStrategy[Recipe]:
             for number, (key, values) in zip(numbers, free.items(), strict=True)
         }
         timing, amount = picked.pop("penalty")
-        if not kind.credits_steps and timing == "after":
+        if picked.get("baseline") == "turn" and "normalise" in picked:
+            picked["normalise"] = "mean"  # it takes no other
+        if (not kind.credits_steps or name == "entropy") and timing == "after":
             timing, amount = "before", 0.0
         return kind(penalty_timing=timing, invalid_penalty=amount, **picked, **fixed)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -388,25 +389,177 @@ def gae(rows: list[Row], parameters: Parameters) -> Answer:
             continue
         following: tuple[Fraction, Fraction] | None = (Fraction(0), Fraction(0))
         for i in reversed(members):
-            row, expected = rows[i], rows[i]["value"]
+            row, expected = rows[i], known(rows[i]["value"])
             reward = Fraction(row["reward"]) - penalty(row, parameters, "before")
             goes_on = parameters["bootstrap"] and bool(row.get("truncated"))
-            if expected is None or math.isnan(expected) or following is None:
+            if expected is None or following is None:
                 following = None
                 values[i], reasons[i] = 0.0, "missing_input"
             elif goes_on:
-                following = (Fraction(expected), Fraction(0))
+                following = (expected, Fraction(0))
                 values[i], reasons[i] = 0.0, "truncated"
             else:
                 value_after, advantage_after = following
-                surprise = reward + gamma * value_after - Fraction(expected)
+                surprise = reward + gamma * value_after - expected
                 advantage = surprise + gamma * lam * advantage_after
-                following = (Fraction(expected), advantage)
+                following = (expected, advantage)
                 values[i] = float(advantage - penalty(row, parameters, "after"))
                 reasons[i] = "credited"
     keys = {i: rows[i]["trajectory"] for i in values}
     part = _part(rows, parameters, values, reasons, keys)
     return Answer(part.values, part.reasons, {"gae": part}, [])
+
+
+def progress(rows: list[Row], parameters: Parameters) -> Answer:
+    """Rewards for progress, summed and compared, or compared and summed."""
+    weight, gamma = Fraction(parameters["weight"]), Fraction(parameters["gamma"])
+    paid: dict[int, Fraction] = {}
+    counted, unknown = counted_rows(rows, parameters), set()
+    for members in trajectories(rows).values():
+        scores = [known(rows[i]["score"]) for i in members]
+        for n, i in enumerate(members):
+            paid[i] = Fraction(rows[i]["reward"]) - penalty(rows[i], parameters, "before")
+            if None in scores[n:]:
+                unknown.add(i)
+            elif n + 1 < len(members):
+                paid[i] += weight * (scores[n + 1] - scores[n])
+    own = {}
+    for members in trajectories(rows).values():
+        following = Fraction(0)
+        for i in reversed(members):
+            following = (Fraction(0) if i in unknown else paid[i]) + gamma * following
+            own[i] = following - penalty(rows[i], parameters, "after")
+    task = {i: rows[i]["group"] for i in counted if i not in unknown}
+    by = parameters["normalise"]
+    compared = {i: (paid if parameters["baseline"] == "rewards" else own)[i] for i in task}
+    found = standardised(compared, task, parameters, by, "group_of_one")
+    names = {
+        i: {rows[j]["trajectory"] for j in counted if rows[j]["group"] == task[i]} for i in task
+    }
+    keys: dict[int, Hashable] = dict(task)
+    values = dict(found.values)
+    if parameters["baseline"] == "turn":
+        keys = {i: (task[i], rows[i]["step"]) for i in task}
+        for i in task:
+            at_turn = [own[j] for j in task if keys[j] == keys[i]]
+            values[i] = float(own[i] - sum(at_turn) / len(names[i]))
+    elif parameters["baseline"] == "rewards":
+        for members in trajectories(rows).values():
+            total = 0.0
+            for i in reversed(members):
+                if i in task:
+                    total = found.values[i] + float(gamma) * total
+                    values[i] = total - float(penalty(rows[i], parameters, "after"))
+    reasons = {}
+    for i in counted:
+        if i in unknown:
+            values[i], reasons[i] = 0.0, "missing_input"
+            continue
+        reasons[i] = "group_of_one" if len(names[i]) == 1 else found.reasons[i]
+        if reasons[i] != "credited":
+            values[i] = 0.0
+    part = _part(rows, parameters, values, reasons, keys)
+    return Answer(part.values, part.reasons, {"progress": part}, [found])
+
+
+def judged(rows: list[Row], parameters: Parameters) -> Answer:
+    """The outcome of the trajectory, and the judge's scores: sums from a step on, or by turn."""
+    counted, by = counted_rows(rows, parameters), parameters["normalise"]
+    whole = standardised(*_counted_returns(rows, parameters), parameters, by, "group_of_one")
+    episode = _whole_trajectories(rows, parameters, whole, whole.values, whole.reasons)
+    gamma, own, reasons = Fraction(parameters["gamma"]), {}, {}
+    for members in trajectories(rows).values():
+        scores = [known(rows[i]["step_score"]) for i in members]
+        for n, i in enumerate(members):
+            later = scores[n:] if parameters["compare"] == "returns" else scores[n : n + 1]
+            if None in later:
+                reasons[i] = "missing_input"
+            else:
+                total = sum(gamma**k * score for k, score in enumerate(later))
+                own[i] = total - penalty(rows[i], parameters, "after")
+    keys: dict[int, Hashable] = {i: rows[i]["group"] for i in counted if i in own}
+    if parameters["compare"] == "turn":
+        keys = {i: (rows[i]["group"], rows[i]["step"]) for i in keys}
+    found = standardised({i: own[i] for i in keys}, keys, parameters, by, "singleton")
+    values = {}
+    for i in counted:
+        names = {rows[j]["trajectory"] for j in counted if rows[j]["group"] == rows[i]["group"]}
+        if i in keys:
+            reasons[i] = "group_of_one" if len(names) == 1 else found.reasons[i]
+        values[i] = found.values[i] if reasons[i] == "credited" else 0.0
+    step = _part(rows, parameters, values, reasons, keys)
+    first = episode.terms["episode"]
+    total = [a + parameters["weight"] * b for a, b in zip(first.values, step.values, strict=True)]
+    of_both = zip(first.reasons, step.reasons, strict=True)
+    said = ["credited" if "credited" in both else both[-1] for both in of_both]
+    return Answer(total, said, {"episode": first, "step": step}, [whole, found])
+
+
+def entropy(rows: list[Row], parameters: Parameters) -> Answer:
+    """Another recipe's credit by the entropy of the responses, and a bonus for what comes next."""
+    answer = credit(parameters["wraps"], rows, {**WRAPPED[parameters["wraps"]], **parameters})
+    counted = counted_rows(rows, parameters)
+    heard = {i: h for i in counted if (h := known(rows[i]["entropy"])) is not None}
+    low, high = min(heard.values(), default=Fraction(0)), max(heard.values(), default=Fraction(0))
+    scaled = {i: float((h - low) / (high - low)) if high > low else 0.0 for i, h in heard.items()}
+    sure = {i: math.exp(-parameters["k"] * h) for i, h in scaled.items()}
+    mean = math.fsum(sure.values()) / len(sure) if sure else 1.0
+    bonus = dict.fromkeys(range(len(rows)), 0.0)
+    for members in trajectories(rows).values():
+        for i, following in pairwise(members):
+            if following in scaled:
+                next_sure = math.exp(-parameters["k_next"] * scaled[following])
+                bonus[i] = parameters["clarity"] * next_sure
+    said = [i for i in heard if answer.reasons[i] == "credited"]
+    total = math.fsum(answer.values[i] * sure[i] / mean + bonus[i] for i in said)
+    shift = total / len(said) if said else 0.0
+
+    def reason(before: list[str], i: int) -> str:
+        return "missing_input" if before[i] == "credited" and i not in heard else before[i]
+
+    every = range(len(rows))
+    terms = {
+        name: Part(
+            [part.values[i] * sure[i] / mean if i in sure else 0.0 for i in every],
+            [reason(part.reasons, i) for i in every],
+            part.keys,
+        )
+        for name, part in answer.terms.items()
+    }
+    terms["clarity"] = Part(
+        [bonus[i] - shift if i in said else 0.0 for i in every],
+        [reason(answer.reasons, i) for i in every],
+        ["batch" if i in said else None for i in every],
+    )
+    values = [sum(part.values[i] for part in terms.values()) for i in every]
+    return Answer(values, terms["clarity"].reasons, terms, answer.comparisons)
+
+
+PLAIN_STD = {"std": "sample", "std_epsilon": 1e-6, "std_floor": 0.0}
+WRAPPED: dict[str, dict[str, Any]] = {
+    "grpo": PLAIN_STD,
+    "returns": {"gamma": 0.95, "baseline": "task"},
+    "gae": {"gamma": 0.95, "lam": 0.95, "bootstrap": True},
+    "gigpo": {
+        **PLAIN_STD,
+        "gamma": 0.95,
+        "weight": 1.0,
+        "scale": "paper",
+        "normalise": "std",
+        "revisits": "each",
+        "baseline_unit": "trajectory",
+        "group_of_one": "no_credit",
+        "grouping": "exact",
+        "similarity": 0.9,
+        "scope": "group",
+    },
+}
+"""Defaults of recipes that ``entropy`` may wrap."""
+
+
+def known(value: float | None) -> Fraction | None:
+    """A number of an optional column, None where it is empty."""
+    return None if value is None or math.isnan(value) else Fraction(value)
 
 
 def gigpo(rows: list[Row], parameters: Parameters) -> Answer:
@@ -643,8 +796,11 @@ RECIPES: dict[str, Callable[[list[Row], Parameters], Answer]] = {
     "reinforce_pp": reinforce_pp,
     "returns": returns,
     "gae": gae,
+    "progress": progress,
+    "judged": judged,
     "gigpo": gigpo,
     "g2po": g2po,
     "graphgpo": graphgpo,
     "hgpo": hgpo,
+    "entropy": entropy,
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ascribe.estimators.bipace import BiPACEQ as BiPACEQ
     from ascribe.estimators.ccpo import CCPO as CCPO
     from ascribe.estimators.dr_grpo import DrGRPO as DrGRPO
+    from ascribe.estimators.entropy import Entropy as Entropy
     from ascribe.estimators.g2po import G2PO as G2PO
     from ascribe.estimators.gae import GAE as GAE
     from ascribe.estimators.gigpo import GiGPO as GiGPO
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ascribe.estimators.grpo import GRPO as GRPO
     from ascribe.estimators.hgpo import HGPO as HGPO
     from ascribe.estimators.ibpo import IBPO as IBPO
+    from ascribe.estimators.judged import Judged as Judged
+    from ascribe.estimators.progress import Progress as Progress
     from ascribe.estimators.reinforce_pp import ReinforcePP as ReinforcePP
     from ascribe.estimators.returns import Returns as Returns
     from ascribe.estimators.rloo import RLOO as RLOO
@@ -48,6 +51,8 @@ BUILT_IN = {
     "reinforce_pp": ("reinforce_pp", "ReinforcePP"),
     "returns": ("returns", "Returns"),
     "gae": ("gae", "GAE"),
+    "progress": ("progress", "Progress"),
+    "judged": ("judged", "Judged"),
     "gigpo": ("gigpo", "GiGPO"),
     "hgpo": ("hgpo", "HGPO"),
     "g2po": ("g2po", "G2PO"),
@@ -58,6 +63,7 @@ BUILT_IN = {
     "sbc": ("sbc", "SBC"),
     "ccpo": ("ccpo", "CCPO"),
     "ibpo": ("ibpo", "IBPO"),
+    "entropy": ("entropy", "Entropy"),
 }
 """Module and class of each recipe of this package."""
 

@@ -177,6 +177,10 @@ class Recipe:
             return
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = {bool: isinstance(value, bool), int: is_number and isinstance(value, int)}
+        if hint is str:
+            if not isinstance(value, str):
+                raise ValueError(f"{problem}, but must be text")
+            return
         if not fits.get(hint, is_number and abs(value) <= sys.float_info.max):
             raise ValueError(f"{problem}, but must be a finite {hint.__name__}")
         low, high = self.ranges.get(name, (-math.inf, math.inf))
