@@ -7,6 +7,7 @@ reasons are their labels, groups are tuples that say what their members share.
 """
 
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -58,7 +59,14 @@ def is_valid(row: Row) -> bool:
 def real_rows(rows: list[Row]) -> list[int]:
     """Numbers of the rows that are not padding, by group name, trajectory name and step."""
     real = [i for i, row in enumerate(rows) if not is_padding(row)]
-    return sorted(real, key=lambda i: (rows[i]["group"], rows[i]["trajectory"], rows[i]["step"]))
+    names = {i: (by_number(rows[i]["group"]), by_number(rows[i]["trajectory"])) for i in real}
+    return sorted(real, key=lambda i: (*names[i], rows[i]["step"]))
+
+
+def by_number(name: str) -> tuple[str, int, str]:
+    """A key that orders names by a number at their end."""
+    text, digits = re.fullmatch(r"(.*?)([0-9]*)", name, re.DOTALL).groups()
+    return text, int(digits or 0), name
 
 
 def trajectories(rows: list[Row]) -> dict[str, list[int]]:

@@ -6,6 +6,7 @@ one canonical order, so results do not depend on the row order.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import lt
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -48,11 +49,15 @@ class Coded:
         return Coded(codes, values)
 
     def ordered(self) -> "Coded":
-        """The same column with its distinct values in rising order, whatever the row order."""
+        """The same column with its distinct values in rising order, whatever the row order.
+
+        Names that end in numbers are in the order of the numbers: ``task/2`` before ``task/10``.
+        """
         values = self.values
-        if all(values[i] < values[i + 1] for i in range(len(values) - 1)):
+        keys = [_name_key(text) for text in values]
+        if all(map(lt, keys, keys[1:])):
             return self
-        order = sorted(range(len(values)), key=values.__getitem__)
+        order = sorted(range(len(keys)), key=keys.__getitem__)
         rename = np.empty(len(values) + 1, dtype=np.int64)
         rename[order] = np.arange(len(values))
         rename[-1] = -1
@@ -79,6 +84,13 @@ class Coded:
 
     def __len__(self) -> int:
         return int(self.codes.size)
+
+
+def _name_key(text: str) -> tuple[str, int, str, str]:
+    """The text before a number at the end, the number (its length, its digits), and the text."""
+    before = text.rstrip("0123456789")
+    digits = text[len(before) :].lstrip("0")
+    return before, len(digits), digits, text
 
 
 @dataclass(frozen=True, eq=False)
