@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ascribe.diagnose import diagnose
 from ascribe.engines.crediting import (
     Iteration,
     LocalRollout,
@@ -15,7 +16,7 @@ from ascribe.engines.crediting import (
     without_texts,
     write_steps,
 )
-from ascribe.engines.metrics import iteration_metrics, trl_metrics
+from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
 from ascribe.rollout import Clock, FailedEpisode, FailurePolicy, Rollout, Sample, Trajectory
@@ -186,8 +187,28 @@ def test_numbers() -> None:
     assert told["ascribe/turns"] == 2.5
     assert told["ascribe/invalid_share"] == 0
     assert told["ascribe/signal_share"] == 1
+    assert told["ascribe/parse_rate"] == 1
     assert told["ascribe/dropped_groups"] == 0
-    assert {"ascribe/rms/episode", "ascribe/rms/step", "ascribe/singleton_share"} <= told.keys()
+    assert {"ascribe/rms/episode", "ascribe/rms/step"} <= told.keys()
+    states = diagnose(found.table, found.credit).states
+    assert told["ascribe/singleton_share"] == states.singleton_share_of_groups
+    assert told["ascribe/singleton_share_of_rows"] == states.singleton_share_of_rows
+    assert told["ascribe/mean_group_size"] == states.mean_size
+    assert told["ascribe/matched_pairs"] == states.matched_pairs
+
+
+def test_parse_rate_is_of_responses_with_a_well_formed_action() -> None:
+    """Text without tags is no action, and one that lacks a thought is carried out (BiPACE, L)."""
+    one = groups("a")[0]
+    problems = (None, "no_action", "no_thought", "action_not_closed")
+    steps = [replace(one.steps[0], problem=problem) for problem in problems]
+    told = episode_metrics(part([replace(one, steps=tuple(steps))]).rollout)
+    assert told["ascribe/parse_rate"] == 0.5
+
+
+def test_numbers_of_trl() -> None:
+    found = credited([part(groups("a", "b"))])
+    told = trl_metrics(found.counted)
     assert told["reward"] == 0.5625
     assert told["frac_reward_zero_std"] == 0
     assert told["completions/clipped_ratio"] == 0

@@ -50,10 +50,10 @@ def test_not_a_tool_call(text: str) -> None:
     assert tool_call(text) is None
 
 
-def test_keys_are_spread_over_rows_with_the_parse_rate() -> None:
+def test_keys_are_spread_over_rows_with_the_share_that_has_one() -> None:
     actions = Coded.encode(["<action>a</action>", "<action>a </action>", "<action>b", None])
     keys = action_keys(actions, tag_body)
     assert keys.labels.tolist() == [0, 0, -1, -1]
-    assert (keys.count, keys.parse_rate) == (1, 0.5)
-    assert action_keys(actions, whole).parse_rate == 0.75
+    assert (keys.count, keys.key_share) == (1, 0.5)
+    assert action_keys(actions, whole).key_share == 0.75
     assert action_keys(actions, lambda text: text[-1]).count == 2

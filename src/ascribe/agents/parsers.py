@@ -31,8 +31,10 @@ PROBLEMS = {
     "no_thought": "there is an action, but not the thought that the parser requires",
     "several_actions": "there are several actions where the parser requires one",
 }
-"""Everything that can be wrong with a response. With the last two the first action is carried out
-all the same, and the turn counts as invalid."""
+"""Everything that can be wrong with a response."""
+
+WITH_ACTION = ("no_thought", "several_actions")
+"""With these the first action is carried out all the same, and the turn counts as invalid."""
 
 
 @dataclass(frozen=True)

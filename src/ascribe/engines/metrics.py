@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.agents.parsers import WITH_ACTION
 from ascribe.diagnose import diagnose
 from ascribe.engines.corrections import without_corrections
 from ascribe.engines.crediting import CreditedSteps, Iteration
+from ascribe.rollout.episode import Step
 from ascribe.rollout.run import Rollout
 from ascribe.rollout.summary import success
 from ascribe.steps.atomic import write_file
@@ -45,17 +47,21 @@ LOGGED = {
     "episodes": "episodes in groups that count",
     "turns": "decisions of an episode",
     "invalid_share": "share of decisions that were invalid",
+    "parse_rate": "share of responses that hold a well-formed action",
     "dropped_groups": "groups that do not count",
     "dropped/REASON": "those by reason, in iterations that have one",
     "failed": "episodes that failed for good",
     "retries": "how often an episode was taken up again",
     "signal_share": "share of steps that some term credits",
-    "singleton_share": "share of steps that are alone in their state",
+    "singleton_share": "share of state groups with one step",
+    "singleton_share_of_rows": "share of steps that are alone in their state",
+    "mean_group_size": "steps of a state group",
+    "matched_pairs": "pairs of steps in one state group, which can be compared",
     "advantage_rms": "root mean square of the advantage",
     "rms/TERM": "the same of each term, such as `episode` and `step`",
     "credit/radius": "largest distance of states that count as the same",
     "credit/collapsed_groups": "tasks of which one cluster holds nearly all steps",
-    "credit/parse_rate": "share of actions that a key was found in",
+    "credit/key_share": "share of actions that have a key",
     "credit/pace": "BiPACE's row mix: share of steps credited by peers that did the same",
     "credit/leave_one_out": "share of steps that have only others to be compared with",
     "credit/singleton": "share of steps that are alone in their cluster",
@@ -101,7 +107,10 @@ def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
         metrics["advantage_rms"] = diagnosis.advantage_rms
         metrics |= {f"rms/{name}": value for name, value in diagnosis.term_rms.items()}
         if diagnosis.states is not None:
-            metrics["singleton_share"] = diagnosis.states.singleton_share_of_rows
+            metrics["singleton_share"] = diagnosis.states.singleton_share_of_groups
+            metrics["singleton_share_of_rows"] = diagnosis.states.singleton_share_of_rows
+            metrics["mean_group_size"] = diagnosis.states.mean_size
+            metrics["matched_pairs"] = diagnosis.states.matched_pairs
         metrics |= {f"credit/{name}": value for name, value in credited.credit.metrics.items()}
     return _prefixed(metrics)
 
@@ -121,9 +130,14 @@ def episode_metrics(rollout: Rollout) -> dict[str, float]:
         metrics["return"] = total.reward
         metrics["turns"] = total.turns
         metrics["invalid_share"] = 1 - total.valid
+        metrics["parse_rate"] = float(np.mean([_is_parsed(step) for step in rollout.steps]))
     if len(families) > 1:
         metrics |= {f"success/{one.family}": one.rate for one in families}
     return _prefixed(metrics)
+
+
+def _is_parsed(step: Step) -> bool:
+    return step.problem is None or step.problem in WITH_ACTION
 
 
 def trl_metrics(rollout: Rollout) -> dict[str, float]:

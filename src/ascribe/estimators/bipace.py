@@ -256,7 +256,7 @@ class _BiPACE(BiGPO):
         reason[groups.labels < 0] = Reason.MISSING_STATE
         explain = partial(_explained, returns, *members, form=self.form)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
-        return term, {"parse_rate": keys.parse_rate} | asdict(row_mix(branch, *members))
+        return term, {"key_share": keys.key_share} | asdict(row_mix(branch, *members))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ class SBC(Clustering):
         steps = arrange(table)
         groups, metrics = self.state_groups(table, inputs)
         keys = self.action_keys(table)
-        metrics["parse_rate"] = keys.parse_rate
+        metrics["key_share"] = keys.key_share
         excluded = self.excluded(steps)
         rows = Rows(
             reward=self.rewards(steps),

@@ -27,12 +27,12 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 class ActionKeys:
     """The key of each row's action as a label from 0 to ``count - 1``; -1 for none.
 
-    ``parse_rate`` is the share of rows whose action the key function could read.
+    ``key_share`` is the share of rows that have one.
     """
 
     labels: Ints
     count: int
-    parse_rate: float
+    key_share: float
 
 
 def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
@@ -44,8 +44,8 @@ def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
     """
     coded = Coded.encode([key(text) for text in action.values])
     labels = np.append(coded.codes, -1)[action.codes]
-    parsed = float((labels >= 0).mean()) if labels.size else 1.0
-    return ActionKeys(labels, int(coded.values.size), parsed)
+    keyed = float((labels >= 0).mean()) if labels.size else 1.0
+    return ActionKeys(labels, int(coded.values.size), keyed)
 
 
 def whole(text: str) -> str | None:

@@ -17,7 +17,13 @@ WATCHED = {
     HELD_OUT: ("held-out tasks won", True),
     "ascribe/return": ("return of an episode", False),
     "ascribe/signal_share": ("steps with a signal", True),
-    "ascribe/singleton_share": ("steps alone in their state", True),
+    "ascribe/singleton_share": ("state groups with one step", True),
+    "ascribe/matched_pairs": ("pairs of steps to compare", False),
+    "ascribe/mean_group_size": ("steps of a state group", False),
+    "ascribe/credit/pace": ("credited by same-action peers", True),
+    "ascribe/credit/leave_one_out": ("credited by leave-one-out", True),
+    "ascribe/credit/singleton": ("alone in their cluster", True),
+    "ascribe/parse_rate": ("responses with an action", True),
     "ascribe/invalid_share": ("invalid actions", True),
     "ascribe/turns": ("turns of an episode", False),
     "ascribe/dropped_groups": ("groups dropped", False),
@@ -26,8 +32,12 @@ WATCHED = {
     "ascribe/rms/step": ("size of the step term", False),
     "loss": ("loss", False),
     "grad_norm": ("norm of the gradient", False),
+    "entropy": ("entropy", False),
+    "completions/mean_length": ("tokens of a response", False),
     "actor/pg_loss": ("loss", False),
     "actor/grad_norm": ("norm of the gradient", False),
+    "actor/entropy": ("entropy", False),
+    "response_length/mean": ("tokens of a response", False),
 }
 """Label of each metric, and whether it is a share. Both engines log the names under ``ascribe/``;
 the last ones are TRL's and verl's own."""
