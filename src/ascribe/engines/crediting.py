@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.conversations import Spans
 from ascribe.engines.episodes import join_rollouts
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import FailurePolicy
-from ascribe.rollout.record import States, arrow, table
+from ascribe.rollout.record import FIRST_TOKENS, States, arrow, table
 from ascribe.rollout.run import Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.atomic import write_file
@@ -57,11 +58,12 @@ class LocalRollout:
 
 
 def without_texts(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without prompts, responses and tokens, which credit does not need."""
-    steps = (
-        replace(step, messages=(), sample=Sample("", finish=step.sample.finish))
-        for step in trajectory.steps
-    )
+    """The trajectory without prompts and responses, but for the first tokens of each response."""
+    steps = []
+    for step in trajectory.steps:
+        tokens, finish = step.sample.response_ids[:FIRST_TOKENS], step.sample.finish
+        sample = Sample("", response_ids=tokens, finish=finish)
+        steps.append(replace(step, messages=(), sample=sample))
     return replace(trajectory, steps=tuple(steps))
 
 
@@ -221,6 +223,25 @@ def _say_by_text(recipe: str) -> None:
         "states it can compare instead (ascribe calibrate finds one)",
         recipe,
     )
+
+
+def with_first_tokens(
+    table: StepTable, spans: Spans, tokens: Sequence[Any], recipe: Recipe
+) -> StepTable:
+    """The table with the first tokens of each turn, if the recipe compares actions by them.
+
+    Args:
+        table: the turns.
+        spans: where the tokens of each are.
+        tokens: ids of each sequence.
+        recipe: the estimator.
+    """
+    if getattr(recipe, "action_key", None) != "first_tokens":
+        return table
+    ends = np.minimum(spans.end, spans.start + FIRST_TOKENS)
+    places = zip(spans.sequence, spans.start, ends, strict=True)
+    texts = [" ".join(str(int(one)) for one in tokens[row][i:j]) or None for row, i, j in places]
+    return replace(table, first_tokens=Coded.encode(texts))
 
 
 def has_history(recipe: Recipe) -> bool:

@@ -30,6 +30,10 @@ LARGEST_FACTOR = 1e9
 
 EPISODE = Sentence("{peers} trajectories returned {baseline} on average; this one returned {own}")
 
+BY_WORDS = (
+    "There is no column first_tokens, so actions are compared by the first 8 words of their text."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -157,7 +161,8 @@ class Recipe:
 
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
         """What a reader of the credit should know about how it was computed, in sentences."""
-        return ()
+        by_tokens = getattr(self, "action_key", None) == "first_tokens"
+        return (BY_WORDS,) if by_tokens and table.first_tokens is None else ()
 
     @classmethod
     def preset(cls, preset: str, **changes: Any) -> Self:
@@ -215,8 +220,10 @@ class Recipe:
 
     def action_keys(self, table: StepTable) -> ActionKeys:
         """The action of each row, by the recipe's ``action_key`` or else by tag."""
-        key = KEY_FUNCTIONS[getattr(self, "action_key", "tag")]
-        return action_keys(table.action.take(arrange(table).rows), key)
+        name, column = getattr(self, "action_key", "tag"), table.action
+        if name == "first_tokens" and table.first_tokens is not None:
+            name, column = "whole", table.first_tokens
+        return action_keys(column.take(arrange(table).rows), KEY_FUNCTIONS[name])
 
     def excluded(self, steps: Arranged) -> Bools:
         """Mask of the rows that the recipe excludes."""

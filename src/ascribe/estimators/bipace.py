@@ -227,7 +227,8 @@ class _BiPACE(BiGPO):
 
     Attributes:
         action_key: when two actions are the same: by the body of the ``<action>`` ``tag``, the
-            ``first_tokens`` (8), the ``tool_call`` (name and arguments) or the ``whole`` text.
+            ``first_tokens`` (8) of the response, the ``tool_call`` (name and arguments) or the
+            ``whole`` text.
         step_normalise: the step term ``raw``, as the equations are written, or divided by the
             cluster's ``std``.
         revisits: ``each`` visit is a peer, as the equations are written; there is no other form.

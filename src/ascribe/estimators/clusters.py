@@ -86,7 +86,7 @@ class Clustering(Recipe):
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
         """Says so if no row has a fingerprint."""
         missing = self.fingerprint == "given" and _given(table, inputs) is None
-        return (BY_TEXT,) if missing else ()
+        return (*super().notes(table, inputs), *((BY_TEXT,) if missing else ()))
 
     def _fingerprints(self, table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
         """Unit fingerprints of the rows in canonical order, zeros where a row has none.

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.clusters import Clustering
+from ascribe.estimators.clusters import BY_TEXT, Clustering
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Norm, TermScale, equalised, explained
 from ascribe.groups import Groups
@@ -164,7 +164,8 @@ class SBC(Clustering):
 
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
         """Says so if states are to be clustered and no row has a fingerprint."""
-        return super().notes(table, inputs) if self.states == "cluster" else ()
+        notes = super().notes(table, inputs)
+        return tuple(note for note in notes if note != BY_TEXT or self.states == "cluster")
 
 
 @dataclass(frozen=True, eq=False)

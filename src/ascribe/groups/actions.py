@@ -66,10 +66,10 @@ def tag_body(text: str) -> str | None:
 
 
 def first_tokens(count: int = 8) -> KeyFunction:
-    """The first tokens of the response (BiPACE's ``first_n``, 8 by default).
+    """The first words and punctuation marks of a text, 8 by default.
 
-    A token here is a word or a punctuation mark. For the tokens of a tokenizer, write the action
-    column as the decoded first tokens and use ``whole``.
+    Where BiPACE compares the first tokens of responses (``first_n``), this stands in for tables
+    without the column ``first_tokens``.
     """
 
     def key(text: str) -> str | None:

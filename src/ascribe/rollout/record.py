@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 States = Literal["environment", "observation"]
 """What a state is: the environment's key of the situation, or the observation, as in GiGPO."""
 
+FIRST_TOKENS = 8
+"""Tokens of a response by which BiPACE compares actions that cannot be parsed (Section 3.5)."""
+
 
 def table(rollout: Rollout, states: States = "environment") -> StepTable:
     """The steps of a rollout, ready for a recipe.
@@ -40,9 +43,11 @@ def table(rollout: Rollout, states: States = "environment") -> StepTable:
     steps = rollout.steps
     columns["state"] = [s.state if states == "environment" else s.observation for s in steps]
     columns["action"] = [replace_surrogates(step.action) for step in steps]
+    tokens = (step.sample.response_ids[:FIRST_TOKENS] for step in steps)
+    columns["first_tokens"] = [" ".join(map(str, ids)) or None for ids in tokens]
     for name in ("reward", "valid", "terminated", "truncated", "agent"):
         columns[name] = [getattr(step, name) for step in steps]
-    for name in ("agent", "without", "corrects"):  # columns that few rollouts have
+    for name in ("agent", "without", "corrects", "first_tokens"):  # columns that few rollouts have
         if set(columns[name]) <= {None}:
             del columns[name]
     return StepTable.from_columns(columns)

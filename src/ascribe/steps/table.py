@@ -18,13 +18,15 @@ from ascribe.steps.problems import Problem, ProblemKind, TableError
 MISSING_STEP = int(np.iinfo(np.int64).min)
 """Stands in ``StepTable.step`` for a missing step number."""
 
-TEXT_COLUMNS = ("group", "trajectory", "state", "action", "agent", "family", "corrects")
+TEXT_COLUMNS = (
+    *("group", "trajectory", "state", "action", "first_tokens", "agent", "family", "corrects"),
+)
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
 INPUT_COLUMNS = ("value", "score", "step_score", "entropy")
 """Numbers that some recipes read, NaN where there is none."""
 OPTIONAL_COLUMNS = (
-    *("agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects"),
+    *("first_tokens", "agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects"),
     *(*INPUT_COLUMNS, "iteration"),
 )
 KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
@@ -104,6 +106,8 @@ class StepTable:
         state: what the agent saw before it acted, as text or as a key.
         action: what the agent did, as text or as a key.
         reward: the environment's reward for the action.
+        first_tokens: the first 8 tokens of the response that the action was read from, as text or
+            as ids with spaces between them.
         agent: who acted, in a team.
         family: the kind of task, for reports; no recipe reads it.
         valid: whether the environment understood the action (absent: all were).
@@ -144,6 +148,7 @@ class StepTable:
     step_score: Floats | None = None
     entropy: Floats | None = None
     iteration: Ints | None = None
+    first_tokens: Coded | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}

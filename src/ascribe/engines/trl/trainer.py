@@ -39,6 +39,7 @@ from ascribe.engines.crediting import (
     has_history,
     load_history,
     save_history,
+    with_first_tokens,
     write_steps,
 )
 from ascribe.engines.metrics import Stopwatch, credit_metrics
@@ -258,8 +259,9 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 "environment"
             )
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        return from_sequences(
-            [[*p, *c] for p, c in zip(sequences.prompts, sequences.completions, strict=True)],
+        tokens = [[*p, *c] for p, c in zip(sequences.prompts, sequences.completions, strict=True)]
+        table, spans = from_sequences(
+            tokens,
             [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
             group=[f"{iteration}/{n // self.num_generations}" for n in numbers],
             trajectory=[str(n % self.num_generations) for n in numbers],
@@ -269,6 +271,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             truncated=[ids[-1] not in ends for ids in sequences.completions],
             **self._turn_rewards(finals, inputs),
         )
+        return with_first_tokens(table, spans, tokens, self.recipe), spans
 
     def _on_tokens(self, advantage: Floats, spans: Spans, batch: Tensors) -> Any:
         """The advantage of each turn on its tokens, in the shape of the batch's completions."""

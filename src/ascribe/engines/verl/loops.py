@@ -35,6 +35,7 @@ from ascribe.engines.crediting import (
     History,
     credit_steps,
     fingerprint_layer,
+    with_first_tokens,
     write_steps,
 )
 from ascribe.engines.metrics import credit_metrics
@@ -115,8 +116,9 @@ class LoopSteps:
         )
         every = extra_fields(batch)
         extra = [every[row] for row in rows]
+        tokens = list(map(np.append, prompts, responses))
         table, spans = from_sequences(
-            list(map(np.append, prompts, responses)),
+            tokens,
             [np.append(np.zeros_like(p), m) for p, m in zip(prompts, masks, strict=True)],
             group=[uid for uid, _ in sessions],
             trajectory=[session for _, session in sessions],
@@ -126,6 +128,7 @@ class LoopSteps:
             truncated=[ids[-1] != tokenizer.eos_token_id for ids in responses],
             **self._rewards(sessions, prompts, masks, scores, extra),
         )
+        table = with_first_tokens(table, spans, tokens, self.recipe)
         spans = _in_batch(spans, rows, prompts, len(batch))
         if vectors is not None:
             table = replace(table, fingerprint=at_turns(vectors, spans))
