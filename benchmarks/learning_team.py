@@ -68,12 +68,12 @@ def run(
         path = folder / f"policy_{seed}"
         steps = 50 if quick else 500
         start = str(path if path.is_dir() else tiny.write_sums(path, seed, steps=steps))
-        team, sizes = {"form": ""}, {"groups": 16, "size": 8, "max_tokens": 2}
+        team, sizes = {"form": "", "ties": "share"}, {"groups": 16, "size": 8, "max_tokens": 2}
         rate, rows, updates = 3e-3, 32, 4
     else:
         words = "What is {} plus {}?"
         questions = tiny.write_questions(folder / "words.jsonl", words=words)
-        start, team, sizes = model, {}, {"groups": 4, "size": 6, "max_tokens": 10}
+        start, team, sizes = model, {"ties": "share"}, {"groups": 4, "size": 6, "max_tokens": 10}
         rate, rows, updates = 2e-4, 8, 1
     out = folder / f"{reward}_{seed}"
     common.train(

@@ -50,7 +50,7 @@ def played(options: dict[str, Any], *said: str, **others: Any) -> tuple[list[Any
 def test_votes(
     options: dict[str, Any], said: tuple[str, ...], reward: float, without: list[float]
 ) -> None:
-    told, speakers = played(options, *said)
+    told, speakers = played(options, *said, ties="share")
     assert speakers == ["1", "2", "3"]
     assert [step[1] for step in told[:2]] == [0.0, 0.0]
     _, paid, terminated, _, info = told[-1]
@@ -60,9 +60,26 @@ def test_votes(
     assert info["without"] == pytest.approx(without)
 
 
+@pytest.mark.parametrize(
+    ("said", "reward", "without"),
+    [
+        (("3", "3", "4"), 1.0, [1.0, 1.0, 1.0]),
+        (("4", "3", "3"), 1.0, [1.0, 0.0, 0.0]),
+        (("3", "4", "5"), 1.0, [0.0, 1.0, 1.0]),
+        (("5", "3", "4"), 0.0, [1.0, 0.0, 0.0]),
+    ],
+)
+def test_the_vote_is_deterministic(
+    options: dict[str, Any], said: tuple[str, ...], reward: float, without: list[float]
+) -> None:
+    """CCPO, B.3: also where an agent is left out. Nobody is paid for a share of an answer."""
+    told, _ = played(options, *said)
+    assert (told[-1][1], told[-1][4]["without"]) == (reward, without)
+
+
 def test_one_answer_with_two_rewards_is_refused() -> None:
     with pytest.raises(ValueError, match="one answer has two rewards"):
-        _vote([Judged(1.0, True, "= 4"), Judged(0.5, True, "= 4")])
+        _vote([Judged(1.0, True, "= 4"), Judged(0.5, True, "= 4")], "first")
 
 
 def test_voters_do_not_see_one_another(options: dict[str, Any]) -> None:
@@ -74,6 +91,7 @@ def test_voters_do_not_see_one_another(options: dict[str, Any]) -> None:
 def test_a_thinker_and_a_solver(options: dict[str, Any]) -> None:
     told, speakers = played(options, "count on", "3", "4", topology="think_solve")
     assert speakers == ["thinker", "solver", "solver"]
+    assert "Reasoning:\ncount on" in told[0][0]
     assert "count on" in told[0][0]
     assert "count on" not in told[1][0]
     assert (told[-1][1], told[-1][4]["without"]) == (1.0, [0.0, 0.0, None])

@@ -2,8 +2,8 @@ r"""Team: several agents work on one question, and are paid once.
 
 The question comes from an environment with one question and one answer. Every turn is the decision
 of one agent, named in ``info["agent"]``. In ``voting`` each agent answers by itself, and the answer
-with the most votes is the team's. In ``think_solve`` the ``thinker`` writes hints, the ``solver``
-reads them and answers, and then, to measure what it earns alone, answers once more without them.
+with the most votes is the team's. In ``think_solve`` the ``thinker`` writes down its reasoning, the
+``solver`` reads it and answers, and then answers once more without it, to measure what it earns alone.
 
 The last turn pays the team's reward, and ``info["without"]`` says for each turn what the team would
 have earned without that agent; None for the answer that only measures. Text that the question's
@@ -23,17 +23,19 @@ from ascribe.envs.maths import final_answer, last_number
 from ascribe.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment, one_of
 
 Topology = Literal["voting", "think_solve"]
+Ties = Literal["first", "share"]
 
 THINKER, SOLVER = "thinker", "solver"
 ROLES = {
-    THINKER: "Write two short hints that help somebody else to solve this problem. Do not solve it "
-    "yourself.",
+    THINKER: "Think this problem through step by step, for somebody else who solves it. Write the "
+    "reasoning, not the final answer.",
     SOLVER: "Solve this problem.",
 }
 """The instructions of the agents of ``think_solve``, which come before the question."""
 
 FORM = r"Give the final answer inside \boxed{}."
-LONGEST_HINT = 2_000
+LONGEST_REASONING = 8_000
+"""Characters of the thinker's reasoning that the solver sees."""
 
 
 @dataclass
@@ -64,9 +66,9 @@ class TeamTurn:
 
     agent: str
     answers: bool
-    """Whether it gives an answer that is judged; otherwise hints."""
+    """Whether it gives an answer that is judged; otherwise reasoning."""
     reads: bool = False
-    """Whether it sees the hints."""
+    """Whether it sees the reasoning."""
 
 
 class Team(TextEnvironment[TeamEpisode]):
@@ -75,7 +77,9 @@ class Team(TextEnvironment[TeamEpisode]):
     Args:
         topology: ``voting`` or ``think_solve``.
         agents: how many vote; they are called ``1``, ``2``, and so on.
-        counterfactual: whether the solver answers without hints too.
+        ties: if several answers have the most votes, that of the ``first`` voter among them wins
+            (CCPO, B.3: a deterministic vote), or they ``share`` the vote, and the mean is paid.
+        counterfactual: whether the solver answers without the reasoning too.
         roles: each agent's instruction before the question, by name; an empty text for none.
         form: the instruction after the question, for those who answer.
         environment: where questions come from: one question, one answer.
@@ -91,6 +95,7 @@ class Team(TextEnvironment[TeamEpisode]):
         *,
         topology: Topology = "voting",
         agents: int = 3,
+        ties: Ties = "first",
         counterfactual: bool = True,
         roles: Mapping[str, str] | None = None,
         form: str = FORM,
@@ -101,9 +106,10 @@ class Team(TextEnvironment[TeamEpisode]):
         from ascribe.envs import make
 
         one_of("topology", topology, get_args(Topology))
+        one_of("ties", ties, get_args(Ties))
         if agents < 2:
             raise ValueError(f"a team has at least 2 agents, not {agents}")
-        self.topology = topology
+        self.topology, self.ties = topology, ties
         self.turns = _turns(topology, agents, counterfactual=counterfactual)
         self.members = tuple(dict.fromkeys(turn.agent for turn in self.turns))
         self.roles = {**dict.fromkeys(self.members, ""), **ROLES, **(roles or {})}
@@ -152,11 +158,12 @@ class Team(TextEnvironment[TeamEpisode]):
         """What the team earns, and whether it is right."""
         if self.topology == "think_solve":
             return judged[0].reward, judged[0].won
-        return _vote(judged)
+        return _vote(judged, self.ties)
 
     def _without(self, judged: Sequence[Judged]) -> list[float | None] | None:
         if self.topology == "voting":
-            return [_vote([*judged[:i], *judged[i + 1 :]])[0] for i in range(len(judged))]
+            others = ([*judged[:i], *judged[i + 1 :]] for i in range(len(judged)))
+            return [_vote(voters, self.ties)[0] for voters in others]
         return [judged[1].reward, 0.0, None] if len(judged) > 1 else None
 
     def _shown(self, episode: TeamEpisode) -> str:
@@ -164,7 +171,8 @@ class Team(TextEnvironment[TeamEpisode]):
         turn = self.turns[len(episode.responses)]
         parts = [self.roles[turn.agent], episode.question]
         if turn.reads:
-            parts.append(f"Hints:\n{replace_surrogates(episode.responses[0][:LONGEST_HINT])}")
+            reasoning = replace_surrogates(episode.responses[0][:LONGEST_REASONING])
+            parts.append(f"Reasoning:\n{reasoning}")
         if turn.answers:
             parts.append(self.form)
         return "\n\n".join(filter(None, parts))
@@ -190,8 +198,8 @@ def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[TeamTur
     return (TeamTurn(THINKER, answers=False), TeamTurn(SOLVER, answers=True, reads=True), *alone)
 
 
-def _vote(judged: Sequence[Judged]) -> tuple[float, bool]:
-    """What the answer with the most votes earns, the mean if there are several, and if it wins."""
+def _vote(judged: Sequence[Judged], ties: Ties) -> tuple[float, bool]:
+    """What the answer with the most votes earns, and whether it is right."""
     counts = Counter(one.key for one in judged if one.key is not None)
     if len({(one.key, one.reward) for one in judged if one.key is not None}) > len(counts):
         raise ValueError("one answer has two rewards; the inner environment must judge it alike")
@@ -199,6 +207,8 @@ def _vote(judged: Sequence[Judged]) -> tuple[float, bool]:
     winners = list({one.key: one for one in judged if one.key and counts[one.key] == most}.values())
     if not winners:
         return 0.0, False
+    if ties == "first":
+        winners = winners[:1]
     reward = float(np.mean([one.reward for one in winners]))
     return reward, all(one.won for one in winners)
 
