@@ -3,7 +3,7 @@ r"""Team: several agents work on one question, and are paid once.
 The question comes from an environment with one question and one answer. Every turn is the decision
 of one agent, named in ``info["agent"]``. In ``voting`` each agent answers by itself, and the answer
 with the most votes is the team's. In ``think_solve`` the ``thinker`` writes down its reasoning, the
-``solver`` reads it and answers, and then answers once more without it, to measure what it earns alone.
+``solver`` reads it and answers, and then answers once more without it, to measure what it earns.
 
 The last turn pays the team's reward, and ``info["without"]`` says for each turn what the team would
 have earned without that agent; None for the answer that only measures. Text that the question's
