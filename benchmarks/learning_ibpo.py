@@ -42,7 +42,10 @@ from ascribe.rollout import Plan, Sampling, Setup, rollout, success
 LARGEST = 29
 """Of the numbers that are added."""
 SHORT = CorrectionPrompt(body="{task}{attempts}", attempt="[{text}]", fence=(), tokens=())
-ARMS: dict[str, Recipe] = {"gspo": GRPO(std="population", std_epsilon=1e-8), "ibpo": IBPO()}
+ARMS: dict[str, Recipe] = {
+    "gspo": GRPO(std="population", std_epsilon=1e-8),
+    "ibpo": IBPO(baseline="task", mean="row"),
+}
 """What differs between them; both divide by the same standard deviation."""
 
 

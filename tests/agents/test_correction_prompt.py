@@ -105,9 +105,15 @@ def test_templates_that_cannot_work_are_refused(changes: dict, message: str) -> 
         CorrectionPrompt(**changes)
 
 
+def test_an_attempt_may_stand_alone() -> None:
+    """IBPO's k = 1: there is nothing to compare it with, and the prompt does not say so."""
+    (message,) = PROMPT("1 + 1?", "3", [])
+    assert "1 + 1?" in message["content"]
+    assert "<attempt 1>\n3\n</attempt 1>" in message["content"]
+    assert "side by side" not in message["content"]
+
+
 def test_calls_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match="needs a reference"):
-        PROMPT("t", "x", [])
     for place in (-1, 2):
         with pytest.raises(ValueError, match="place"):
             PROMPT("t", "x", ["y"], place=place)

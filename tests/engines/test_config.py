@@ -163,8 +163,8 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ),
         ({"rollout.corrections": 1}, "rollout.corrections: gigpo does not learn from corrections"),
         (
-            {"rollout.references": 0},
-            "rollout.references: must be at least 1, not 0",
+            {"rollout.references": -1},
+            "rollout.references: must be at least 0, not -1",
         ),
         ({"recipe.name": "ibpo"}, "rollout.corrections: ibpo needs corrections of wrong responses"),
         (

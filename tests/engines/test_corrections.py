@@ -64,6 +64,15 @@ def test_without_a_right_one_wrong_ones_stand_beside_each_other() -> None:
         assert f"text {member}" in spec.attempts
 
 
+def test_without_references_the_wrong_one_stands_alone() -> None:
+    """IBPO, Table 2: k = 1. Nothing is needed beside it, so a single response is corrected too."""
+    found = due(group(True, False, False), references=0)
+    assert {name: spec.attempts for name, (spec,) in found.items()} == {
+        "train/3/1": ("text 1",),
+        "train/3/2": ("text 2",),
+    }
+
+
 def test_the_place_of_the_wrong_one_says_nothing() -> None:
     first = 0
     for seed in range(200):
@@ -91,7 +100,7 @@ def test_what_is_refused() -> None:
     assert "does not learn from corrections" in (correction_problem(recipe("grpo"), 1) or "")
     assert "does not learn" in (correction_problem(IBPO(compare="consistency"), 1) or "")
     assert "these may have 3" in (correction_problem(IBPO(), 1, 3) or "")
-    for wrong in ({"count": 0}, {"references": 0}):
+    for wrong in ({"count": 0}, {"references": -1}):
         with pytest.raises(ValueError, match="must be at least 1"):
             Corrections(**wrong)
 

@@ -8,6 +8,7 @@ import pytest
 
 from ascribe.engines.config import ConfigError
 from ascribe.engines.train import verify
+from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import SET_BY, verl_overrides
 from ascribe.engines.verl.run import command
 from tests.engines.test_config import config
@@ -99,6 +100,20 @@ def test_what_verl_cannot_schedule_is_refused() -> None:
     assert overrides(update__schedule="cosine")["actor_rollout_ref.actor.optim.lr_scheduler_type"]
     with pytest.raises(ConfigError, match="on verl one of constant, cosine"):
         overrides(update__schedule="linear")
+
+
+def test_the_rate_rises_first_and_a_cosine_schedule_ends_above_0() -> None:
+    """IBPO, Appendix D: cosine decay to a tenth, after a warm-up over 3 % of the steps."""
+    ibpo = {"update__schedule": "cosine", "update__floor": 0.1, "update__warmup": 0.03}
+    found, optimiser = overrides(**ibpo), "actor_rollout_ref.actor.optim"
+    assert found[f"{optimiser}.min_lr_ratio"] == 0.1
+    assert found[f"{optimiser}.lr_warmup_steps_ratio"] == 0.03
+    theirs = grpo_arguments(config(**ibpo))
+    assert theirs["lr_scheduler_type"] == "cosine_with_min_lr"
+    assert theirs["lr_scheduler_kwargs"] == {"min_lr_rate": 0.1}
+    assert theirs["warmup_steps"] == 0.03, "a share, below 1"
+    with pytest.raises(ConfigError, match=r"update.floor: only a cosine schedule has one"):
+        config(update__floor=0.1)
 
 
 def test_weights_with_adapters_are_not_saved_as_a_whole_model() -> None:

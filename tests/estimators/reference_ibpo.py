@@ -138,12 +138,22 @@ def recipe(
         zip(taking_part, standardised([worth[n] for n in taking_part], labels), strict=True)
     )
 
+    for name in corrections:
+        told = corrects[name]
+        if not parameters["joint"]:
+            del values[name]
+        elif parameters["mean"] == "prompt" and values[name] is not None:
+            copies = [other for other in corrections if corrects[other] == told]
+            values[name] *= len([n for n in answers if group[n] == group[told]]) / len(copies)
+
     def told_of(row: Mapping[str, Any]) -> tuple[float, str, object]:
         name = row["trajectory"]
         if row.get("padding"):
             return 0.0, "padding", None
         if name in out:
             return 0.0, "truncated", None
+        if name in corrections and not parameters["joint"]:
+            return 0.0, "counterfactual", peers[name]
         if name not in values:
             return 0.0, "no_target", None
         value = values[name]

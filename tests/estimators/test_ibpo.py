@@ -86,6 +86,8 @@ choices = st.fixed_dictionaries(
         "beta": st.sampled_from((0.5, 0.25, 2.0)),
         "right": st.sampled_from((1.0, 0.5, 0.0, 2.0)),
         "baseline": st.sampled_from(("task", "prompt")),
+        "mean": st.sampled_from(("prompt", "row")),
+        "joint": st.booleans(),
         "compare": st.sampled_from(("correction", "consistency")),
         "truncation": st.sampled_from(("end", "exclude")),
         "invalid_penalty": st.sampled_from((0.0, 0.125)),
@@ -152,7 +154,7 @@ MENDED = [row("g/c/1/4", 1.0, "g/1"), row("g/c/2/5", 0.0, "g/2"), row("g/c/2/6",
 
 
 def test_shares_of_right_corrections_order_the_wrong_answers() -> None:
-    found = credit([*TASK, *MENDED])
+    found = credit([*TASK, *MENDED], baseline="task", mean="row")
     shaped = np.array([1.0, 0.3, 0.15, 0.0])
     wanted = (shaped - shaped.mean()) / (shaped.std() + 1e-8)
     assert [found[f"g/{n}"][0] for n in range(4)] == pytest.approx(wanted, abs=1e-4)
@@ -161,11 +163,30 @@ def test_shares_of_right_corrections_order_the_wrong_answers() -> None:
     assert found["g/c/2/5"] == (-1.4142, "credited")
 
 
-def test_with_the_prompt_as_baseline_one_correction_teaches_nothing() -> None:
-    found = credit([*TASK, *MENDED], baseline="prompt")
+def test_a_correction_is_compared_with_those_of_its_prompt() -> None:
+    """Eq. 24: with one correction of an answer there is nothing to compare it with."""
+    found = credit([*TASK, *MENDED], mean="row")
     assert found["g/c/1/4"] == (0.0, "group_of_one")
     assert found["g/c/2/5"] == (-1.0, "credited")
-    assert found["g/1"] == credit([*TASK, *MENDED])["g/1"]
+    assert found["g/1"] == credit([*TASK, *MENDED], baseline="task")["g/1"]
+
+
+def test_every_prompt_counts_the_same() -> None:
+    """1/G in Eq. 24: two corrections weigh together as much as the four answers."""
+    found = credit([*TASK, *MENDED])
+    assert found["g/c/2/5"] == (-2.0, "credited")
+    assert found["g/c/2/6"] == (2.0, "credited")
+    four = [row(f"g/c/2/{n}", float(n > 5), "g/2") for n in range(4, 8)]
+    assert credit([*TASK, *four]) == credit([*TASK, *four], mean="row")
+
+
+def test_shaping_alone_does_not_learn_from_corrections() -> None:
+    """Table 2, Shaping Only: corrections set the bonus, and are not learned from."""
+    found = credit([*TASK, *MENDED], joint=False)
+    assert {found[name] for name in ("g/c/1/4", "g/c/2/5", "g/c/2/6")} == {(0.0, "counterfactual")}
+    assert [found[f"g/{n}"] for n in range(4)] == [
+        credit([*TASK, *MENDED])[f"g/{n}"] for n in range(4)
+    ]
 
 
 def test_a_task_that_nobody_solved_wakes_up() -> None:

@@ -126,9 +126,15 @@ def test_every_tuple_holds_the_whole_pool(batch: Batch) -> None:
         assert beside.tolist() == pool + [-1] * (beside.size - len(pool))
 
 
-def test_a_tuple_needs_two() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        draw_tuples(np.array([True]), np.array([0]), 1, np.random.default_rng(0), size=1)
+def test_a_tuple_may_be_the_wrong_trajectory_alone() -> None:
+    """Table 2, k = 1: nothing stands beside it, and it needs nothing."""
+    right, task, random = np.array([True, False, False]), np.zeros(3, int), np.random.default_rng(0)
+    alone = draw_tuples(right, task, 1, random, size=1)
+    assert alone.target.tolist() == [1, 2]
+    assert alone.references.shape == (2, 0)
+    assert alone.complete.tolist() == [True, True]
+    with pytest.raises(ValueError, match="at least 1"):
+        draw_tuples(right, task, 1, random, size=0)
 
 
 def test_one_wrong_trajectory_alone_has_no_reference() -> None:

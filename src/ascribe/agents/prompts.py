@@ -256,6 +256,10 @@ CORRECTION_FIELDS: dict[str, dict[str, str]] = {
         "count": "how many attempts there are",
         "attempts": "the template `attempt`, filled for each of them",
     },
+    "alone": {
+        "task": "the same",
+        "attempts": "the template `attempt`, filled for the one attempt",
+    },
     "attempt": {
         "number": "the number of the attempt, from 1",
         "text": "the attempt",
@@ -276,6 +280,7 @@ class CorrectionPrompt:
 
     Attributes:
         body: the message.
+        alone: the message for one attempt without others beside it.
         attempt: how one attempt is shown in it.
         fence: texts that no attempt may hold, since they would end it early: each gets a space
             after its first character, as the names of chat tokens do.
@@ -291,6 +296,14 @@ class CorrectionPrompt:
         "Go through the attempts step by step and side by side. Say where they differ and which "
         "steps are mistaken. Then write one solution without the mistakes, and end with the final "
         "answer in the form that the problem asks for."
+    )
+    alone: str = (
+        "{task}\n\n"
+        "Above is a problem. Below is an attempt to solve it, which may be wrong.\n\n"
+        "{attempts}\n\n"
+        "Go through the attempt step by step. Say which steps are mistaken. Then write one "
+        "solution without the mistakes, and end with the final answer in the form that the problem "
+        "asks for."
     )
     attempt: str = "<attempt {number}>\n{text}\n</attempt {number}>"
     fence: tuple[str, ...] = FENCE
@@ -315,15 +328,13 @@ class CorrectionPrompt:
         Args:
             task: the prompt of the attempts.
             target: the wrong attempt.
-            references: the K - 1 attempts beside it.
+            references: the K - 1 attempts beside it, or none.
             place: the target's place among them, from 0. Always first (the paper's order) lets a
                 policy learn to copy what comes second; draw it at random to prevent that.
 
         Raises:
-            ValueError: without references, or if the place is out of range.
+            ValueError: if the place is out of range.
         """
-        if not references:
-            raise ValueError("a correction needs a reference")
         if not 0 <= place <= len(references):
             raise ValueError(f"place is {place}, but must lie between 0 and {len(references)}")
         texts = [*references[:place], target, *references[place:]]
@@ -338,7 +349,8 @@ class CorrectionPrompt:
             for number, text in enumerate(texts, start=1)
         ]
         values = {"task": task, "count": str(len(texts)), "attempts": "\n\n".join(attempts)}
-        return [{"role": "user", "content": safe(fill(self.body, values), self.tokens)}]
+        body = self.body if references else self.alone
+        return [{"role": "user", "content": safe(fill(body, values), self.tokens)}]
 
 
 @dataclass(frozen=True)

@@ -207,10 +207,10 @@ class RolloutSection:
     )
     references: StrictInt = key(
         "other responses shown beside a wrong one in the prompt of its correction; right ones "
-        "if there are any",
+        "if there are any (k - 1 in IBPO's ablation)",
         1,
         IBPO,
-        ge=1,
+        ge=0,
     )
     failures: FailureSection = Field(default_factory=FailureSection)
 
@@ -241,6 +241,12 @@ class UpdateSection:
     iterations: StrictInt = key("rollouts and updates", 150, "verl-agent's examples", ge=1)
     learning_rate: StrictFloat = key("of AdamW", 1e-6, GIGPO, gt=0)
     schedule: Rate = key("of the learning rate; linear only with TRL", "constant", VERL)
+    warmup: StrictFloat = key(
+        "share of the updates over which the learning rate rises from 0", 0.0, VERL, ge=0, lt=1
+    )
+    floor: StrictFloat = key(
+        "share of the learning rate that is left at the end of a cosine schedule", 0.0, ge=0, le=1
+    )
     clip_low: StrictFloat = key(
         "a ratio of probabilities below 1 - this is clipped", 0.2, "PPO; verl", gt=0
     )
@@ -315,6 +321,8 @@ class Config:
 
     def __post_init__(self) -> None:
         rollout = self.rollout
+        if self.update.floor and self.update.schedule != "cosine":
+            raise ConfigError("update.floor: only a cosine schedule has one: leave it 0")
         if is_path(self.recipe.name):
             return  # checked when the recipe is imported
         if why := correction_problem(self.recipe.recipe(), rollout.corrections, rollout.max_turns):

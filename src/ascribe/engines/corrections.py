@@ -26,7 +26,8 @@ class Corrections:
 
     Attributes:
         count: corrections of each wrong response.
-        references: other responses shown beside the wrong one: right ones if there are any.
+        references: other responses shown beside the wrong one: right ones if there are any. With 0
+            the wrong one is shown alone (IBPO, Table 2: k = 1).
         prompt: asks for a correction.
     """
 
@@ -35,8 +36,8 @@ class Corrections:
     prompt: CorrectionPrompt = field(default_factory=CorrectionPrompt)
 
     def __post_init__(self) -> None:
-        if min(self.count, self.references) < 1:
-            raise ValueError(f"count and references must be at least 1, not {self}")
+        if self.count < 1 or self.references < 0:
+            raise ValueError(f"count must be at least 1, and references at least 0, not {self}")
 
     def agent(self, agent: Agent) -> Agent:
         """The agent, with a prompt that can ask for corrections too."""

@@ -18,7 +18,7 @@ import numpy as np
 from ascribe.conversations import Spans
 from ascribe.engines.episodes import join_rollouts
 from ascribe.estimators import Recipe
-from ascribe.estimators.credit import Credit
+from ascribe.estimators.credit import Credit, Reason
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import FailurePolicy
@@ -90,6 +90,14 @@ class CreditedSteps:
         values = np.zeros(self.counts.size)
         if self.credit is not None:
             values[self.counts] = self.credit.advantage
+        return values
+
+    @property
+    def learned(self) -> Bools:
+        """Steps that count and are learned from: not those that only measure what others earn."""
+        values = self.counts.copy()
+        if self.credit is not None:
+            values[self.counts] = self.credit.reason != Reason.COUNTERFACTUAL
         return values
 
     @property

@@ -37,7 +37,7 @@ class Reason(IntEnum):
     SAME_ACTION = 9
     """Every peer in its state took the same action, so actions cannot be compared."""
     COUNTERFACTUAL = 10
-    """Sampled only to measure what the others earn alone; not learned from."""
+    """Sampled only to measure what others are worth; not learned from."""
     NO_TARGET = 11
     """The trajectory that it corrects does not take part."""
     MISSING_INPUT = 12

@@ -5,7 +5,8 @@
 
 s_i is the share of the corrections of answer i that are right (or, with ``compare="consistency"``,
 the share of its states in which the right answers of its task were). A correction has the advantage
-of its own return among other corrections (Eq. 24). Paper: IBPO, counterfactual reasoning paths.
+of its own return among the corrections of the same answer, whose prompt it shares (Eq. 24). Paper:
+IBPO, counterfactual reasoning paths.
 
 Page: docs/estimators/ibpo.md. Test: tests/estimators/test_ibpo.py.
 """
@@ -37,6 +38,7 @@ SHAPED = Sentence(
     "{peers} trajectories returned {baseline} on average, where a wrong answer counts for more "
     "the more of its corrections are right; this one counts {own}"
 )
+CORRECTION = Sentence(EPISODE.text, "a correction weighs G / k, see the parameter mean")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +55,13 @@ class IBPO(Recipe):
         weight: λ (paper: best around 0.6, of 0.4 to 1.2).
         beta: β, size of the bonus in units of the reward between wrong and right (paper: 0.5).
         right: an episode is right if its return without penalties is at least this.
-        baseline: a correction is compared with all corrections of its ``task``, or with those of
-            the same ``prompt`` alone, which correct the same answer (paper). With one correction
-            for each wrong answer, as in the paper's algorithm, the second gives no credit.
+        baseline: a correction is compared with those of the same ``prompt``, which correct the
+            same answer (Eq. 24), or with all corrections of its ``task``. With one correction for
+            each wrong answer, as in the paper's algorithm, the first gives no credit.
+        mean: every ``prompt`` counts the same in the loss, however many responses it has, as 1/G in
+            Eq. 24 says, so a correction weighs G / k where it is one of k, and its task has G
+            answers; or every ``row`` counts the same. The two agree for k = G.
+        joint: whether corrections are learned from, or shape rewards alone (Table 2).
         compare: s by ``correction``, or by ``consistency``: the share of its states in which the
             right ones of its task were, which needs no corrections.
     """
@@ -73,7 +79,9 @@ class IBPO(Recipe):
     weight: float = 0.6
     beta: float = 0.5
     right: float = 1.0
-    baseline: Literal["task", "prompt"] = "task"
+    baseline: Literal["prompt", "task"] = "prompt"
+    mean: Literal["prompt", "row"] = "prompt"
+    joint: bool = True
     compare: Literal["correction", "consistency"] = "correction"
 
     @property
@@ -120,6 +128,12 @@ class IBPO(Recipe):
         labels, count = segments.by_appearance(labels, steps.group_count + task.size)
         values, reason = relative(shaped, labels, count, NORM, Reason.GROUP_OF_ONE)
         reason[target == NO_TARGET] = Reason.NO_TARGET
+        if not self.joint:
+            reason[corrects], values[corrects] = Reason.COUNTERFACTUAL, 0.0
+        elif self.mean == "prompt":
+            corrected = target[corrects]
+            answers = segments.size(group, steps.group_count)[task[corrected]]
+            values[corrects] *= answers / np.bincount(corrected)[corrected]
         owner = steps.trajectory
         explain = partial(_explained, shaped, labels, count, corrects, owner)
         term = self.term(table, values[owner], reason[owner], labels[owner], explain=explain)
@@ -150,8 +164,8 @@ class Tuples:
 
     @property
     def complete(self) -> Bools:
-        """Tuples that have references."""
-        return self.references[:, 0] >= 0
+        """Tuples that have all their references."""
+        return np.asarray((self.references >= 0).all(axis=1))
 
 
 def draw_tuples(
@@ -167,13 +181,13 @@ def draw_tuples(
         group: task of each trajectory; -1 takes no part.
         count: number of tasks.
         random: source of randomness.
-        size: K, trajectories of a tuple, the wrong one included (paper: 2).
+        size: K, trajectories of a tuple, the wrong one included (paper: 2; its ablation 1).
 
     Raises:
-        ValueError: if ``size`` is less than 2.
+        ValueError: if ``size`` is less than 1.
     """
-    if size < 2:
-        raise ValueError(f"a tuple has at least 2 trajectories, not {size}")
+    if size < 1:
+        raise ValueError(f"a tuple has at least 1 trajectory, not {size}")
     pool, members, sizes = _pools(right, group, count)
     start = np.cumsum(sizes) - sizes
     rank = np.zeros(right.size, dtype=np.int64)
@@ -367,4 +381,4 @@ def _explained(
 ) -> Explanation:
     """The shaped reward of each answer, or the return of each correction, against its group."""
     shaped = explained(reward, labels, count, SHAPED, members=trajectory)
-    return replace(shaped, sentences=(SHAPED, EPISODE), way=corrects[trajectory].astype(np.int8))
+    return replace(shaped, sentences=(SHAPED, CORRECTION), way=corrects[trajectory].astype(np.int8))

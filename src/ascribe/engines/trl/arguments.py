@@ -18,7 +18,6 @@ SAME = {
     "epsilon": "update.clip_low",
     "epsilon_high": "update.clip_high",
     "learning_rate": "update.learning_rate",
-    "lr_scheduler_type": "update.schedule",
     "max_completion_length": "rollout.max_tokens",
     "max_grad_norm": "update.max_grad_norm",
     "num_generations": "rollout.size",
@@ -29,6 +28,7 @@ SAME = {
     "seed": "update.seed",
     "temperature": "rollout.temperature",
     "top_p": "rollout.top_p",
+    "warmup_steps": "update.warmup",
 }
 """Fields of ``GRPOConfig`` that have the value of a key."""
 
@@ -38,6 +38,8 @@ SET_BY = SAME | {
     "eval_strategy": "evaluation.tasks",
     "generation_batch_size": "rollout.groups and rollout.size",
     "gradient_accumulation_steps": "update.minibatches",
+    "lr_scheduler_kwargs": "update.floor",
+    "lr_scheduler_type": "update.schedule",
     "logging_steps": "nothing: there is one line for each iteration",
     "max_steps": "update.iterations",
     "model_init_kwargs": "model",
@@ -76,6 +78,7 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         "max_steps": update.iterations * per_iteration,
         "gradient_accumulation_steps": _parts(config, processes) // update.minibatches,
         "logging_steps": per_iteration,
+        **_schedule(config),
         "report_to": list(output.log_to) or "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": False,  # the loader holds numbers of tasks
@@ -84,6 +87,14 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         **(_evaluation(config, processes) if config.evaluation.tasks else {}),
         **config.engine.trl,
     }
+
+
+def _schedule(config: Config) -> dict[str, Any]:
+    update = config.update
+    if not update.floor:
+        return {"lr_scheduler_type": update.schedule}
+    floor = {"min_lr_rate": update.floor}
+    return {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": floor}
 
 
 def _evaluation(config: Config, processes: int) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class EpisodeTrainer(AscribeTrainer):
             batch = self._scored(local, merged)
         with self._clock("credit"):
             iteration, mine = self._credited_episodes(groups, local, spans)
-        learning, signal = iteration.counts[mine] & learns, iteration.signal[mine]
+        learning, signal = iteration.learned[mine] & learns, iteration.signal[mine]
         counted = [n for n, steps in enumerate(merged.rows) if learning[steps[0]]]
         # Under a KL penalty rows without advantage move the model too.
         chosen = [n for n in counted if self.beta != 0.0 or signal[merged.rows[n]].any()]

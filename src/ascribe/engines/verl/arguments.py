@@ -43,6 +43,8 @@ SAME = {
     "actor_rollout_ref.actor.optim.clip_grad": "update.max_grad_norm",
     "actor_rollout_ref.actor.optim.lr": "update.learning_rate",
     "actor_rollout_ref.actor.optim.lr_scheduler_type": "update.schedule",
+    "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "update.warmup",
+    "actor_rollout_ref.actor.optim.min_lr_ratio": "update.floor",
     "actor_rollout_ref.actor.ppo_epochs": "update.epochs",
     "actor_rollout_ref.rollout.n": "rollout.size",
     "actor_rollout_ref.rollout.temperature": "rollout.temperature",

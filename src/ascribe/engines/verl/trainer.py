@@ -178,7 +178,7 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         )
         self._history = credit.next_history(self._history)
         # In the order of names, not of arrival: early rows are those of short episodes.
-        learned = list(dict.fromkeys(spans.sequence[credit.counts].tolist()))
+        learned = list(dict.fromkeys(spans.sequence[credit.learned].tolist()))
         counts = np.zeros(len(batch), dtype=np.bool_)
         counts[learned] = True
         metrics["ascribe/rows"] = self._learned = len(learned)
