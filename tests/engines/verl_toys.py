@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.crediting import History, has_history
+from ascribe.engines.crediting import History
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
 from ascribe.engines.verl.arguments import ON_CPU
@@ -164,7 +164,7 @@ def assert_credited(config: Path) -> list[History]:
     histories: list[History] = []
     for number, path in enumerate(files, start=1):
         steps = read(path)
-        inputs = {"history": (histories or [None])[-1]} if has_history(made) else {}
+        inputs = {"history": (histories or [None])[-1]} if made.has_history else {}
         credit = assign(steps.table, made, **inputs).credit
         histories.append(credit.history)
         again = credit.advantage

@@ -141,6 +141,36 @@ def test_radius_can_be_searched() -> None:
     assert recipe("bipace_q", preset="qwen2.5-1.5b").radius == 0.05
 
 
+def test_a_searched_radius_is_that_of_the_first_iteration() -> None:
+    """Appendix F: on the first training step, and then it stays. So a resumed run needs it."""
+    first, second = rollout(["hall"] * 6 + ["hall."] * 6), rollout([f"room {n}" for n in range(12)])
+    searching = recipe("bipace_q", fingerprint="ngram", radius_rule="search")
+    assert searching.has_history
+    assert not recipe("bipace_q").has_history
+    found = searching(first)
+    assert found.history == {"radius": found.metrics["radius"]}
+    again = searching(second, history=found.history)
+    assert again.metrics["radius"] == found.metrics["radius"] != searching(second).metrics["radius"]
+    assert again.history == found.history
+    # In one table with the iterations of a run it is the same.
+    rows = [row | {"iteration": 0} for row in first.to_dicts()]
+    rows += [row | {"iteration": 1} for row in second.to_dicts()]
+    whole = searching(StepTable.from_dicts(rows))
+    assert whole.metrics["iteration 1/radius"] == found.metrics["radius"]
+
+
+def test_an_online_radius_follows_the_median_cluster_size() -> None:
+    apart = rollout([f"room {n}" for n in range(12)])
+    following = recipe("sbc", fingerprint="identity", radius_rule="online", radius=0.1)
+    radii, history = [], None
+    for _ in range(5):
+        credit = following(apart, history=history)
+        history = credit.history
+        radii.append(credit.metrics["radius"])
+    assert radii == pytest.approx([0.1, 0.1, 0.115, 0.115, 0.115 * 1.15])
+    assert credit.metrics["median_size"] == 1.0
+
+
 # Same-action peers.
 
 ROWS = st.lists(

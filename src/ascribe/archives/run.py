@@ -294,7 +294,7 @@ def _prepare(
     recipe = request.recipe
     if not probe.rows:
         raise TableError([_empty_table(0)])
-    if recipe is not None and "history" in recipe.inputs:
+    if recipe is not None and recipe.has_history:
         raise ValueError(
             f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
             "into memory: raise --memory, or credit the iterations one by one with --history"

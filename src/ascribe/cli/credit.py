@@ -202,7 +202,7 @@ def print_notes(notes: Sequence[str]) -> None:
 
 def _statistics(estimator: Recipe, path: Path) -> Any:
     """The statistics that an earlier call wrote; None if the file is not there yet."""
-    if "history" not in estimator.inputs:
+    if not estimator.has_history:
         screen.wrong_call(f"{estimator.name} has no running statistics; leave --history out")
     try:
         return loads(path.read_text(encoding="utf-8")) if path.exists() else None

@@ -152,7 +152,7 @@ def credit_steps(
     kept = table.take(keep)
     if not keep.any():
         return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
-    inputs = {"history": history} if has_history(recipe) else {}
+    inputs = {"history": history} if recipe.has_history else {}
     credit = recipe(kept, **inputs)
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 
@@ -252,11 +252,6 @@ def with_first_tokens(
     return replace(table, first_tokens=Coded.encode(texts))
 
 
-def has_history(recipe: Recipe) -> bool:
-    """Whether a recipe carries state from one iteration to the next."""
-    return "history" in recipe.inputs
-
-
 def save_history(history: History, checkpoint: str | Path) -> None:
     """Write the carried state into a checkpoint, before the file that completes the checkpoint."""
     folder = Path(checkpoint)
@@ -270,7 +265,7 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
     Raises:
         ValueError: if the recipe needs it and the checkpoint has none.
     """
-    if not has_history(recipe):
+    if not recipe.has_history:
         return None
     try:
         history: History = loads((Path(checkpoint) / HISTORY).read_text(encoding="utf-8"))

@@ -60,6 +60,7 @@ LOGGED = {
     "advantage_rms": "root mean square of the advantage",
     "rms/TERM": "the same of each term, such as `episode` and `step`",
     "credit/radius": "largest distance of states that count as the same",
+    "credit/median_size": "median size of a cluster",
     "credit/collapsed_groups": "tasks of which one cluster holds nearly all steps",
     "credit/key_share": "share of actions that have a key",
     "credit/pace": "BiPACE's row mix: share of steps credited by peers that did the same",

@@ -94,10 +94,15 @@ class Recipe:
     @property
     def by_group(self) -> bool:
         """Whether the credit of a task group needs no other group, but those that it corrects."""
-        over_batch = {"scope": "batch", "scale": "equal", "radius_rule": "search"}
+        over_batch = {"scope": ("batch",), "scale": ("equal",), "radius_rule": ("search", "online")}
         return self.compares_in_groups and not any(
-            getattr(self, name, None) == choice for name, choice in over_batch.items()
+            getattr(self, name, None) in choices for name, choices in over_batch.items()
         )
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the recipe carries state from one iteration to the next."""
+        return "history" in self.inputs
 
     def __call__(self, table: StepTable, **inputs: Any) -> Credit:
         """Credit every row of ``table``, each iteration by itself.
@@ -145,7 +150,7 @@ class Recipe:
         metrics: dict[str, float] = {}
         for number, rows, part in iterations:
             own = {k: v[rows] if hasattr(v, "shape") else v for k, v in inputs.items()}
-            if parts and "history" in self.inputs:
+            if parts and self.has_history:
                 own["history"] = parts[-1].history
             parts.append(self._noted(part, own))
             metrics |= {f"iteration {number}/{k}": v for k, v in parts[-1].metrics.items()}

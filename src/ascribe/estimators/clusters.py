@@ -4,7 +4,7 @@ States whose fingerprints lie close together count as one: greedy cosine cluster
 (BiPACE, Eq. 3 and Algorithm 1, arXiv 2606.25556).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from ascribe.fingerprints.ngram import ngram
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.exact import exact
-from ascribe.groups.radius import Target, search
+from ascribe.groups.radius import OnlineRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.check import arrange
@@ -38,19 +38,34 @@ class Clustering(Recipe):
             ``ngram``, ``identity``.
         radius: largest cosine distance of a state to its cluster's centroid (paper: 0.10 for
             Qwen2.5-7B, 0.05 for Qwen2.5-1.5B, 0.25 for n-grams). Calibrate it once per model.
-        radius_rule: ``fixed``, or ``search`` for the radius of median cluster size 4 to 8 in this
-            table (Appendix F).
+        radius_rule: ``fixed``; ``search`` for the radius of median cluster size 4 to 8 in the first
+            iteration and keep it (Appendix F); or ``online``: begin with ``radius``, and follow the
+            median from iteration to iteration.
         on_collapse: what to do with a task whose states fall into one cluster (failure mode F1):
             group it by ``exact`` text, or ``keep`` the one cluster.
     """
 
     compares_in_groups: ClassVar[bool] = True
-    inputs: ClassVar[tuple[str, ...]] = ("fingerprints",)
+    inputs: ClassVar[tuple[str, ...]] = ("fingerprints", "history")
 
     fingerprint: Literal["given", "ngram", "identity"] = "given"
     radius: float = 0.10
-    radius_rule: Literal["fixed", "search"] = "fixed"
+    radius_rule: Literal["fixed", "search", "online"] = "fixed"
     on_collapse: Literal["exact", "keep"] = "exact"
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the radius of an iteration depends on those before."""
+        return self.radius_rule != "fixed"
+
+    def carried(self, metrics: dict[str, float], inputs: dict[str, Any]) -> dict[str, Any] | None:
+        """The radius for the next iteration, with what an online one needs to know."""
+        if not self.has_history or "radius" not in metrics:
+            return inputs.get("history")
+        if self.radius_rule == "search":
+            return {"radius": metrics["radius"]}
+        now = _online(self.radius, inputs.get("history"))
+        return asdict(now.updated(metrics["median_size"]))
 
     def state_groups(
         self, table: StepTable, inputs: dict[str, Any]
@@ -68,14 +83,20 @@ class Clustering(Recipe):
         if vectors is None:
             return texts, {}
         taking_part = present(vectors) & ~excluded
-        radius = float(self.radius)
-        if self.radius_rule == "search":
+        radius, history = float(self.radius), inputs.get("history")
+        if self.radius_rule == "online":
+            radius = _online(radius, history).radius
+        elif self.radius_rule == "search" and history is not None:
+            radius = float(history["radius"])
+        elif self.radius_rule == "search" and taking_part.any():
             radius = _searched(vectors, steps.group, taking_part)
         groups = cluster(vectors, steps.group, radius, taking_part)
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
         is_collapsed &= segments.size(owner, steps.group_count) > 1
         metrics = {"radius": radius, "collapsed_groups": float(is_collapsed.sum())}
+        sizes = segments.size(groups.labels, groups.count)
+        metrics["median_size"] = float(np.median(sizes)) if sizes.size else 0.0
         if self.on_collapse == "exact" and is_collapsed.any():
             text_labels = np.where(texts.labels < 0, -1, texts.labels + groups.count)
             labels = np.where(is_collapsed[steps.group], text_labels, groups.labels)
@@ -114,6 +135,10 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
         return None
     values = np.asarray(vectors)
     return vectors if values[:1].any() or values.any() else None  # mostly the first row says it
+
+
+def _online(radius: float, history: dict[str, Any] | None) -> OnlineRadius:
+    return OnlineRadius(radius) if history is None else OnlineRadius(**history)
 
 
 def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:

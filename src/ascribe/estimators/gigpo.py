@@ -139,7 +139,15 @@ class TwoLevel(Standardising):
             terms, metrics["scale_factor"] = equalised(
                 terms, list(steps), terms["episode"], arrange(table).rows
             )
-        return Credit.of(terms, repr(self), metrics)
+        return Credit.of(terms, repr(self), metrics, self.carried(metrics, inputs))
+
+    def carried(
+        self,
+        metrics: dict[str, float],
+        inputs: dict[str, Any],
+    ) -> dict[str, Any] | None:
+        """The state for the next iteration, given the metrics of this one."""
+        return None
 
     def more_terms(self, table: StepTable, groups: Groups) -> dict[str, Term]:
         """Further step-level terms, by name."""

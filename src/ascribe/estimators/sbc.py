@@ -147,7 +147,7 @@ class SBC(Clustering):
         if self.scale == "equal":
             episode = self.episode_term(table, Norm("std"))
             terms, metrics["scale_factor"] = equalised(terms, list(terms), episode, steps.rows)
-        return Credit.of(terms, repr(self), metrics)
+        return Credit.of(terms, repr(self), metrics, self.carried(metrics, inputs))
 
     def ladder(self) -> Ladder:
         """The κ of every level; the audit overrides them for ablations."""

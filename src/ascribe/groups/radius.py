@@ -1,7 +1,7 @@
 """The cluster radius: the largest cosine distance of states that count as the same."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,9 @@ from ascribe.steps.arrays import Ints
 
 Over = Literal["clusters", "rows"]
 """The median size over clusters, or over rows (each row counts the size of its cluster)."""
+
+PATIENCE, FACTOR = 2, 1.15
+"""Iterations off target before an online radius moves, and by how much it does."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,29 @@ def search(
     middle = np.sqrt(target.smallest * target.largest)
     radius, median = min(tried, key=lambda probe: abs(np.log(probe[1] / middle)))
     return SearchedRadius(radius, median, False, tuple(tried))
+
+
+@dataclass(frozen=True)
+class OnlineRadius:
+    """A radius that follows the policy's hidden states as they move.
+
+    The paper keeps the radius of the first iteration. This one changes by a factor once the median
+    cluster size has been too small, or too large, for several iterations in a row, so that noise
+    does not move it.
+
+    Attributes:
+        radius: the radius to use now.
+        strikes: iterations off target in a row; positive if too small, negative if too large.
+    """
+
+    radius: float
+    strikes: int = 0
+
+    def updated(self, median: float, target: Target = Target()) -> "OnlineRadius":
+        """The radius for the next iteration, given this iteration's median cluster size."""
+        direction = target.direction(median)
+        strikes = self.strikes + direction if direction * self.strikes > 0 else direction
+        if abs(strikes) < PATIENCE:
+            return replace(self, strikes=strikes)
+        moved = self.radius * FACTOR**direction
+        return OnlineRadius(min(max(moved, target.low), target.high))

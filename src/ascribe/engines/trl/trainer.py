@@ -36,7 +36,6 @@ from ascribe.engines.crediting import (
     History,
     credit_steps,
     fingerprint_layer,
-    has_history,
     load_history,
     save_history,
     with_first_tokens,
@@ -193,7 +192,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, *given: Any, **options: Any) -> None:
         # First this, since GRPOTrainer writes last the file that completes the checkpoint.
-        if has_history(self.recipe) and self.accelerator.is_main_process:
+        if self.recipe.has_history and self.accelerator.is_main_process:
             folder = Path(self._get_output_dir(trial=None))
             # Inside an iteration: a resumed run plays it again.
             finished = self._step % self._steps_of_iteration == 0

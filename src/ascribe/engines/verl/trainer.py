@@ -34,7 +34,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from ascribe.conversations import Spans, spread
-from ascribe.engines.crediting import History, has_history, load_history, save_history
+from ascribe.engines.crediting import History, load_history, save_history
 from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
 from ascribe.engines.verl.episodes import EpisodeSteps
@@ -148,7 +148,7 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         every = self.config.trainer.save_freq
         last = self.global_steps >= self.total_training_steps
         due = every > 0 and (last or self.global_steps % every == 0)
-        if due and has_history(self.steps.recipe):  # before the file that completes the checkpoint
+        if due and self.steps.recipe.has_history:  # before the file that completes the checkpoint
             save_history(self._history, self._checkpoint())
         return batch
 
