@@ -194,8 +194,8 @@ def diagnosis(totals: dict[str, Any]) -> Diagnosis:
 
 def _opposite(steps: Arranged, advantage: Floats) -> Bools:
     """Steps for which an equal decision in the task has a credit of the opposite sign."""
-    in_task, _ = segments.pairs(steps.group, steps.state, int(steps.state.max(initial=-1)) + 1)
-    decision, count = segments.pairs(in_task, steps.action, int(steps.action.max(initial=-1)) + 1)
+    in_task, count = segments.pairs(steps.group, steps.state, int(steps.state.max(initial=-1)) + 1)
+    decision, count = segments.pairs(steps.action, in_task, count)
     # Rounding can leave a credit that should be 0 on either side of it.
     size = 1e-9 * float(np.abs(advantage).max(initial=0.0))
     raised, lowered = advantage > size, advantage < -size
@@ -253,7 +253,7 @@ def _states(steps: Arranged, term: Term) -> dict[str, Any]:
         "alone": int((size == 1).sum()),
         "sizes": _histogram(size),
         "pairs": int((size * (size - 1) // 2).sum()),
-        "visits": segments.pairs(labels, steps.trajectory, steps.trajectory_count)[1],
+        "visits": segments.pairs(steps.trajectory, labels, count)[1],
         "zero_variance": int(np.unique(labels[equal_peers]).size),
         "cross_task": int(
             (~segments.constant(steps.group.astype(np.float64), labels, count)).sum()

@@ -86,7 +86,7 @@ def keys_of(table: "pa.Table", *, by_group: bool) -> tuple[Keys, Bools, list[Key
     recipe compares rows over a whole iteration.
     """
     size = table.num_rows
-    number = np.zeros(size, dtype=np.uint64)
+    number = np.zeros(1, dtype=np.uint64)
     if "iteration" in table.column_names:
         column = table.column("iteration").cast("int64").fill_null(0)
         number = column.to_numpy().astype(np.uint64)
@@ -94,7 +94,7 @@ def keys_of(table: "pa.Table", *, by_group: bool) -> tuple[Keys, Bools, list[Key
     if "padding" in table.column_names:
         real = ~table.column("padding").cast("bool").fill_null(False).to_numpy()
     if not by_group:
-        return _mixed(number, number), real, []
+        return np.broadcast_to(_mixed(number, number), (size,)), real, []
     of = partial(_name_keys, table, number)
     trajectory, has_trajectory = of("trajectory", b"trajectory")
     group, has_group = of("group", b"group")
@@ -118,7 +118,8 @@ def _name_keys(table: "pa.Table", number: Keys, name: str, kind: bytes) -> tuple
     digests = (blake2b(text or b"", digest_size=8, person=kind).digest() for text in names)
     hashes = np.append(np.frombuffer(b"".join(digests), dtype="<u8"), np.uint64(0))
     codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    return _mixed(hashes[codes], number), codes >= 0
+    keys = _mixed(hashes, number)[codes] if number.size == 1 else _mixed(hashes[codes], number)
+    return keys, codes >= 0
 
 
 def _mixed(keys: Keys, number: Keys) -> Keys:

@@ -284,8 +284,8 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
         values = np.array([*texts, None], dtype=object)[:-1]
     else:
         values = array.dictionary.cast(pa.large_string()).to_numpy(zero_copy_only=False)
-    distinct = set(values)
-    if len(distinct) < len(values) or None in distinct:
+    names = array.dictionary
+    if names.null_count or len(names.unique()) < len(names):
         # A dictionary may hold a text twice, or a null.
         recoded = Coded.encode(list(values))
         codes, values = np.append(recoded.codes, -1)[codes], recoded.values
