@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from typer.testing import CliRunner
 
 from ascribe import StepTable, recipe
-from ascribe.archives import check_archive, credit_archive, run, sample_archive
+from ascribe.archives import check_archive, convert, credit_archive, run, sample_archive
 from ascribe.archives.partition import ArchiveParts, divide, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
 from ascribe.estimators.assign import assign, credit_arrays, credit_columns
 from ascribe.report import picture
 from ascribe.steps.check import check
-from ascribe.steps.files import read, table_to_arrow, write
+from ascribe.steps.files import read, read_parts, table_to_arrow, write
 from ascribe.steps.problems import ProblemKind, TableError
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -56,7 +58,9 @@ def steps(groups: int = 60, *, seed: int = 0, width: int = 0) -> dict[str, Any]:
     return columns
 
 
-def written(folder: Path, columns: dict[str, Any], *, files: int = 3, order: Any = None) -> Path:
+def written(
+    folder: Path, columns: dict[str, Any], *, files: int = 3, order: Any = None, rows: int = 500
+) -> Path:
     """The columns as files of a folder, in small row groups."""
     table = pa.table({name: pa.array(values) for name, values in columns.items()})
     if order is not None:
@@ -65,15 +69,16 @@ def written(folder: Path, columns: dict[str, Any], *, files: int = 3, order: Any
     for number in range(files):
         first, last = (table.num_rows * n // files for n in (number, number + 1))
         part = table.slice(first, last - first)
-        pq.write_table(part, folder / f"{number}.parquet", row_group_size=500)
+        pq.write_table(part, folder / f"{number}.parquet", row_group_size=rows)
     return folder
 
 
 def in_memory(folder: Path, estimator: Any, policy: Any = "raise") -> pa.Table:
     """What the command writes for the whole table."""
     whole = folder.with_suffix(".parquet")
-    pq.write_table(pq.read_table(folder), whole)
-    rollouts = read(whole)
+    if folder.is_dir():
+        pq.write_table(pq.read_table(folder), whole)
+    rollouts = read(whole if folder.is_dir() else folder)
     table = table_to_arrow(rollouts.table)
     for name in rollouts.carried.column_names:
         table = table.append_column(name, rollouts.carried.column(name))
@@ -103,6 +108,7 @@ def same(first: pa.Table, second: pa.Table) -> bool:
     ("order", "name", "parameters"),
     [
         ("sorted", "gigpo", {}),
+        ("in large row groups", "gigpo", {}),
         ("scattered", "gigpo", {}),
         ("scattered", "sbc", {"states": "exact"}),
         ("scattered", "bipace_q", {}),
@@ -115,7 +121,8 @@ def test_parts_give_the_bits_of_the_whole(
     columns = steps(width=8 if name == "bipace_q" else 0)
     size = len(columns["step"])
     places = np.random.default_rng(3).permutation(size) if order == "scattered" else None
-    source = written(tmp_path / "in", columns, order=places)
+    large = {"files": 1, "rows": size} if order == "in large row groups" else {}
+    source = written(tmp_path / "in", columns, order=places, **large)
     estimator = recipe(name, **parameters)
     expected = in_memory(source, estimator)
     for out in (tmp_path / "out.parquet", tmp_path / "out"):
@@ -153,9 +160,10 @@ def test_many_parts_of_one_read_give_the_bits_of_the_whole(
 def test_sorted_groups_need_no_second_copy(tmp_path: Path):
     columns = steps(200)
     size = len(columns["step"])
-    for order, is_sorted in ((None, True), (np.random.default_rng(0).permutation(size), False)):
-        source = written(tmp_path / f"in {is_sorted}", columns, order=order)
-        work = Place.of(tmp_path / f"work {is_sorted}")
+    shuffled = np.random.default_rng(0).permutation(size)
+    for order, rows, is_sorted in ((None, 500, True), (None, size, True), (shuffled, 500, False)):
+        source = written(tmp_path / f"in {rows} {is_sorted}", columns, order=order, rows=rows)
+        work = Place.of(tmp_path / f"work {rows} {is_sorted}")
         work.make_folder()
         request = run.ArchiveRequest(recipe("gigpo"), "raise", None)
         job = run._prepare(open_archive(source, 1), work, request, SMALL, 1)
@@ -289,6 +297,68 @@ def test_the_commands_take_folders(tmp_path: Path):
     broken = CliRunner().invoke(app, ["check", str(out), "--json"])
     assert broken.exit_code == 1
     assert json.loads(broken.stdout)["problems"][0]["kind"] == "unreadable_file"
+
+
+def as_text(path: Path, columns: dict[str, Any]) -> Path:
+    """The columns as JSON lines or CSV."""
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    if path.suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        write(table, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["steps.jsonl", "steps.jsonl.gz", "steps.csv"])
+def test_text_larger_than_memory_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    columns = steps(40)
+    size = len(columns["step"])
+    columns["score"] = [None] * (size // 2) + [0.5] * (size - size // 2)
+    if name == "steps.csv":  # which has the types of the first part
+        columns["score"] = np.arange(size)
+    source = as_text(tmp_path / name, columns)
+    sizes: list[int] = []
+
+    def parts(*arguments: Any) -> Any:
+        for table in read_parts(*arguments, part_bytes=20_000):
+            sizes.append(table.num_rows)
+            yield table
+
+    monkeypatch.setattr(convert, "read_parts", parts)
+    assert run.is_archive(str(source), 500_000) is True
+    assert run.is_archive(str(source), 1 << 30) is False
+    expected = in_memory(source, recipe("gigpo"))
+    credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL)
+    assert len(sizes) > 5
+    assert same(plain(tmp_path / "out"), expected)
+    report = check_archive(source, memory=SMALL, work=tmp_path / "work")
+    assert report.rows == sum(sizes) / 2 == size
+    rollouts, rows, _ = sample_archive(source, 1 << 30, KNOWN_COLUMNS.__contains__)
+    assert rollouts.table.state.texts() == [columns["state"][row] for row in rows]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_text_that_is_read_in_parts_is_refused_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(convert, "read_parts", partial(read_parts, part_bytes=20_000))
+    columns = steps(40)
+    lines = as_text(tmp_path / "steps.jsonl", columns).read_text().splitlines()
+    for name, value, first, message in (
+        ("reward", "much", 1200, "column reward must be a number"),
+        ("note", 3, 900, "column 'note' holds int64"),
+    ):
+        rows = [json.loads(line) | {name: value} for line in lines[first:-1]]
+        source = tmp_path / f"{name}.jsonl"
+        source.write_text("\n".join([*lines[:first], *map(json.dumps, rows), lines[-1]]))
+        with pytest.raises(TableError) as refused:
+            credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL)
+        problem = refused.value.problems[0]
+        assert message in problem.detail
+        assert name == "note" or problem.rows[0] == first
+        assert not list(tmp_path.glob(".*"))
 
 
 def test_keys_do_not_depend_on_the_process(tmp_path: Path):

@@ -37,6 +37,8 @@ PART_ROWS = 1 << 17
 """Rows of a part; the arrays of larger ones do not fit into a processor's cache."""
 MOST_PARTS = 256
 """Of scattered groups, unless the memory asks for more: each has a stream in each chunk."""
+MOST_PIECES = 8
+"""How often a row group of groups that lie close together is read; beyond, they are scattered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,8 +287,9 @@ def _bounds(
 ) -> tuple[Ints, list[range]] | None:
     """First rows of parts that cut no group, and the parts to read together.
 
-    What is read together ends where a chunk ends, or before the groups that this would cut. None if
-    groups are scattered, so that it would not fit into memory.
+    What is read together ends where a chunk ends, or before the groups that this would cut; a chunk
+    that does not fit into memory is read a few times. None if groups are scattered, so that it
+    would not fit into memory.
     """
     spans = spans[np.argsort(spans["first"])]
     ended = np.maximum.accumulate(spans["last"][:-1])
@@ -295,7 +298,15 @@ def _bounds(
     def before(rows: Any) -> Ints:
         return np.unique(cuts[cuts.searchsorted(rows, side="right") - 1])
 
-    ends = np.append(before([chunk.start for chunk in archive.chunks]), archive.rows)
+    pieces = [int(-(-chunk.rows // (1.3 * most_rows))) for chunk in archive.chunks]
+    if max(pieces) > MOST_PIECES:
+        return None
+    starts = [
+        chunk.start + chunk.rows * piece // count
+        for chunk, count in zip(archive.chunks, pieces, strict=True)
+        for piece in range(count)
+    ]
+    ends = np.append(before(starts), archive.rows)
     reads = [0]
     for end, following in zip(ends, [*ends[1:], archive.rows], strict=True):
         if following - reads[-1] > most_rows and end > reads[-1]:
@@ -387,14 +398,16 @@ def gather(
         return
     bounds = partition.bounds[task.start : task.stop + 1].tolist()
     tables: list[pa.Table] = []
-    read = 0
     for index, chunk in enumerate(archive.chunks):
         if chunk.start < bounds[-1] and bounds[0] < chunk.start + chunk.rows:
-            read = read if tables else chunk.start
-            tables += [table for _, table in archive.batches(index, columns)]
+            for start, table in archive.batches(index, columns):
+                if start >= bounds[-1]:
+                    break
+                skip = max(bounds[0] - start, 0)
+                tables.append(table.slice(skip, bounds[-1] - start - skip))
     whole = pa.concat_tables(tables)
     for number, (first, last) in zip(task, itertools.pairwise(bounds), strict=True):
-        table = whole.slice(first - read, last - first)
+        table = whole.slice(first - bounds[0], last - first)
         yield number, _with_own_dictionaries(table), np.arange(first, last)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from ascribe import __version__
 from ascribe.archives import workers
+from ascribe.archives.convert import as_parquet, is_large_text
 from ascribe.archives.partition import ArchiveParts, divide, gather, scan, scatter
 from ascribe.archives.places import Archive, Place, open_archive, write_table
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
@@ -142,7 +143,8 @@ def is_archive(source: str, memory: int) -> bool:
     if "://" in source or (path.is_dir() and any(path.glob("*.parquet"))):
         return True
     try:
-        return path.suffix == ".parquet" and not fits_memory(source, memory)
+        is_large = path.suffix == ".parquet" and not fits_memory(source, memory)
+        return is_large or is_large_text(path, memory)
     except (ValueError, OSError):
         return False  # the reader says what is wrong
 
@@ -159,7 +161,7 @@ def credit_archive(
     ray: str | None = None,
     progress: Progress = lambda _: None,
 ) -> ArchiveCredit:
-    """Credit a Parquet file, or a folder of such files, of any size.
+    """Credit a Parquet file, a folder of such files, or JSON lines or CSV, of any size.
 
     The output has the rows in the order of the archive, and is the same whatever the memory and the
     number of workers. It is one file if ``out`` ends in ``.parquet``, else a folder with a file for
@@ -183,24 +185,26 @@ def credit_archive(
         ValueError: if the recipe needs more of the table at a time than fits into memory.
     """
     target, request = Place.of(out), ArchiveRequest(recipe, on_problem, group_size)
-    archive = open_archive(source, 1 << 20)
-    start = _workers(archive, memory, processes, ray)
-    with start as (each, count), _work_folder(target) as work:
+    with (
+        as_parquet(source, target, progress) as (parquet, tell),
+        _open(parquet, memory, processes, ray) as (archive, each, count),
+        _work_folder(target) as work,
+    ):
         job = _prepare(archive, work, request, memory, count)
         read = [*job.columns, *filter(is_credit_column, archive.columns)]
         at_once = not target.name.endswith(".parquet") and set(archive.columns) == set(read)
         job = replace(job, at_once=at_once)
-        job, results = _parts(job, each, memory, credit_parts, _share(progress, 0.0, 0.7))
+        job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.0, 0.7))
         if job.at_once and not _alike(results):
             _forget(job, results)
             job = replace(job, at_once=False)
-            job, results = _parts(job, each, memory, credit_parts, _share(progress, 0.4, 0.7))
+            job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.4, 0.7))
         try:
             outcome = _outcome(job, results)
         except TableError:
             work.remove()
             raise
-        _write(job, results, target, each, _share(progress, 0.7, 1.0))
+        _write(job, results, target, each, _share(tell, 0.7, 1.0))
         work.remove()
     return outcome
 
@@ -214,7 +218,7 @@ def check_archive(
     work: str | Path,
     progress: Progress = lambda _: None,
 ) -> CheckReport:
-    """Every problem of a Parquet file, or a folder of such files, of any size.
+    """Every problem of a Parquet file, a folder of such files, or JSON lines or CSV, of any size.
 
     What compares groups with each other, such as ``uneven_groups`` and ``state_across_tasks``,
     compares those of one part.
@@ -231,11 +235,13 @@ def check_archive(
         TableError: if the files cannot be read as a step table.
         OSError: if a file cannot be read or written.
     """
-    archive = open_archive(source, 1 << 20)
-    start = _workers(archive, memory, processes, None)
-    with start as (each, count), _work_folder(Place.of(work)) as folder:
+    with (
+        as_parquet(source, Place.of(work), progress) as (parquet, tell),
+        _open(parquet, memory, processes, None) as (archive, each, count),
+        _work_folder(Place.of(work)) as folder,
+    ):
         job = _prepare(archive, folder, ArchiveRequest(None, "keep", group_size), memory, count)
-        job, results = _parts(job, each, memory, check_parts, progress)
+        job, results = _parts(job, each, memory, check_parts, tell)
         folder.remove()
     _raise_refused(job, results)
     problems = _joined([problem for result in results for problem in result["problems"]])
@@ -246,13 +252,14 @@ def check_archive(
 
 
 @contextmanager
-def _workers(
-    archive: Archive, memory: int, processes: int | None, ray: str | None
-) -> Iterator[tuple[workers.Each, int]]:
-    """How to run tasks, and how many run at a time on one machine."""
+def _open(
+    source: str | Path, memory: int, processes: int | None, ray: str | None
+) -> Iterator[tuple[Archive, workers.Each, int]]:
+    """The archive, how to run tasks, and how many run at a time on one machine."""
+    archive = open_archive(source, 1 << 20)
     if ray is not None:
-        with workers.on_ray(ray) as on_cluster:
-            yield on_cluster
+        with workers.on_ray(ray) as (each, count):
+            yield archive, each, count
         return
     if processes is None:
         has_affinity = hasattr(os, "sched_getaffinity")
@@ -260,7 +267,7 @@ def _workers(
         limits = (cores, memory // (3 * PROCESS_BYTES), archive.rows // ROWS_OF_WORKER)
         processes = max(min(limits), 1)
     with workers.local(processes) as each:
-        yield each, processes
+        yield archive, each, processes
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from ascribe.archives.convert import as_parquet
 from ascribe.archives.partition import NAMES, keys_of
-from ascribe.archives.places import open_archive
+from ascribe.archives.places import Archive, Place, open_archive
 from ascribe.archives.run import row_bytes
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import (
@@ -25,7 +27,7 @@ COPIES = 3
 def sample_archive(
     source: str | Path, memory: int, wanted: Callable[[str], bool]
 ) -> tuple[Rollouts, Ints, int]:
-    """Whole groups of a Parquet file, or of a folder of such files, that fit into memory.
+    """Whole groups of a table of any size that fit into memory.
 
     Which groups depends on their names alone. All are taken if they fit.
 
@@ -37,9 +39,18 @@ def sample_archive(
     Returns:
         The sample, its row numbers in the archive, and the number of rows of the archive.
     """
+    with (
+        TemporaryDirectory() as folder,
+        as_parquet(source, Place.of(Path(folder) / "sample"), lambda _: None) as (parquet, _),
+    ):
+        return _sample(open_archive(parquet, 1 << 18), memory, wanted)
+
+
+def _sample(
+    archive: Archive, memory: int, wanted: Callable[[str], bool]
+) -> tuple[Rollouts, Ints, int]:
     import pyarrow as pa
 
-    archive = open_archive(source, 1 << 18)
     names = [name for name in archive.columns if wanted(name) or name in NAMES]
     share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))
     limit = np.uint64(min(int(share * 2**64), 2**64 - 1))

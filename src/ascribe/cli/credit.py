@@ -143,7 +143,7 @@ def _credit_archive(
 ) -> ArchiveCredit:
     """Credit a table in parts; stops with a message if that is not possible."""
     if out.endswith((".jsonl", ".jsonl.gz", ".json")):
-        screen.wrong_call("a table that is processed in parts is written to .parquet or a folder")
+        screen.wrong_call("a table that is larger than --memory is written to .parquet or a folder")
     if "://" not in source + out:
         screen.keep_inputs([Path(source)], [Path(out)], force=force)
         if Path(out).is_dir() and any(Path(out).iterdir()) and not force:

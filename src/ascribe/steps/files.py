@@ -6,6 +6,7 @@ the whole file; both are verified, so that a damaged file is refused. pyarrow is
 functions, to keep ``import ascribe`` light.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -79,6 +80,8 @@ SMALL_ROWS, SMALL_BYTES = 1 << 21, 256 << 20
 """Largest row group that ``read_row_groups`` reads at once."""
 OTHER_ROWS = 1 << 15
 """Rows that it reads at a time otherwise."""
+PART_BYTES = 32 << 20
+"""Of text, that ``read_parts`` reads at a time."""
 
 SEAL_MARK = b"ascribe sealed 1"
 SEAL_SIZE = len(SEAL_MARK) + 16
@@ -173,6 +176,31 @@ def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Tab
         return _read_parquet(path, lambda _: None, wanted, rows)[0]
     objects, names = _read_objects(path, lambda _: None)
     return _carry(objects, list(filter(wanted, names))).take(pa.array(rows))
+
+
+def read_parts(
+    path: str | Path, progress: Progress = lambda _: None, part_bytes: int = PART_BYTES
+) -> "Iterator[pa.Table]":
+    """The rows of a ``.jsonl``, ``.jsonl.gz`` or ``.csv`` file of steps, a part at a time.
+
+    Objects are JSON text, since their keys may differ from part to part.
+
+    Args:
+        path: the file.
+        progress: called with the share that has been read.
+        part_bytes: about how many bytes of the file to read at a time.
+
+    Raises:
+        TableError: if a part cannot be read as a step table; rows are those of the file.
+        OSError: if the file cannot be opened.
+    """
+    path = Path(path)
+    parts = _jsonl_parts if _is_jsonl(path) else _csv_parts
+    for table, others in parts(path, progress, part_bytes):
+        arrow = table_to_arrow(table)
+        for name in others.column_names:
+            arrow = arrow.append_column(name, others.column(name))
+        yield arrow
 
 
 def write(table: "pa.Table", path: str | Path) -> None:
@@ -646,20 +674,60 @@ def _digest(tail: bytes, file: Any, end: int) -> bytes:
 
 def _read_csv(path: Path, rename: Callable[[str], str] = str) -> "pa.Table":
     """The columns of a CSV file with a head; columns that hold text in the format are text here."""
-    from pyarrow import ArrowInvalid, csv, string
+    from pyarrow import csv, string
 
+    types = {name: string() for name in _csv_names(path) if rename(name) in TEXT_COLUMNS}
+    with _readable_csv(path):
+        return csv.read_csv(path, **_csv_options(types))
+
+
+def _csv_parts(
+    path: Path, progress: Progress, part_bytes: int
+) -> "Iterator[tuple[StepTable, pa.Table]]":
+    """Parts of a CSV file; the types of other columns are those of the first part."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    kinds = dict.fromkeys(TEXT_COLUMNS, pa.string())
+    kinds |= {"reward": pa.float64(), "without": pa.float64()}
+    types = {name: kinds[name] for name in _csv_names(path) if name in kinds}
+    options = {"read_options": csv.ReadOptions(block_size=part_bytes), **_csv_options(types)}
+    with _readable_csv(path), path.open("rb") as opened, csv.open_csv(opened, **options) as file:
+        size, start = path.stat().st_size, 0
+        for batch in file:
+            arrow = pa.Table.from_batches([batch])
+            others = [name for name in arrow.column_names if name not in KNOWN_COLUMNS]
+            with _guessing(arrow.column_names, start):
+                table = table_from_arrow(arrow)
+            yield table, arrow.select(others)
+            start += len(table)
+            progress(opened.tell() / size)
+
+
+def _csv_names(path: Path) -> list[str]:
     with path.open("rb") as file:
         head = file.readline(1 << 20).decode("utf-8-sig", errors="replace")
-    names = [name.strip().strip('"') for name in head.split(",")]
-    texts = {name: string() for name in names if rename(name) in TEXT_COLUMNS}
+    return [name.strip().strip('"') for name in head.split(",")]
+
+
+def _csv_options(types: "dict[str, pa.DataType]") -> dict[str, Any]:
+    from pyarrow import csv
+
+    convert = csv.ConvertOptions(
+        column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    return {
+        "parse_options": csv.ParseOptions(newlines_in_values=True),
+        "convert_options": convert,
+    }
+
+
+@contextmanager
+def _readable_csv(path: Path) -> Iterator[None]:
+    from pyarrow import ArrowInvalid
+
     try:
-        return csv.read_csv(
-            path,
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=texts, strings_can_be_null=True, quoted_strings_can_be_null=False
-            ),
-        )
+        yield
     except ArrowInvalid as error:
         detail = f"{path.name} cannot be read as CSV: {_first_line(error)}"
         raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
@@ -686,8 +754,11 @@ class _Renaming(dict[str, str]):
 
 
 @contextmanager
-def _guessing(names: Collection[str]) -> Iterator[None]:
-    """Name the columns of a file that may be meant where one of the format is missing."""
+def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
+    """Name the columns of a file that may be meant where one of the format is missing.
+
+    Rows are those of the file, of which a part begins at row ``start``.
+    """
     try:
         yield
     except TableError as error:
@@ -702,7 +773,7 @@ def _guessing(names: Collection[str]) -> Iterator[None]:
         raise TableError(
             replace(problem, detail=f"{problem.detail}{hint}")
             if problem.kind is ProblemKind.MISSING_COLUMN
-            else problem
+            else replace(problem, rows=problem.rows + start)
             for problem in error.problems
         ) from None
 
@@ -714,9 +785,6 @@ def _read_jsonl(
     if rename:
         all_names = rename.check(all_names)
         rows = [{rename(name): value for name, value in row.items()} for row in rows]
-    if broken := [name for name in all_names if not encodable(name)]:
-        detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
-        raise _error(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))
     names = list(filter(wanted, all_names))
     present = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
     with _guessing(all_names):
@@ -725,49 +793,77 @@ def _read_jsonl(
     return Rollouts(table, _carry(rows, others), _carry(rows, credit), unknown_note(all_names))
 
 
+def _jsonl_parts(
+    path: Path, progress: Progress, part_bytes: int
+) -> "Iterator[tuple[StepTable, pa.Table]]":
+    """Parts of a file of JSON lines, each with the columns of earlier ones."""
+    rows, names = list[dict[str, Any]](), dict[str, None]()
+    size = start = 0
+    for row, length in itertools.chain(_objects(path, progress), [(None, part_bytes)]):
+        if row is not None:
+            rows.append(row)
+        size += length
+        if size >= part_bytes and rows:
+            names |= dict.fromkeys(_names(rows))
+            known = {n: [row.get(n) for row in rows] for n in names if n in KNOWN_COLUMNS}
+            others = [name for name in names if name not in KNOWN_COLUMNS]
+            with _guessing(names, start):
+                table = read_columns(known)
+            yield table, _carry(rows, others, objects=False)
+            rows, size, start = [], 0, start + len(rows)
+
+
 def _read_objects(path: Path, progress: Progress) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of a file of JSON lines, and the names of its columns."""
+    rows = [row for row, _ in _objects(path, progress)]
+    return rows, _names(rows)
+
+
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if broken := [name for name in names if not encodable(name)]:
+        detail = f"not valid Unicode: the name of column {', '.join(map(repr, broken))}"
+        raise _error(ProblemKind.MALFORMED_TEXT, detail, count=len(broken))
+    return names
+
+
+def _objects(path: Path, progress: Progress) -> Iterator[tuple[dict[str, Any], int]]:
+    """The rows of a file of JSON lines, without the marks of ``_write_jsonl``, and their bytes.
+
+    The rows are counted. Several such files in one, end to end, are counted one by one.
+    """
+    kept = counted = 0
+    marked, wrong = False, ""
     try:
-        rows = _without_marks(_parse_lines(numbered_lines(path, progress)), path.name)
+        for row, size in _parse_lines(numbered_lines(path, progress)):
+            if FORMAT_KEY in row:
+                marked = True
+                _check_version(row.pop(FORMAT_KEY))
+                if row.keys() == {"rows"}:
+                    if row["rows"] != kept - counted:
+                        found = f"{kept - counted:,} rows, and its end mark says {row['rows']!r}"
+                        wrong = wrong or f"{path.name} has {found}"
+                    counted = kept
+                    continue
+            kept += 1
+            yield row, size
     except LineError as error:
         detail = f"{path.name} cannot be read: {_first_line(error)}"
         raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
-    return rows, list(dict.fromkeys(name for row in rows for name in row))
+    if marked and counted < kept:
+        wrong = wrong or f"{path.name} ends without its end mark, after {kept - counted:,} rows"
+    if wrong:
+        raise _error(ProblemKind.UNREADABLE_FILE, wrong)
 
 
-def _without_marks(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The rows without the marks of ``_write_jsonl``, after counting them.
-
-    Several such files in one, end to end, are counted one by one.
-    """
-    if not any(FORMAT_KEY in row for row in rows):
-        return rows
-    kept: list[dict[str, Any]] = []
-    counted = 0
-    for row in rows:
-        if FORMAT_KEY in row:
-            _check_version(row.pop(FORMAT_KEY))
-            if row.keys() == {"rows"}:
-                if row["rows"] != len(kept) - counted:
-                    found = f"{len(kept) - counted:,} rows, and its end mark says {row['rows']!r}"
-                    raise _error(ProblemKind.UNREADABLE_FILE, f"{name} has {found}")
-                counted = len(kept)
-                continue
-        kept.append(row)
-    if counted < len(kept):
-        detail = f"{name} ends without its end mark, after {len(kept) - counted:,} rows"
-        raise _error(ProblemKind.UNREADABLE_FILE, detail)
-    return kept
-
-
-def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
-    """The objects of all lines; ``TableError`` with one problem for each kind."""
-    rows, broken = [], dict[ProblemKind, tuple[str, list[int]]]()
+def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """The objects of lines, and their bytes; in the end, ``TableError`` for all broken lines."""
+    broken = dict[ProblemKind, tuple[str, list[int]]]()
     for number, line in lines:
         try:
             row = json.loads(line.decode(), object_pairs_hook=unique_keys)
             if isinstance(row, dict):
-                rows.append(row)
+                yield row, len(line)
                 continue
             kind, detail = ProblemKind.BAD_LINE, f"is a JSON {type(row).__name__}, not an object"
         except DuplicateKeyError as error:
@@ -785,11 +881,10 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> list[dict[str, Any]]:
             )
             for kind, (first, at) in broken.items()
         )
-    return rows
 
 
-def _carry(rows: list[dict[str, Any]], names: list[str]) -> "pa.Table":
-    """The unknown keys of JSON rows as Arrow columns."""
+def _carry(rows: list[dict[str, Any]], names: list[str], *, objects: bool = True) -> "pa.Table":
+    """The unknown keys of JSON rows as Arrow columns; objects as such, or as long JSON text."""
     import pyarrow as pa
 
     columns = {}
@@ -797,9 +892,9 @@ def _carry(rows: list[dict[str, Any]], names: list[str]) -> "pa.Table":
         values = [row.get(name) for row in rows]
         try:
             array = _unaltered(values)
-            if array is None:
+            if array is None or (not objects and "struct" in str(array.type)):
                 texts = [None if value is None else json.dumps(value) for value in values]
-                array = pa.array(texts, type=pa.string())
+                array = pa.array(texts, type=pa.string() if objects else pa.large_string())
         except RecursionError as error:
             detail = f"column {name!r} is nested too deeply"
             raise _error(ProblemKind.BAD_LINE, detail) from error

@@ -128,7 +128,7 @@ def read_rollouts(
     if columns:
         foreign = False
     elif path.name.endswith(TABLES):
-        foreign = path.suffix != ".parquet" and not _is_table(path)
+        foreign = path.suffix != ".parquet" and not is_table(path)
     else:
         foreign = path.is_dir() or path.suffix in (".json", ".eval")
     if foreign:
@@ -136,32 +136,14 @@ def read_rollouts(
     return read(path, progress, wanted, columns)
 
 
-def import_files(
-    paths: Iterable[str | Path],
-    form: str | None = None,
-    *,
-    group: str | None = None,
-    reward: str | None = None,
-    state: State | None = None,
-    progress: Progress = lambda _: None,
-) -> Imported:
-    """The conversations of files or folders as one table of steps.
-
-    Args:
-        paths: files, or folders with files of one format.
-        form: one of ``FORMATS``; None: detected.
-        group: the field that names the task, if not the usual one; dots lead into objects.
-        reward: the field that holds the reward.
-        state: what counts as the state of a step; None: the most specific choice with about the
-            fewest steps alone in their state.
-        progress: called with the share that is done.
+def import_files(paths: Iterable[str | Path], form: str | None = None, **options: Any) -> Imported:
+    """The conversations of files or folders as one table of steps; arguments of ``import_parts``.
 
     Raises:
         TableError: if a file cannot be read, with the file, the line and the field.
         OSError: if a file cannot be opened.
     """
-    options: dict[str, Any] = {"group": group, "reward": reward, "state": state}
-    (imported,) = import_parts(paths, form, **options, progress=progress, most_steps=None)
+    (imported,) = import_parts(paths, form, **options, most_steps=None)
     return imported
 
 
@@ -175,9 +157,23 @@ def import_parts(
     progress: Progress = lambda _: None,
     most_steps: int | None = 50_000,
 ) -> Iterator[Imported]:
-    """As ``import_files``, in tables of about ``most_steps`` steps, so that files may be large.
+    """The conversations of files or folders as tables of steps, so that files may be large.
 
-    Names of trajectories are unique over all tables. The state is chosen by the first table.
+    Names of trajectories are unique over all tables.
+
+    Args:
+        paths: files, or folders with files of one format.
+        form: one of ``FORMATS``; None: detected.
+        group: the field that names the task, if not the usual one; dots lead into objects.
+        reward: the field that holds the reward.
+        state: what counts as the state of a step; None: the most specific choice with about the
+            fewest steps of the first table alone in their state.
+        progress: called with the share that is done.
+        most_steps: about how many steps are in a table; None: one table.
+
+    Raises:
+        TableError: if a file cannot be read, with the file, the line and the field.
+        OSError: if a file cannot be opened.
     """
     files, name = _files(map(Path, paths), form)
     # A trajectory that may go on in the next record is in one table.
@@ -269,7 +265,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
 # Files and their conversations.
 
 
-def _is_table(path: Path) -> bool:
+def is_table(path: Path) -> bool:
     """Whether lines of JSON are not of a known format; damaged ones are left to the reader."""
     try:
         first = next(read_records(path), None)

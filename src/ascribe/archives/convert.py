@@ -1,0 +1,115 @@
+"""Tables in JSON lines or CSV that are larger than memory: written as Parquet, then read."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascribe.archives.places import Place
+from ascribe.conversations.formats import is_table
+from ascribe.steps.atomic import replacing_folder
+from ascribe.steps.files import Progress, read_parts, write
+from ascribe.steps.problems import Problem, ProblemKind, TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EXPANSION = {".jsonl": 6, ".gz": 100, ".csv": 6}
+"""About how many bytes of memory a table takes for each byte of its file."""
+
+
+def is_large_text(path: Path, memory: int) -> bool:
+    """Whether a file is a table in JSON lines or CSV that takes more bytes of memory than these."""
+    if path.suffix not in EXPANSION or not path.is_file():
+        return False
+    return path.stat().st_size * EXPANSION[path.suffix] > memory and _is_text(path)
+
+
+def _is_text(path: Path) -> bool:
+    is_lines = path.name.endswith((".jsonl", ".jsonl.gz"))
+    return path.is_file() and (path.suffix == ".csv" or (is_lines and is_table(path)))
+
+
+@contextmanager
+def as_parquet(
+    source: str | Path, beside: Place, progress: Progress
+) -> Iterator[tuple[str | Path, Progress]]:
+    """The source itself; of a table in JSON lines or CSV, a folder of Parquet files with its rows.
+
+    The files are removed at the end, or if the table is refused. If something else goes wrong, they
+    are there for the next call, unless the source has changed.
+
+    Args:
+        source: a path, or a URI that pyarrow opens.
+        beside: the output; the folder is beside it.
+        progress: called with the share that is done; what is left of it is given with the source.
+
+    Raises:
+        TableError: if the source cannot be read as a step table.
+        OSError: if a file cannot be read or written.
+        ValueError: if the output is not on a local disk.
+    """
+    path = Path(source)
+    if "://" in str(source) or not _is_text(path):
+        yield source, progress
+        return
+    if beside.uri:
+        raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
+    folder, status = Path(beside.sibling(f".{beside.name}.table").path), path.stat()
+    files = folder / f"{status.st_size}-{status.st_mtime_ns}"
+    try:
+        if not files.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _convert(path, files, lambda share: progress(0.5 * share))
+        yield files, lambda share: progress(0.5 + 0.5 * share)
+    except TableError:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
+
+
+def _convert(source: Path, folder: Path, progress: Progress) -> None:
+    """Write every part as a file; all have the same columns in the end."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds: dict[str, set[pa.DataType]] = {}
+    schemas: list[pa.Schema] = []
+    with replacing_folder(folder) as draft:
+        for number, table in enumerate(read_parts(source, progress)):
+            write(table, draft / f"{number:05d}.parquet")
+            schemas.append(table.schema)
+            for field in table.schema:
+                kinds.setdefault(field.name, set()).add(field.type)
+        whole = pa.schema([(name, _common(name, kinds[name])) for name in kinds])
+        for number, schema in enumerate(schemas):
+            if schema.equals(whole):
+                continue
+            table = pq.read_table(file := draft / f"{number:05d}.parquet")
+            columns = [
+                pa.nulls(table.num_rows, field.type)
+                if field.name not in schema.names or pa.types.is_null(schema.field(field.name).type)
+                else table.column(field.name).cast(field.type)
+                for field in whole
+            ]
+            write(pa.table(columns, whole.names, metadata=schema.metadata), file)
+
+
+def _common(name: str, kinds: "set[pa.DataType]") -> "pa.DataType":
+    """The type for a column that has these types in parts of a file."""
+    import pyarrow as pa
+
+    kinds = kinds - {pa.null()} or kinds
+    schemas = [pa.schema([("", kind)]) for kind in kinds]
+    try:
+        if {pa.string(), pa.large_string()} <= kinds:  # text, and objects as JSON
+            raise pa.ArrowTypeError
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        found = " and ".join(sorted(map(str, kinds)))
+        detail = (
+            f"column {name!r} holds {found}, and the table is too large to be read at once; write "
+            "it as Parquet, without this column or with one type"
+        )
+        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail)]) from None
