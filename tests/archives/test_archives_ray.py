@@ -57,8 +57,11 @@ def test_errors_of_tasks_are_those_of_one_process(tmp_path: Path, ray_cluster: A
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a bucket on moto's server, on loopback."""
+def s3() -> Iterator[str]:
+    """The address of a bucket on moto's server, on loopback.
+
+    It has the credentials, since workers of the cluster may have been started before.
+    """
     pytest.importorskip("moto", reason="needs moto's server: pip install 'moto[server]'")
     import socket
 
@@ -76,12 +79,10 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
                 break
             except OSError:
                 time.sleep(0.1)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "testing")
         options = f"?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}"
         options += "&allow_bucket_creation=true"
-        FileSystem.from_uri(f"s3://archive/x{options}")[0].create_dir("archive")
-        yield f"s3://archive/{{}}{options}"
+        FileSystem.from_uri(f"s3://testing:testing@archive/x{options}")[0].create_dir("archive")
+        yield f"s3://testing:testing@archive/{{}}{options}"
     finally:
         server.terminate()
         server.wait()
