@@ -323,6 +323,7 @@ class Run:
             "update": {
                 "iterations": size.iterations,
                 "learning_rate": size.rate,
+                "loss": "token",
                 "kl": size.kl,
                 "rows_per_pass": K * min(groups, 4),
                 "seed": self.seed,

@@ -90,6 +90,7 @@ def run(
             "update": {
                 "iterations": iterations,
                 "learning_rate": rate,
+                "loss": "token",
                 "kl": 0,
                 "rows_per_pass": rows,
                 "minibatches": updates,

@@ -28,6 +28,7 @@ from ascribe.engines.metrics import MetricsFile, read_metrics
 from ascribe.engines.resolve import resolve, start_folder, write_config
 from ascribe.engines.train import check_config, train, verify
 from ascribe.engines.trl.arguments import SET_BY, grpo_arguments
+from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.rollout import FailurePolicy
 
 ROOT = Path(__file__).parents[2]
@@ -416,13 +417,52 @@ def test_episodes_that_cannot_be_split_evenly_are_refused() -> None:
 
 
 def test_overrides_pass_through_unless_a_key_says_the_same() -> None:
-    assert grpo_arguments(config(engine__trl={"loss_type": "grpo"}))["loss_type"] == "grpo"
+    assert grpo_arguments(config(engine__trl={"loss_type": "sapo"}))["loss_type"] == "sapo"
+    with pytest.raises(ValueError, match=r"engine.trl.loss_type: is set by update.loss"):
+        grpo_arguments(config(engine__trl={"loss_type": "grpo"}))
     with pytest.raises(ValueError, match=r"engine.trl.beta: is set by update.kl"):
         grpo_arguments(config(engine__trl={"beta": 0.1}))
 
 
+@pytest.mark.parametrize(
+    ("loss", "trl", "verl"),
+    [
+        ("row", "grpo", "seq-mean-token-mean"),
+        ("token", "dapo", "token-mean"),
+        ("sum", "dr_grpo", "seq-mean-token-sum-norm"),
+    ],
+)
+def test_both_engines_take_the_mean_of_the_same(loss: str, trl: str, verl: str) -> None:
+    """GiGPO, Eq. 9: the mean over actions, which is the default."""
+    made = config(update__loss=loss)
+    assert config().update.loss == "row"
+    assert grpo_arguments(made)["loss_type"] == trl
+    overrides = verl_overrides(made, Path("run.yaml"), Path("model"), cpu=True)
+    actor = "actor_rollout_ref.actor"
+    assert overrides[f"{actor}.loss_agg_mode"] == verl
+    assert overrides[f"{actor}.loss_scale_factor"] == (512 if loss == "sum" else None)
+
+
+def test_gspo_is_a_key_of_ours() -> None:
+    made = config(update__ratio="sequence")
+    assert grpo_arguments(made)["importance_sampling_level"] == "sequence"
+    name = "actor_rollout_ref.actor.policy_loss.loss_mode"
+    assert verl_overrides(made, Path("run.yaml"), Path("model"), cpu=True)[name] == "gspo"
+    with pytest.raises(ConfigError, match=r"update.loss: must be row"):
+        config(update__ratio="sequence", update__loss="token")
+
+
+def test_minibatches_by_rows_are_verl_s() -> None:
+    made = config(update__minibatch_rows=256)
+    verl_overrides(made, Path("run.yaml"), Path("model"), cpu=True)
+    with pytest.raises(ConfigError, match=r"same number of updates in every iteration"):
+        grpo_arguments(made)
+    with pytest.raises(ConfigError, match=r"update.minibatches: leave it out"):
+        config(update__minibatch_rows=256, update__minibatches=2)
+
+
 def test_every_argument_that_the_config_sets_is_either_refused_or_meant_to_be_changed() -> None:
-    changeable = {"bf16", "fp16", "disable_tqdm", "dataloader_pin_memory"}
+    changeable = {"bf16", "fp16", "disable_tqdm", "dataloader_pin_memory", "loss_type"}
     assert set(grpo_arguments(config())) - set(SET_BY) == changeable
 
 

@@ -41,10 +41,9 @@ def test_a_killed_run_with_corrections_goes_on_and_a_step_without_rows_changes_n
         update__iterations=3,
         update__minibatches=2,
         update__rows_per_pass=2,
+        update__ratio="sequence",
         engine__verl={
             "+data.apply_chat_template_kwargs.enable_thinking": False,
-            "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
-            "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         },
     )
     running = toys.start(config, SPY_SLOW="5")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.engines.verl.rows import minibatch_count, minibatch_order
+from ascribe.engines.verl.rows import batch_multiple, minibatch_count, minibatch_order
 
 
 @st.composite
@@ -40,3 +40,17 @@ def test_neighbours_part() -> None:
 )
 def test_no_part_is_left_empty(learned: int, wanted: int, parts: int) -> None:
     assert minibatch_count(learned, wanted) == parts
+
+
+def test_minibatches_by_rows_grow_with_the_episodes() -> None:
+    """GiGPO, E.1: 256 rows in a minibatch, however many rows an iteration has."""
+    assert batch_multiple(4, 3, None) == 12
+    assert [batch_multiple(unit, 1, 256) for unit in (1, 4, 3)] == [256, 256, 258]
+    for rows, updates in ((100, 1), (256, 1), (257, 2), (6400, 25)):
+        size = -(-rows // 256) * 256  # as verl pads it
+        assert minibatch_count(rows, size // 256) == updates
+    # Rows of groups that do not count leave minibatches less full, and none empty.
+    assert minibatch_count(3, 4) == 2
+    order = minibatch_order(list(range(300)), 512, 2, 2)
+    parts = [sum(row < 300 for row in order[at : at + 128]) for at in range(0, 512, 128)]
+    assert [parts[0] + parts[2], parts[1] + parts[3]] == [150, 150]

@@ -50,11 +50,10 @@ def test_two_ranks_and_two_servers_with_gspo_clip_higher_and_kl(tiny: Path, tmp_
         update__clip_high=0.28,
         update__minibatches=4,
         update__rows_per_pass=2,
+        update__ratio="sequence",
         rollout__oversample=1,
         engine__verl={
             "trainer.n_gpus_per_node": 2,
-            "actor_rollout_ref.actor.policy_loss.loss_mode": "gspo",
-            "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         },
     )
     lines = toys.train(config)

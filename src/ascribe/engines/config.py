@@ -26,6 +26,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Layout = Literal["step", "trajectory"]
 Logger = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 Rate = Literal["constant", "linear", "cosine"]
+Loss = Literal["row", "token", "sum"]
 if TYPE_CHECKING:
     Options = Mapping[str, Any]
 else:
@@ -257,8 +258,27 @@ class UpdateSection:
         GIGPO,
         ge=0,
     )
+    loss: Loss = key(
+        "what the loss is the mean of: rows, each of them the mean of its tokens (GiGPO, Eq. 9, and "
+        "PivotRL, Eq. 7: over actions), tokens (verl-agent), or rows, each of them the sum of its "
+        "tokens over rollout.max_tokens (Dr. GRPO)",
+        "row",
+        "GiGPO, Eq. 9",
+    )
+    ratio: Literal["token", "sequence"] = key(
+        "what is clipped: the ratio of each token, or of the whole response, to the power 1 / "
+        "length (GSPO)",
+        "token",
+        "PPO; verl",
+    )
     minibatches: StrictInt = key(
-        "updates of an epoch, on equal shares of the rows; GiGPO: on 256 rows each", 1, ge=1
+        "updates of an epoch, on equal shares of the rows, where minibatch_rows is null", 1, ge=1
+    )
+    minibatch_rows: StrictInt | None = key(
+        "rows of a minibatch, so that longer episodes make more updates (GiGPO: 256 for ALFWorld, "
+        "64 for WebShop); null: minibatches. On verl",
+        None,
+        ge=1,
     )
     epochs: StrictInt = key("how often an iteration's rows are learned from", 1, VERL, ge=1)
     rows_per_pass: StrictInt = key(
@@ -323,6 +343,10 @@ class Config:
         rollout = self.rollout
         if self.update.floor and self.update.schedule != "cosine":
             raise ConfigError("update.floor: only a cosine schedule has one: leave it 0")
+        if self.update.ratio == "sequence" and self.update.loss != "row":
+            raise ConfigError("update.loss: must be row, since update.ratio is sequence")
+        if self.update.minibatch_rows is not None and self.update.minibatches != 1:
+            raise ConfigError("update.minibatches: leave it out, since minibatch_rows is given")
         if is_path(self.recipe.name):
             return  # checked when the recipe is imported
         if why := correction_problem(self.recipe.recipe(), rollout.corrections, rollout.max_turns):

@@ -17,6 +17,7 @@ SAME = {
     "beta": "update.kl",
     "epsilon": "update.clip_low",
     "epsilon_high": "update.clip_high",
+    "importance_sampling_level": "update.ratio",
     "learning_rate": "update.learning_rate",
     "max_completion_length": "rollout.max_tokens",
     "max_grad_norm": "update.max_grad_norm",
@@ -31,6 +32,9 @@ SAME = {
     "warmup_steps": "update.warmup",
 }
 """Fields of ``GRPOConfig`` that have the value of a key."""
+
+LOSSES = {"row": "grpo", "token": "dapo", "sum": "dr_grpo"}
+"""TRL's names of the losses; it has others besides, which may stand under ``engine.trl``."""
 
 SET_BY = SAME | {
     "eval_on_start": "evaluation.tasks",
@@ -68,10 +72,18 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
     if config.model.lora is not None and config.rollout.dtype not in {None, config.model.dtype}:
         raise ConfigError("rollout.dtype: a model with adapters samples with its own weights")
     refuse_duplicates("trl", config.engine.trl, SET_BY)
+    if config.engine.trl.get("loss_type") in LOSSES.values():
+        raise ConfigError("engine.trl.loss_type: is set by update.loss")
+    if update.minibatch_rows is not None:
+        raise ConfigError(
+            "update.minibatch_rows: TRL makes the same number of updates in every iteration: give "
+            "update.minibatches, or train with verl"
+        )
     per_iteration = config.updates_per_iteration
     return {
         **{field: attrgetter(key)(config) for field, key in SAME.items()},
         "model_init_kwargs": model_arguments(config.model),
+        "loss_type": LOSSES[update.loss],
         "bf16": config.model.dtype == "bfloat16",
         "fp16": config.model.dtype == "float16",
         "generation_batch_size": config.episodes,

@@ -35,6 +35,17 @@ SERVER = "actor_rollout_ref.rollout.name"
 SCHEDULES = ("constant", "cosine")
 """Schedules of the learning rate that verl's FSDP knows."""
 
+LOSSES = {
+    "row": "seq-mean-token-mean",
+    "token": "token-mean",
+    "sum": "seq-mean-token-sum-norm",
+}
+"""verl's names of the losses."""
+
+RATIOS = {"token": "vanilla", "sequence": "gspo"}
+MODE_OF_LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+"""verl has other losses besides, which may stand under ``engine.verl``."""
+
 SAME = {
     "actor_rollout_ref.actor.clip_ratio_high": "update.clip_high",
     "actor_rollout_ref.actor.clip_ratio_low": "update.clip_low",
@@ -56,6 +67,8 @@ SAME = {
 """Keys of verl's that have the value of a key of ours."""
 
 SET_BY = SAME | {
+    "actor_rollout_ref.actor.loss_agg_mode": "update.loss",
+    "actor_rollout_ref.actor.loss_scale_factor": "rollout.max_tokens",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "update.rows_per_pass",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "update.rows_per_pass",
     "actor_rollout_ref.actor.ppo_mini_batch_size": "update.minibatches",
@@ -112,6 +125,8 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         if not NAME.fullmatch(name):
             raise ConfigError(f"engine.verl.{name}: is no dotted key of verl's, such as data.seed")
     refuse_duplicates("verl", config.engine.verl, SET_BY)
+    if config.engine.verl.get(MODE_OF_LOSS) in RATIOS.values():
+        raise ConfigError(f"engine.verl.{MODE_OF_LOSS}: is set by update.ratio")
     overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
     overrides |= _data(config, run_file) | _actor(config, model, cpu=cpu) | _trainer(config)
     separate = config.engine.verl.get(MODE) == SEPARATE
@@ -147,6 +162,9 @@ def _actor(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
     overrides: dict[str, Any] = {
         "model.path": str(model),
         "actor.strategy": "fsdp2",
+        "actor.policy_loss.loss_mode": RATIOS[update.ratio],
+        "actor.loss_agg_mode": LOSSES[update.loss],
+        "actor.loss_scale_factor": rollout.max_tokens if update.loss == "sum" else None,
         "actor.fsdp_config.model_dtype": TYPES[config.model.dtype],
         "actor.use_kl_loss": update.kl > 0,
         "actor.kl_loss_type": "low_var_kl",

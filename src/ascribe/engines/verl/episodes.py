@@ -50,7 +50,8 @@ class EpisodeSteps:
         self.run = run_of(config)
         refuse_unsupported(config, self.run)
         self.recipe, self.layer = self.run.recipe, self.run.layer
-        self.minibatches: int | None = int(self.run.config.update.minibatches)
+        self.minibatches: int | None = self.run.config.update.minibatches
+        self.minibatch_rows = self.run.config.update.minibatch_rows
         rollout = self.run.config.rollout
         self.staleness = Staleness(rollout.versions, rollout.stale)
         separate = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).endswith(

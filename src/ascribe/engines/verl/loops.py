@@ -63,6 +63,7 @@ class LoopSteps:
     """
 
     minibatches: int | None = None
+    minibatch_rows: int | None = None
     """verl's own."""
 
     def __init__(self, config: Any) -> None:

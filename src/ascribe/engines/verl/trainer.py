@@ -39,7 +39,7 @@ from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
 from ascribe.engines.verl.episodes import EpisodeSteps
 from ascribe.engines.verl.loops import LoopSteps
-from ascribe.engines.verl.rows import minibatch_count, minibatch_order
+from ascribe.engines.verl.rows import batch_multiple, minibatch_count, minibatch_order
 from ascribe.engines.verl.tasks import names_run
 from ascribe.steps.arrays import Floats
 
@@ -193,8 +193,8 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         for tag, counted in zip(credited_batch.tags, counts, strict=True):
             tag["is_padding"] = is_padding(tag) or not counted
         if self.steps.minibatches is not None:
-            count = minibatch_count(self._learned, self.steps.minibatches)
             size = len(credited_batch)
+            count = self._minibatches(size)
             credited_batch.reorder(minibatch_order(learned, size, self._ranks(), count))
         return credited_batch
 
@@ -219,7 +219,14 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
             return int(super()._get_required_batch_multiple(dp_size))
         actor = self.config.actor_rollout_ref.actor
         at_once = 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
-        return int(dp_size * at_once * self.steps.minibatches)
+        return batch_multiple(dp_size * at_once, self.steps.minibatches, self.steps.minibatch_rows)
+
+    def _minibatches(self, size: int) -> int:
+        """How many minibatches there are, in a batch of so many rows, padding included."""
+        wanted = self.steps.minibatches
+        if self.steps.minibatch_rows is not None:
+            wanted = size // self._get_required_batch_multiple(self._ranks())
+        return minibatch_count(self._learned, wanted)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """One update for each minibatch."""
@@ -228,7 +235,7 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         if self.steps.minibatches is None:
             return super()._update_actor(batch, metrics)
         actor = self.config.actor_rollout_ref.actor
-        minibatches = minibatch_count(self._learned, self.steps.minibatches)
+        minibatches = self._minibatches(len(batch))
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
             # Means over rows are over the real ones: so many per minibatch, or one more or less.
