@@ -443,6 +443,14 @@ def test_both_engines_take_the_mean_of_the_same(loss: str, trl: str, verl: str) 
     assert overrides[f"{actor}.loss_scale_factor"] == (512 if loss == "sum" else None)
 
 
+def test_held_out_tasks_may_be_sampled_at_another_temperature() -> None:
+    """GiGPO, E.1: 1.0 in training, 0.4 in validation."""
+    name = "actor_rollout_ref.rollout.val_kwargs"
+    for given, wanted in (({}, (1.0, True)), ({"evaluation__temperature": 0.0}, (0.0, False))):
+        made = verl_overrides(config(**given), Path("run.yaml"), Path("model"), cpu=True)
+        assert (made[f"{name}.temperature"], made[f"{name}.do_sample"]) == wanted
+
+
 def test_gspo_is_a_key_of_ours() -> None:
     made = config(update__ratio="sequence")
     assert grpo_arguments(made)["importance_sampling_level"] == "sequence"

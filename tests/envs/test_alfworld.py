@@ -156,6 +156,14 @@ def test_the_expert_wins_a_game_of_alfworld(real: Path) -> None:
     environment.close()
 
 
+def test_what_a_win_pays_is_an_option(real: Path) -> None:
+    """GiGPO pays 10 (E.1), BiPACE says 1 (B.1)."""
+    environment = AlfWorld(games=real, expert=True, win_reward=1.0)
+    environment.reset(seed=0)
+    assert follow_expert(environment, 0) == (True, 16, 1.0)
+    environment.close()
+
+
 @pytest.mark.slow
 def test_the_expert_wins_most_generated_games(expert: AlfWorld) -> None:
     wins = Counter(

@@ -179,7 +179,7 @@ def test_going_back_forgets_the_choices(shop):
         (("red", "small"), 2 / 4),
     ],
 )
-@pytest.mark.parametrize("kind", ["verl-agent", "score"])
+@pytest.mark.parametrize("kind", ["win", "score"])
 def test_a_purchase_ends_the_episode(shop, clicks, score, kind):
     env = shop(FIRST, OTHER, reward=kind)
     chosen = (f"click[{click}]" for click in clicks)
@@ -448,3 +448,14 @@ def test_the_expert_leaves_a_wrong_search_and_a_wrong_product(shop):
     assert play(env, "search[zeppelin]")[-1]["expert_action"] == "click[back to search]"
     answer = play(env, "search[wool]", "click[b000000002]")
     assert answer[-1]["expert_action"] == "click[back to search]"
+
+
+@pytest.mark.parametrize("paid", [10.0, 1.0])
+def test_what_a_win_pays_is_an_option(shop, paid):
+    """GiGPO pays 10 (E.1), BiPACE says 1 (B.1)."""
+    env = shop(FIRST, OTHER, win_reward=paid)
+    assert shop(FIRST, OTHER).win_reward == 10.0
+    clicks = ("click[black]", "click[medium]", "click[buy now]")
+    _, reward, _, _, info = play(env, "search[cotton]", "click[b000000001]", *clicks)
+    assert reward == (paid if info["won"] else 0.0)
+    assert info["won"]

@@ -133,6 +133,23 @@ def test_without_fingerprints_states_are_compared_by_their_text(name: str) -> No
     assert recipe("sbc", preset="exact")(table).notes == ()
 
 
+def test_the_step_term_alone_has_the_scale_of_the_reward() -> None:
+    """Eq. 4 to 7 are in units of the return, beside a standardised episode term (docs/term_scale).
+
+    So 10 for a success, as in GiGPO, gives the step term ten times the weight that 1 gives it.
+    """
+    rows = rollout(["hall", "hall", "attic", "attic"] * 3).to_dicts()
+    sizes = {}
+    for paid in (1.0, 10.0):
+        acted = ({"reward": paid * (n % 3), "action": f"{n // 4}"} for n in range(len(rows)))
+        table = StepTable.from_dicts(row | more for row, more in zip(rows, acted, strict=True))
+        terms = recipe("bipace_q", fingerprint="identity")(table).terms
+        sizes[paid] = {name: np.sqrt(np.mean(term.values**2)) for name, term in terms.items()}
+    assert sizes[10.0]["episode"] == pytest.approx(sizes[1.0]["episode"], rel=1e-4)
+    assert sizes[10.0]["step"] == pytest.approx(10 * sizes[1.0]["step"])
+    assert sizes[1.0]["step"] > 0
+
+
 def test_radius_can_be_searched() -> None:
     table = rollout(["hall"] * 6 + ["hall."] * 6)
     searched = recipe("bigpo", fingerprint="ngram", radius_rule="search")(table)

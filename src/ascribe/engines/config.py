@@ -230,6 +230,9 @@ class EvaluationSection:
     )
     size: StrictInt = key("episodes of each task", 1, ge=1)
     options: Options = key("of the environment, where they differ: {split: test}", {})
+    temperature: StrictFloat | None = key(
+        "of sampling; null: as in training (GiGPO: 0.4, in search 0)", None, ge=0
+    )
     threshold: StrictFloat = key(
         "success rate; the iterations that it took are printed at the end", 0.5, gt=0, le=1
     )
@@ -259,7 +262,7 @@ class UpdateSection:
         ge=0,
     )
     loss: Loss = key(
-        "what the loss is the mean of: rows, each of them the mean of its tokens (GiGPO, Eq. 9, and "
+        "what the loss is the mean of: rows, each of them the mean of its tokens (GiGPO, Eq. 9; "
         "PivotRL, Eq. 7: over actions), tokens (verl-agent), or rows, each of them the sum of its "
         "tokens over rollout.max_tokens (Dr. GRPO)",
         "row",
@@ -359,6 +362,12 @@ class Config:
         """The environment of the held-out tasks."""
         options = {**self.environment.options, **self.evaluation.options}
         return replace(self.environment, options=options)
+
+    @property
+    def eval_temperature(self) -> float:
+        """The temperature at which held-out tasks are played."""
+        own = self.evaluation.temperature
+        return self.rollout.temperature if own is None else own
 
     @property
     def episodes(self) -> int:

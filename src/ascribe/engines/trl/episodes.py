@@ -76,6 +76,7 @@ class EpisodeTrainer(AscribeTrainer):
         tasks: numbers of the tasks to play; None: each group's seed draws its own.
         eval_tasks: numbers of the tasks to evaluate on, each played ``num_generations_eval`` times.
         eval_setup: their environment, such as one of another split; None: that of training.
+        eval_temperature: at which they are sampled; None: that of training.
         failures: what to do about episodes that fail.
         states: what the state of a step is: the ``environment``'s key, or the ``observation``.
         stop: a response ends after any of these texts.
@@ -104,6 +105,7 @@ class EpisodeTrainer(AscribeTrainer):
         tasks: Sequence[int] | None = None,
         eval_tasks: Sequence[int] = (),
         eval_setup: Setup | None = None,
+        eval_temperature: float | None = None,
         failures: FailurePolicy = FailurePolicy(),  # noqa: B008 (frozen)
         states: States = "environment",
         stop: Sequence[str] = (),
@@ -151,10 +153,11 @@ class EpisodeTrainer(AscribeTrainer):
         slots = args.per_device_train_batch_size * args.steps_per_generation
         if held_out:
             slots = max(slots, args.per_device_eval_batch_size)
-        self.player, self.eval_player = (
-            Player(each, agent, sampling, turns, failures, slots, episode_limit)
-            for each in (setup, eval_setup or setup)
-        )
+        plays = (turns, failures, slots, episode_limit)
+        self.player = Player(setup, agent, sampling, *plays)
+        if eval_temperature is not None:
+            sampling = replace(sampling, temperature=eval_temperature)
+        self.eval_player = Player(eval_setup or setup, agent, sampling, *plays)
         self._adapters = self._team(agents) if agents else None
         self._copy = None if sampling_dtype is None else SamplingCopy(sampling_dtype)
         self._played: Any = None

@@ -52,6 +52,7 @@ def run(run: Run, *, resume: bool) -> None:
         fingerprints=run.layer,
         stop=rollout.stop,
         context=rollout.context,
+        eval_temperature=config.evaluation.temperature,
         sampling_dtype=None if rollout.dtype == config.model.dtype else rollout.dtype,
         dump_dir=folder / "rollouts" if output.rollouts else None,
         processing_class=load_chat(model).tokenizer,

@@ -188,9 +188,9 @@ def _actor(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
         "rollout.agent.agent_loop_config_path": str(files("ascribe.engines.verl") / "agent.yaml"),
         "rollout.calculate_log_probs": True,
         "rollout.val_kwargs.n": config.evaluation.size,
-        "rollout.val_kwargs.temperature": rollout.temperature,
+        "rollout.val_kwargs.temperature": config.eval_temperature,
         "rollout.val_kwargs.top_p": rollout.top_p,
-        "rollout.val_kwargs.do_sample": True,
+        "rollout.val_kwargs.do_sample": config.eval_temperature > 0,
     }
     if lora is not None:
         overrides |= {

@@ -22,9 +22,6 @@ from ascribe.envs.protocol import (
 if TYPE_CHECKING:
     from ascribe.envs.alfworld.engine import Engine, Expert
 
-REWARD = 10.0
-"""For success, as in GiGPO. A penalty for invalid actions is the recipe's business."""
-
 TASK = re.compile(r"Your task is to: (.*?)\.?\s*$", re.DOTALL)
 
 
@@ -52,6 +49,8 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         games_seed: the seed of the generated games.
         cache: the folder that generated games are kept in; by default ``ascribe/alfworld`` in the
             user's folder for caches.
+        win_reward: for success (GiGPO, E.1: 10; BiPACE, B.1: 1). A penalty for invalid actions is
+            the recipe's business.
         horizon: an episode is truncated after so many actions.
         expert: whether info carries ``expert_action``, from ALFWorld's hand-coded expert.
 
@@ -61,7 +60,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         ValueError: if there is no game of these families in the folder.
     """
 
-    file_options = frozenset({"families", "horizon", "expert"})
+    file_options = frozenset({"families", "win_reward", "horizon", "expert"})
 
     def __init__(
         self,
@@ -71,10 +70,12 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         count: int = 60,
         games_seed: int = 0,
         cache: str | Path | None = None,
+        win_reward: float = 10.0,
         horizon: int = 50,
         expert: bool = False,
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
+        self.win_reward = float(win_reward)
         try:
             from ascribe.envs.alfworld.engine import Engine
             from ascribe.envs.alfworld.generate import generate_games
@@ -132,7 +133,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         if episode.expert is not None:
             episode.advice = episode.expert.advise(engine, observation, command)
         won = engine.won
-        return Outcome(observation, REWARD * won, terminated=won, won=won, valid=valid)
+        return Outcome(observation, self.win_reward * won, terminated=won, won=won, valid=valid)
 
     def admissible(self, episode: AlfWorldEpisode) -> list[str]:
         return list(episode.admissible)

@@ -15,9 +15,6 @@ from ascribe.envs.webshop.generate import generate
 from ascribe.envs.webshop.products import Product, ShoppingGoal, goals, load, read
 from ascribe.envs.webshop.reward import alike, score
 
-WIN = 10.0
-"""The reward of a purchase with score 1 in verl-agent."""
-
 TEST = 500
 """verl-agent tests on the first so many goals and trains on the others."""
 
@@ -90,8 +87,9 @@ class WebShop(TextEnvironment[Visit]):
         small: the 1,000 products that most training uses, or all of them.
         goals: ``synthetic`` or ``human`` instructions.
         split: ``test`` (the first 500 goals), ``train`` (the others) or ``all``.
-        reward: ``verl-agent`` pays 10 for a purchase with score 1 and nothing else; ``score`` pays
-            the score itself.
+        reward: ``win`` pays ``win_reward`` for a purchase with score 1 and nothing else; ``score``
+            pays the score itself.
+        win_reward: for a purchase with score 1 (GiGPO, E.1: 10; BiPACE, B.1: 1).
         show_attributes: whether products have a page with their attributes.
         horizon: an episode is truncated after so many actions.
         expert: whether info carries ``expert_action``.
@@ -104,7 +102,9 @@ class WebShop(TextEnvironment[Visit]):
         MissingExtraError: without the packages of the extra ``webshop``.
     """
 
-    file_options = frozenset({"goals", "split", "reward", "show_attributes", "horizon", "expert"})
+    file_options = frozenset(
+        {"goals", "split", "reward", "win_reward", "show_attributes", "horizon", "expert"}
+    )
 
     def __init__(
         self,
@@ -113,13 +113,15 @@ class WebShop(TextEnvironment[Visit]):
         small: bool = True,
         goals: str = "synthetic",
         split: str = "train",
-        reward: str = "verl-agent",
+        reward: str = "win",
+        win_reward: float = 10.0,
         show_attributes: bool = False,
         horizon: int = 15,
         expert: bool = False,
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
-        self.reward = one_of("reward", reward, ("verl-agent", "score"))
+        self.reward = one_of("reward", reward, ("win", "score"))
+        self.win_reward = float(win_reward)
         one_of("split", split, ("train", "test", "all"))
         alike("", "")  # A missing package is noticed now, not at the first purchase.
         self.shop = open_shop(None if folder is None else str(folder), small, goals)
@@ -148,7 +150,7 @@ class WebShop(TextEnvironment[Visit]):
         if episode.place != "done":
             return Outcome(self._text(episode))
         won = episode.score == 1.0
-        reward = episode.score if self.reward == "score" else WIN * won
+        reward = episode.score if self.reward == "score" else self.win_reward * won
         return Outcome(self._text(episode), reward, terminated=True, won=won)
 
     def _click(self, visit: Visit, link: str) -> None:
