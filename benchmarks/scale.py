@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -45,6 +46,20 @@ THINGS = (
     *("a credit card", "a desk lamp", "an egg", "a key chain", "a laptop", "a lettuce", "a mug"),
     *("a newspaper", "a pan", "a pencil", "a pepper shaker", "a plate", "a potato", "a spoon"),
 )
+CREDIT = """
+import sys
+from ascribe.archives import credit_archive
+from ascribe.estimators import recipe
+if __name__ == "__main__":
+    source, out, kind = sys.argv[1:]
+    if kind == "Ray":
+        import ray
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    where = {"ray": "auto"} if kind == "Ray" else {"processes": int(kind[0])}
+    credit_archive(source, out, recipe("gigpo"), **where)
+"""
+KINDS = ("1 process", "2 processes", "Ray")
+CROSSING = (100_000, 1_000_000, 4_000_000)
 RECIPES = {"gigpo": (), "sbc": ("--preset", "exact"), "bipace_q": ()}
 WIDTH = {"bipace_q": 64}
 MOST_VECTORS = 10_000_000
@@ -67,6 +82,8 @@ def main() -> None:
                     measure(figures, Path(kept), order, name, fit)
                 if not figures.quick:
                     stages(figures, Path(kept), order)
+            if not figures.quick:
+                crossing(figures, Path(kept))
 
 
 def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]) -> None:
@@ -126,6 +143,28 @@ def stages(figures: Any, folder: Path, order: Order) -> None:
     for values, unit in zip(json.loads(kept.read_text()), ("µs/row", "bytes/row"), strict=True):
         for name, value in values.items():
             figures.emit(case, name.split("_")[0], value, unit, better="lower")
+
+
+def crossing(figures: Any, folder: Path) -> None:
+    """Wall time of sorted archives with one process, two, and a Ray cluster of two CPUs.
+
+    From the start of Python to its end; Ray is started on this machine, and stopped.
+    """
+    kept = folder / "crossing.json"
+    if not kept.exists() and figures.options.kept:
+        return
+    if not kept.exists():
+        walls: dict[str, float] = {}
+        for size in CROSSING:
+            archive(source := folder / "crossing", size, "sorted")
+            for kind in KINDS:
+                command = [sys.executable, "-c", CREDIT, str(source), str(folder / "out"), kind]
+                _, walls[f"gigpo sorted {size:,}, {kind}"], _ = run(command)
+                shutil.rmtree(folder / "out")
+            shutil.rmtree(source)
+        kept.write_text(json.dumps(walls))
+    for case, wall in json.loads(kept.read_text()).items():
+        figures.emit(case, "wall", wall, "s", better="lower")
 
 
 def size_of(files: Iterable[Path]) -> int:

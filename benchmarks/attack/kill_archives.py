@@ -6,9 +6,9 @@ An archive of scattered groups is credited in small parts by two worker processe
 command and its workers are killed (SIGKILL) at a random moment, and the command is called again.
 ``worker``: one of its workers is killed at a random moment, and the command goes on by itself.
 ``disk``: it writes to a tmpfs that has room for a random part of what it writes, fails, and is
-called again with more room; this needs the right to mount. ``interrupted`` counts runs that did not
-end by themselves; ``torn`` counts outputs that were neither absent nor those of an unbroken run,
-before or after the second call.
+called again with more room; this needs the right to mount. Runs are repeated until as many were
+``interrupted``, so that they did not end by themselves. ``torn`` counts outputs that were neither
+absent nor those of an unbroken run, before or after the second call.
 """
 
 import os
@@ -47,13 +47,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             attack = Attack(Path(folder))
             for name in ("driver", "worker", "disk"):
-                results = [getattr(attack, name)(chance) for _ in range(count)]
-                if any(result is None for result in results):
+                runs = interrupted = torn = 0
+                while interrupted < count:
+                    result = getattr(attack, name)(chance)
+                    if result is None:
+                        break
+                    runs += 1
+                    interrupted += result[0]
+                    torn += result[1]
+                if not runs:
                     print("a tmpfs cannot be mounted here", file=sys.stderr)
                     continue
-                interrupted = sum(result[0] for result in results)
-                torn = sum(result[1] for result in results)
-                figures.emit(name, "runs", count, "runs", better="higher")
+                figures.emit(name, "runs", runs, "runs", better="higher")
                 figures.emit(name, "interrupted", interrupted, "runs", better="higher")
                 figures.emit(name, "torn", torn, "outputs", goal=0, better="lower")
 

@@ -15,7 +15,14 @@ from pyarrow import csv
 from typer.testing import CliRunner
 
 from ascribe import StepTable, recipe
-from ascribe.archives import check_archive, convert, credit_archive, run, sample_archive
+from ascribe.archives import (
+    check_archive,
+    convert,
+    credit_archive,
+    run,
+    sample_archive,
+    workers,
+)
 from ascribe.archives.partition import ArchiveParts, divide, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
@@ -278,6 +285,18 @@ def test_workers_may_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL, processes=2)
     assert (tmp_path / "killed").exists()
     assert same(plain(tmp_path / "out"), expected)
+
+
+def test_a_run_does_not_wait_for_a_worker_that_hangs():
+    with workers.local(2) as each:
+        (pid, *_) = [process for _, process in each(process_of, range(2))]
+        os.kill(pid, signal.SIGSTOP)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def process_of(_: int) -> int:
+    """A task that tells its worker."""
+    return os.getpid()
 
 
 def test_the_commands_take_folders(tmp_path: Path):

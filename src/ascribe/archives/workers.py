@@ -7,7 +7,10 @@ run again, so tasks must be safe to repeat.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 MOST_DEATHS = 5
 """How many workers may die before a run is given up."""
@@ -57,13 +60,23 @@ def local(workers: int) -> Iterator[Each]:
                     ) from error
                 waiting += running.values()
                 running.clear()
-                pool.shutdown(cancel_futures=True)
+                _stop(pool)
                 pool = new_pool()
 
     try:
         yield each
     finally:
-        pool.shutdown(cancel_futures=True)
+        _stop(pool)
+
+
+def _stop(pool: "ProcessPoolExecutor") -> None:
+    """End the workers of a pool at once.
+
+    One that was killed may have held the lock of their queue, so that the others wait forever.
+    """
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(cancel_futures=True)
 
 
 def _use_one_thread() -> None:
