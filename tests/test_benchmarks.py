@@ -49,6 +49,7 @@ IN_CI: dict[str, tuple[str, ...]] = {
     "estimators": (),
     "pivots": (),
     "scale": (),
+    "states": ("minecraft_data",),
     "team": (),
     "travel": (),
 }

@@ -24,6 +24,7 @@ def run(folder: Path, fault: str, faulty: int, **options: Any) -> Any:
         folder,
         setup=toys.hall(fault=fault, faulty=faulty),
         tasks=[5, 6],
+        states="environment",  # it names the task
         dump_dir=folder,
         **(given | options),
     )

@@ -338,9 +338,11 @@ def test_passes_without_rows_are_in_no_mean(tmp_path: Path) -> None:
 def test_evaluation_plays_held_out_tasks(tmp_path: Path) -> None:
     args = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
     args |= {"num_generations_eval": 2}
-    trainer = toys.trainer(
-        tmp_path, tasks=[1, 2, 3], eval_tasks=[40, 41, 42, 43], dump_dir=tmp_path, args=args
-    )
+    plays: dict[str, Any] = {"tasks": [1, 2, 3], "eval_tasks": [40, 41, 42, 43]}
+    plays |= {"states": "environment", "eval_temperature": 0.4}
+    trainer = toys.trainer(tmp_path, **plays, dump_dir=tmp_path, args=args)
+    assert trainer.eval_player.sampling.temperature == 0.4
+    assert trainer.player.sampling.temperature == 1.0
     trainer.train()
     assert toys.logged(trainer, "eval_ascribe/episodes") == [8]
     assert 0 <= toys.logged(trainer, "eval_ascribe/success")[0] <= 1

@@ -40,13 +40,14 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_observations_can_be_the_states(tmp_path: Path) -> None:
+@pytest.mark.parametrize("states", ["observation", "environment"])
+def test_observations_or_keys_are_the_states(states: str, tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
-    options = ("--groups", 1, "--size", 2, "--states", "observation", "--out", file)
+    options = ("--groups", 1, "--size", 2, "--states", states, "--out", file)
     assert run("rollout", *CORRIDOR, "--model", "expert", *options)[0] == 0
     *rows, end = [json.loads(line) for line in file.read_text().splitlines()]
     assert end["rows"] == len(rows)
-    assert all(row["state"] == row["observation"] for row in rows)
+    assert all(row["state"] == row["observation"] for row in rows) == (states == "observation")
 
 
 def test_eval_prints_an_interval_for_each_family() -> None:

@@ -164,10 +164,13 @@ def test_the_table_is_one_that_check_passes(tmp_path) -> None:
     assert not [p for p in check(steps).problems if p.severity.name in ("ERROR", "FATAL")]
 
 
-def test_observations_can_be_the_states() -> None:
+def test_observations_are_the_states_and_the_environment_s_keys_can_be() -> None:
+    """BiPACE, B.1: the state is what the agent sees."""
     played = play(PLAN)
-    observed = table(played, "observation").state.texts()
-    assert observed == [step.observation for t in played.trajectories for step in t.steps]
+    steps = [step for t in played.trajectories for step in t.steps]
+    assert table(played).state.texts() == [step.observation for step in steps]
+    assert table(played, "environment").state.texts() == [step.state for step in steps]
+    assert any(step.state != step.observation for step in steps)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz"])

@@ -51,8 +51,8 @@ def rollout(
     max_tokens: options.MaxTokens = 512,
     max_turns: options.MaxTurns = None,
     states: Annotated[
-        str, Option(help="The column state: environment (its own key) or observation.")
-    ] = "environment",
+        str, Option(help="The column state: observation, or environment (its own key).")
+    ] = "observation",
     pool: options.Pool = "processes",
     workers: options.Workers = 2,
     step_limit: options.StepLimit = 60.0,
@@ -172,7 +172,7 @@ def _play(
     plan: Plan,
     failures: FailurePolicy,
     out: Path | None,
-    states: States = "environment",
+    states: States = "observation",
 ) -> Rollout:
     """Play the episodes and write them; exit 1 if the rollout cannot go on."""
     title = counted(plan.groups * plan.size, "episode")

@@ -201,7 +201,10 @@ class RolloutSection:
         "numbers of the tasks to play; null: all", None, min_length=1
     )
     states: States = key(
-        "what the state of a step is: the environment's key, or the observation", "environment"
+        "what the state of a step is: the observation, or the environment's key, which tells apart "
+        "what looks the same",
+        "observation",
+        "GiGPO; BiPACE, Appendix B.1",
     )
     corrections: StrictInt = key(
         "corrections of each wrong response, for the recipe ibpo, which needs at least 1", 0, ge=0

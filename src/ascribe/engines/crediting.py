@@ -164,7 +164,7 @@ def credit_iteration(
     size: int,
     failures: FailurePolicy,
     on_problem: OnProblem = "drop",
-    states: States = "environment",
+    states: States = "observation",
     history: History = None,
     dropped: Mapping[str, str] | None = None,
 ) -> Iteration:

@@ -42,7 +42,7 @@ def play_to_file(
     plan: Plan,
     out: str | Path,
     *,
-    states: States = "environment",
+    states: States = "observation",
     failures: FailurePolicy | None = None,
     progress: Progress = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,

@@ -16,14 +16,15 @@ from ascribe.steps.table import StepTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-States = Literal["environment", "observation"]
-"""What a state is: the environment's key of the situation, or the observation, as in GiGPO."""
+States = Literal["observation", "environment"]
+"""What a state is: what the agent sees, as in GiGPO and BiPACE (B.1), or the environment's key of
+the situation, which tells apart what looks the same."""
 
 FIRST_TOKENS = 8
 """Tokens of a response by which BiPACE compares actions that cannot be parsed (Section 3.5)."""
 
 
-def table(rollout: Rollout, states: States = "environment") -> StepTable:
+def table(rollout: Rollout, states: States = "observation") -> StepTable:
     """The steps of a rollout, ready for a recipe.
 
     Args:
@@ -53,7 +54,7 @@ def table(rollout: Rollout, states: States = "environment") -> StepTable:
     return StepTable.from_columns(columns)
 
 
-def arrow(rollout: Rollout, states: States = "environment") -> "pa.Table":
+def arrow(rollout: Rollout, states: States = "observation") -> "pa.Table":
     """The steps of a rollout with their transcript, as they are written to a file."""
     import pyarrow as pa
 
@@ -76,6 +77,6 @@ def arrow(rollout: Rollout, states: States = "environment") -> "pa.Table":
     return rows
 
 
-def save(rollout: Rollout, path: str | Path, states: States = "environment") -> None:
+def save(rollout: Rollout, path: str | Path, states: States = "observation") -> None:
     """Write a rollout to ``.parquet``, ``.jsonl`` or ``.jsonl.gz``."""
     write(arrow(rollout, states), path)

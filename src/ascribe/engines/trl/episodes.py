@@ -78,7 +78,7 @@ class EpisodeTrainer(AscribeTrainer):
         eval_setup: their environment, such as one of another split; None: that of training.
         eval_temperature: at which they are sampled; None: that of training.
         failures: what to do about episodes that fail.
-        states: what the state of a step is: the ``environment``'s key, or the ``observation``.
+        states: what the state of a step is: the ``observation``, or the ``environment``'s key.
         stop: a response ends after any of these texts.
         context: tokens that prompt and response may have together; None: what the model can.
         sampling_dtype: type of a copy of the model that samples in its place, ``bfloat16`` or
@@ -107,7 +107,7 @@ class EpisodeTrainer(AscribeTrainer):
         eval_setup: Setup | None = None,
         eval_temperature: float | None = None,
         failures: FailurePolicy = FailurePolicy(),  # noqa: B008 (frozen)
-        states: States = "environment",
+        states: States = "observation",
         stop: Sequence[str] = (),
         context: int | None = None,
         sampling_dtype: str | None = None,
