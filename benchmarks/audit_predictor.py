@@ -17,6 +17,7 @@ bias and noise as a single batch does, infinity bias alone. Each world's scores 
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,10 @@ from ascribe.audit.scores import (
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import write_file
 
-SEED = 22
+SEED = 2216
+"""Named before its run. The list of scores was made with seed 22, so that seed could not test it."""
+FIXED = "later, 8 trajectories, success pooled 32"
+"""The score that was chosen with seed 22 in 19 of the worlds, and is the audit's headline."""
 WORLDS = tuple(ALL_WORLDS)
 CHOSEN_ON, TESTED_ON = WORLDS[::2], WORLDS[1::2]
 RECIPES = (*FULL_FORMS, "sbc-own", "sbc-bootstrap", "sbc-shrinkage")
@@ -62,18 +66,19 @@ def main() -> None:
 
 
 def measured(world: str, folder: Path) -> Table:
-    """Every score of every recipe in a world, from the folder if it is there."""
+    """Every score of every recipe in a world; those in the folder are not computed again."""
     path = folder / f"{world}.json"
-    if not path.exists():
-        table = score_world(world)
+    table: Table = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if missing := [name for name in RECIPES if name not in table]:
+        table |= score_world(world, missing)
         write_file(path, json.dumps(table))
-    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return table
 
 
-def score_world(world: str) -> Table:
-    """Every score of every recipe in a world."""
+def score_world(world: str, names: Sequence[str]) -> Table:
+    """Every score of these recipes in a world; all recipes see the same tasks and rollouts."""
     tasks, block = SETTINGS.draw_tasks(world), SETTINGS.tasks
-    recipes = {name: scored_recipe(name) for name in RECIPES}
+    recipes = {name: scored_recipe(name) for name in names}
     table: Table = {name: {} for name in recipes}
     size = SETTINGS.learning_size
     for name, recipe in recipes.items():
@@ -186,6 +191,8 @@ def report(figures: Figures, tables: dict[str, Table]) -> None:
     chosen = choose(found)
     values = [value for name, value in found[chosen].items() if name in TESTED_ON]
     figures.emit_interval(f"chosen: {chosen}", "tested_on", interval(values), "1", "higher", 0.9)
+    every = interval(list(found[FIXED].values()))
+    figures.emit_interval(f"fixed: {FIXED}", "all_worlds", every, "1", "higher", 0.9)
     figures.emit("chosen", "scores", len(found) - 1, "scores", "higher")
     for world in tables:
         for score in (chosen, "ceiling"):
