@@ -40,7 +40,7 @@ from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import write_file
 
 SEED = 2216
-"""Named before its run. The list of scores was made with seed 22, so that seed could not test it."""
+"""Named before its run. The list of scores was made with seed 22, which cannot test it."""
 FIXED = "later, 8 trajectories, success pooled 32"
 """The score that was chosen with seed 22 in 19 of the worlds, and is the audit's headline."""
 WORLDS = tuple(ALL_WORLDS)

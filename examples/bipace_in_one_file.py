@@ -230,13 +230,13 @@ def standardised(values, keys):
     return out
 
 
-def returns_of(steps, value=None, trust=None):
+def returns_of(steps, value=None, trust=None, gamma=GAMMA):
     """``G = r + γ ((1 - λ) V' + λ G')``, ' for the next step; without V and λ, the plain return."""
     out = np.array([row.reward for row in steps])
     value, trust = (out, np.ones(len(steps))) if value is None else (value, trust)
     for i in reversed(range(len(steps) - 1)):
         if steps[i].trajectory == steps[i + 1].trajectory:
-            out[i] += GAMMA * ((1 - trust[i + 1]) * value[i + 1] + trust[i + 1] * out[i + 1])
+            out[i] += gamma * ((1 - trust[i + 1]) * value[i + 1] + trust[i + 1] * out[i + 1])
     return out
 
 
@@ -253,7 +253,7 @@ def gigpo(steps, **_):
     return grpo(steps) + standardised(returns_of(steps), [(r.group, r.state) for r in steps])
 
 
-def clusters(steps, fingerprints, radius):
+def clusters(steps, fingerprints, radius, on_collapse="exact"):
     """A label for the state of each step: greedy cosine clustering (BiPACE, Algorithm 1)."""
     unit = fingerprints / np.linalg.norm(fingerprints.astype(float), axis=1, keepdims=True)
     labels = [None] * len(steps)
@@ -270,7 +270,8 @@ def clusters(steps, fingerprints, radius):
                 j = len(centroids)
                 centroids, sizes = [*centroids, x], [*sizes, 1]
             labels[i] = (steps[i].group, j)
-        if max(sizes) >= max(0.95 * len(rows), 2) and len({steps[i].state for i in rows}) > 1:
+        collapsed = max(sizes) >= max(0.95 * len(rows), 2) and on_collapse == "exact"
+        if collapsed and len({steps[i].state for i in rows}) > 1:
             for i in rows:  # one cluster for all would tell nothing apart: back to the texts
                 labels[i] = (steps[i].group, steps[i].state)
     return labels
@@ -287,31 +288,32 @@ def bipace_q(steps, fingerprints, radius):
     return grpo(steps) + step_term
 
 
-def shrunk(values, keys, kappa):
-    """The sum over the rows that share a key, over their number plus κ."""
+def backed_off(values, levels):
+    """Means of groups, shrunk by κ, each of what the levels before it have left."""
     out = np.zeros(len(values))
-    for rows in members(keys):
-        out[rows] = values[rows].sum() / (len(rows) + kappa)
+    for keys, kappa in levels:
+        rest = values - out
+        for rows in members(keys):
+            out[rows] += rest[rows].sum() / (len(rows) + kappa)
     return out
 
 
-def sbc(steps, fingerprints, radius, kappas=(2.0, 8.0, 0.5, 20.0, 5.0)):
+def sbc(steps, fingerprints, radius):
     """Shrunken back-off credit: a mean counts as far as its group is large."""
-    of_state, of_text, of_action, of_outcome, of_own = kappas
-    returns, state = returns_of(steps), clusters(steps, fingerprints, radius)
-    task, text = [row.group for row in steps], [(s, steps[i].state) for i, s in enumerate(state)]
-    action = [(s, steps[i].action) for i, s in enumerate(state)]
-    boot, size = returns, Counter(state)
-    trust = np.array([of_state / (size[s] + of_state) for s in state])
+    task, state = [row.group for row in steps], clusters(steps, fingerprints, radius)
+    fine = list(zip(state, clusters(steps, fingerprints, 0.3 * radius, "keep"), strict=True))
+    history = [(s, state[i - 1] if steps[i].step else None) for i, s in enumerate(state)]
+    boot, size, inside = returns_of(steps, gamma=0.9), Counter(state), [(fine, 2), (history, 4)]
+    trust = np.array([2 / (size[s] + 2) for s in state])
     for _ in range(2):  # values from returns, and returns from values
-        value = shrunk(boot, task, 0.0)
-        value = value + shrunk(boot - value, state, of_state)
-        value = value + shrunk(boot - value, text, of_text)
-        boot = returns_of(steps, value, trust)
-    credit = shrunk(boot - value, action, of_action)
-    credit += shrunk(boot - value - credit, list(zip(text, action, strict=True)), of_text)
-    credit += shrunk(returns - boot, action, of_outcome)
-    credit += (returns - value - credit) / (1 + of_own)
+        value = backed_off(boot, [(task, 0), (state, 2), *inside])
+        boot = returns_of(steps, value, trust, gamma=0.9)
+    above = boot - backed_off(boot, [(state, 0), *inside])  # differences inside a state
+    taken = [
+        ([*zip(k, [r.action for r in steps], strict=True)], n) for k, n in [(state, 1), *inside]
+    ]
+    credit, own = backed_off(above, taken), returns_of(steps)
+    credit += (own - backed_off(own, [(task, 0)])) / 6
     several = Counter(row.group for row in steps if row.step == 0)
     return np.where([several[t] > 1 for t in task], credit, 0.0)  # one attempt tells nothing
 

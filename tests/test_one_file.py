@@ -139,7 +139,8 @@ def clear_radius(steps, fingerprints, radius):
     """
 
     def labels(slack):
-        return one_file.clusters(steps, fingerprints, radius + slack)
+        finer = one_file.clusters(steps, fingerprints, 0.3 * radius + slack, "keep")
+        return one_file.clusters(steps, fingerprints, radius + slack), finer
 
     while labels(-1e-6) != labels(1e-6):
         radius *= 1.01

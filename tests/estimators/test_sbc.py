@@ -4,16 +4,21 @@ Code: src/ascribe/estimators/sbc.py. Page: docs/estimators/sbc.md.
 """
 
 import math
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ascribe import Reason, StepTable
+from ascribe import Credit, Reason, StepTable
+from ascribe.estimators import sbc as module
 from ascribe.estimators.clusters import BY_TEXT
-from ascribe.estimators.sbc import LADDER, SBC
+from ascribe.estimators.sbc import FINE, LADDER, SBC
+from ascribe.steps.check import arrange
+from tests.estimators.reference_bipace import greedy_cosine
 from tests.strategies import padding_rows, step_tables
 
 pytestmark = pytest.mark.unit
@@ -31,8 +36,15 @@ def shrunk(values: dict, keys: dict, kappa: float) -> dict:
     return out
 
 
-def by_loops(table: StepTable, gamma: float) -> dict[int, float]:
-    """The advantage of every row that takes part, for exact states, from the formulas."""
+def joined(*keys: Any) -> tuple | None:
+    return None if None in keys else keys
+
+
+def by_loops(table: StepTable, gamma: float, vectors: np.ndarray | None = None) -> dict[int, float]:
+    """The advantage of every row that takes part, from the formulas.
+
+    With fingerprints, states are clusters of ``RADIUS``; without, they are equal texts.
+    """
     rows = table.to_dicts()
     real = [i for i, row in enumerate(rows) if not row.get("padding")]
     after = {
@@ -49,51 +61,142 @@ def by_loops(table: StepTable, gamma: float) -> dict[int, float]:
     }
     last_first = sorted(real, key=lambda i: -rows[i]["step"])
 
-    def collected(value: dict, trace: dict) -> dict:
+    def collected(discount: float, value: dict, trace: dict) -> dict:
         out: dict = {}
         for i in last_first:
             j = after[i]
             out[i] = rows[i]["reward"]
             if j is not None:
-                out[i] += gamma * ((1 - trace[j]) * value[j] + trace[j] * out[j])
+                out[i] += discount * ((1 - trace[j]) * value[j] + trace[j] * out[j])
         return out
 
-    def key(i: int, *columns: str) -> tuple | None:
-        if any(rows[i][name] is None for name in columns):
-            return None
-        return tuple(rows[i][name] for name in ("group", *columns))
-
     task = {i: rows[i]["group"] for i in real}
-    state = {i: key(i, "state") for i in real}
-    action = {i: key(i, "state", "action") for i in real}
+    fine: dict = dict.fromkeys(real)
+    if vectors is None:
+        state = {i: joined(task[i], rows[i]["state"]) for i in real}
+    else:
+        state = clusters_of(table, vectors, RADIUS)
+        close = clusters_of(table, vectors, FINE * RADIUS)
+        fine = {i: (state[i], close[i]) for i in real}
+
+    before = {j: i for i, j in after.items()}
+    history = {
+        i: joined(state[i], ("after", state[before[i]] if i in before else None)) for i in real
+    }
+
+    def with_action(keys: dict) -> dict:
+        return {i: joined(keys[i], rows[i]["action"]) for i in real}
+
+    def rest(values: dict, *parts: dict) -> dict:
+        return {i: values[i] - sum(part[i] for part in parts) for i in real}
+
+    inside = ((fine, LADDER.fine), (history, LADDER.history))
+
+    def mean_of(values: dict, kappa: float) -> dict:
+        mean = shrunk(values, task, 0.0)
+        for keys, of_level in ((state, kappa), *inside):
+            more = shrunk(rest(values, mean), keys, of_level)
+            mean = {i: mean[i] + more[i] for i in real}
+        return mean
+
     size = {i: sum(state[j] == state[i] for j in real) if state[i] else 0 for i in real}
     trace = {i: LADDER.state / (size[i] + LADDER.state) for i in real}
-
-    returns = collected(dict.fromkeys(real, 0.0), dict.fromkeys(real, 1.0))
-    boot, value = returns, {}
+    nothing, all_of_it = dict.fromkeys(real, 0.0), dict.fromkeys(real, 1.0)
+    discount = min(gamma, LADDER.discount)
+    boot = collected(discount, nothing, all_of_it)
     for _ in range(LADDER.sweeps):
-        value = shrunk(boot, task, 0.0)
-        for level in (LADDER.state, LADDER.text):
-            more = shrunk({i: boot[i] - value[i] for i in real}, state, level)
-            value = {i: value[i] + more[i] for i in real}
-        boot = collected(value, trace)
-    credit = shrunk({i: boot[i] - value[i] for i in real}, action, LADDER.action)
-    more = shrunk({i: boot[i] - value[i] - credit[i] for i in real}, action, LADDER.text)
-    credit = {i: credit[i] + more[i] for i in real}
-    more = shrunk({i: returns[i] - boot[i] for i in real}, action, LADDER.outcome)
-    credit = {i: credit[i] + more[i] for i in real}
-    own = {i: (returns[i] - value[i] - credit[i]) / (1 + LADDER.own) for i in real}
-    return {i: credit[i] + own[i] for i in real}
+        boot = collected(discount, mean_of(boot, LADDER.state), trace)
+    above = rest(boot, mean_of(boot, LADDER.centre))
+    credit = nothing
+    for keys, of_level in ((state, LADDER.action), *inside):
+        more = shrunk(rest(above, credit), with_action(keys), of_level)
+        credit = {i: credit[i] + more[i] for i in real}
+    returns = collected(gamma, nothing, all_of_it)
+    own = rest(returns, shrunk(returns, task, 0.0))
+    return {i: credit[i] + own[i] / LADDER.own for i in real}
 
 
-@given(table=step_tables(), gamma=st.sampled_from((0.95, 1.0, 0.5, 0.0)))
-def test_the_fast_form_equals_the_loops(table: StepTable, gamma: float) -> None:
-    credit = SBC(states="exact", gamma=gamma, action_key="whole")(table)
-    for i, wanted in by_loops(table, gamma).items():
+RADIUS = 0.2
+
+
+def clusters_of(table: StepTable, vectors: np.ndarray, radius: float) -> dict[int, tuple]:
+    """The task and cluster of every row, by Algorithm 1 of BiPACE."""
+    steps, found = arrange(table), {}
+    for task in range(steps.group_count):
+        rows = steps.rows[steps.group == task]
+        unit = vectors[rows] / np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+        labels = greedy_cosine(unit, radius + 1e-6)
+        found |= {int(i): (task, label) for i, label in zip(rows, labels, strict=True)}
+    return found
+
+
+GAMMAS = st.sampled_from((1.0, 0.95, 0.5, 0.0))
+
+
+def assert_equals_loops(credit: Credit, wanted: dict[int, float]) -> None:
+    for i, value in wanted.items():
         if credit.reason[i] == Reason.CREDITED:
-            assert credit.advantage[i] == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+            assert credit.advantage[i] == pytest.approx(value, rel=1e-9, abs=1e-9)
         else:
             assert credit.advantage[i] == 0.0
+
+
+@given(table=step_tables(), gamma=GAMMAS)
+def test_the_fast_form_equals_the_loops(table: StepTable, gamma: float) -> None:
+    credit = SBC(states="exact", gamma=gamma, action_key="whole")(table)
+    assert_equals_loops(credit, by_loops(table, gamma))
+
+
+@given(table=step_tables(padding=False), gamma=GAMMAS, seed=seeds)
+def test_it_equals_the_loops_with_fingerprints(table: StepTable, gamma: float, seed: int) -> None:
+    vectors = vectors_of(table, seed)
+    sbc = SBC(radius=RADIUS, gamma=gamma, action_key="whole", on_collapse="keep")
+    assert_equals_loops(sbc(table, fingerprints=vectors), by_loops(table, gamma, vectors))
+
+
+@given(table=step_tables(padding=False))
+def test_credit_from_peers_sums_to_zero_in_a_state(table: StepTable) -> None:
+    """Up to the shrinkage of actions, and finer levels: here without either."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LADDER", replace(LADDER, action=0.0, history=math.inf))
+        step = SBC(states="exact", action_key="whole")(table).terms["step"]
+    nameless = set(step.labels[table.action.codes < 0].tolist())
+    for label in set(step.labels[step.credited].tolist()) - nameless:
+        assert step.values[step.labels == label].sum() == pytest.approx(0.0, abs=1e-9)
+
+
+def own_next_state(reward, value, trace, follows, gamma):
+    """A faulty ``bootstrapped``: the first state of the next trajectory follows an end."""
+    return honest(reward, value, trace, np.append(np.ones(follows.size - 1, bool), False), gamma)
+
+
+def not_discounted(reward, value, trace, follows, gamma):
+    """A faulty ``bootstrapped``: values are not discounted."""
+    return honest(reward, value, trace, follows, 1.0)
+
+
+def all_values(reward, value, trace, follows, gamma):
+    """A faulty ``bootstrapped``: it trusts states with few rows as much as others."""
+    return honest(reward, value, np.zeros_like(trace), follows, gamma)
+
+
+honest = module.bootstrapped
+FAULTS = {fault.__name__: fault for fault in (own_next_state, not_discounted, all_values)}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_loops_catch_planted_faults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "bootstrapped", FAULTS[name])
+
+    @settings(max_examples=500, phases=[Phase.generate], report_multiple_bugs=False, database=None)
+    @given(table=step_tables())
+    def compare(table: StepTable) -> None:
+        assert_equals_loops(
+            SBC(states="exact", action_key="whole", gamma=0.5)(table), by_loops(table, 0.5)
+        )
+
+    with pytest.raises(AssertionError):
+        compare()
 
 
 def vectors_of(table: StepTable, seed: int) -> np.ndarray:

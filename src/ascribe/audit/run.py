@@ -85,10 +85,12 @@ of a task dealt at random to its steps, so that groups have the same sizes and m
 
 ABLATIONS: dict[str, dict[str, float]] = {
     "bootstrap": {"sweeps": 0},
-    "text": {"text": math.inf},
-    "outcome": {"outcome": math.inf},
+    "centre": {"centre": 2.0},
+    "fine": {"fine": math.inf},
+    "history": {"history": math.inf},
     "own": {"own": math.inf},
     "shrinkage": {"state": 0.0, "action": 0.0},
+    "discount": {"discount": 1.0},
 }
 """``sbc-NAME`` is ``sbc`` without this part."""
 

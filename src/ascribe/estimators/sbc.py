@@ -1,13 +1,15 @@
 """SBC: shrunken back-off credit, from group means weighted by group size.
 
-    A = S_ca[G - V] + S_ea[rest] + S_ca[R - G] + (R - V - the sum so far) / (1 + κ)
+    A = S_ca[G - U] + S_fa[rest] + S_ha[rest] + (R - m) / κ
 
-The mean of a small group is shrunk, and the residual goes on to the next, larger group; ``SBC``
-explains the symbols. The method is Ascribe's own.
+What an action earned above the mean of its state, from the rows that did the same, and a share of
+the row's own return, for what no group shows; ``SBC`` explains the symbols. The method is Ascribe's
+own.
 
 Page: docs/estimators/sbc.md. Test: tests/estimators/test_sbc.py.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -17,7 +19,9 @@ import numpy as np
 from ascribe.estimators.clusters import BY_TEXT, Clustering
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Norm, TermScale, equalised, explained
+from ascribe.fingerprints import present
 from ascribe.groups import Groups
+from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
@@ -30,27 +34,36 @@ from ascribe.steps.table import StepTable
 class Ladder:
     """The κ of each level: how many rows the level above counts for.
 
-    They were chosen once, in the worlds of ``ascribe.audit``. An infinite κ disables a level.
+    They were chosen once, in the worlds of ``ascribe.audit`` and on the policies of
+    ``benchmarks/audit_policy.py``. An infinite κ disables a level.
 
     Attributes:
         state: κ of a state's value, and of trusting it in a bootstrapped return.
-        text: κ of the rows of a state whose texts are equal, for states that hold several texts.
+        centre: κ of the mean of a state that credit is relative to. 0: credit sums to zero in every
+            state, since only differences between its actions move a policy.
+        fine: κ of the rows of a state whose fingerprints are closest.
+        history: κ of the rows of a state that came from the same state.
         action: κ of an action in a state.
-        outcome: κ of what bootstrapped returns missed of an action in a state.
-        own: κ of a row's own return: one row, so its residual counts 1 / (1 + κ).
+        own: a row's own return counts 1 / κ.
         sweeps: how often values and bootstrapped returns are recomputed from each other; 0 disables
             bootstrapping.
+        discount: discount of bootstrapped returns, if that of the objective is not smaller.
     """
 
     state: float = 2.0
-    text: float = 8.0
-    action: float = 0.5
-    outcome: float = 20.0
-    own: float = 5.0
+    centre: float = 0.0
+    fine: float = 2.0
+    history: float = 4.0
+    action: float = 1.0
+    own: float = 6.0
     sweeps: int = 2
+    discount: float = 0.9
 
 
 LADDER = Ladder()
+
+FINE = 0.3
+"""The radius of the finer clusters inside a state, as a share of the radius of states."""
 
 WEIGHED = "the recipe weighs several such comparisons"
 TASK = Sentence(
@@ -68,21 +81,24 @@ ALONE = Sentence("no other step is in this state; this one returned {own}", WEIG
 class SBC(Clustering):
     r"""Shrunken back-off credit: the larger a group, the more its mean counts.
 
-    With ``S_k[x] = Σ over the row's group k of x / (n_k + κ_k)``, c the state, e the rows of the
-    state with the same text, a the action, m the task's mean, R the return from the row on, and '
-    for the next row:
+    With ``S_k[x] = Σ over the row's group k of x / (n_k + κ_k)``, c the state, f the rows of the
+    state whose fingerprints are closest (clusters of 0.3 times the radius), h those that came from
+    the same state, a the action, R the return from the row on, m a mean over the task, and ' for
+    the next row:
 
-    - value: ``V = m + S_c[G - m] + S_e[rest]``;
-    - bootstrapped return: ``G = r + γ ((1 - λ) V' + λ G')`` with ``λ = κ_c / (n_c' + κ_c)``, made
-      from V twice, starting at ``G = R``;
-    - credit: ``A = S_ca[G - V] + S_ea[rest] + S_ca[R - G] + (R - V - the sum so far) / (1 + κ)``.
+    - value: ``V = m + S_c[G - m] + S_f[rest] + S_h[rest]``;
+    - bootstrapped return: ``G = r + 0.9 ((1 - λ) V' + λ G')`` with ``λ = κ_c / (n_c' + κ_c)``, made
+      from V twice, starting at the discounted return;
+    - the state's mean: ``U = mean of G in c + S_f[rest] + S_h[rest]``;
+    - credit: ``A = S_ca[G - U] + S_fa[rest] + S_ha[rest] + (R - m) / κ``.
 
     Every group is inside one task, so tasks can be credited separately.
 
     Attributes:
-        gamma: discount γ of a return.
+        gamma: discount γ of R, which is that of the objective: 1 for success itself. The discount
+            of G only reduces variance.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
-            texts are equal (``exact``).
+            texts are equal (``exact``; f is not used).
         action_key: when two actions are the same, as for ``bipace_q``.
         scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
             rescaled by one factor, so that the root mean square of the advantage over the rows of
@@ -105,6 +121,7 @@ class SBC(Clustering):
         """Credit every row of ``table``."""
         steps = arrange(table)
         groups, metrics = self.state_groups(table, inputs)
+        fine = self.fine_groups(table, inputs, groups, metrics)
         keys = self.action_keys(table)
         metrics["key_share"] = keys.key_share
         excluded = self.excluded(steps)
@@ -115,13 +132,17 @@ class SBC(Clustering):
             follows=np.append(steps.trajectory[1:] == steps.trajectory[:-1], False),
             state=np.where(excluded, -1, groups.labels),
             state_count=groups.count,
-            text=steps.state,
-            text_count=table.state.values.size,
+            fine=np.where(excluded, -1, fine.labels),
+            fine_count=fine.count,
             action=np.where(excluded, -1, keys.labels),
             action_count=keys.count,
         )
         returns = reward_to_go(rows.reward, steps.trajectory, self.gamma)
-        peers, own = back_off(rows, returns, self.gamma, self.ladder())
+        ladder = self.ladder()
+        discount = min(self.gamma, ladder.discount)
+        sooner = reward_to_go(rows.reward, steps.trajectory, discount)
+        peers = back_off(rows, sooner, discount, ladder)
+        own = (returns - _mean(returns, rows.task, rows.task_count)) / ladder.own
         # A late penalty is known exactly, so it is compared with the task's mean alone.
         late = self.late_penalties(steps)
         own -= late - _mean(late, rows.task, rows.task_count)
@@ -162,6 +183,17 @@ class SBC(Clustering):
             return self.clusters(table, inputs, np.zeros(steps.rows.size, dtype=np.bool_))
         return exact(steps.group, steps.state, table.state.values.size), {}
 
+    def fine_groups(
+        self, table: StepTable, inputs: dict[str, Any], states: Groups, metrics: dict[str, float]
+    ) -> Groups:
+        """Rows of a state whose fingerprints are closest; without fingerprints, no groups."""
+        vectors = self._fingerprints(table, inputs) if "radius" in metrics else None
+        if vectors is None:
+            return Groups(np.full(states.labels.size, -1), 0)
+        task = arrange(table).group
+        close = cluster(vectors, task, FINE * metrics["radius"], present(vectors))
+        return Groups(*segments.pairs(states.labels, close.labels, close.count))
+
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
         """Says so if states are to be clustered and no row has a fingerprint."""
         notes = super().notes(table, inputs)
@@ -179,39 +211,39 @@ class Rows:
     """Whether the next row is the next step of the same trajectory."""
     state: Ints
     state_count: int
-    text: Ints
-    text_count: int
+    fine: Ints
+    fine_count: int
     action: Ints
     action_count: int
 
+    def histories(self) -> tuple[Ints, int]:
+        """Label of each row's state and the one before it, and the number of labels."""
+        before = np.where(np.append(False, self.follows[:-1]), np.append(-1, self.state[:-1]), -1)
+        return segments.pairs(self.state, before + 1, self.state_count + 1)
 
-def back_off(rows: Rows, returns: Floats, gamma: float, ladder: Ladder) -> tuple[Floats, Floats]:
-    """The two parts of a credit: from peers, and from the row's own return (see ``SBC``).
+
+def back_off(rows: Rows, returns: Floats, gamma: float, ladder: Ladder) -> Floats:
+    """The part of a credit that comes from peers: what an action earned above its state's mean.
 
     Args:
         rows: the rows, in canonical order.
-        returns: discounted return R from each row on.
-        gamma: discount γ.
+        returns: discounted return from each row on.
+        gamma: its discount.
         ladder: the κ of every level.
     """
-    state, states = rows.state, rows.state_count
-    state_text, state_texts = segments.pairs(state, rows.text, rows.text_count)
-    state_action, state_actions = segments.pairs(state, rows.action, rows.action_count)
-    text_action, text_actions = segments.pairs(state_text, rows.action, rows.action_count)
-
-    peers = segments.pick(segments.size(state, states).astype(np.float64), state)
+    task, state = (rows.task, rows.task_count), (rows.state, rows.state_count)
+    inside = ((rows.fine, rows.fine_count, ladder.fine), (*rows.histories(), ladder.history))
+    actions = [
+        (*segments.pairs(labels, rows.action, rows.action_count), kappa)
+        for labels, _, kappa in ((*state, ladder.action), *inside)
+    ]
+    peers = segments.pick(segments.size(*state).astype(np.float64), rows.state)
     trace = ladder.state / (peers + ladder.state)
-    bootstrap = returns
-    for sweep in range(max(ladder.sweeps, 1)):
-        value = _mean(bootstrap, rows.task, rows.task_count)
-        value = value + _shrunk(bootstrap - value, state, states, ladder.state)
-        value = value + _shrunk(bootstrap - value, state_text, state_texts, ladder.text)
-        if sweep < ladder.sweeps:
-            bootstrap = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
-    credit = _shrunk(bootstrap - value, state_action, state_actions, ladder.action)
-    credit = credit + _shrunk(bootstrap - value - credit, text_action, text_actions, ladder.text)
-    credit = credit + _shrunk(returns - bootstrap, state_action, state_actions, ladder.outcome)
-    return credit, (returns - value - credit) / (1.0 + ladder.own)
+    for _ in range(ladder.sweeps):
+        value = _backed_off(returns, ((*task, 0.0), (*state, ladder.state), *inside))
+        returns = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
+    above = returns - _backed_off(returns, ((*task, 0.0), (*state, ladder.centre), *inside))
+    return _backed_off(above, actions)
 
 
 def bootstrapped(
@@ -241,10 +273,18 @@ def bootstrapped(
     return returns
 
 
+def _backed_off(values: Floats, levels: Iterable[tuple[Ints, int, float]]) -> Floats:
+    """The sum of ``S[x]`` over levels, x being what the levels before have left of the values."""
+    found = np.zeros(values.size)
+    for labels, count, kappa in levels:
+        found = found + _shrunk(values - found, labels, count, kappa)
+    return found
+
+
 def _shrunk(values: Floats, labels: Ints, count: int, kappa: float) -> Floats:
     """``S[x]``: each row's group sum over the group's size plus κ; 0 for rows in no group."""
-    size = segments.size(labels, count)
-    return segments.pick(segments.total(values, labels, count) / (size + kappa), labels)
+    size = np.maximum(segments.size(labels, count) + kappa, 1e-300)
+    return segments.pick(segments.total(values, labels, count) / size, labels)
 
 
 def _mean(values: Floats, labels: Ints, count: int) -> Floats:
