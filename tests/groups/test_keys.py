@@ -1,15 +1,21 @@
 """State keys: what is removed and sorted, what is kept, and what a proposal takes up."""
 
+import json
 import math
+from dataclasses import asdict
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from ascribe import StepTable
+from ascribe.cli import app
 from ascribe.groups.keys import StateKey, keyed, measure, propose
+from ascribe.steps.files import read_table
 from ascribe.steps.table import Coded
 from tests.strategies import step_tables
 
@@ -89,12 +95,15 @@ FULL = StateKey(counters=("step #",), times=True, lists=True, bullets=True)
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("Step 3: you see a mug 1, a pen 2.", "Step 9: you see a pen 2, a mug 1."),
+        ("Step 3\nYou see a mug 1, a pen 2.", "Step 9\nYou see a pen 2, a mug 1."),
         ("Inventory: [oak log] (2) [stick] (1)", "Inventory: [stick] (1) [oak log] (2)"),
         ("at 2026-01-02T03:04:05Z: ready", "at 2025-11-12T13:14:15Z: ready"),
         ("On the shelf, you see a cup 2, and a pen 1.", "On the shelf, you see a pen 1, a cup 2."),
         ("Items:\n- axe\n- rope", "Items:\n- rope\n- axe"),
-        ('{"step": 1, "has": ["b", "a"]}', '{"step": 1, "has": ["a", "b"]}'),
+        ('{"step": 1, "has": ["b", "a"]}', '{"step": 2, "has": ["a", "b"]}'),
+        ('{"has": ["b", "a"], "x": 1}', '{"x": 1, "has": ["a", "b"]}'),
+        ("carried: 2 oak log, 1 stick", "carried: 1 stick, 2 oak log"),
+        ("doors: oak 2 left, elm 3 left", "doors: elm 3 left, oak 2 left"),
     ],
 )
 def test_equal_situations(one: str, other: str) -> None:
@@ -107,6 +116,10 @@ def test_equal_situations(one: str, other: str) -> None:
         ("Inventory: [oak log] (2) [stick] (1)", "Inventory: [oak log] (1) [stick] (2)"),
         ("You have 3 coins.", "You have 4 coins."),
         ("a mug 1, a pen 2", "a mug 2, a pen 1"),
+        ('{"a": 1, "b": 2}', '{"a": 2, "b": 1}'),
+        ("[('a', 1), ('b', 2)]", "[('a', 2), ('b', 1)]"),
+        ("doors: oak 2 left, elm 3 left", "doors: oak 3 left, elm 2 left"),
+        ("at (1, 2), facing north", "at (2, 1), facing north"),
         ("The box is on the table.", "The table is on the box."),
         ("go north\ngo east", "go east\ngo north"),
     ],
@@ -146,3 +159,22 @@ def test_a_key_only_merges(table: StepTable) -> None:
     assert after.alone <= before.alone + 1e-12
     order = np.random.default_rng(0).permutation(len(table))
     assert propose(table.take(order)) == key
+
+
+def test_the_command_shows_before_and_after(tmp_path: Path) -> None:
+    table, truth = walks()
+    rows = [row | {"true": str(t)} for row, t in zip(table.to_dicts(), truth.texts(), strict=True)]
+    file, out = tmp_path / "walks.jsonl", tmp_path / "keyed.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = CliRunner().invoke(app, ["states", str(file), "--truth", "true", "--out", str(out)])
+    assert run.exit_code == 0, run.output
+    assert "counters=('step # of',)" in " ".join(run.output.split())
+    assert "same true state, same state" in run.output
+    assert read_table(out).state.values.size == truth.values.size
+    shown = CliRunner().invoke(app, ["states", str(out), "--truth", "true", "--json"])
+    found = json.loads(shown.stdout)
+    assert found["key"] == asdict(StateKey()) | {"counters": []}
+    assert found["before"] == found["after"]
+    assert found["after"]["purity"] == found["after"]["found"] == 1.0
+    wrong = CliRunner().invoke(app, ["states", str(file), "--text", "nothing"])
+    assert wrong.exit_code == 2

@@ -6,7 +6,7 @@ one state move a policy, so credit is compared with Q inside states. The environ
 to a decision by replaying its actions; one that does not replay is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -213,6 +213,17 @@ class DecisionScore:
     high: float
 
 
+@dataclass(frozen=True, eq=False)
+class DecisionAudit:
+    """Scores by objective and recipe, and how well Q is known."""
+
+    scores: Mapping[str, Mapping[str, DecisionScore]]
+    noise: Mapping[str, float]
+    """Share of noise in the variance of Q inside states, by objective."""
+    decisions: int
+    states: int
+
+
 def score_decisions(credit: Floats, q: Floats, noise: Floats, state: Ints) -> DecisionScore:
     """Compare the credit of decisions with Q.
 
@@ -224,7 +235,7 @@ def score_decisions(credit: Floats, q: Floats, noise: Floats, state: Ints) -> De
     """
     count, centred = int(state.max()) + 1, in_states(credit, state)
     truth, noise = in_states(q, state), _left(noise, state)
-    parts = (centred * truth, centred**2, truth**2 - noise)
+    parts = (centred * truth, centred**2, truth**2, noise)
     sums = np.array([segments.total(part, state, count) for part in parts])
     drawn = np.random.default_rng(0).integers(0, count, (1000, count))
     values = _cosine(sums[:, drawn].sum(axis=-1))
@@ -248,4 +259,6 @@ def _left(noise: Floats, state: Ints) -> Floats:
 
 
 def _cosine(sums: Floats) -> Floats:
-    return np.asarray(sums[0] / np.sqrt(np.maximum(sums[1] * sums[2], 1e-12)))
+    """The cosine; noise counts as at most 9/10 of the variance of Q, or it could be any number."""
+    signal = np.maximum(sums[2] - sums[3], sums[2] / 10)
+    return np.asarray(sums[0] / np.sqrt(np.maximum(sums[1] * signal, 1e-12)))

@@ -9,7 +9,7 @@ of the other. The cosine of the two halves' references says how precise the refe
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 
 from ascribe.audit.decisions import (
     GAMMAS,
-    DecisionScore,
+    DecisionAudit,
     measure,
+    noise_share,
     open_places,
     score_decisions,
     squared_error,
@@ -66,6 +67,8 @@ class PolicyScore:
     batch: Interval
     mean: float
     variance: float
+    cosines: Floats = field(repr=False, compare=False)
+    """Cosine of each batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +111,13 @@ def compare(batches: Sequence[tuple[Gradients, float]], names: Sequence[str]) ->
             noise = float(moments.noise[0])
             along = float((own * unit).sum(axis=-1).mean())
             square = max(float(moments.length[0]), along**2) + noise / POOLED
+            cosines = _cosines(own, other).astype(np.float64)
             scores[objective][name] = PolicyScore(
                 along / max(square * max(precision[objective], 1e-3), 1e-300) ** 0.5,
-                interval(_cosines(own, other).astype(np.float64)),
+                interval(cosines),
                 float(np.mean(_cosines(means[:, number], truth[::-1]))),
                 noise / max(along**2, 1e-300),
+                cosines,
             )
     success = float(np.mean([pair[1] for pair in batches]))
     return PolicyAudit(scores, precision, len(gradients), success)
@@ -125,12 +130,16 @@ def _cosines(first: Any, second: Any) -> Any:
 
 def policy_lines(
     found: PolicyAudit,
-    decided: Mapping[str, Mapping[str, DecisionScore]] | None = None,
+    decided: DecisionAudit | None = None,
     case: str = "",
 ) -> Iterator[dict[str, Any]]:
     """One object for every figure, as ``ascribe.audit.report.json_lines`` gives them."""
     line = {"bench": "audit_policy", "unit": "1", "goal": None, "better": "higher"}
-    yield line | {"case": case or "policy", "metric": "success", "value": found.success}
+    of_policy = line | {"case": case or "policy"}
+    yield of_policy | {"metric": "success", "value": found.success}
+    yield of_policy | {"metric": "batches", "value": float(found.batches)}
+    if decided:
+        yield of_policy | {"metric": "decisions", "value": float(decided.decisions)}
     for objective, by_recipe in found.scores.items():
         place = f"{case}/{objective}".lstrip("/")
         yield line | {"case": place, "metric": "precision", "value": found.precision[objective]}
@@ -140,7 +149,12 @@ def policy_lines(
             yield of_recipe | {"metric": "batch_cosine"} | asdict(score.batch)
             yield of_recipe | {"metric": "mean_cosine", "value": score.mean}
             yield of_recipe | {"metric": "variance", "value": score.variance, "better": "lower"}
-    for objective, scores in (decided or {}).items():
+    if decided is None:
+        return
+    for objective, scores in decided.scores.items():
+        place = f"{case}/{objective}".lstrip("/")
+        share = {"value": decided.noise[objective], "better": "lower"}
+        yield line | {"case": place, "metric": "noise_share"} | share
         for name, one in scores.items():
             ends = {"value": one.cosine, "low": one.low, "high": one.high}
             place = f"{case}/{objective}/{name}".lstrip("/")
@@ -199,6 +213,7 @@ class PolicyPlayer:
         names: the recipes; those of ``REFERENCES`` are added.
         layer: decoder block whose hidden state at the end of a prompt is its fingerprint.
         radius: radius of clusters of these; by default each recipe's own.
+        dtype: type that the model computes in; by default float32.
     """
 
     def __init__(
@@ -211,9 +226,10 @@ class PolicyPlayer:
         names: Sequence[str] = POLICY_FORMS,
         layer: int = -2,
         radius: float | None = None,
+        dtype: str | None = None,
     ) -> None:
         self.setup, self.plan, self.work = setup, plan, work
-        self.policy = TransformersPolicy.load(folder)
+        self.policy = TransformersPolicy.load(folder, dtype=dtype or "float32")
         self.recipes = {
             name: with_radius(scored_recipe(name), radius)
             for name in (*names, *REFERENCES.values())
@@ -247,8 +263,8 @@ class PolicyPlayer:
 
     def decisions(
         self, count: int, progress: Callable[[float], None], each: int = 64
-    ) -> dict[str, dict[str, DecisionScore]]:
-        """The audit by decisions: scores by objective and recipe.
+    ) -> DecisionAudit:
+        """The audit by decisions.
 
         Args:
             count: how many decisions, or a few more.
@@ -264,7 +280,7 @@ class PolicyPlayer:
             parts.append(PlayedDecisions.load(path))
             if not parts[-1].rows.size:
                 raise ValueError("no state of a batch saw two actions: nothing to compare")
-        return decision_scores(parts, self.recipes)
+        return compare_decisions(parts, self.recipes)
 
     def _decide(self, number: int, count: int) -> PlayedDecisions:
         """Decisions of one batch, played on from."""
@@ -282,25 +298,26 @@ class PolicyPlayer:
         return PlayedDecisions(batch.table, rows, state_labels(played, places), returns)
 
 
-def decision_scores(
+def compare_decisions(
     parts: Sequence[PlayedDecisions], recipes: Mapping[str, Scored]
-) -> dict[str, dict[str, DecisionScore]]:
-    """Scores by objective and recipe from the decisions of several batches."""
+) -> DecisionAudit:
+    """Compare the credit of every recipe with Q, for the decisions of several batches."""
     starts = np.cumsum([0, *(part.state.max() + 1 for part in parts)])
     state = np.concatenate([p.state + s for p, s in zip(parts, starts, strict=False)])
     credit = {
         name: np.concatenate([recipe(part.table).advantage[part.rows] for part in parts])
         for name, recipe in recipes.items()
     }
-    scores = {}
+    scores, share = {}, {}
     for objective in GAMMAS:
         returns = [row[~np.isnan(row)] for part in parts for row in part.returns[objective]]
         q = np.array([row.mean() for row in returns])
         noise = np.array([squared_error(row) for row in returns])
+        share[objective] = noise_share(q, noise, state)
         scores[objective] = {
             name: score_decisions(values, q, noise, state) for name, values in credit.items()
         }
-    return scores
+    return DecisionAudit(scores, share, state.size, int(state.max()) + 1)
 
 
 def with_radius(recipe: Any, radius: float | None) -> Any:

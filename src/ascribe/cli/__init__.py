@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 COMMANDS = {
     "import": "Turn conversations that other tools wrote into a table of steps.",
     "check": "List everything that is wrong with a file of rollouts, and what to do about it.",
+    "states": "Propose a canonical key for states: lists sorted, clocks and counters removed.",
     "credit": "Write the rollouts with their advantages, and show where the signal is.",
     "recipes": "List the recipes, or one of them with its parameters, defaults and presets.",
     "show": "Show one trajectory step by step: state, action, reward, advantage and its terms.",

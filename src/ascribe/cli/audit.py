@@ -18,6 +18,8 @@ from ascribe.steps.problems import counted
 
 if TYPE_CHECKING:
     from ascribe.audit import Audit, Settings
+    from ascribe.audit.decisions import DecisionAudit
+    from ascribe.audit.policy import PolicyAudit
     from ascribe.audit.run import Scored
 
 LEADER = "sbc"
@@ -93,6 +95,7 @@ def audit(
         float | None,
         Option(help="With --env: radius of clusters of fingerprints.", min=0, show_default=False),
     ] = None,
+    dtype: options.Dtype = None,
     work: Annotated[
         Path | None,
         Option(help="With --env: folder for finished batches, to go on.", show_default=False),
@@ -115,6 +118,7 @@ def audit(
             "decisions": decisions,
             "layer": layer,
             "radius": radius,
+            "dtype": dtype,
             "work": work,
         }
         _audit_policy(env, model, recipe, setup, plan | limits | kept, as_json=as_json)
@@ -202,18 +206,23 @@ def _audit_policy(
         plan = Plan(groups, run["size"], turns, run["seed"], env, numbers, sampling)
         names = (*POLICY_FORMS, *recipes)
         options = {"names": names, "layer": run["layer"], "radius": run["radius"]}
+        options |= {"dtype": run["dtype"]}
         with tempfile.TemporaryDirectory() as spare:
             player = PolicyPlayer(place, model, plan, run["work"] or Path(spare), **options)
             with screen.progress("batches") as bar:
                 found = player.gradients(run["batches"], bar)
             with screen.progress("decisions") as bar:
-                decided = player.decisions(run["decisions"], bar) if run["decisions"] else {}
+                decided = player.decisions(run["decisions"], bar) if run["decisions"] else None
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
     if as_json:
         for line in policy_lines(found, decided):
             print(json.dumps(line))
         return
+    _print_policy(found, decided)
+
+
+def _print_policy(found: "PolicyAudit", decided: "DecisionAudit | None") -> None:
     for objective, by_recipe in found.scores.items():
         rows = [
             [
@@ -228,12 +237,23 @@ def _audit_policy(
         head = ["recipe", "update_cosine", "batch_cosine", "mean_cosine", "variance"]
         if decided:
             head.append("decision_cosine")
-            for row, score in zip(rows, decided[objective].values(), strict=True):
-                row.append(f"{score.cosine:.3f} ±{(score.high - score.low) / 2:.3f}")
-        title = f"Gradient of {objective}; the halves' references agree to a cosine of "
-        screen.out.print(_table(f"{title}{found.precision[objective]:.3f}", head, rows))
-    footer = f"{found.batches} batches, success {found.success:.2f}."
-    screen.out.print(Text(footer, style="dim"))
+            for row, one in zip(rows, decided.scores[objective].values(), strict=True):
+                row.append(f"{one.cosine:.3f} ±{(one.high - one.low) / 2:.3f}")
+        screen.out.print(_table(f"Objective: {objective}", head, rows))
+        noise = (
+            f"The references of the two halves have a cosine of {found.precision[objective]:.3f}; "
+            "mean cosine can hardly be higher."
+        )
+        if decided:
+            noise += f" {decided.noise[objective]:.0%} of the variance of Q inside states is noise;"
+            noise += " decision cosine is corrected for it."
+        screen.out.print(Text(noise, style="dim"))
+    footer = f"{found.batches} batches, success {found.success:.2f}"
+    if decided:
+        footer += (
+            f"; {counted(decided.decisions, 'decision')} in {counted(decided.states, 'state')}"
+        )
+    screen.out.print(Text(f"{footer}.", style="dim"))
 
 
 def _print(lines: list[dict[str, Any]]) -> None:

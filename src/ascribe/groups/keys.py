@@ -20,17 +20,18 @@ from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.table import Coded, StepTable
 
-NUMBER = re.compile(r"(?P<before>[^\s\d]*\s*)(?P<number>\d+(?:\.\d+)?)(?P<after>\s*[^\s\d]*)")
+NUMBER = re.compile(r"(?P<before>[^\s\d]*[ \t]*)(?P<number>\d+(?:\.\d+)?)(?P<after>[ \t]*[^\s\d]*)")
 TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"  # ISO dates
     r"|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?(?:\s?[ap]m\b)?"
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b0x[0-9a-f]+\b",  # identifiers
     re.IGNORECASE,
 )
-SEPARATOR = re.compile(r"[,;|]\s+|:\s+|\s+(?=\[)")
-LIST = re.compile(r"[,;|]\s|\]\s.*\[")
+TOKEN = re.compile(r"[\[{(\])}]|[,;|]\s*|[^\[\]{}(),;|]+")
 ITEM = re.compile(r"(?:^|(?<=\s))(?=(?:an?|the|some)\s|\d|\[)")
+SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 BULLET = re.compile(r"\s*[-*•]\s")
+BRACKETS = {"[": "]", "{": "}", "(": ")"}
 PUNCTUATION = string.punctuation + string.whitespace
 EVIDENCE = 8
 """A number is a counter if it rose, or fell, in at least so many pairs of neighbouring steps."""
@@ -45,8 +46,8 @@ class StateKey:
     Attributes:
         counters: numbers that count steps, each as the word before it, ``#`` and the word after it.
         times: whether dates, times of day, UUIDs and addresses in memory are removed.
-        lists: whether the items of a list in a line (after commas, semicolons, bars, or in
-            brackets) are sorted.
+        lists: whether the items of a list in a line (between commas, semicolons or bars, or each
+            with a name in brackets) are sorted; not those in parentheses.
         bullets: whether lines that begin with a bullet are sorted.
     """
 
@@ -63,7 +64,7 @@ class StateKey:
             text = NUMBER.sub(self._without_counter, text)
         lines = text.split("\n")
         if self.lists:
-            lines = [_sorted_items(line) if LIST.search(line) else line for line in lines]
+            lines = [" ".join(map(_sorted_items, SENTENCE.split(line))) for line in lines]
         if self.bullets:
             lines = _sorted_bullets(lines)
         return "\n".join(lines)
@@ -84,10 +85,44 @@ def _context(match: re.Match[str]) -> str:
 
 
 def _sorted_items(line: str) -> str:
-    """The line's items in rising order; what leads to the first item is an item of its own."""
-    parts = [re.sub(r"^and\s", "", part) for part in SEPARATOR.split(line)]
-    items = [item for part in parts for item in ITEM.split(part, maxsplit=1)]
-    return "; ".join(sorted(filter(None, (item.strip(" .[]{}\"'") for item in items))))
+    """The line, or sentence, with the items of its lists in rising order."""
+    frames: list[tuple[str, list[str], list[str]]] = [("", [], [])]  # bracket, items, present item
+    for token in TOKEN.findall(line):
+        bracket, items, item = frames[-1]
+        if token in BRACKETS:
+            if token == "[" and not bracket and item:  # [oak log] (2) [stick] (1)
+                items.append("".join(item))
+                item.clear()
+            frames.append((token, [], []))
+        elif token == BRACKETS.get(bracket):
+            items.append("".join(item))
+            frames.pop()
+            inside = [one.strip() for one in items]
+            inside = inside if bracket == "(" else sorted(inside)
+            frames[-1][2].append(f"{bracket}{', '.join(inside)}{token}")
+        elif token[0] in ",;|" and (token[-1].isspace() or bracket):
+            items.append("".join(item))
+            item.clear()
+        else:
+            item.append(token)
+    for bracket, items, item in frames[:0:-1]:  # never closed
+        frames[0][2].append(bracket + ", ".join([*items, "".join(item)]))
+    _, items, item = frames[0]
+    items.append("".join(item))
+    return items[0] if len(items) == 1 else "; ".join(sorted(_without_head(items)))
+
+
+def _without_head(items: list[str]) -> list[str]:
+    """The items, with what leads to the first one ("you see", "Inventory:") as one of its own."""
+    items = [re.sub(r"^and\s", "", item.strip().rstrip(".")) for item in items]
+    if sum(item.count(": ") for item in items) == 1:
+        return [part for item in items for part in item.split(": ") if part]
+    first = len(items)  # from here on, all are items
+    while first and ITEM.match(items[first - 1]):
+        first -= 1
+    if 0 < first < len(items):
+        items[first - 1 : first] = [part.strip() for part in ITEM.split(items[first - 1], 1)]
+    return [item for item in items if item]
 
 
 def _sorted_bullets(lines: list[str]) -> list[str]:

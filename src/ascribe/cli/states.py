@@ -1,0 +1,97 @@
+"""``ascribe states``: a canonical key for the states of a file of rollouts."""
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+from rich.table import Table
+from rich.text import Text
+from typer import Option
+
+from ascribe.cli import options, screen
+from ascribe.groups.keys import KeyQuality, StateKey, keyed, measure, propose
+from ascribe.steps.files import Rollouts, table_to_arrow, write
+from ascribe.steps.hints import unknown
+from ascribe.steps.problems import counted
+from ascribe.steps.table import Coded
+
+MEANINGS = {
+    "states": "distinct states, task by task",
+    "alone": "rows alone in their state",
+    "consistency": "same state and action, same next state",
+    "purity": "same state, same true state",
+    "found": "same true state, same state",
+}
+
+
+def states(
+    file: options.File,
+    text: Annotated[str, Option(help="Column with the texts of states.")] = "state",
+    truth: Annotated[
+        str | None, Option(help="Column with the true states, to compare.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="Write the rollouts with keys as their states.", show_default=False),
+    ] = None,
+    columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Propose a canonical key for states: lists sorted, clocks and counters removed.
+
+    Shows what the key does to the groups of states, before and after. A rule is proposed only if
+    the same action leads to the same next state from the states that it merges.
+    """
+    if out is not None:
+        screen.check_suffix(out)
+        screen.keep_inputs([file], [out], force=force)
+    rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns)
+    table = replace(rollouts.table, state=_column(rollouts, text))
+    true = None if truth is None else _column(rollouts, truth)
+    key = propose(table)
+    before, after = measure(table, truth=true), measure(table, key, true)
+    if out is not None:
+        rows = table_to_arrow(replace(table, state=keyed(table.state, key)))
+        for name in rollouts.carried.column_names:
+            rows = rows.append_column(name, rollouts.carried.column(name))
+        with screen.written(out):
+            write(rows, out)
+    if as_json:
+        found = {"key": asdict(key), "before": asdict(before), "after": asdict(after)}
+        screen.print_json({"file": str(file), "rows": len(table), **found})
+        return
+    _print(file, len(table), key, before, after)
+
+
+def _column(rollouts: Rollouts, name: str) -> Coded:
+    """A column of texts: of the format, or another one of the file."""
+    column = rollouts.table.columns().get(name)
+    if column is None and name in rollouts.carried.column_names:
+        values = rollouts.carried.column(name).to_pylist()
+        if all(value is None or isinstance(value, str) for value in values):
+            return Coded.encode(values)
+    if not isinstance(column, Coded):
+        texts = [n for n, c in rollouts.table.columns().items() if isinstance(c, Coded)]
+        known = (*texts, *rollouts.carried.column_names)
+        screen.wrong_call(f"no column of texts: {unknown('column', screen.safe(name), known)}")
+    return column
+
+
+def _print(file: Path, rows: int, key: StateKey, before: KeyQuality, after: KeyQuality) -> None:
+    if key == StateKey():
+        screen.out.print(f"{screen.safe(file)}: nothing to remove or to sort.")
+    else:
+        screen.out.print(Text(f"Proposed: {key!r}"))
+    table = Table()
+    for name in ("", "before", "after"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, meaning in MEANINGS.items():
+        values = [getattr(quality, name) for quality in (before, after)]
+        if name == "states":
+            table.add_row(meaning, *(f"{value:,}" for value in values))
+        elif not all(map(math.isnan, values)):
+            table.add_row(meaning, *("–" if math.isnan(v) else f"{v:.1%}" for v in values))
+    screen.out.print(table)
+    screen.out.print(Text(f"{counted(rows, 'row')}.", style="dim"))
