@@ -269,6 +269,30 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert same(plain(out), in_memory(source, recipe("gigpo")))
 
 
+def test_a_run_that_was_killed_while_it_cleaned_up_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, out = written(tmp_path / "in", steps(60)), tmp_path / "out"
+    remove = Place.remove
+
+    def dies(place: Place) -> None:
+        files = sorted(Path(place.path).glob("*.bin"))
+        if not files:
+            remove(place)
+            return
+        for file in files[::2]:
+            file.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "remove", dies)
+        with pytest.raises(KeyboardInterrupt):
+            credit_archive(source, out, recipe("gigpo"), memory=SMALL)
+    first = plain(out)
+    credit_archive(source, out, recipe("gigpo"), memory=SMALL)
+    assert same(plain(out), first)
+
+
 def kill_once(job: Any, number: int) -> None:
     """A task during which its worker is killed, once."""
     mark = Path(job.work.path).parent / "killed"

@@ -52,6 +52,8 @@ ROW_BYTES = 420
 """Memory of a row that is credited, in addition to four times its bytes in the file."""
 ROWS_OF_WORKER = 200_000
 """Fewer rows are not worth the start of another process."""
+PLAN = "plan.json"
+"""File that says which run the intermediate results are of."""
 LISTED_ROWS = 20
 """Rows of a problem that are listed."""
 
@@ -202,10 +204,10 @@ def credit_archive(
         try:
             outcome = _outcome(job, results)
         except TableError:
-            work.remove()
+            _discard(work)
             raise
         _write(job, results, target, each, _share(tell, 0.7, 1.0))
-        work.remove()
+        _discard(work)
     return outcome
 
 
@@ -242,7 +244,7 @@ def check_archive(
     ):
         job = _prepare(archive, folder, ArchiveRequest(None, "keep", group_size), memory, count)
         job, results = _parts(job, each, memory, check_parts, tell)
-        folder.remove()
+        _discard(folder)
     _raise_refused(job, results)
     problems = _joined([problem for result in results for problem in result["problems"]])
     return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
@@ -320,14 +322,20 @@ def _prepare(
         "on_problem": request.on_problem,
         "group_size": request.group_size,
     }
-    saved = work.child("plan.json")
+    saved = work.child(PLAN)
     if saved.exists() and (old := json.loads(saved.read())).items() >= plan.items():
         most_rows = old["most_rows"]  # as the results that are there
     else:
-        work.remove()
+        _discard(work)
         work.make_folder()
         saved.write(json.dumps(plan | {"most_rows": most_rows}).encode())
     return Job(probe.cut(max(most_rows // 2, 1024)), work, columns, request, most_rows)
+
+
+def _discard(work: Place) -> None:
+    """Remove the folder of intermediate results; what a killed run left of it is not used again."""
+    work.child(PLAN).remove()
+    work.remove()
 
 
 def _parts(
