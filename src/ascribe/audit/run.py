@@ -18,9 +18,12 @@ from ascribe.audit.tasks import AuditBatch, Conditions, TabularTasks, rollouts
 from ascribe.audit.worlds import ALL_WORLDS, WORLDS
 from ascribe.estimators import RECIPES
 from ascribe.estimators.sbc import SBC, Ladder
+from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
+from ascribe.steps.check import arrange
 from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import load_path
+from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import Coded, StepTable
 
 Scored = Callable[[StepTable], Any]
@@ -54,8 +57,10 @@ better of two policies."""
 MEAN = {"normalise": "mean"}
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
-    f"{name}_mean": (name, MEAN) for name in ("gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q")
+    f"{name}_mean": (name, MEAN)
+    for name in ("gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q", "graphgpo", "judged")
 } | {
+    "entropy_returns": ("entropy", {"wraps": "returns"}),
     "returns_turn": ("returns", {"baseline": "turn"}),
     "sbc_exact": ("sbc", {"states": "exact"}),
     "sbc_keep": ("sbc", {"on_collapse": "keep"}),
@@ -106,6 +111,7 @@ FULL_FORMS = (
     *("gigpo_mean_random", "gigpo_mean_one", "hgpo", "bigpo_mean", "bipace_diff_mean"),
     *("bipace_q", "bipace_q_mean", "bipace_q_equal", "bipace_q_mean_random"),
     *("sbc_exact", "sbc", "sbc_undiscounted", "sbc_random", "sbc_one"),
+    *("gae", "progress", "judged_mean", "g2po", "graphgpo_mean", "entropy", "entropy_returns"),
 )
 """What the full audit scores."""
 
@@ -143,6 +149,58 @@ class Regrouped:
         dealt[np.argsort(task, kind="stable")] = np.lexsort((chance, task))
         fingerprint = None if table.fingerprint is None else table.fingerprint[dealt]
         return self.recipe(replace(table, state=table.state.take(dealt), fingerprint=fingerprint))
+
+
+class Informed:
+    """A recipe on tables with the columns that it needs, learned from the batch before.
+
+    ``value``: the mean discounted return of the visits to the same text in the batch before; of all
+    steps of the task for a text that did not occur. ``score``: the same without discount.
+    ``step_score``: 1, 0 or -1 if the score rises, stays or falls with the step; for a last step by
+    its reward. Before the first batch all are 0. Nothing comes from the truth.
+    """
+
+    def __init__(self, recipe: Scored, before: StepTable | None = None) -> None:
+        self.recipe, self.before = recipe, before
+        inner = getattr(recipe, "inner", recipe)
+        self.gamma = float(getattr(inner, "gamma", 0.95))
+
+    def __call__(self, table: StepTable) -> Any:
+        """What the recipe computes with its columns."""
+        value, score = (visit_means(self.before, table, gamma) for gamma in (self.gamma, 1.0))
+        self.before, steps = table, arrange(table)
+        ordered = score[steps.rows]
+        goes_on = np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
+        gain = np.where(goes_on, np.append(ordered[1:], 0.0) - ordered, steps.reward - ordered)
+        judged = steps.to_table_order(np.sign(gain), len(table), 0.0)
+        return self.recipe(replace(table, value=value, score=score, step_score=judged))
+
+
+def visit_means(before: StepTable | None, table: StepTable, gamma: float) -> Floats:
+    """For each row of a table, the mean return of the visits to its text in another one.
+
+    Args:
+        before: another table of the same tasks, whose texts have the same codes.
+        table: the rows.
+        gamma: discount of a return.
+    """
+    if before is None:
+        return np.zeros(len(table))
+    steps, texts = arrange(before), int(before.state.values.size)
+    returns = np.zeros(len(before))
+    returns[steps.rows] = reward_to_go(steps.reward, steps.trajectory, gamma)
+    tasks = int(before.group.values.size)
+    place, key = (each.group.codes * texts + each.state.codes for each in (before, table))
+    count = np.bincount(place, minlength=tasks * texts)
+    total = np.bincount(place, weights=returns, minlength=tasks * texts)
+    of_task = segments.mean(returns, before.group.codes, tasks)[table.group.codes]
+    return np.where(count[key] > 0, total[key] / np.maximum(count[key], 1), of_task)
+
+
+def informed(recipe: Scored, before: StepTable | None = None) -> Scored:
+    """The recipe, with its columns if it needs any that a table of the audit lacks."""
+    needed = set(getattr(recipe, "columns", ())) & {"value", "score", "step_score"}
+    return Informed(recipe, before) if needed else recipe
 
 
 def scored_recipe(name: str) -> Scored:
@@ -356,7 +414,8 @@ def score_batches(
         truth = Truth.of(policy, exact, settings.tasks)
         batches = [rollouts(policy, exact, random, conditions) for _ in range(settings.batches)]
         for name, recipe in recipes.items():
-            estimates = [advantage(recipe, batch) for batch in batches]
+            by = informed(recipe, batches[-1].table)
+            estimates = [advantage(by, batch) for batch in batches]
             found = scores_of(policy, truth, batches, estimates)
             scores |= {(name, f"{stage}{metric}"): values for metric, values in found.items()}
     for name in recipes:
@@ -375,7 +434,7 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
     for name, recipe in recipes.items():
         curves = learning_curves(
             tasks,
-            partial(advantage, recipe),
+            partial(advantage, informed(recipe)),
             settings.random(world, size, LEARNING),
             settings.conditions(world, size),
             updates=settings.updates,

@@ -81,6 +81,12 @@ class TabularTasks:
         return np.asarray((weight / weight.sum(axis=-1, keepdims=True)).reshape(self.logits.shape))
 
     @cached_property
+    def entropy(self) -> Floats:
+        """Entropy of the response in each state, [n, S]."""
+        chance = self.response_policy.reshape(self.count, self.states, -1)
+        return np.asarray(-(chance * np.log(np.where(chance > 0, chance, 1.0))).sum(axis=-1))
+
+    @cached_property
     def policy(self) -> Floats:
         """Probability of each action, [n, S, A]."""
         return np.asarray(self.response_policy.sum(axis=-1))
@@ -280,6 +286,7 @@ def rollouts(
         terminated=last & episodes.ended[episode],
         truncated=last & ~episodes.ended[episode],
         fingerprint=unit(vectors),
+        entropy=tasks.entropy[task, state],
     )
     truth = np.full(task.size, np.nan)
     if exact is not None:

@@ -8,7 +8,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ class LocalRollout:
     rollout: Rollout
     fingerprints: FloatMatrix | None = None
     """One row for each step, in the order of the trajectories."""
+    columns: Mapping[str, Floats] = field(default_factory=dict)
+    """What the engine knows of each step, as entropies; columns of the step table."""
 
     @property
     def steps(self) -> int:
@@ -61,8 +63,8 @@ def without_texts(trajectory: Trajectory) -> Trajectory:
     """The trajectory without prompts and responses, but for the first tokens of each response."""
     steps = []
     for step in trajectory.steps:
-        tokens, finish = step.sample.response_ids[:FIRST_TOKENS], step.sample.finish
-        sample = Sample("", response_ids=tokens, finish=finish)
+        tokens, kept = step.sample.response_ids[:FIRST_TOKENS], step.sample
+        sample = Sample("", response_ids=tokens, finish=kept.finish, score=kept.score)
         steps.append(replace(step, messages=(), sample=sample))
     return replace(trajectory, steps=tuple(steps))
 
@@ -188,6 +190,11 @@ def credit_iteration(
         if played[0].fingerprints is not None:
             vectors = [part.fingerprints for part in played if part.fingerprints is not None]
             steps = replace(steps, fingerprint=np.concatenate(vectors))
+        more: dict[str, Any] = {
+            name: np.concatenate([part.columns[name] for part in played if part.steps])
+            for name in played[0].columns
+        }
+        steps = replace(steps, **more)
         if recipe.needs_corrections and steps.corrects is None:  # all of them failed, or none due
             nothing = np.full(len(steps), -1, dtype=np.int64)
             steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))

@@ -121,6 +121,9 @@ class Maths(TextEnvironment[MathEpisode]):
     def expert_action(self, episode: MathEpisode) -> str:
         return _boxed(episode.problem.gold)
 
+    def right_action(self, episode: MathEpisode) -> str:
+        return _boxed(episode.problem.gold)
+
 
 def read_problems(file: str | Path) -> tuple[MathProblem, ...]:
     """The problems of a file; it is read again only if it has changed."""

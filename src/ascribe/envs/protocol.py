@@ -44,7 +44,8 @@ INFO_KEYS = {
 
 Optional keys: ``example_actions`` (where ``admissible_actions`` is None: a few well-formed ones,
 for random policies) and ``expert_action`` (from environments made with ``expert=True``: the next
-action of an expert, or None if there is none). For teams: ``agent`` (who decides now) and, once the
+action of an expert, or None if there is none; where a single action gives the right answer, that is
+in ``right_action``). For teams: ``agent`` (who decides now) and, once the
 episode is over, ``without`` (for each decision what the team would have earned without the agent
 that took it, or None for a decision that served only to measure that).
 """
@@ -220,6 +221,10 @@ class TextEnvironment(StepCounter, Generic[State]):
         """The expert's next action; None if there is none from here."""
         raise NotImplementedError
 
+    def right_action(self, episode: State) -> str | None:  # noqa: ARG002
+        """The action that solves the task now, if there is one that does whatever came before."""
+        return None
+
     def more_info(self, episode: State) -> Info:  # noqa: ARG002
         """Further keys of info."""
         return {}
@@ -270,6 +275,8 @@ class TextEnvironment(StepCounter, Generic[State]):
             self._info["example_actions"] = list(self.example_actions)
         if self.expert:
             self._info["expert_action"] = None if self._over else self.expert_action(episode)
+            if not self._over and (right := self.right_action(episode)) is not None:
+                self._info["right_action"] = right
         self._info |= self.more_info(episode)
         return self._observation, dict(self._info)
 

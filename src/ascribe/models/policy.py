@@ -1,8 +1,8 @@
 """The policy interface: requests in, samples with their sampled token ids out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,6 +67,8 @@ class Sample:
     what trainers recompute. One per response id."""
     finish: str = "stop"
     """Why generation ended: one of ``FINISHES``."""
+    score: float | None = None
+    """How likely the model found the right answer before it responded, if it was asked."""
 
 
 class SamplingPolicy(Protocol):
@@ -140,3 +142,48 @@ class ModelPolicy(ABC):
 
     def close(self) -> None:  # noqa: B027 (not every policy holds something)
         """Release what the policy holds."""
+
+
+class AnswerScoring:
+    """A policy that is also asked how likely it finds the right answer, before each response.
+
+    ``Sample.score`` is the probability of a token of the right answer, as the geometric mean over
+    its tokens. The right answer is ``info["right_action"]`` of environments made with
+    ``expert=True``.
+
+    Args:
+        policy: responds, and scores responses.
+        render: from an action to a response that gives it.
+    """
+
+    def __init__(self, policy: "ScoresResponses", render: Callable[[str], str]) -> None:
+        self.policy, self.render = policy, render
+
+    def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
+        """One sample for each request, in the same order, with its score."""
+        if any("right_action" not in request.info for request in requests):
+            raise ValueError(
+                "the environment does not say what the right answer is: info has no right_action, "
+                "so states cannot be scored by it"
+            )
+        answers = [self.render(request.info["right_action"]) for request in requests]
+        scores = self.policy.probabilities([request.messages for request in requests], answers)
+        samples = self.policy(requests, sampling)
+        return [replace(s, score=score) for s, score in zip(samples, scores, strict=True)]
+
+    def close(self) -> None:
+        """Close the policy."""
+        self.policy.close()
+
+
+class ScoresResponses(SamplingPolicy, Protocol):
+    """A policy that can say how likely it finds a given response."""
+
+    def probabilities(
+        self, chats: Sequence[Sequence[Message]], responses: Sequence[str]
+    ) -> list[float | None]:
+        """For each chat, the geometric mean of the probabilities of the response's tokens.
+
+        None where chat and response do not fit the model's context.
+        """
+        ...

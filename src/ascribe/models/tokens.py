@@ -99,6 +99,10 @@ class Chat:
         )
         return text
 
+    def ids(self, response: str) -> list[int]:
+        """The ids of a response as plain text, without the token that ends the turn."""
+        return self._ids(response, split_special_tokens=True)
+
     def _has_no_special_text(self, messages: Sequence[Message]) -> bool:
         """Whether no content gives a special id, not even after the tokenizer's normalisation."""
         contents = [message["content"] for message in messages]

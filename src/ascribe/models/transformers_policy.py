@@ -6,6 +6,7 @@ this changes almost nothing. In bfloat16, which has three digits, many samples d
 tokens.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from ascribe.models.loading import load_causal_lm, packages
 from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
-from ascribe.models.tokens import Chat, as_ids, smaller
+from ascribe.models.tokens import Chat, Message, PromptTooLongError, as_ids, smaller
 
 Tensor = Any
 """A torch tensor. Torch is not imported here but where it is used."""
@@ -57,6 +58,56 @@ class TransformersPolicy(ModelPolicy):
         """The policy of a model folder; see ``load_causal_lm``."""
         model, tokenizer = load_causal_lm(folder, dtype)
         return cls(model.to(device), tokenizer, **options)
+
+    def probabilities(
+        self, chats: Sequence[Sequence[Message]], responses: Sequence[str]
+    ) -> list[float | None]:
+        """For each chat, the geometric mean of the probabilities of the response's tokens.
+
+        None where chat and response do not fit the model's context.
+        """
+        torch, _ = packages("actor")
+        rows: dict[int, tuple[tuple[int, ...], list[int]]] = {}
+        for index, (messages, response) in enumerate(zip(chats, responses, strict=True)):
+            try:
+                prompt, answer = self.chat.prompt(messages), self.chat.ids(response)
+            except PromptTooLongError:
+                continue
+            if answer and self.chat.room(prompt, len(answer)) == len(answer):
+                rows[index] = prompt, answer
+        found: list[float | None] = [None] * len(chats)
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                order = sorted(rows, key=lambda index: len(rows[index][0]))
+                for start in range(0, len(order), self.batch_size):
+                    batch = order[start : start + self.batch_size]
+                    means = self._mean_logprobs([rows[index] for index in batch])
+                    for index, mean in zip(batch, means, strict=True):
+                        found[index] = math.exp(mean)
+        finally:
+            self.model.train(training)
+        return found
+
+    def _mean_logprobs(self, rows: list[tuple[tuple[int, ...], list[int]]]) -> list[float]:
+        """Mean log-probability of the second ids of each row after the first ones."""
+        torch, _ = packages("actor")
+        width = max(len(prompt) + len(answer) for prompt, answer in rows)
+        ids = torch.zeros(len(rows), width, dtype=torch.long)
+        mask = torch.zeros(len(rows), width, dtype=torch.long)
+        for row, (prompt, answer) in enumerate(rows):
+            ids[row, : len(prompt) + len(answer)] = torch.tensor([*prompt, *answer])
+            mask[row, : len(prompt) + len(answer)] = 1
+        device = self.model.device
+        logits = self.model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        means = []
+        for row, (prompt, answer) in enumerate(rows):
+            at = logits[row, len(prompt) - 1 : len(prompt) + len(answer) - 1].float()
+            logprobs = torch.log_softmax(at, dim=-1)
+            tokens = torch.tensor(answer, device=device)
+            means.append(float(logprobs.gather(1, tokens[:, None]).mean()))
+        return means
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
         torch, _ = packages("actor")

@@ -19,6 +19,7 @@ from ascribe.pivots.profile import (
     profile_in_worker,
     read_responses,
 )
+from ascribe.pivots.scores import step_scores
 from ascribe.pivots.select import LAMBDA_DIFF, random_set, report, score, select, write_pivots
 from ascribe.pivots.traces import RolloutOptions, extract
 from ascribe.pivots.verifiers import VERIFIERS, make_verifier
@@ -42,6 +43,7 @@ __all__ = [
     "report",
     "score",
     "select",
+    "step_scores",
     "write_pivots",
     "write_turns",
 ]

@@ -48,7 +48,9 @@ def table(rollout: Rollout, states: States = "observation") -> StepTable:
     columns["first_tokens"] = [" ".join(map(str, ids)) or None for ids in tokens]
     for name in ("reward", "valid", "terminated", "truncated", "agent"):
         columns[name] = [getattr(step, name) for step in steps]
-    for name in ("agent", "without", "corrects", "first_tokens"):  # columns that few rollouts have
+    columns["score"] = [step.sample.score for step in steps]
+    rare = ("agent", "without", "corrects", "first_tokens", "score")
+    for name in rare:  # columns that few rollouts have
         if set(columns[name]) <= {None}:
             del columns[name]
     return StepTable.from_columns(columns)

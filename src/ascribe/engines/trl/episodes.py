@@ -9,7 +9,7 @@ iteration plays ``generation_batch_size`` episodes; ``per_device_train_batch_siz
 rows in one pass over the model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_args
@@ -39,6 +39,7 @@ from ascribe.engines.crediting import (
     write_rollouts,
 )
 from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
+from ascribe.engines.inputs import missing_columns
 from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
 from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
@@ -46,6 +47,7 @@ from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors
 from ascribe.estimators import Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models import ModelPolicy, TransformersPolicy
+from ascribe.models.policy import AnswerScoring
 from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Setup
 from ascribe.rollout.record import States
 from ascribe.steps.arrays import Bools, Floats
@@ -142,6 +144,12 @@ class EpisodeTrainer(AscribeTrainer):
             raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
         # The rows are drawn already, in an order that a resumed run must find again.
         self.shuffle_dataset = False
+        scoring = not (self.use_vllm or agents) and layout == "step"  # by the model, chat by chat
+        given = ("entropy", "score") if scoring else ("entropy",)
+        if problem := missing_columns(self.recipe, "TRL", given):
+            raise ValueError(problem)
+        self.scores = "score" in self.recipe.columns
+        played_in = setup.with_expert() if self.scores else setup
         turns = setup.turns(max_turns)
         self.corrections = corrections
         count = corrections.count if corrections else 0
@@ -154,7 +162,7 @@ class EpisodeTrainer(AscribeTrainer):
         if held_out:
             slots = max(slots, args.per_device_eval_batch_size)
         plays = (turns, failures, slots, episode_limit)
-        self.player = Player(setup, agent, sampling, *plays)
+        self.player = Player(played_in, agent, sampling, *plays)
         if eval_temperature is not None:
             sampling = replace(sampling, temperature=eval_temperature)
         self.eval_player = Player(eval_setup or setup, agent, sampling, *plays)
@@ -322,7 +330,11 @@ class EpisodeTrainer(AscribeTrainer):
         size = self.num_generations if training else self.num_generations_eval
         # With several processes the last batch is filled up with tasks that were played already.
         mine = [spec for spec in episode_specs(inputs, before) if spec.member < size]
-        with self._sampling_policy() as policy:
+        with self._sampling_policy() as sampling:
+            policy: SamplingPolicy = sampling
+            if self.scores and training:
+                assert isinstance(sampling, TransformersPolicy)
+                policy = AnswerScoring(sampling, self.player.agent.render)
             player = self.player if training else self.eval_player
             played = player.play(mine, size, policy) if mine else join_rollouts([])
             if self.corrections is not None and training:
@@ -367,12 +379,16 @@ class EpisodeTrainer(AscribeTrainer):
         return ChatPolicy(policy) if self.layout == "trajectory" else policy
 
     def _to_send(
-        self, groups: tuple[str, ...], local: Rollout, vectors: FloatMatrix | None
+        self,
+        groups: tuple[str, ...],
+        local: Rollout,
+        vectors: FloatMatrix | None,
+        columns: Mapping[str, Floats] | None = None,
     ) -> LocalRollout:
         """What this process sends to the others."""
         if self.dump_dir is None or not self._training:
             local = replace(local, trajectories=tuple(map(without_texts, local.trajectories)))
-        return LocalRollout(groups, local, vectors)
+        return LocalRollout(groups, local, vectors, columns or {})
 
     def _credited_episodes(
         self, groups: tuple[str, ...], local: Rollout, spans: Spans
@@ -382,7 +398,7 @@ class EpisodeTrainer(AscribeTrainer):
         if self._vectors is not None:  # in the order of rows, and of turns in each
             vectors = np.empty_like(self._vectors)
             vectors[np.lexsort((spans.turn, spans.sequence))] = self._vectors
-        mine = self._to_send(groups, local, vectors)
+        mine = self._to_send(groups, local, vectors, self._columns(spans))
         played = gather_object([mine])
         iteration = credit_iteration(
             played,

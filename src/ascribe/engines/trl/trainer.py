@@ -41,6 +41,7 @@ from ascribe.engines.crediting import (
     with_first_tokens,
     write_steps,
 )
+from ascribe.engines.inputs import of_steps, with_columns
 from ascribe.engines.metrics import Stopwatch, credit_metrics
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.estimators import Recipe
@@ -52,7 +53,7 @@ from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import INPUT_COLUMNS, StepTable
 
 HOOKS = {
     "_generate": ("prompts",),
@@ -64,6 +65,7 @@ HOOKS = {
         "attention_mask",
         "logits_to_keep",
         "batch_size",
+        "compute_entropy",
     ),
     "_save_checkpoint": ("model", "trial"),
 }
@@ -138,6 +140,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self.recipe = make_recipe(recipe) if isinstance(recipe, str) else recipe
         self.layer = fingerprint_layer(self.recipe, fingerprints)
         self.state_choice, self.check, self.dump_dir = state, check, dump_dir
+        self._captures = self.layer is not None or "entropy" in self.recipe.columns
+        """Whether a pass over the model gives more than log-probabilities."""
         super().__init__(*arguments, **options)
         self._refuse_unsupported()
         if self.use_vllm and self.vllm_mode == "colocate" and self.accelerator.device.type == "cpu":
@@ -149,8 +153,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._sequences = Sequences([], [], [])
         self._rewards: Any = None
         self._capturing = False
-        """Whether the next pass over the model captures the awaited fingerprints."""
+        """Whether the next pass over the model captures the awaited fingerprints and entropies."""
         self._vectors: FloatMatrix | None = None
+        self._entropies: Floats | None = None
+        """Of the tokens of completions."""
         self._clock = Stopwatch()
 
     def _refuse_unsupported(self) -> None:
@@ -212,7 +218,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if masks is None:
             masks = [[1] * len(ids) for ids in completion_ids]
         self._sequences = Sequences(prompt_ids, completion_ids, masks)
-        if self.layer is not None and self._training:
+        if self._captures and self._training:
             self._await_fingerprints(*_decisions(self._sequences))
         return generated
 
@@ -231,6 +237,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             batch = self._scored_by_trl(inputs)
         with self._clock("credit"):
             table, spans = self._turns(inputs)
+            table = with_columns(table, self._columns(spans) | self._given_columns(table, inputs))
             credited, mine = self._credited(table)
             batch["advantages"] = self._on_tokens(credited.advantage[mine], spans, batch)
         self._log("train", credit_metrics(credited))
@@ -271,6 +278,34 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             **self._turn_rewards(finals, inputs),
         )
         return with_first_tokens(table, spans, tokens, self.recipe), spans
+
+    def _columns(self, spans: Spans) -> dict[str, Floats]:
+        """The columns that the recipe needs and the model gives."""
+        if self._entropies is None or "entropy" not in self.recipe.columns:
+            return {}
+        prompts = np.array([len(ids) for ids in self._sequences.prompts])[spans.sequence]
+        here = replace(spans, start=spans.start - prompts, end=spans.end - prompts)
+        return {"entropy": of_steps("entropy", list(self._entropies), here)}
+
+    def _given_columns(
+        self, table: StepTable, inputs: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Floats]:
+        """The columns that the recipe needs and a rollout function or environments give."""
+        columns = {}
+        for name in self.recipe.columns:
+            if name in INPUT_COLUMNS and name != "entropy":
+                given = self._given(f"turn_{name}", inputs)
+                if given is None:
+                    raise ValueError(
+                        f"{self.recipe.name} needs the column {name}: give turn_{name}, from "
+                        "rollout_func or as an attribute of the environment"
+                    )
+                columns[name] = np.concatenate([np.asarray(each, np.float64) for each in given])
+                if columns[name].size != len(table):
+                    raise ValueError(
+                        f"turn_{name} has {columns[name].size} entries for {len(table)} turns"
+                    )
+        return columns
 
     def _on_tokens(self, advantage: Floats, spans: Spans, batch: Tensors) -> Any:
         """The advantage of each turn on its tokens, in the shape of the batch's completions."""
@@ -322,12 +357,12 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._history_before = self._history
         self._history = credited.next_history(self._history)
 
-    # Fingerprints come from TRL's pass for log-probabilities, or from one of their own.
+    # Fingerprints and entropies come from TRL's pass for log-probabilities, or from another one.
 
     def _scored_by_trl(self, inputs: list[dict[str, Any]]) -> Tensors:
-        self._vectors = None
+        self._vectors = self._entropies = None
         batch: Tensors = super()._generate_and_score_completions(inputs)
-        if self.layer is not None and self._vectors is None:
+        if self._captures and self._vectors is None and self._entropies is None:
             self._capturing = True
             ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
             mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
@@ -355,9 +390,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> Any:
         score = super()._get_per_token_logps_and_entropies
         given = (model, input_ids, attention_mask, logits_to_keep, batch_size)
-        if self.layer is None or not self._capturing:
+        if not self._captures or not self._capturing:
             return score(*given, **options)
         self._capturing = False
+        if "entropy" in self.recipe.columns:
+            options["compute_entropy"] = True
+        if self.layer is None:
+            return self._noted(score(*given, **options))
         rows, offsets = self._awaited
         count, width = input_ids.shape
         size = batch_size or count
@@ -369,6 +408,12 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 hidden.expect(Places(rows[here] - start, columns, shape))
             scores = score(*given, **options)
         self._vectors = hidden.fingerprints().numpy()
+        return self._noted(scores)
+
+    def _noted(self, scores: Any) -> Any:
+        """What the pass gave, after its entropies were kept."""
+        if scores[1] is not None:
+            self._entropies = scores[1].detach().float().cpu().numpy()
         return scores
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:

@@ -121,6 +121,10 @@ class SearchQA(TextEnvironment[Inquiry]):
             return f"search[{searches[episode.searches]}]"
         return f"answer[{question.answers[0]}]"
 
+    def right_action(self, episode: Inquiry) -> str:
+        """The answer, whether or not anything was searched for."""
+        return f"answer[{self.questions[episode.question].answers[0]}]"
+
 
 @lru_cache(maxsize=4)
 def _library(corpus: str | None) -> Library:
