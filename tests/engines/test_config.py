@@ -566,3 +566,58 @@ def test_sections_need_no_file() -> None:
         output=OutputSection("out"),
     )
     assert (made.episodes, made.updates_per_iteration) == (128, 1)
+
+
+# Files that extend others.
+
+BASE = """\
+model: {path: org/model}
+environment: {name: textcraft, options: {split: train}, workers: 4}
+recipe: {name: gigpo, parameters: {weight: 0.5, gamma: 0.9}}
+evaluation: {options: {split: eval}, size: 2}
+update: {kl: 0.02, learning_rate: 1e-5}
+output: {folder: runs/base}
+"""
+
+
+def test_a_file_takes_over_the_values_of_another(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "base.yaml").write_text(BASE)
+    (tmp_path / "run.yaml").write_text(
+        "extends: shared/base.yaml\nupdate: {kl: 0}\nrecipe: {parameters: {weight: 2.0}}\n"
+    )
+    (tmp_path / "grpo.yaml").write_text(
+        "extends: run.yaml\nrecipe: {name: grpo}\nenvironment: {name: sokoban}\n"
+    )
+    loaded = load_config(tmp_path / "run.yaml")
+    assert loaded.config.recipe.parameters == {"weight": 2.0, "gamma": 0.9}
+    assert (loaded.config.update.kl, loaded.config.update.learning_rate) == (0.0, 1e-5)
+    assert loaded.origins["update", "learning_rate"] == "file"
+    # Another recipe or environment begins with its own defaults.
+    other = load_config(tmp_path / "grpo.yaml").config
+    assert (other.recipe.name, other.recipe.parameters) == ("grpo", {})
+    assert (other.environment.options, other.environment.workers) == ({}, 4)
+    assert (other.evaluation.options, other.evaluation.size) == ({}, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("/etc/passwd", "must name a file in its own folder"),
+        ("../run.yaml", "must name a file in its own folder"),
+        ("link.yaml", "must name a file in its own folder"),
+        ("[a, b]", "must name a file in its own folder"),
+        ("missing.yaml", "extends missing.yaml: No such file"),
+        ("run.yaml", "which extends it in turn"),
+        ("other.yaml", "which extends it in turn"),
+    ],
+)
+def test_what_a_file_cannot_extend(name: str, said: str, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (tmp_path / "outside.yaml").write_text(BASE)
+    (folder / "link.yaml").symlink_to(tmp_path / "outside.yaml")
+    (folder / "other.yaml").write_text("extends: run.yaml\n")
+    (folder / "run.yaml").write_text(f"extends: {name}\n")
+    with pytest.raises(ConfigError, match=said):
+        load_config(folder / "run.yaml")

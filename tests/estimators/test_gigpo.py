@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ascribe import Reason
+from ascribe import Reason, StepTable
 from ascribe.estimators import GRPO, RLOO, DrGRPO, GiGPO
 from ascribe.estimators.gigpo import step_relative
 from ascribe.estimators.relative import Norm
+from tests.conftest import good_rows
 from tests.estimators import reference
 from tests.estimators.against_reference import assert_equals_reference, cases
 from tests.estimators.golden import (
@@ -307,4 +308,18 @@ def test_no_states_at_all(revisits):
     assert credited([1.0, 2.0], [-1, -1], [0, 1], revisits, Norm()) == (
         [0.0, 0.0],
         ["singleton"] * 2,
+    )
+
+
+def test_the_ablations_of_the_two_terms() -> None:
+    """GiGPO, Figure 4: without A^E the step term is left alone, and without A^S GRPO's."""
+    table = StepTable.from_dicts(good_rows())
+    whole = GiGPO()(table)
+    without_episode, without_step = GiGPO(episode_weight=0)(table), GiGPO(weight=0)(table)
+    assert list(without_episode.terms) == ["step"]
+    np.testing.assert_array_equal(without_episode.advantage, whole.terms["step"].values)
+    np.testing.assert_array_equal(without_step.advantage, whole.terms["episode"].values)
+    half = GiGPO(episode_weight=0.5)(table)
+    np.testing.assert_allclose(
+        half.advantage, 0.5 * whole.terms["episode"].values + whole.terms["step"].values
     )

@@ -152,6 +152,7 @@ def test_defaults_are_the_papers():
     assert asdict(GiGPO()) == asdict(GRPO()) | {
         "gamma": 0.95,
         "weight": 1.0,
+        "episode_weight": 1.0,
         "scale": "paper",
         "normalise": "std",
         "grouping": "exact",

@@ -7,9 +7,18 @@ and the limits.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictFloat, StrictInt
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+)
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -42,6 +51,9 @@ VERL = "verl"
 TRL = "TRL"
 OURS = "Ascribe"
 """Origin of the defaults that no paper sets."""
+
+MOST_TASKS = 100_000
+"""Held-out tasks that a number may stand for."""
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -223,12 +235,18 @@ class RolloutSection:
         return Corrections(self.corrections, self.references) if self.corrections else None
 
 
+def _first(tasks: Any) -> Any:
+    """A number stands for the first so many tasks."""
+    return tuple(range(tasks)) if type(tasks) is int and 0 <= tasks <= MOST_TASKS else tasks
+
+
 @dataclass(frozen=True, config=STRICT)
 class EvaluationSection:
     """Held-out tasks."""
 
-    tasks: tuple[Annotated[StrictInt, Field(ge=0)], ...] = key(
-        "numbers of held-out tasks, played at the start and before every checkpoint; empty: none",
+    tasks: Annotated[tuple[Annotated[StrictInt, Field(ge=0)], ...], BeforeValidator(_first)] = key(
+        "numbers of held-out tasks, or how many of the first (128), played at the start and before "
+        "every checkpoint; empty: none",
         (),
     )
     size: StrictInt = key("episodes of each task", 1, ge=1)
@@ -390,6 +408,7 @@ def refuse_duplicates(engine: str, names: Iterable[str], set_by: Mapping[str, st
             raise ConfigError(f"engine.{engine}.{name}: is set by {set_by[plain]}")
 
 
+@cache
 def known_keys(kind: Any = Config, path: Keys = ()) -> dict[Keys, FieldInfo]:
     """Every key by its path, in order; sections too."""
     keys: dict[Keys, FieldInfo] = {}

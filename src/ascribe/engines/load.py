@@ -28,6 +28,11 @@ from ascribe.steps.strict_yaml import read_yaml
 Origin = Literal["default", "file", "command line"]
 """Who set a value."""
 
+EXTENDS = "extends"
+"""Names another file, whose values a file takes over where it has none of its own."""
+OF_NAME = ("preset", "parameters", "options")
+"""Keys that belong to the recipe or environment that a section names."""
+
 LIMITS = {
     *("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
     *("finite_number", "too_short", "recursion_loop", "invalid-json-value"),
@@ -56,7 +61,8 @@ def load_config(
     """The config of a file, with changes.
 
     Args:
-        path: a YAML file; None for an empty one.
+        path: a YAML file; None for an empty one. It may take over the values of another: ``extends:
+            _base.yaml`` names a file in the same folder, or in one below.
         changes: values by dotted keys: ``{"update.learning_rate": 1e-5}``. Under options, such as
             ``environment.options``, the rest of the path is one name.
 
@@ -85,8 +91,8 @@ def load_config(
     return LoadedConfig(config, {keys: origin(keys) for keys, _ in leaves(config)})
 
 
-def _read(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file."""
+def _read(path: str | Path, before: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The keys and values of a YAML file, and of those that it extends."""
     try:
         document = read_yaml(path, "trl")
     except ValueError as error:
@@ -95,7 +101,50 @@ def _read(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise ConfigError(f"{path} must hold keys and values, not {_shown(document)}")
-    return document
+    if EXTENDS not in document:
+        return document
+    name, folder = document.pop(EXTENDS), Path(path).resolve().parent
+    parent = (folder / name).resolve() if isinstance(name, str) else folder
+    if not isinstance(name, str) or Path(name).is_absolute() or not parent.is_relative_to(folder):
+        raise ConfigError(
+            f"{EXTENDS}: {path} must name a file in its own folder, or in one below, not "
+            f"{_shown(name)}"
+        )
+    chain = (*before, Path(path).resolve())
+    if parent in chain:
+        raise ConfigError(f"{EXTENDS}: {path} extends {name}, which extends it in turn")
+    try:
+        inherited = _read(parent, chain)
+    except OSError as error:
+        raise ConfigError(f"{EXTENDS}: {path} extends {name}: {error.strerror}") from error
+    return _extended(inherited, document)
+
+
+def _extended(inherited: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The values of two documents; where both have one, that of the second.
+
+    Another recipe or environment has options of its own, so those of the first are left out, and
+    with an environment those of its held-out tasks.
+    """
+    merged = dict(inherited)
+    held_out = inherited.get("evaluation")
+    if _renamed(inherited.get("environment"), document.get("environment")) and held_out:
+        merged["evaluation"] = {k: v for k, v in held_out.items() if k not in OF_NAME}
+    for name, value in document.items():
+        before = merged.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            if _renamed(before, value):
+                before = {k: v for k, v in before.items() if k not in OF_NAME}
+            merged[name] = _extended(before, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _renamed(before: Any, after: Any) -> bool:
+    """Whether a section names another recipe or environment than the one that it extends."""
+    sections = isinstance(before, dict) and isinstance(after, dict)
+    return sections and "name" in after and after["name"] != before.get("name")
 
 
 def _paths(document: Mapping[str, Any], path: Keys = ()) -> Iterator[Keys]:

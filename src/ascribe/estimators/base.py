@@ -68,6 +68,7 @@ class Recipe:
         "history_length": (0, 1000),
         "radius": (0.0, 2.0),
         "weight": (0.0, LARGEST_FACTOR),
+        "episode_weight": (0.0, LARGEST_FACTOR),
         "invalid_penalty": (0.0, LARGEST_REWARD),
     }
     """Smallest and largest value of each parameter that has them."""

@@ -101,6 +101,7 @@ class TwoLevel(Standardising):
     Attributes:
         gamma: discount γ of the return of a step (paper: 0.95).
         weight: ω, weight of the step term (paper: 1).
+        episode_weight: weight of the episode term (paper: 1); 0 is the ablation without A^E.
         scale: the step term as in the ``paper``, or rescaled so that its root mean square over the
             rows of the batch that it credits is ``equal`` to that of the episode term over the
             rows that that one credits; ω comes on top.
@@ -117,6 +118,7 @@ class TwoLevel(Standardising):
 
     gamma: float = 0.95
     weight: float = 1.0
+    episode_weight: float = 1.0
     scale: TermScale = "paper"
     normalise: Literal["std", "mean"] = "std"
     baseline_unit: Literal["trajectory", "step"] = "trajectory"
@@ -139,6 +141,9 @@ class TwoLevel(Standardising):
             terms, metrics["scale_factor"] = equalised(
                 terms, list(steps), terms["episode"], arrange(table).rows
             )
+        episode = terms.pop("episode")
+        if self.episode_weight:
+            terms = {"episode": replace(episode, weight=self.episode_weight)} | terms
         return Credit.of(terms, repr(self), metrics, self.carried(metrics, inputs))
 
     def carried(

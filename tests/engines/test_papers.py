@@ -1,0 +1,88 @@
+"""The papers' runs in ``examples/papers``: each is checked, and says where its values are from."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ascribe.engines.load import load_config
+from ascribe.engines.train import check_config
+
+pytest.importorskip("yaml", reason="needs the extra trl or verl")
+
+PAPERS = Path(__file__).parents[2] / "examples" / "papers"
+FILES = sorted(PAPERS.rglob("*.yaml"))
+RUNS = [path for path in FILES if not path.name.startswith("_")]
+NUMBER = re.compile(r"^\s+[\w.]+: [-+]?[0-9]|^\s+\w+: \{\w+: [0-9]")
+SOURCE = re.compile(
+    r"GiGPO|BiPACE|IBPO|CCPO|PivotRL|DAPO|GSPO|HGPO|verl-agent|MATH500|AIME25|one for each|thinker|"
+    r"not in the (paper|text)"
+)
+
+
+def engine(path: Path) -> str:
+    """CCPO's agents have adapters of their own, which is TRL's; the others are for verl."""
+    return "trl" if path.parent.name == "ccpo" else "verl"
+
+
+def test_every_file_passes_a_dry_run() -> None:
+    """In one process, as ``ascribe train --dry-run`` does it."""
+    for path in RUNS:
+        config = load_config(path).config
+        assert config.output.folder == f"runs/{path.parent.name}/{path.stem}", path
+        try:
+            check_config(config, engine(path))
+        except ValueError as error:
+            raise AssertionError(f"{path}: {error}") from error
+
+
+def test_every_number_says_where_it_is_from() -> None:
+    for path in FILES:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if NUMBER.match(line):
+                assert SOURCE.search(line.partition("#")[2]), f"{path}: {line}"
+
+
+def test_every_table_has_its_runs() -> None:
+    found = {f"{path.parent.name}/{path.stem}" for path in RUNS}
+    methods = ("rloo", "grpo", "gigpo_std", "gigpo_mean")
+    tables = {
+        f"gigpo/{env}_{size}_{method}"  # Table 1
+        for env in ("alfworld", "webshop")
+        for size in ("1.5b", "7b")
+        for method in methods
+    }
+    tables |= {f"gigpo/webshop_1.5b_omega_{omega / 10}" for omega in (0, 2, 4, 6, 8, 12, 14)}
+    tables |= {f"gigpo/search_{size}_gigpo" for size in ("3b", "7b")}
+    tables |= {
+        f"bipace/{env}_{size}_{method}"  # Tables 2 and 3
+        for env in ("alfworld", "webshop", "textcraft")
+        for size in ("1.5b", "7b")
+        for method in ("bipace_q", "hgpo")
+    }
+    tables |= {f"bipace/alfworld_7b_radius_{radius}" for radius in ("0.05", "0.15", "0.20")}
+    tables |= {f"ibpo/qwen3_32b_{arm}" for arm in ("ibpo", "gspo", "k1", "shaping_only")}
+    tables |= {f"pivotrl/{domain}" for domain in ("tau2", "swe", "terminal", "browse")}
+    assert tables <= found
+    assert len(found) == 85
+
+
+@pytest.mark.parametrize(
+    ("size", "layer", "radius", "iterations"), [("7b", -8, 0.1, 150), ("1.5b", -12, 0.05, 200)]
+)
+def test_the_values_of_bipace(size: str, layer: int, radius: float, iterations: int) -> None:
+    config = load_config(PAPERS / f"bipace/alfworld_{size}_bipace_q.yaml").config
+    assert config.fingerprints.layer == layer
+    assert config.recipe.recipe().radius == radius  # type: ignore[attr-defined]
+    assert (config.update.learning_rate, config.update.kl) == (5e-7, 0.01)
+    assert config.update.iterations == iterations
+    assert len(config.evaluation.tasks) == 128
+    assert config.environment.options["win_reward"] == 1.0
+    assert size.upper() in config.model.path
+
+
+def test_an_ablation_differs_in_what_it_ablates() -> None:
+    whole = load_config(PAPERS / "gigpo/alfworld_1.5b_gigpo_std.yaml").config
+    without = load_config(PAPERS / "gigpo/alfworld_1.5b_without_episode.yaml").config
+    assert without.recipe.parameters == {**whole.recipe.parameters, "episode_weight": 0.0}
+    assert (without.update, without.rollout) == (whole.update, whole.rollout)
