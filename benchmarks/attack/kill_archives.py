@@ -1,6 +1,6 @@
 """Archives whose crediting is interrupted: after another call, the output is that of one run.
 
-    python benchmarks/attack/kill_archives.py [--quick] [--seed 0] [--times 20]
+    python benchmarks/attack/kill_archives.py [--quick] [--seed 0] [--times 20] [--only NAME]
 
 An archive of scattered groups is credited in small parts by two worker processes. ``driver``: the
 command and its workers are killed (SIGKILL) at a random moment, and the command is called again.
@@ -35,18 +35,20 @@ if __name__ == "__main__":
     credit_archive(sys.argv[1], sys.argv[2], recipe("gigpo"), memory=1, processes=2)
 """
 ROWS = 30_000
+ATTACKS = ("driver", "worker", "disk")
 
 
 def main() -> None:
     """Interrupt runs in three ways."""
     seed = {"type": int, "default": 0}
     times = {"type": int, "default": 20}
-    with common.Figures("attack/kill_archives", seed=seed, times=times) as figures:
+    only = {"choices": ATTACKS, "help": "one attack alone"}
+    with common.Figures("attack/kill_archives", seed=seed, times=times, only=only) as figures:
         chance = random.Random(figures.options.seed)
         count = 2 if figures.quick else figures.options.times
         with tempfile.TemporaryDirectory() as folder:
             attack = Attack(Path(folder))
-            for name in ("driver", "worker", "disk"):
+            for name in [figures.options.only] if figures.options.only else ATTACKS:
                 runs = interrupted = torn = 0
                 while interrupted < count:
                     result = getattr(attack, name)(chance)
