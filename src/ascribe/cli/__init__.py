@@ -34,6 +34,7 @@ COMMANDS = {
     "train": "Train by a config; print every value and who set it.",
     "watch": "Show the metrics of a training run, and update them while it goes on.",
     "env": "Environments: which there are, and whether one keeps the contract.",
+    "adapters": "Adapters for other trainers: whether one keeps the contract.",
     "pivots": "PivotRL: from expert traces to the turns that are worth training on.",
 }
 """Each command with the first sentence of its help."""

@@ -1,0 +1,59 @@
+"""``ascribe adapters``: check an adapter of another trainer against the contract."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from typer import Argument
+
+from ascribe.cli import options, screen
+from ascribe.engines.adapters.contract import check_adapter
+from ascribe.steps.plugins import PluginError, load_path
+
+adapters = typer.Typer(
+    name="adapters",
+    help="Adapters for other trainers: whether one keeps the contract.",
+    no_args_is_help=True,
+)
+
+
+@adapters.command()
+def check(
+    name: Annotated[
+        str,
+        Argument(
+            help="The adapter as package.module:Adapter, a class without required arguments.",
+            show_default=False,
+        ),
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Credit small batches of the trainer's own objects, and compare with plain sequences.
+
+    Ends with exit code 0 if the contract is kept, 1 if a part of it is broken, 2 if there is no
+    such adapter.
+    """
+    screen.find_own_code(name)
+    try:
+        adapter = load_path(name)()
+    except PluginError as error:
+        screen.wrong_call(screen.safe(error, 300))
+    except Exception as error:
+        screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
+    results = check_adapter(adapter)
+    kept = all(result.kept for result in results)
+    if as_json:
+        parts = [asdict(result) for result in results]
+        screen.print_json({"adapter": name, "kept": kept, "parts": parts})
+    else:
+        table = Table()
+        for column in ("part of the contract", "kept", "found"):
+            table.add_column(column, overflow="fold")
+        for result in results:
+            verdict = Text("yes", style="green") if result.kept else Text("no", style="red")
+            table.add_row(result.name, verdict, Text(screen.safe(result.detail, 300)))
+        screen.out.print(table)
+    if not kept:
+        raise typer.Exit(1)

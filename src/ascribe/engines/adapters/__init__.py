@@ -1,0 +1,106 @@
+"""Adapters for other trainers: their batch to steps, and the credit back to where they read it.
+
+One file for each trainer. ``ascribe adapters check`` runs the contract (``contract.py``) on any of
+them, and on your own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ascribe.engines.crediting import CreditedSteps, credit_steps
+from ascribe.estimators import Recipe, recipe
+from ascribe.steps.arrays import Floats
+from ascribe.steps.select import OnProblem
+from ascribe.steps.table import StepTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleEpisode:
+    """An episode from which an adapter makes a batch of its trainer, for the contract.
+
+    Attributes:
+        group: the task.
+        turns: for each turn the token ids of the observation and those of the response.
+        reward: the final reward.
+        truncated: whether a limit ended it.
+        failed: whether its rollout failed, so that it has no reward.
+    """
+
+    group: str
+    turns: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    reward: float
+    truncated: bool = False
+    failed: bool = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """All turns as one sequence."""
+        return [token for turn in self.turns for part in turn for token in part]
+
+    @property
+    def mask(self) -> list[int]:
+        """Of each token whether the model wrote it."""
+        parts = [(bit, part) for turn in self.turns for bit, part in enumerate(turn)]
+        return [bit for bit, part in parts for _ in part]
+
+
+class Adapter(Protocol):
+    """What an adapter has; the last two are for the contract alone."""
+
+    def steps(self, batch: Any) -> tuple[StepTable, Any]:
+        """The steps of a batch, and what ``put`` needs to find their tokens (such as Spans)."""
+        ...
+
+    def put(self, batch: Any, places: Any, advantages: Floats) -> Any:
+        """The batch with the advantage of each row of the table where the trainer reads it."""
+        ...
+
+    def example(self, episodes: Sequence[ExampleEpisode]) -> Any:
+        """A batch of the trainer's own objects; failed episodes as the trainer has them."""
+        ...
+
+    def advantages(self, result: Any) -> list[Sequence[float]]:
+        """Of what ``put`` returned, the advantages on the tokens of each example episode.
+
+        In the order of ``example``; failed ones may be left out.
+        """
+        ...
+
+
+def credit_batch(
+    adapter: Adapter, batch: Any, method: str | Recipe = "gigpo", on_problem: OnProblem = "drop"
+) -> tuple[Any, CreditedSteps]:
+    """Credit a batch of another trainer.
+
+    Args:
+        adapter: that of the trainer.
+        batch: what its ``steps`` takes.
+        method: a recipe, or its name.
+        on_problem: what to do about steps that cannot be credited, see ``select``.
+
+    Returns:
+        What the adapter's ``put`` gives, and the steps with their credit.
+
+    Raises:
+        ValueError: for an unknown recipe, or one that ``stateless`` refuses.
+    """
+    table, places = adapter.steps(batch)
+    credited = credit_steps(table, stateless(method), on_problem)
+    return adapter.put(batch, places, credited.advantage), credited
+
+
+def stateless(method: str | Recipe) -> Recipe:
+    """The recipe, or the one of that name.
+
+    Raises:
+        ValueError: if it carries state from one iteration to the next, which the checkpoints of
+            another trainer would not hold; or for an unknown name.
+    """
+    chosen = recipe(method) if isinstance(method, str) else method
+    if chosen.has_history:
+        raise ValueError(
+            f"{chosen.name} carries running statistics from one iteration to the next, which the "
+            "checkpoints of this trainer do not hold; choose another recipe"
+        )
+    return chosen

@@ -1,0 +1,116 @@
+"""AReaL: an actor whose advantages are those of a recipe.
+
+::
+
+    from areal.trainer.ppo import actor
+    from ascribe.engines.adapters.areal import actor_with
+
+    actor.PPOActor = actor_with("gigpo", decode=tokenizer.decode)
+
+before the engine is made, in the process that makes it. A batch is a list of padded tensor dicts,
+one for each prompt: its rows are the samples of the prompt, and so a group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ascribe.conversations import Decoder, Spans, State, from_sequences, spread
+from ascribe.engines.adapters import ExampleEpisode, stateless
+from ascribe.engines.crediting import credit_steps
+from ascribe.estimators import Recipe
+from ascribe.steps.arrays import Floats
+from ascribe.steps.table import StepTable
+
+
+@dataclass(frozen=True)
+class ArealAdapter:
+    """Padded tensor dicts to steps, and advantages where AReaL has them: one token earlier.
+
+    Attributes:
+        decode: token ids to text; without it texts are the ids themselves.
+        state: what counts as the state of a step.
+        truncated: the key under which your workflow says that a limit ended a sample, if it does.
+    """
+
+    decode: Decoder | None = None
+    state: State = "observation"
+    truncated: str = "truncated"
+
+    def steps(self, batch: Sequence[dict[str, Any]]) -> tuple[StepTable, Spans]:
+        """One row for each run of ones in a loss mask; call it before AReaL shifts the mask."""
+        rows = [
+            (number, {key: item[key][row] for key in item if torch.is_tensor(item[key])})
+            for number, item in enumerate(batch)
+            for row in range(len(item["input_ids"]))
+        ]
+        sizes = [int(row["attention_mask"].sum()) for _, row in rows]
+        known = self.truncated in batch[0]
+        return from_sequences(
+            [row["input_ids"][:size] for (_, row), size in zip(rows, sizes, strict=True)],
+            [row["loss_mask"][:size] for (_, row), size in zip(rows, sizes, strict=True)],
+            group=[number for number, _ in rows],
+            reward=[float(row["rewards"]) for _, row in rows],
+            truncated=[bool(row[self.truncated]) for _, row in rows] if known else None,
+            decode=self.decode,
+            state=self.state,
+        )
+
+    def put(self, batch: Sequence[dict[str, Any]], places: Spans, advantages: Floats) -> Any:
+        """The batch with ``advantages``; that of a token stands where it is predicted."""
+        tokens = iter(spread(advantages, places, like=batch[0]["logprobs"]))
+        for item in batch:
+            item["advantages"] = torch.zeros_like(item["logprobs"], dtype=torch.float32)
+            for row in item["advantages"]:
+                values = next(tokens)[1:]
+                row[: len(values)] = values
+        return batch
+
+    def example(self, episodes: Sequence[ExampleEpisode]) -> list[dict[str, Any]]:
+        """One dict for each group; of a failed episode a workflow returns nothing."""
+        from areal.utils.data import concat_padded_tensors
+
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for episode in episodes:
+            rewards, truncated = torch.tensor([episode.reward]), torch.tensor([episode.truncated])
+            row = {
+                "input_ids": torch.tensor([episode.tokens]),
+                "loss_mask": torch.tensor([episode.mask]),
+                "logprobs": -0.5 * torch.tensor([episode.mask]),
+                "attention_mask": torch.ones(1, len(episode.tokens), dtype=torch.bool),
+                "rewards": rewards,
+                self.truncated: truncated,
+            }
+            groups.setdefault(episode.group, []).extend([] if episode.failed else [row])
+        return [concat_padded_tensors(rows) for rows in groups.values()]
+
+    def advantages(self, result: Sequence[dict[str, Any]]) -> list[Sequence[float]]:
+        """The advantages on each row, with its padding."""
+        return [row.tolist() for item in result for row in item["advantages"]]
+
+
+def actor_with(method: str | Recipe = "gigpo", **options: Any) -> type:
+    """A subclass of AReaL's ``PPOActor``; options are those of the adapter.
+
+    AReaL still shifts masks and log-probabilities. Its normalisation of rewards and advantages and
+    the KL in its rewards have no effect; an actor with ``kl_ctl`` other than 0 is refused.
+    """
+    from areal.trainer.ppo.actor import PPOActor
+
+    adapter = ArealAdapter(**options)
+    chosen = stateless(method)
+
+    class AscribeActor(PPOActor):  # type: ignore[misc]
+        def __init__(self, config: Any, engine: Any) -> None:
+            super().__init__(config, engine)
+            if config.kl_ctl:
+                raise ValueError("rewards would lack the KL term; set actor.kl_ctl to 0")
+
+        def compute_advantages(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            table, spans = adapter.steps(data)
+            advantage = credit_steps(table, chosen).advantage
+            return adapter.put(super().compute_advantages(data), spans, advantage)  # type: ignore[no-any-return]
+
+    return AscribeActor

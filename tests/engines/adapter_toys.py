@@ -1,0 +1,82 @@
+"""Adapters with faults that the contract must find, and the snippets of the page."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ascribe.conversations import Spans, spread
+from ascribe.engines.adapters import ExampleEpisode
+from ascribe.steps.arrays import Floats
+from ascribe.steps.table import StepTable
+from examples.adapter import ListAdapter
+
+PAGE = Path(__file__).parents[2] / "docs" / "engines" / "others.md"
+
+
+def run_snippet(heading: str, **names: Any) -> dict[str, Any]:
+    """Run the code of a section of the page, with these names; returns all names."""
+    section = PAGE.read_text().split(f"\n### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    (code,) = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), names)
+    return names
+
+
+class OneStepAdapter(ListAdapter):
+    """Takes a whole episode for one step."""
+
+    def steps(self, batch: dict[str, Any]) -> tuple[StepTable, Spans]:
+        return super().steps({**batch, "mask": [[1] * len(each) for each in batch["mask"]]})
+
+
+class LostRewardAdapter(ListAdapter):
+    def steps(self, batch: dict[str, Any]) -> tuple[StepTable, Spans]:
+        table, spans = super().steps(batch)
+        return replace(table, reward=np.where(table.step > 2, 0.0, table.reward)), spans
+
+
+class ShiftedAdapter(ListAdapter):
+    """Puts an advantage one token too late."""
+
+    def put(self, batch: dict[str, Any], places: Spans, advantages: Floats) -> dict[str, Any]:
+        tokens = spread(advantages, places)
+        return {**batch, "advantages": [np.append(0.0, each[:-1]) for each in tokens]}
+
+
+class OneGroupAdapter(ListAdapter):
+    def steps(self, batch: dict[str, Any]) -> tuple[StepTable, Spans]:
+        return super().steps({**batch, "group": ["all"] * len(batch["group"])})
+
+
+class PositionAdapter(ListAdapter):
+    """Groups neighbours in the batch."""
+
+    def steps(self, batch: dict[str, Any]) -> tuple[StepTable, Spans]:
+        return super().steps({**batch, "group": [i // 4 for i in range(len(batch["group"]))]})
+
+
+class NoLimitsAdapter(ListAdapter):
+    """Does not say which episodes a limit ended."""
+
+    def steps(self, batch: dict[str, Any]) -> tuple[StepTable, Spans]:
+        return super().steps({**batch, "truncated": None})
+
+
+class FailedCountsAdapter(ListAdapter):
+    """Takes a failed episode for one with the reward 0."""
+
+    def example(self, episodes: Sequence[ExampleEpisode]) -> dict[str, Any]:
+        return super().example(
+            [replace(e, failed=False, reward=0.0) if e.failed else e for e in episodes]
+        )
+
+    def put(self, batch: dict[str, Any], places: Spans, advantages: Floats) -> dict[str, Any]:
+        return super().put(batch, places, advantages)
+
+
+class RaisingAdapter(ListAdapter):
+    def put(self, batch: dict[str, Any], places: Spans, advantages: Floats) -> dict[str, Any]:
+        raise KeyError("advantages")
