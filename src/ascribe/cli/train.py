@@ -18,6 +18,7 @@ from ascribe.engines.load import LoadedConfig, load_config
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.metrics import evaluation_summary
 from ascribe.engines.resolve import MODEL, EngineError
+from ascribe.engines.tiny import tiny_config
 from ascribe.engines.train import ENGINES, check_config, is_first_process
 from ascribe.engines.train import train as run
 from ascribe.rollout.episode import RolloutFailedError
@@ -32,6 +33,10 @@ KeySetting = Annotated[
     list[str], Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable.")
 ]
 DryFlag = Annotated[bool, Option("--dry-run", help="Check and print the config, and stop.")]
+TinyFlag = Annotated[
+    bool,
+    Option("--tiny", help="Try it: a tiny model and small counts on a CPU, into FOLDER_tiny."),
+]
 ResumeFlag = Annotated[
     bool, Option("--resume", help="Go on from the last checkpoint, if there is one.")
 ]
@@ -43,10 +48,13 @@ def train(
     settings: KeySetting = [],  # noqa: B006 (typer copies it)
     dry_run: DryFlag = False,
     resume: ResumeFlag = False,
+    tiny: TinyFlag = False,
     as_json: options.Json = False,
 ) -> None:
     """Train by a config; print every value and who set it."""
     with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:
+        if tiny:
+            loaded = tiny_config(loaded, engine)  # noqa: PLW2901
         if dry_run:
             check_config(loaded, engine)
         else:
