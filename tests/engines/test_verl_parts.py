@@ -413,6 +413,41 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
         LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
 
 
+def test_columns_come_from_tokens_and_from_the_loop(batch: Any) -> None:
+    """An entropy is the mean over a turn, a value that of its first token; a loop gives scores."""
+    from ascribe.engines.inputs import critic_targets
+    from ascribe.engines.verl.loops import LoopSteps
+
+    found, extra = batch
+    rows = [np.array(row, float) for row in ([1, 3], [5, 0, 0, 7], [0], [2, 4, 0])]
+    config = loop_config(recipe="entropy", wraps="gae gamma=1.0 lam=1.0", check="keep")
+    config.critic = {"enable": True}
+    tokens = {"entropy": rows, "value": rows}
+    steps = LoopSteps(config)
+    credit, _ = steps.credit(found, Decoder(), None, None, {}, version=0, tokens=tokens)
+    assert credit.table is not None
+    assert credit.table.entropy.tolist() == [3, 5, 7, 2]
+    assert credit.table.value.tolist() == [2, 5, 7, 1]
+    # λ-returns of the recipe inside, however entropy scales its advantage; the first is cut.
+    assert critic_targets(credit, credit.table.value).tolist() == [7.0, 7.0, 7.0, 0.5]
+    for fields in extra:
+        fields["turn_step_score"] = fields["turn_rewards"]
+    keys = {"recipe": "judged", "check": "keep"}
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+    assert credit.table is not None
+    assert credit.table.step_score.tolist() == [1.0, 0.5, 0.0, 0.25]
+    del extra[0]["turn_step_score"]
+    with pytest.raises(ValueError, match="1 of 3 rows have no turn_step_score in extra_fields"):
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+
+
+def test_a_recipe_that_needs_values_needs_the_critic() -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+
+    with pytest.raises(ValueError, match="gae needs the column value, which verl's critic gives"):
+        LoopSteps(loop_config(recipe="gae"))
+
+
 # Episodes.
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.conversations import Spans
+from ascribe.engines.crediting import CreditedSteps
 from ascribe.estimators import Recipe
 from ascribe.steps.arrays import Floats
 from ascribe.steps.hints import page
@@ -49,3 +50,19 @@ def of_steps(name: str, tokens: Sequence[Floats], spans: Spans) -> Floats:
     if name == "value":
         return np.array([tokens[row][start] for row, start, _ in columns], dtype=np.float64)
     return np.array([tokens[row][start:end].mean() for row, start, end in columns], np.float64)
+
+
+def critic_targets(credited: CreditedSteps, value: Floats) -> Floats:
+    """What a critic should have expected of each step: its λ-return, or its value without credit.
+
+    Args:
+        credited: the steps, with their credit.
+        value: what the critic expected of each step.
+    """
+    targets = value.copy()
+    if credited.credit is not None:
+        term = credited.credit.terms.get("gae")
+        own = value[credited.counts] + credited.credit.advantage if term is None else term.own
+        known = credited.credit.credited if term is None else term.credited
+        targets[credited.counts] = np.where(known, own, value[credited.counts])
+    return targets

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config, ConfigError, refuse_duplicates
+from ascribe.engines.inputs import missing_columns
+from ascribe.steps.plugins import is_path
 
 SEQUENCE = 1024
 """Tokens of prompt and response together by default: servers reserve memory for them, so it is not
@@ -129,6 +131,7 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         raise ConfigError(f"engine.verl.{MODE_OF_LOSS}: is set by update.ratio")
     overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
     overrides |= _data(config, run_file) | _actor(config, model, cpu=cpu) | _trainer(config)
+    overrides |= _critic(config, model, cpu=cpu)
     separate = config.engine.verl.get(MODE) == SEPARATE
     if separate:
         overrides |= _separate(config, cpu=cpu)
@@ -203,6 +206,34 @@ def _actor(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
     overrides = {f"actor_rollout_ref.{name}": value for name, value in overrides.items()}
     if config.model.attention is not None:
         overrides[ATTENTION] = config.model.attention
+    return overrides
+
+
+def _critic(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
+    """A critic that begins as the model, with a new head, if the recipe needs values."""
+    if is_path(config.recipe.name):
+        return {}  # imported when it is used, and refused then
+    recipe = config.recipe.recipe()
+    if problem := missing_columns(recipe, "verl", ("entropy", "value")):
+        raise ConfigError(f"recipe.name: {problem}")
+    if "value" not in recipe.columns:
+        return {}
+    overrides = {
+        "critic.enable": True,
+        "critic.strategy": "fsdp2",
+        "critic.model.path": str(model),
+        "critic.fsdp.model_dtype": TYPES[config.model.dtype],
+        "critic.ppo_micro_batch_size_per_gpu": config.update.rows_per_pass,
+        "critic.ppo_max_token_len_per_gpu": config.update.rows_per_pass * _context(config),
+        "+critic.ppo_infer_max_token_len_per_gpu": config.update.rows_per_pass * _context(config),
+    }
+    if cpu:
+        overrides |= {
+            "critic.model.use_remove_padding": False,
+            "critic.model.enable_gradient_checkpointing": False,
+            "critic.fsdp.use_torch_compile": False,
+            "+critic.model.override_config.attn_implementation": config.model.attention or "sdpa",
+        }
     return overrides
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
 from ascribe.fingerprints.capture import Places, capture, packed, padded
 from ascribe.steps.arrays import Ints
@@ -93,6 +94,7 @@ def _register() -> None:
     EngineRegistry.register("language_model", backends, device="cuda", vendor="nvidia")(
         FingerprintEngine
     )
+    EngineRegistry.register("value_model", backends, device="cpu")(FSDPEngineWithValueHead)
 
 
 _register()

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ascribe.engines.crediting import (
     credit_iteration,
     write_rollouts,
 )
+from ascribe.engines.inputs import of_steps
 from ascribe.engines.metrics import (
     HELD_OUT,
     MetricsFile,
@@ -34,6 +35,7 @@ from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.episode import RolloutFailedError
 from ascribe.rollout.run import Rollout
+from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing_folder
 
 RETURN = "eval/ascribe/return"
@@ -76,6 +78,7 @@ class EpisodeSteps:
         metrics: dict[str, Any],
         *,
         version: int,
+        tokens: Mapping[str, Sequence[Floats]] | None = None,
     ) -> tuple[Iteration, Spans]:
         """Credit the episodes of a batch.
 
@@ -86,6 +89,7 @@ class EpisodeSteps:
             history: the state that the recipe carried over.
             metrics: of the step; those of the episodes are added.
             version: of the policy that is trained.
+            tokens: numbers of the responses' tokens in each row, by the column that they give.
 
         Returns:
             The credit, and for each step where its tokens are in the responses.
@@ -115,7 +119,8 @@ class EpisodeSteps:
             version,
         )
         dropped = self.staleness.dropped(self.sampled, metrics)
-        iteration = self.credit_rollout(rollout, fingerprints, history, dropped)
+        columns = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
+        iteration = self.credit_rollout(rollout, fingerprints, history, dropped, columns)
         metrics.update(iteration_metrics(iteration))
         metrics["ascribe/missing"] = missing
         return iteration, spans
@@ -126,11 +131,12 @@ class EpisodeSteps:
         fingerprints: FloatMatrix | None,
         history: History,
         dropped: Mapping[str, str] | None = None,
+        columns: Mapping[str, Floats] | None = None,
     ) -> Iteration:
         """Credit episodes."""
         config = self.run.config.rollout
         return credit_iteration(
-            [LocalRollout(_groups(rollout), rollout, fingerprints)],
+            [LocalRollout(_groups(rollout), rollout, fingerprints, columns or {})],
             self.recipe,
             size=config.size,
             failures=config.failures.policy(),
@@ -205,6 +211,7 @@ def refuse_unsupported(config: Any, run: Run) -> None:
     size = run.config.rollout.size
     refuse_without_effect(
         config,
+        run.recipe,
         run.layer,
         {
             f"actor_rollout_ref.rollout.n: {rollout.n}, and rollout.size of the run is {size}": (

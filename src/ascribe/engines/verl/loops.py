@@ -38,12 +38,14 @@ from ascribe.engines.crediting import (
     with_first_tokens,
     write_steps,
 )
+from ascribe.engines.inputs import of_steps, with_columns
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
 from ascribe.engines.verl.versions import SampledVersions, Staleness
+from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
 from ascribe.fingerprints import FloatMatrix
-from ascribe.steps.arrays import Ints
+from ascribe.steps.arrays import Floats, Ints
 
 STATES = "turn_states"
 """The key in ``extra_fields`` with the state of each turn."""
@@ -91,7 +93,7 @@ class LoopSteps:
             self.layer = fingerprint_layer(self.recipe, layer)
         except (TypeError, ValueError) as error:
             raise ValueError(f"ascribe.*: {error}") from error
-        refuse_without_effect(config, self.layer)
+        refuse_without_effect(config, self.recipe, self.layer)
 
     def metrics_file(self, done: int) -> Any:  # noqa: ARG002
         """None: verl's own loggers have the metrics."""
@@ -106,6 +108,7 @@ class LoopSteps:
         metrics: dict[str, Any],
         *,
         version: int,
+        tokens: Mapping[str, Sequence[Floats]] | None = None,
     ) -> tuple[CreditedSteps, Spans]:
         """Credit the steps of a batch; as ``EpisodeSteps.credit``."""
         rows, sessions = _sessions(batch)
@@ -117,22 +120,28 @@ class LoopSteps:
         )
         every = extra_fields(batch)
         extra = [every[row] for row in rows]
-        tokens = list(map(np.append, prompts, responses))
+        ids = list(map(np.append, prompts, responses))
         table, spans = from_sequences(
-            tokens,
+            ids,
             [np.append(np.zeros_like(p), m) for p, m in zip(prompts, masks, strict=True)],
             group=[uid for uid, _ in sessions],
             trajectory=[session for _, session in sessions],
             decode=tokenizer.decode,
             state=self.state,
             keys=_lists(extra, STATES) if self.state == "key" else None,
-            truncated=[ids[-1] != tokenizer.eos_token_id for ids in responses],
+            truncated=[each[-1] != tokenizer.eos_token_id for each in responses],
             **self._rewards(sessions, prompts, masks, scores, extra),
         )
-        table = with_first_tokens(table, spans, tokens, self.recipe)
+        table = with_first_tokens(table, spans, ids, self.recipe)
         spans = _in_batch(spans, rows, prompts, len(batch))
         if vectors is not None:
             table = replace(table, fingerprint=at_turns(vectors, spans))
+        found = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
+        for name in ("score", "step_score"):
+            if name in self.recipe.columns:
+                given = _lists(extra, f"turn_{name}")
+                found[name] = np.array([v for turns in given for v in turns], dtype=np.float64)
+        table = with_columns(table, found)
         self.sampled = SampledVersions.of(
             table.group.texts(), table.trajectory.texts(), spans.sequence, batch.tags, version
         )
@@ -234,33 +243,40 @@ def at_turns(vectors: Sequence[Any], spans: Spans) -> FloatMatrix:
 
 
 def refuse_without_effect(
-    config: Any, layer: int | None, others: Mapping[str, bool] | None = None
+    config: Any, recipe: Recipe, layer: int | None, others: Mapping[str, bool] | None = None
 ) -> None:
     """Refuse settings that would have no effect, or give a wrong update.
 
     Args:
         config: verl's whole configuration.
+        recipe: the estimator.
         layer: decoder block that fingerprints are taken from; None without fingerprints.
         others: what else would be wrong, and whether it is.
 
     Raises:
         ValueError: with verl's key, and what to set.
     """
-    algorithm = config.algorithm
+    algorithm, critic = config.algorithm, bool(OmegaConf.select(config, "critic.enable"))
+    values = "value" in recipe.columns
     wrong = {
         f"algorithm.adv_estimator: {algorithm.adv_estimator}; with trainer_mode=ascribe it must be "
         "ascribe": algorithm.adv_estimator != "ascribe",
         "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
             algorithm.use_kl_in_reward
         ),
-        "critic.enable: the baseline is the recipe's; a critic would learn for nothing": bool(
-            OmegaConf.select(config, "critic.enable")
+        "critic.enable: the baseline is the recipe's; a critic would learn for nothing": (
+            critic and not values
         ),
+        f"critic.enable: {recipe.name} needs the column value, which verl's critic gives; set it "
+        "to True, and critic.model.path": values and not critic,
         "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
             layer is not None and _sequence_parallel(config) > 1
         ),
         "algorithm.rollout_correction.bypass_mode: fingerprints come from the pass that it leaves "
         "out": layer is not None and _bypasses(algorithm),
+        "algorithm.rollout_correction.bypass_mode: entropies come from the pass it leaves out": (
+            "entropy" in recipe.columns and _bypasses(algorithm)
+        ),
         **(others or {}),
     }
     problems = [problem for problem, is_wrong in wrong.items() if is_wrong]

@@ -35,6 +35,7 @@ from verl.utils.py_functional import rename_dict
 
 from ascribe.conversations import Spans, spread
 from ascribe.engines.crediting import History, load_history, save_history
+from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import FINGERPRINT, LAYER
 from ascribe.engines.verl.episodes import EpisodeSteps
@@ -48,19 +49,26 @@ HOOKS = (
     "_compute_advantage",
     "_get_required_batch_multiple",
     "_update_actor",
+    "_update_critic",
 )
 """Private methods of verl's ``PPOTrainer`` that are overridden."""
+
+TOKENS = {"entropy": "entropy", "value": "values"}
+"""Columns of the step table that come from tokens, and verl's fields with them."""
 
 POLL = 0.1
 """Seconds between two looks for groups that are still played."""
 
-_CREDIT: ContextVar[tuple[Floats, Spans]] = ContextVar("credit")
+_CREDIT: ContextVar[tuple[Floats, Floats, Spans]] = ContextVar("credit")
 
 
 @contextmanager
-def credited(advantage: Floats, spans: Spans) -> Iterator[None]:
-    """Inside, the estimator returns these advantages: one for each step, on the step's tokens."""
-    token = _CREDIT.set((advantage, spans))
+def credited(advantage: Floats, spans: Spans, returns: Floats | None = None) -> Iterator[None]:
+    """Inside, the estimator returns these advantages: one for each step, on the step's tokens.
+
+    ``returns`` are what a critic learns to expect; by default the advantages, which none does.
+    """
+    token = _CREDIT.set((advantage, advantage if returns is None else returns, spans))
     try:
         yield
     finally:
@@ -84,10 +92,10 @@ def estimate(
             "adv_estimator=ascribe needs the steps of episodes, and verl's own trainer has none: "
             "set trainer.v1.trainer_mode=ascribe as well"
         )
-    advantage, spans = credit
-    tokens = spread(advantage, spans.pad(response_mask.shape[1]), like=response_mask)
-    tokens = tokens * response_mask
-    return tokens, tokens.clone()
+    *values, spans = credit
+    spans = spans.pad(response_mask.shape[1])
+    advantages, returns = (spread(each, spans, like=response_mask) for each in values)
+    return advantages * response_mask, returns * response_mask
 
 
 class CreditMixin(PPOTrainer):  # type: ignore[misc]
@@ -172,10 +180,18 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         vectors = None
         if self.steps.layer is not None:
             vectors = [one.numpy() for one in fetch(batch, FINGERPRINT)[FINGERPRINT].unbind()]
+        tokens = {
+            name: [one.float().numpy() for one in fetch(batch, field)[field].unbind()]
+            for name, field in TOKENS.items()
+            if name in self.steps.recipe.columns
+        }
         version = self.global_steps - 1  # that many updates of the servers' weights
         credit, spans = self.steps.credit(
-            batch, self.tokenizer, vectors, self._history, metrics, version=version
+            batch, self.tokenizer, vectors, self._history, metrics, version=version, tokens=tokens
         )
+        returns = None
+        if "value" in tokens:
+            returns = critic_targets(credit, of_steps("value", tokens["value"], spans))
         self._history = credit.next_history(self._history)
         # In the order of names, not of arrival: early rows are those of short episodes.
         learned = list(dict.fromkeys(spans.sequence[credit.learned].tolist()))
@@ -188,7 +204,7 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         self.steps.write(credit, (self.global_steps - 1) * updates + self.local_trigger_step)
         if not learned:
             return self._without_advantages(batch)
-        with credited(credit.advantage, spans):
+        with credited(credit.advantage, spans, returns):
             credited_batch = super()._compute_advantage(batch, metrics)
         for tag, counted in zip(credited_batch.tags, counts, strict=True):
             tag["is_padding"] = is_padding(tag) or not counted
@@ -235,21 +251,39 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         if self.steps.minibatches is None:
             return super()._update_actor(batch, metrics)
         actor = self.config.actor_rollout_ref.actor
-        minibatches = self._minibatches(len(batch))
         batch.extra_info.update(
+            self._sizes(batch, actor),
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
-            # Means over rows are over the real ones: so many per minibatch, or one more or less.
-            global_batch_size=self._learned / minibatches,
-            mini_batch_size=len(batch) // minibatches,
-            epochs=actor.ppo_epochs,
-            seed=actor.data_loader_seed,
-            dataloader_kwargs={"shuffle": actor.shuffle},
-            temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
         updated = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         updated["perf/mfu/actor"] = updated.pop("actor/mfu")
         metrics.update(reduce_metrics(updated))
         return batch
+
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """As the actor's; it runs where the recipe needs values."""
+        if self._learned == 0:
+            return batch
+        if self.steps.minibatches is None:
+            return super()._update_critic(batch, metrics)
+        batch.extra_info.update(self._sizes(batch, self.config.critic))
+        updated = rename_dict(self.critic_wg.train_mini_batch(batch).get()["metrics"], "critic/")
+        updated["perf/mfu/critic"] = updated.pop("critic/mfu")
+        metrics.update(reduce_metrics(updated))
+        return batch
+
+    def _sizes(self, batch: Any, learner: Any) -> dict[str, Any]:
+        """How a batch is split into minibatches, for the actor or the critic."""
+        minibatches = self._minibatches(len(batch))
+        return {
+            # Means over rows are over the real ones: so many per minibatch, or one more or less.
+            "global_batch_size": self._learned / minibatches,
+            "mini_batch_size": len(batch) // minibatches,
+            "epochs": learner.ppo_epochs,
+            "seed": learner.data_loader_seed,
+            "dataloader_kwargs": {"shuffle": learner.shuffle},
+            "temperature": self.config.actor_rollout_ref.rollout.temperature,
+        }
 
 
 @register_trainer("ascribe")
