@@ -255,7 +255,11 @@ def forms() -> Iterator[tuple[str, Scored]]:
     for name in BY_STATE:
         recipe: Any = scored_recipe(name)
         clusters = hasattr(recipe, "fingerprint")
-        by_text = replace(recipe, fingerprint="identity", radius=0.0) if clusters else recipe
+        by_text = recipe
+        if hasattr(recipe, "states"):
+            by_text = replace(recipe, states="exact")
+        elif clusters:
+            by_text = replace(recipe, fingerprint="identity", radius=0.0)
         yield f"{name}, text", by_text
         yield f"{name}, canonical", Keyed(by_text)
         if clusters:

@@ -17,6 +17,7 @@ from ascribe.models import write_smollm2
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")
 SIZE = ("--groups", "4", "--size", "8", "--max-tokens", "8", "--dtype", "bfloat16")
+STATES = ("--states", "environment")  # the inventory, not the last message
 
 
 def main() -> None:
@@ -34,7 +35,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as spare:
             work = options.work or Path(spare)
             model = write_smollm2(work / "model")
-            run = ["audit", *GAME, *size, "--model", str(model), "--work", str(work / "played")]
+            run = [
+                "audit",
+                *GAME,
+                *size,
+                *STATES,
+                "--model",
+                str(model),
+                "--work",
+                str(work / "played"),
+            ]
             run += ["--batches", str(batches), "--decisions", str(decisions), "--json"]
             for line in map(json.loads, common.ascribe(*run, capture=True).splitlines()):
                 case = f"0/0/{line['case']}".removesuffix("/policy")

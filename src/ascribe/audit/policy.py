@@ -11,7 +11,7 @@ of the other. The cosine of the two halves' references says how precise the refe
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -31,8 +31,10 @@ from ascribe.audit.scores import POOLED, Moments
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models import TransformersPolicy
 from ascribe.rollout import Plan, Rollout, Sample, Setup, rollout, table
+from ascribe.rollout.record import States
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.hints import unknown
 
 REFERENCES = {"discounted": "returns_turn", "success": "returns_turn_undiscounted"}
 """The unbiased recipe of each objective."""
@@ -214,6 +216,7 @@ class PolicyPlayer:
         layer: decoder block whose hidden state at the end of a prompt is its fingerprint.
         radius: radius of clusters of these; by default each recipe's own.
         dtype: type that the model computes in; by default float32.
+        states: what recipes take for a state; decisions are compared by the environment's key.
     """
 
     def __init__(
@@ -227,8 +230,11 @@ class PolicyPlayer:
         layer: int = -2,
         radius: float | None = None,
         dtype: str | None = None,
+        states: States = "observation",
     ) -> None:
-        self.setup, self.plan, self.work = setup, plan, work
+        if states not in get_args(States):
+            raise ValueError(unknown("states", states, get_args(States)))
+        self.setup, self.plan, self.work, self.states = setup, plan, work, states
         self.policy = TransformersPolicy.load(folder, dtype=dtype or "float32")
         self.recipes = {
             name: with_radius(scored_recipe(name), radius)
@@ -243,7 +249,7 @@ class PolicyPlayer:
         with self.setup.open_pool(plan.groups * plan.size) as pool:
             played = rollout(plan, pool, self.setup.agent, self.policy)
         fingerprints, hidden, residual, owner = self.reader.read([s.sample for s in played.steps])
-        steps = replace(table(played), fingerprint=fingerprints)
+        steps = replace(table(played, self.states), fingerprint=fingerprints)
         won = float(np.mean([trajectory.won for trajectory in played.trajectories]))
         return plan, played, PlayedBatch(steps, hidden, residual, owner, won)
 

@@ -96,6 +96,7 @@ def audit(
         Option(help="With --env: radius of clusters of fingerprints.", min=0, show_default=False),
     ] = None,
     dtype: options.Dtype = None,
+    states: options.States = "observation",
     work: Annotated[
         Path | None,
         Option(help="With --env: folder for finished batches, to go on.", show_default=False),
@@ -119,6 +120,7 @@ def audit(
             "layer": layer,
             "radius": radius,
             "dtype": dtype,
+            "states": states,
             "work": work,
         }
         _audit_policy(env, model, recipe, setup, plan | limits | kept, as_json=as_json)
@@ -206,7 +208,7 @@ def _audit_policy(
         plan = Plan(groups, run["size"], turns, run["seed"], env, numbers, sampling)
         names = (*POLICY_FORMS, *recipes)
         options = {"names": names, "layer": run["layer"], "radius": run["radius"]}
-        options |= {"dtype": run["dtype"]}
+        options |= {"dtype": run["dtype"], "states": run["states"]}
         with tempfile.TemporaryDirectory() as spare:
             player = PolicyPlayer(place, model, plan, run["work"] or Path(spare), **options)
             with screen.progress("batches") as bar:

@@ -87,6 +87,7 @@ Backend = Annotated[
 Dtype = Annotated[
     str | None, Option(help="Type to compute in, such as bfloat16. Default: the backend's.")
 ]
+States = Annotated[str, Option(help="The column state: observation, or environment (its own key).")]
 Context = Annotated[
     int | None, Option(help="Tokens that prompt and response may have together.", min=2)
 ]

@@ -50,9 +50,7 @@ def rollout(
     temperature: options.Temperature = 1.0,
     max_tokens: options.MaxTokens = 512,
     max_turns: options.MaxTurns = None,
-    states: Annotated[
-        str, Option(help="The column state: observation, or environment (its own key).")
-    ] = "observation",
+    states: options.States = "observation",
     pool: options.Pool = "processes",
     workers: options.Workers = 2,
     step_limit: options.StepLimit = 60.0,
