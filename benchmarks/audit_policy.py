@@ -71,7 +71,7 @@ PAIRS = (
     *((f"{name}, canonical", f"{name}, text") for name in BY_STATE),
     *((f"{name}, canonical", f"{name}, random") for name in BY_STATE),
     *((f"{name}, hidden", f"{name}, random") for name in BY_STATE[3:]),
-    ("sbc, canonical", "gigpo, canonical"),
+    *(("sbc, canonical", other) for other in ("gigpo, canonical", "sbc-centre, canonical")),
     ("sbc, canonical", "returns"),
 )
 """Recipes that are compared batch by batch."""
@@ -267,6 +267,8 @@ def forms() -> Iterator[tuple[str, Scored]]:
             yield f"{name}, ngram", replace(recipe, fingerprint="ngram", radius=0.25)
         for control in ("random", "one"):
             yield f"{name}, {control}", Keyed(Regrouped(by_text, control))
+    for name in ("sbc_undiscounted", "sbc-centre"):
+        yield f"{name}, canonical", Keyed(replace(scored_recipe(name), states="exact"))
 
 
 FORMS = dict(forms())

@@ -13,10 +13,18 @@ from ascribe.steps.atomic import replacing
 PAGE = ROOT / "docs" / "audit_policy.md"
 PICTURE = ROOT / "docs" / "figures" / "audit_policy"
 OBJECTIVES = ("discounted", "success")
-NAMED = ("grpo", "returns", "gigpo, canonical", "bipace_q, hidden", "sbc, canonical")
+NAMED = (
+    *("grpo", "returns", "gigpo, text", "gigpo, canonical", "hgpo, canonical"),
+    *("bigpo_mean, hidden", "bipace_q, hidden", "sbc-centre, canonical", "sbc, canonical"),
+)
 """Recipes that the figure names."""
+DEVELOPED_ON = "100"
+"""The seed whose batches were looked at when ``sbc`` got its form."""
 CLOSE = 0.02
 """A recipe is as good as the best if it is behind by no more."""
+
+LOWEST = 0.05
+"""The lowest precision that cosines are corrected for."""
 
 Column = tuple[str, str]
 """Stage and objective."""
@@ -25,13 +33,17 @@ Column = tuple[str, str]
 class PolicyResults:
     """Committed results: values by seed, stage, objective, recipe and metric."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, without: Sequence[str] = ()) -> None:
         self.header, *lines = read_lines(RESULTS / f"{name}.jsonl")
         self.values: dict[tuple[str, ...], float] = {}
         for line in lines:
             self.values[(*line["case"].split("/", 3), line["metric"])] = line["value"]
+        for key in self.values:  # a noisy reference makes every cosine with it smaller
+            if key[-1].startswith(("batch_cosine", "mean_cosine")):
+                precision = self.values[(*key[:3], "precision")]
+                self.values[key] /= max(precision, LOWEST) ** 0.5
         places = [key[:2] for key in self.values if key[2:] == ("batches",)]
-        self.seeds = sorted({seed for seed, _ in places})
+        self.seeds = sorted({seed for seed, _ in places} - {*without})
         self.stages = sorted({stage for _, stage in places}, key=int)
         self.columns = [(stage, objective) for stage in self.stages for objective in OBJECTIVES]
         self.recipes = list(
@@ -88,8 +100,8 @@ class PolicyResults:
         head = ["stage", "seed", "success", "batches", "decisions", *noises]
         return markdown(head, rows) + "\n"
 
-    def frontier(self) -> str:
-        """Batch and mean cosine of every recipe, best ones in bold."""
+    def frontier(self, only: Sequence[str] = ()) -> str:
+        """Batch and mean cosine of every recipe, or of some, best ones in bold."""
         best = {
             column: max(mean(self.of_seeds(*column, r, "batch_cosine")) for r in self.recipes)
             for column in self.columns
@@ -103,6 +115,8 @@ class PolicyResults:
                 cell = f"{value:.2f} ±{half:.2f}"
                 cell = f"**{cell}**" if value >= best[column] - CLOSE else cell
                 cells.append(f"{cell} / {bias:.2f}")
+            if only and recipe not in only:
+                continue
             behind, below = self.gaps(recipe)
             rows.append([recipe, *cells, f"{behind:.2f}", f"{below:+.2f}"])
         return markdown(self._head("behind the best", "behind grpo's mean"), rows) + "\n"
@@ -142,15 +156,16 @@ class PolicyResults:
                     mean(self.of_seeds(stage, objective, recipe, metric))
                     for metric in ("mean_cosine", "batch_cosine")
                 )
-                named = recipe in NAMED
-                axis.plot(x, y, "o", color=f"C{NAMED.index(recipe)}" if named else "0.75")
-                if named:
-                    axis.annotate(
-                        recipe, (x, y), fontsize=7, xytext=(4, 3), textcoords="offset points"
-                    )
-            axis.axvline(mean(self.of_seeds(stage, objective, "precision")), color="0.85", zorder=0)
+                if recipe in NAMED:
+                    colour = "black" if recipe == "sbc, canonical" else f"C{NAMED.index(recipe)}"
+                    look = {"color": colour, "label": recipe, "zorder": 3}
+                else:
+                    look = {"color": "0.8", "zorder": 2}
+                axis.plot(x, y, "o", **look)
             axis.set_title(f"stage {stage}, {objective}", fontsize=9)
-        drawing.supxlabel("mean cosine (bias; the line is the precision of the truth)", fontsize=9)
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        drawing.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=8)
+        drawing.supxlabel("mean cosine (bias)", fontsize=9)
         drawing.supylabel("batch cosine (bias and noise)", fontsize=9)
         with replacing(PICTURE.with_suffix(".png")) as file:
             drawing.savefig(file, format="png", dpi=100)
@@ -172,6 +187,7 @@ def filled(text: str) -> str:
     tables = {
         "played": tiny.played(),
         "frontier": tiny.frontier(),
+        "unseen": PolicyResults("audit_policy", [DEVELOPED_ON]).frontier(NAMED),
         "differences": tiny.differences(),
         "decisions": tiny.decisions(),
     }

@@ -16,7 +16,7 @@ from ascribe.models import write_smollm2
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")
-SIZE = ("--groups", "4", "--size", "8", "--max-tokens", "8", "--dtype", "bfloat16")
+SIZE = ("--groups", "2", "--size", "8", "--max-tokens", "8", "--dtype", "bfloat16")
 STATES = ("--states", "environment")  # the inventory, not the last message
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     """Run the command and print its figures."""
     more = {
         "work": {"type": Path, "help": "folder for the model and what was played"},
-        "batches": {"type": int, "default": 48, "help": "batches to play"},
+        "batches": {"type": int, "default": 36, "help": "batches to play"},
         "decisions": {"type": int, "default": 64, "help": "decisions to play on from"},
     }
     with common.Figures("audit_policy_smollm2", **more) as figures:

@@ -16,15 +16,24 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.unit
 
 
-@pytest.fixture
-def benchmark_script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    spec = spec_from_file_location("benchmarks_audit", ROOT / "benchmarks" / "audit.py")
+    spec = spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def benchmark_script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return script("audit", monkeypatch)
+
+
+def test_tables_of_policies_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "audit_policy.md").read_text(encoding="utf-8")
+    assert script("audit_policy_page", monkeypatch).filled(text) == text
 
 
 def test_tables_are_those_of_the_results(benchmark_script: ModuleType) -> None:

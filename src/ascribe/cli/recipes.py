@@ -11,6 +11,13 @@ from typer import Argument
 from ascribe.cli import options, screen
 from ascribe.estimators import RECIPES, Recipe, recipe_class
 
+DEFAULT = (
+    "To start with: sbc if episodes of several steps come through the same states (ascribe states "
+    "proposes a key), else returns; grpo for single steps. In the audit of real policies they "
+    "come closest to the gradient, with states and without, at every stage and for both objectives."
+)
+"""What the audits in small worlds and of real policies recommend; see docs/audit_policy.md."""
+
 
 def recipes(
     name: Annotated[
@@ -34,6 +41,7 @@ def recipes(
     elif name is None:
         screen.out.print(_overview(selected))
         screen.out.print("One in full: ascribe recipes NAME, or module:Name for a class of yours")
+        screen.out.print(Text(DEFAULT, style="dim"))
     else:
         _in_full(selected[0])
 

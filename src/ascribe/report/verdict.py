@@ -169,12 +169,13 @@ def _against_singletons(facts: Facts) -> str:
         return (
             "Try a recipe that groups similar states: clustered by n-grams, "
             f"{percent(then)} would be alone instead of {percent(now)} (--recipe bigpo --preset "
-            "ngram). Or remove from the state what never repeats: clocks, counters, identifiers."
+            "ngram). Or remove from the state what never repeats: clocks, counters, identifiers "
+            "(ascribe states proposes a key)."
         )
     return (
-        "Remove from the state what never repeats (clocks, counters, identifiers), or sample more "
-        "trajectories of every task. A recipe that falls back on the task needs no equal states: "
-        "sbc."
+        "Remove from the state what never repeats (clocks, counters, identifiers): ascribe states "
+        "proposes a key. Or sample more trajectories of every task. A recipe that falls back on "
+        "the task needs no equal states: sbc."
     )
 
 
