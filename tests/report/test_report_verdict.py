@@ -374,7 +374,7 @@ def by_hand() -> list[Row]:
 
 @pytest.mark.parametrize(
     ("by", "opposite", "level"),
-    [(recipe("gigpo"), 28, Level.BAD), (recipe("sbc"), 13, Level.WARNING)],
+    [(recipe("gigpo"), 28, Level.BAD), (recipe("sbc"), 20, Level.WARNING)],
     ids=["gigpo", "sbc"],
 )
 def test_equal_decisions_with_opposite_credit_are_found(
