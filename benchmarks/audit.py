@@ -2,36 +2,66 @@
 
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
 the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
-the 95 % interval over blocks. ``--docs`` writes the committed results into docs/audit.md and draws
-its figure (with matplotlib) instead of running anything.
+the 95 % interval over blocks. ``--work`` is the folder of ``audit_predictor.py``: what it holds is
+not measured again. ``--docs`` writes the committed results into docs/audit.md and README.md and
+draws the figure (with matplotlib) instead of running anything. So all pages come from
+
+    python benchmarks/audit_predictor.py --work W --out benchmarks/results/audit_predictor.jsonl
+    python benchmarks/audit.py --work W --out benchmarks/results/audit.jsonl
+    python benchmarks/audit.py --docs
+
+Cases ``worlds: WORLD/sbc minus RECIPE/8`` compare learning in all 24 worlds, as the mean of two
+runs, with the recipe that learns best there of those that are not a form of ``sbc``.
 """
 
+import json
+import re
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from audit_predictor import RECIPES, SETTINGS, measured, pooled
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
-from ascribe.audit import ABLATIONS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, audit, scored_recipe
+from ascribe.audit import (
+    ABLATIONS,
+    ALL_WORLDS,
+    FULL_FORMS,
+    QUICK,
+    QUICK_FORMS,
+    WORLDS,
+    Audit,
+    Settings,
+    audit,
+    scored_recipe,
+)
 from ascribe.audit.report import (
     FIGURE,
     MEANS,
+    MINUS,
     PAIRED,
     AuditTables,
     TableCells,
     figure,
     json_lines,
+    line_of,
     markdown,
     page,
 )
-from ascribe.audit.run import METRICS
+from ascribe.audit.run import METRICS, Case, interval
+from ascribe.audit.scores import POOLED
+from ascribe.steps.arrays import Floats
+from ascribe.steps.atomic import write_file
 
 PAGE = ROOT / "docs" / "audit.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
+README = ROOT / "README.md"
 PREDICTOR = RESULTS / "audit_predictor.jsonl"
-SEED = 22
-"""That of ``audit_predictor.py``, so that both are about the same runs."""
+RELEASED = RESULTS / "audit_released.jsonl"
 LEADER = "sbc"
 SHOWN_SCORES = (
     "both, 8 trajectories, success cosine",
@@ -45,25 +75,41 @@ SHOWN_SCORES = (
     "start, 8 trajectories, mse",
 )
 """Scores that the page shows beside the one that was chosen."""
-ABLATED = ("bipace_q_mean", "sbc")
-"""What the ablations are shown beside."""
-
-BLURRED = ("gigpo", "gigpo_mean", "bipace_q_mean", "sbc_keep", "sbc")
-"""What is scored in clusters that mix states."""
-
+FROM_SCORES = {
+    "gradient_cosine": ("start", "discounted cosine"),
+    "gradient_direction": ("start", "discounted pooled inf"),
+    "success_cosine": ("start", "success cosine"),
+    "later_success_cosine": ("later", "success cosine"),
+    "action_gradient_cosine": ("start", "discounted action cosine"),
+    **{name: ("start", name) for name in ("cosine", "sign", "mse")},
+}
+"""Metrics of the audit among the scores of ``audit_predictor.py``: policy and score."""
 BLUR = 0.97
 """At this blur at most one pair of rows of a cluster in five is in the same state."""
+
+SMALLER = replace(QUICK, seed=SETTINGS.seed, blocks=6, batches=4)
+ADDITIONS = {
+    "ablation": (("bipace_q_mean", "sbc", *(f"sbc-{part}" for part in ABLATIONS)), SMALLER),
+    "blurred": (
+        ("gigpo", "gigpo_mean", "bipace_q_mean", "sbc_keep", "sbc"),
+        replace(SMALLER, blur=BLUR, updates=0),
+    ),
+}
+"""Additions to the audit: recipes and settings."""
 
 
 def main() -> None:
     """Run the audit and print its figures, or write the page from the committed ones."""
     if "--docs" in sys.argv:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        README.write_text(with_scores(README.read_text(encoding="utf-8")), encoding="utf-8")
         figure(kept(), PICTURE)
         return
 
-    with Figures("audit") as figures:
-        for line in filter(is_shown, lines_of(quick=figures.quick)):
+    work = {"type": Path, "help": "folder for the scores of each world"}
+    with Figures("audit", work=work) as figures, tempfile.TemporaryDirectory() as spare:
+        folder = figures.options.work or Path(spare)
+        for line in filter(is_shown, lines_of(folder, quick=figures.quick)):
             values = (line["value"], line["low"], line["high"])
             figures.emit_interval(
                 line["case"], line["metric"], values, "1", line["better"], line["goal"]
@@ -78,18 +124,65 @@ def is_shown(line: dict[str, Any]) -> bool:
     return metric in PAIRED or (metric in FIGURE and case.endswith("/8"))
 
 
-def lines_of(*, quick: bool) -> list[dict[str, Any]]:
+def lines_of(folder: Path, *, quick: bool) -> list[dict[str, Any]]:
     """The audit, then the parts of ``sbc`` left out one by one, then blurred fingerprints."""
+    if quick:
+        return run(QUICK_FORMS, QUICK)
+    lines = list(json_lines(measured_audit(folder, tuple(WORLDS), FULL_FORMS), LEADER))
+    lines += marked("worlds", learning_in_every_world(folder))
+    for what, (names, settings) in ADDITIONS.items():
+        path = folder / f"{what}.json"
+        if not path.exists():
+            write_file(path, json.dumps(run(names, settings)))
+        lines += marked(what, json.loads(path.read_text(encoding="utf-8")))
+    return lines
 
-    def run(names: tuple[str, ...], settings: Any) -> list[dict[str, Any]]:
-        found = audit({name: scored_recipe(name) for name in names}, settings, processes=2)
-        return list(json_lines(found, LEADER))
 
-    lines = run(QUICK_FORMS, QUICK) if quick else run(FULL_FORMS, replace(FULL, seed=SEED))
-    if not quick:
-        parts = tuple(f"sbc-{part}" for part in ABLATIONS)
-        lines += marked("ablation", run((*ABLATED, *parts), QUICK))
-        lines += marked("blurred", run(BLURRED, replace(QUICK, blur=BLUR, updates=0)))
+def run(names: tuple[str, ...], settings: Settings) -> list[dict[str, Any]]:
+    """The lines of an audit of these recipes."""
+    found = audit({name: scored_recipe(name) for name in names}, settings, processes=2)
+    return list(json_lines(found, LEADER))
+
+
+def measured_audit(folder: Path, worlds: Sequence[str], names: Sequence[str]) -> Audit:
+    """The audit from the scores of ``audit_predictor.py``."""
+    scores: dict[Case, dict[str, Floats]] = {}
+    for world in worlds:
+        table = measured(world, folder, names)
+        for name in names:
+            for size in SETTINGS.sizes:
+                of = {k: np.array(v) for k, v in table[name].items()}
+                case = scores[world, name, size] = {
+                    metric: of[f"{stage}, {size} trajectories, {score}"]
+                    for metric, (stage, score) in FROM_SCORES.items()
+                }
+                ends = (of[f"later, {size} trajectories, success pooled {k}"] for k in ("1", "inf"))
+                case["update_cosine"] = pooled(*ends, POOLED)
+                if size == SETTINGS.learning_size:
+                    case["learning_auc"] = of["learning"]
+                    case["again"] = of["again"]
+    recipes = {name: repr(scored_recipe(name)) for name in names}
+    return Audit(replace(SETTINGS, worlds=tuple(worlds)), recipes, scores)
+
+
+def learning_in_every_world(folder: Path) -> list[dict[str, Any]]:
+    """Learning with the leader and with the best other recipe in each world, and the difference."""
+    names = (*RECIPES, "g2po", "graphgpo")
+    found, lines = measured_audit(folder, tuple(ALL_WORLDS), names), []
+    for world in ALL_WORLDS:
+        learning = {
+            name: (case["learning_auc"] + case["again"]) / 2
+            for (place, name, size), case in found.scores.items()
+            if place == world and size == SETTINGS.learning_size
+        }
+        others = [name for name in learning if not name.startswith(LEADER)]
+        best = max(others, key=lambda name: float(learning[name].mean()))
+        shown = {LEADER: learning[LEADER], best: learning[best]}
+        shown[f"{LEADER}{MINUS}{best}"] = learning[LEADER] - learning[best]
+        for name, values in shown.items():
+            case = f"{world}/{name}/{SETTINGS.learning_size}"
+            goal = 0.0 if MINUS in name else None
+            lines.append(line_of(case, "learning_auc", interval(values), goal))
     return lines
 
 
@@ -100,17 +193,25 @@ def marked(what: str, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def kept(what: str = "") -> list[dict[str, Any]]:
     """The committed figures of the audit, or of one of its additions, each with its interval."""
-    start, lines = f"{what}: " if what else "", {}
-    for line in read_lines(RESULTS / "audit.jsonl")[1:]:
-        if not line["case"].startswith(start) or (not what and ": " in line["case"]):
-            continue
-        case, metric = line["case"].removeprefix(start), line["metric"]
+    start = f"{what}: " if what else ""
+    return joined(
+        line | {"case": line["case"].removeprefix(start)}
+        for line in read_lines(RESULTS / "audit.jsonl")[1:]
+        if line["case"].startswith(start) and (what or ": " not in line["case"])
+    )
+
+
+def joined(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of figures, each with the ends of its interval."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in lines:
+        case, metric = line["case"], line["metric"]
         if metric in METRICS:
-            lines[case, metric] = line | {"case": case}
+            found[case, metric] = dict(line)
         else:
             name, _, end = metric.rpartition("_")
-            lines[case, name][end] = line["value"]
-    return list(lines.values())
+            found[case, name][end] = line["value"]
+    return list(found.values())
 
 
 def tables(text: str) -> dict[str, str]:
@@ -118,6 +219,8 @@ def tables(text: str) -> dict[str, str]:
     parts: dict[str, Callable[[], str]] = {
         "results": lambda: page(kept()),
         "predictor": predictor,
+        "worlds": in_every_world,
+        "released": released,
         "ablation": lambda: two_tables("ablation", AuditTables.by_world),
         "blurred": lambda: two_tables("blurred", AuditTables.differences),
     }
@@ -133,9 +236,12 @@ def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> s
 def predictor() -> str:
     """How well scores of a few batches predict learning, chosen and tested on different worlds."""
     lines = {(line["case"], line["metric"]): line for line in read_lines(PREDICTOR)[1:]}
-    (chosen,) = {case.partition(": ")[2] for case, _ in lines if case.startswith("chosen: ")}
+    chosen, fixed = (
+        next(case.partition(": ")[2] for case, _ in lines if case.startswith(f"{what}: "))
+        for what in ("chosen", "fixed")
+    )
     rows = []
-    for score in dict.fromkeys((chosen, *SHOWN_SCORES, "ceiling")):
+    for score in dict.fromkeys((chosen, fixed, *SHOWN_SCORES, "ceiling")):
         cells = [
             "{} [{}, {}]".format(*(f"{lines[score, m]['value']:.3f}" for m in (half, *ends)))
             for half in ("chosen_on", "tested_on")
@@ -143,6 +249,46 @@ def predictor() -> str:
         ]
         rows.append([score, *cells])
     return markdown(["score", "worlds to choose on", "other worlds"], rows) + "\n"
+
+
+def in_every_world() -> str:
+    """Learning with ``sbc`` and with the best other recipe, in each of 24 worlds."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in kept("worlds"):
+        world, name, _ = line["case"].split("/")
+        rows.setdefault(world, {})[name] = line
+    cells = []
+    for world, lines in rows.items():
+        (pair,) = (name for name in lines if MINUS in name)
+        best, apart = pair.partition(MINUS)[2], lines[pair]
+        values = [f"{lines[name]['value']:.3f}" for name in (LEADER, best)]
+        ends = f"[{apart['low']:+.3f}, {apart['high']:+.3f}]"
+        cells.append([world, values[0], f"{values[1]} (`{best}`)", f"{apart['value']:+.3f} {ends}"])
+    return markdown(["world", LEADER, "best other recipe", "difference"], cells) + "\n"
+
+
+def released() -> str:
+    """Means over worlds of released code and of Ascribe's recipes, from the same rollouts."""
+    tables = AuditTables(joined(read_lines(RELEASED)[1:]))
+    return markdown(*tables.means(8)) + "\n"
+
+
+def with_scores(text: str) -> str:
+    """The page with learning and its predictor in rows ``| `RECIPE` | 0.1 ±0.1 | 0.1 ±0.1 |``.
+
+    Each recipe is shown in its better form.
+    """
+    head, rows = AuditTables(kept()).means(8)
+    places = [head.index(name) for name in PAIRED[::-1]]
+    best: dict[str, list[str]] = {}
+    for row in rows:
+        plain, cells = re.sub("_(mean|exact)$", "", row[0]), [row[place] for place in places]
+        best[plain] = max(best.get(plain, cells), cells)
+    for name, cells in best.items():
+        text = re.sub(
+            rf"(\| `{name}` \|)( [0-9.]+ ±[0-9.]+ \|){{2}}", rf"\1 {' | '.join(cells)} |", text
+        )
+    return text
 
 
 def filled(text: str) -> str:

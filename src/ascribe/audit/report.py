@@ -44,17 +44,18 @@ def json_lines(audit: Audit, leader: str | None = None) -> Iterator[dict[str, An
     for world, recipe, size in cases:
         for metric in audit.metrics(size):
             score = audit.estimate(world, recipe, size, metric)
-            yield _line(f"{world}/{recipe}/{size}", metric, score, None)
+            yield line_of(f"{world}/{recipe}/{size}", metric, score, None)
     for world, recipe, size in cases:
         if leader in (None, recipe):
             continue
         for metric in audit.metrics(size):
             if metric in PAIRED:
                 score = audit.difference(world, str(leader), recipe, size, metric)
-                yield _line(f"{world}/{leader}{MINUS}{recipe}/{size}", metric, score, 0.0)
+                yield line_of(f"{world}/{leader}{MINUS}{recipe}/{size}", metric, score, 0.0)
 
 
-def _line(case: str, metric: str, score: Interval, goal: float | None) -> dict[str, Any]:
+def line_of(case: str, metric: str, score: Interval, goal: float | None) -> dict[str, Any]:
+    """The object of one figure."""
     return {
         "bench": "audit",
         "case": case,
