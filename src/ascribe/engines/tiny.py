@@ -68,7 +68,7 @@ def tiny_config(config: Config, engine: str) -> Config:
             corrections=min(rollout.corrections, 2),
             max_turns=min(rollout.max_turns or 3, 3),
             max_tokens=8,
-            context=1024,
+            context=4096,
             dtype=None,
         ),
         evaluation=replace(
@@ -108,7 +108,7 @@ def _options(name: str, options: Mapping[str, Any], file: str) -> dict[str, Any]
 def write_tiny_model(folder: Path) -> Path:
     """A model of two layers that knows nothing, with a tokenizer of bytes."""
     tokenizer = train_tokenizer(["What is 1 + 1? You are in a room. Your task is to: go."], 300)
-    return save_model(random_llama(len(tokenizer), 1024), tokenizer, folder)
+    return save_model(random_llama(len(tokenizer), 4096), tokenizer, folder)
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Any:
