@@ -12,6 +12,7 @@ from ascribe.engines.config import Config
 from ascribe.engines.crediting import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.resolve import resolve
+from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
 
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")
@@ -58,6 +59,7 @@ def _is_in(node: Any, dotted: str) -> bool:
 
 def test_the_runs_of_this_machine_are_there() -> None:
     small = {"textcraft_tiny_verl", "textcraft_smollm2_verl", "arithmetic_ibpo", "pivots_textcraft"}
+    small |= {"textcraft_smollm2_long"}
     assert {path.stem for path in EXAMPLES} == small
 
 
@@ -73,6 +75,13 @@ def test_an_example_is_a_run_for_verl(path: Path) -> None:
     assert wants == (chosen.recipe.name == "bipace_q")
     assert config.output.folder == f"runs/{path.stem}"
     assert f"examples/train/{path.name}" in path.read_text(encoding="utf-8")
+
+
+def test_the_long_run_is_one_for_trl_too() -> None:
+    config = load_config(ROOT / "examples/train/textcraft_smollm2_long.yaml").config
+    arguments = grpo_arguments(config)
+    assert arguments["max_steps"] == config.update.iterations * config.updates_per_iteration
+    assert arguments["save_steps"] * 20 == arguments["max_steps"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
