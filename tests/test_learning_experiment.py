@@ -1,0 +1,129 @@
+"""The learning experiment: its statistics by brute force, its runs paired and resumable."""
+
+import copy
+import itertools
+import json
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.engine
+
+torch = pytest.importorskip("torch", reason="needs the extra actor")
+pytest.importorskip("transformers", reason="needs the extra actor")
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import learning_experiment as experiment  # noqa: E402
+import learning_loop as loop  # noqa: E402
+
+
+@pytest.mark.parametrize("count", [2, 5, 9])
+def test_sign_flips_by_hand(count: int) -> None:
+    differences = np.random.default_rng(count).normal(0.3, 1.0, count)
+    sums = np.array(list(itertools.product((-1, 1), repeat=count))) @ differences
+    wanted = (np.abs(sums) >= abs(differences.sum()) - 1e-9).mean()
+    assert experiment.sign_flip(differences) == pytest.approx(wanted)
+
+
+def test_extreme_sign_flips() -> None:
+    assert experiment.sign_flip([0.0] * 4) == 1.0
+    assert experiment.sign_flip([0.1] * 24) == 2 / 2**24
+
+
+def test_holm() -> None:
+    corrected = experiment.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5})
+    assert corrected == pytest.approx({"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5})
+
+
+def test_middle_mean_leaves_out_a_quarter_on_either_side() -> None:
+    assert experiment.middle_mean(np.array([-50, 1, 2, 3, 4, 5, 6, 900])) == 3.5
+
+
+def test_rank_correlation() -> None:
+    assert experiment.spearman([1, 2, 3, 4], [10, 20, 30, 40]) == (1.0, pytest.approx(1 / 24))
+    assert experiment.spearman([1, 2, 3], [5, 5, 5]) == (0.0, 1.0)
+    assert experiment.spearman([1, 2, 3, 4, 5], [1, 2, 3, 5, 4])[0] == pytest.approx(0.9)
+
+
+def test_the_rate_is_that_of_the_largest_mean() -> None:
+    def line(rate: float, seed: int, end: float) -> dict[str, object]:
+        return {"environment": "e", "arm": "a", "rate": rate, "seed": seed, "held_out": [0.0, end]}
+
+    lines = [line(1e-3, 201, 0.9), line(1e-3, 202, 0.1), line(3e-3, 201, 0.6)]
+    lines += [line(3e-3, 202, 0.6), line(1e-2, 101, 1.0)]
+    assert experiment.chosen_rates(experiment.FULL, lines) == {("e", "a"): 3e-3}
+
+
+def test_the_protocol_names_what_is_run() -> None:
+    page = (BENCHMARKS / "learning_protocol.md").read_text(encoding="utf-8")
+    for name in experiment.RECIPES:
+        assert f"`{name}`" in page
+    assert f"**Primary contrast:** `{experiment.PRIMARY}` against `{experiment.BASE}`" in page
+    seeds = experiment.FULL.seeds
+    assert f"{seeds[0]} to {seeds[-1]}" in page
+
+
+@pytest.fixture(scope="module")
+def policy() -> object:
+    torch.set_num_threads(1)
+    return loop.clone("textcraft", loop.Start(0.5, 3), 1)
+
+
+def test_log_probabilities_of_the_sampler_are_those_of_transformers(policy: object) -> None:
+    steps, _ = loop.play_policy(policy, loop.TextCraft, (0, 5), 1, "plain")
+    for step in steps[::5]:
+        with torch.no_grad():
+            out = policy(torch.tensor([step.prompt + step.tokens]), output_hidden_states=True)
+        logps = out.logits[0, :-1].log_softmax(-1)[-len(step.tokens) :]
+        said = logps.gather(1, torch.tensor(step.tokens)[:, None])[:, 0]
+        np.testing.assert_allclose(step.logps, said, atol=1e-5)
+        hidden = out.hidden_states[loop.LAYER][0, len(step.prompt) - 1]
+        np.testing.assert_allclose(step.fingerprint, hidden, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", loop.WORLDS)
+def test_demonstrations_win_and_are_in_the_vocabulary(name: str) -> None:
+    import random
+
+    world, rng = loop.WORLDS[name], random.Random(0)
+
+    def choose(rows: list[loop.Step], worlds: list[object], _: object) -> None:
+        for row, one in zip(rows, worlds, strict=True):
+            row.action = one.demonstrate(rng, 0.0)
+            row.tokens = world.tokens.encode(row.action)
+            assert world.tokens.decode(row.tokens) == row.action
+            assert len(row.tokens) <= world.longest
+            assert 1 not in row.prompt + row.tokens
+
+    assert loop.play(world, world.tasks, 1, "expert", choose)[1] == 1.0
+
+
+def test_two_runs_are_the_same_and_sizes_are_equal(policy: object) -> None:
+    run = loop.Run("sokoban", loop.recipe("gigpo"), 1e-3, 5, 1, 1, 32)
+    start = loop.new_policy(loop.SokobanRoom, 0)
+    first, second = (list(run.train(copy.deepcopy(start))) for _ in range(2))
+    assert first == second
+    other = list(replace(run, recipe=loop.recipe("grpo")).train(copy.deepcopy(start)))
+    assert [line.get("success") for line in other] == [line.get("success") for line in first]
+
+
+def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    design = replace(experiment.QUICK, cloning=0, held_out=8, cells=(("sokoban", "weak"),))
+    options = Namespace(processes=1, deadline=float("inf"))
+    units = experiment.tuning(design)
+    experiment.run_units(units, design, tmp_path, options)
+    files = sorted(tmp_path.glob("*.json"))
+    assert len(files) == 4
+    before = [json.loads(file.read_text()) for file in files]
+    monkeypatch.setattr(loop, "clone", None)
+    experiment.run_units(units, design, tmp_path, options)
+    files[0].unlink()
+    options.deadline = 0.0
+    experiment.run_units(units, design, tmp_path, options)
+    assert experiment.finished(tmp_path) == before[1:]
