@@ -11,7 +11,7 @@ from ascribe.estimators import recipe
 from ascribe.steps.files import read
 from tests.engines import verl_toys as toys
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, toys.NEEDS_VERL]
 
 BY = {"wraps": "gae gamma=1.0"}
 
