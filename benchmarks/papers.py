@@ -3,8 +3,8 @@
 ``ascribe train --tiny`` with every file: recipe, loss and schedule are the paper's, counts small
 and the environment makes up its own data. ``iterations`` are those that were logged. With TRL, or
 with verl by ``--engine verl``; CCPO's agents with adapters run with TRL alone, and pivots not at
-all. ALFWorld's files are left out where its extra is not installed. The quick case has one file of
-each paper.
+all. ALFWorld's files are left out where its extra is not installed. The quick case has one file
+each of three papers.
 """
 
 import argparse
