@@ -82,7 +82,7 @@ def draw_forest(panel: Any, figures: list[Line]) -> None:
     labels = [name.partition("/")[2] for name in names]
     panel.set_yticks(range(len(names)), labels)
     panel.axvline(0, color="#999999", lw=1)
-    panel.set(title="difference in mean success over training")
+    panel.set(xlabel="difference in mean success")
     panel.grid(alpha=0.3, axis="x")
 
 
