@@ -26,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recipe__name="entropy",
         recipe__parameters=BY,
         update__iterations=2,
+        update__loss="token",
         engine={"verl": {"critic.optim.lr": 1e-2}},
     )
     toys.train(config)
@@ -50,7 +51,7 @@ def test_the_columns_are_there_and_the_credit_follows_from_them(folder: Path) ->
 
 
 def test_entropies_are_those_that_verl_logs(folder: Path) -> None:
-    """verl logs the mean over tokens; with the number of tokens of each step it is ours."""
+    """verl logs it as the loss is aggregated: here over tokens, so steps count by theirs."""
     for line, steps in zip(toys.metrics(folder / "run.yaml"), tables(folder), strict=True):
         tokens = [len(ids) for ids in steps.carried["response_ids"].to_pylist()]
         ours = np.average(steps.table.entropy, weights=tokens)
