@@ -298,7 +298,7 @@ def _bounds(
     def before(rows: Any) -> Ints:
         return np.unique(cuts[cuts.searchsorted(rows, side="right") - 1])
 
-    pieces = [int(-(-chunk.rows // (1.3 * most_rows))) for chunk in archive.chunks]
+    pieces = [-(-chunk.rows // most_rows) for chunk in archive.chunks]
     if max(pieces) > MOST_PIECES:
         return None
     starts = [
