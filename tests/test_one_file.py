@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, recipe
+from ascribe.steps.table import _name_key
 from tests.strategies import step_tables
 
 pytestmark = pytest.mark.engine
@@ -166,7 +167,7 @@ def assert_same_credit(name, steps, fingerprints, radius):
 )
 def test_credit_on_random_tables(name, table, seed, radius):
     rows = [row | {"action": row["action"] or "wait"} for row in table.to_dicts()]
-    rows.sort(key=lambda row: (row["group"], row["trajectory"], row["step"]))
+    rows.sort(key=lambda row: (_name_key(row["group"]), _name_key(row["trajectory"]), row["step"]))
     steps = [one_file.Step(**{key: row[key] for key in COLUMNS}) for row in rows]
     rng = np.random.default_rng(seed)
     directions = {state: rng.standard_normal(8) for state in sorted({row.state for row in steps})}

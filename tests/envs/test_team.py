@@ -8,7 +8,7 @@ import pytest
 
 from ascribe.envs import make
 from ascribe.envs.contract import check_environment
-from ascribe.envs.team import Judged, _vote
+from ascribe.envs.team import JudgedAnswer, _vote
 from ascribe.rollout import Plan, Setup
 from ascribe.rollout.record import table
 from ascribe.rollout.setup import Model, play
@@ -79,7 +79,7 @@ def test_the_vote_is_deterministic(
 
 def test_one_answer_with_two_rewards_is_refused() -> None:
     with pytest.raises(ValueError, match="one answer has two rewards"):
-        _vote([Judged(1.0, True, "= 4"), Judged(0.5, True, "= 4")], "first")
+        _vote([JudgedAnswer(1.0, True, "= 4"), JudgedAnswer(0.5, True, "= 4")], "first")
 
 
 def test_voters_do_not_see_one_another(options: dict[str, Any]) -> None:

@@ -155,8 +155,10 @@ def test_corrections_are_compared_with_corrections() -> None:
     compared = found.credit.terms["episode"]
     assert found.table.corrects is not None
     correction = found.table.corrects.codes >= 0
-    assert set(compared.peers[correction]) == {3}
+    assert set(compared.peers[correction]) == {1}  # of the same prompt
     assert set(compared.peers[~correction]) == {4}
+    task = credit_batches([batch(corrected())], recipe("ibpo", baseline="task")).credit
+    assert set(task.terms["episode"].peers[correction]) == {3}
 
 
 def test_a_batch_of_corrections_alone_is_told_too() -> None:

@@ -46,12 +46,12 @@ class TeamEpisode:
     seed: int
     task: int
     responses: list[str] = field(default_factory=list)
-    judged: list["Judged"] = field(default_factory=list)
+    judged: list["JudgedAnswer"] = field(default_factory=list)
     expert: str | None = None
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedAnswer:
     """What an answer is worth."""
 
     reward: float
@@ -148,19 +148,19 @@ class Team(TextEnvironment[TeamEpisode]):
         verdict = "The team is right." if won else "The team is wrong."
         return Outcome(verdict, reward=reward, terminated=True, won=won, valid=valid)
 
-    def _judge(self, episode: TeamEpisode, answer: str) -> Judged:
+    def _judge(self, episode: TeamEpisode, answer: str) -> JudgedAnswer:
         self.inner.reset(seed=episode.seed, options={"task": episode.task})
         _, reward, _, _, info = self.inner.step(answer)
         key = ("right" if info["won"] else f"= {_key(answer)}") if info["valid"] else None
-        return Judged(float(reward), bool(info["won"]), key)
+        return JudgedAnswer(float(reward), bool(info["won"]), key)
 
-    def _result(self, judged: Sequence[Judged]) -> tuple[float, bool]:
+    def _result(self, judged: Sequence[JudgedAnswer]) -> tuple[float, bool]:
         """What the team earns, and whether it is right."""
         if self.topology == "think_solve":
             return judged[0].reward, judged[0].won
         return _vote(judged, self.ties)
 
-    def _without(self, judged: Sequence[Judged]) -> list[float | None] | None:
+    def _without(self, judged: Sequence[JudgedAnswer]) -> list[float | None] | None:
         if self.topology == "voting":
             others = ([*judged[:i], *judged[i + 1 :]] for i in range(len(judged)))
             return [_vote(voters, self.ties)[0] for voters in others]
@@ -198,7 +198,7 @@ def _turns(topology: str, agents: int, *, counterfactual: bool) -> tuple[TeamTur
     return (TeamTurn(THINKER, answers=False), TeamTurn(SOLVER, answers=True, reads=True), *alone)
 
 
-def _vote(judged: Sequence[Judged], ties: Ties) -> tuple[float, bool]:
+def _vote(judged: Sequence[JudgedAnswer], ties: Ties) -> tuple[float, bool]:
     """What the answer with the most votes earns, and whether it is right."""
     counts = Counter(one.key for one in judged if one.key is not None)
     if len({(one.key, one.reward) for one in judged if one.key is not None}) > len(counts):

@@ -96,7 +96,7 @@ class Entropy(Recipe):
         unknown, inner = np.isnan(entropy), credit.rows(steps.rows)
         sure, next_sure = certainty(entropy, self.k), certainty(entropy, self.k_next)[1:]
         scale = np.where(
-            unknown, 0.0, sure * max(int((~unknown).sum()), 1) / (np.nansum(sure) or 1)
+            unknown, 0.0, sure * max(int((~unknown).sum()), 1) / (sure[~unknown].sum() or 1)
         )
         goes_on = np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
         bonus = self.clarity * np.nan_to_num(np.where(goes_on, np.append(next_sure, 0.0), 0.0))

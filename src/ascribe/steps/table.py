@@ -297,7 +297,6 @@ def read_column(name: str, column: Column) -> Any:
     readers: dict[str, Callable[[str, Column], Any]] = {}
     readers |= dict.fromkeys(TEXT_COLUMNS, _text) | dict.fromkeys(FLAG_COLUMNS, _flag)
     readers |= {"step": _step, "iteration": _iteration, "fingerprint": _fingerprint}
-    readers |= dict.fromkeys(INPUT_COLUMNS, _optional_number)
     return readers.get(name, _number)(name, column)
 
 
@@ -357,11 +356,6 @@ def _number(name: str, column: Column) -> Floats:
         rows = [i for i, v in enumerate(values) if isinstance(v, int) and abs(v) > 1e100]
         detail = f"column {name} holds integers beyond 64-bit floating point"
         raise column_error(ProblemKind.REWARD_TOO_LARGE, detail, rows) from error
-
-
-def _optional_number(name: str, column: Column) -> Floats | None:
-    values = _number(name, column)
-    return None if values.size and np.isnan(values).all() else values
 
 
 def _flag(name: str, column: Column) -> Bools | None:
