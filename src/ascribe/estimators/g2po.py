@@ -21,7 +21,6 @@ from ascribe.estimators.credit import Reason, Sentence, Term
 from ascribe.estimators.gigpo import TwoLevel
 from ascribe.estimators.relative import explained, relative
 from ascribe.groups import Groups
-from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import arrange
@@ -73,13 +72,6 @@ class G2PO(TwoLevel):
     sentences: ClassVar[tuple[Sentence, Sentence]] = (NEXT, NEXT)
 
     normalise: Literal["std", "mean"] = "mean"
-
-    def state_groups(
-        self, table: StepTable, inputs: dict[str, Any]
-    ) -> tuple[Groups, dict[str, float]]:
-        """State group of each row in canonical order; there are no metrics about them."""
-        steps = arrange(table)
-        return exact(steps.group, steps.state, table.state.values.size), {}
 
     def transitions(self, table: StepTable) -> tuple[Floats, Floats]:
         """What each step led to, and where it came from; excluded rows give no values."""

@@ -19,8 +19,6 @@ import numpy as np
 from ascribe.estimators.base import LARGEST_FACTOR
 from ascribe.estimators.credit import Sentence
 from ascribe.estimators.gigpo import TwoLevel
-from ascribe.groups import Groups
-from ascribe.groups.exact import exact
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, arrange
 from ascribe.steps.returns import episode_return
@@ -91,13 +89,6 @@ class GraphGPO(TwoLevel):
 
     right: float = 1.0
     goal: float = 1.0
-
-    def state_groups(
-        self, table: StepTable, inputs: dict[str, Any]
-    ) -> tuple[Groups, dict[str, float]]:
-        """State group of each row in canonical order; there are no metrics about them."""
-        steps = arrange(table)
-        return exact(steps.group, steps.state, table.state.values.size), {}
 
     def step_returns(self, table: StepTable) -> Floats:
         """What each step led to, by its distance to success."""
