@@ -70,7 +70,7 @@ INPUTS = (0.0, 1.0, 0.5, -0.25, 2.0)
 BASELINES = {
     "reinforce_pp": ("batch", "group"),
     "returns": ("task", "turn"),
-    "progress": ("task", "turn", "rewards"),
+    "progress": ("task", "rewards", "separate"),
 }
 """What the parameter ``baseline`` is taken from, by recipe."""
 
@@ -193,8 +193,6 @@ def recipes(name: str, **fixed: Any) -> st.SearchStrategy[Recipe]:
             for number, (key, values) in zip(numbers, free.items(), strict=True)
         }
         timing, amount = picked.pop("penalty")
-        if picked.get("baseline") == "turn" and "normalise" in picked:
-            picked["normalise"] = "mean"  # it takes no other
         if (not kind.credits_steps or name == "entropy") and timing == "after":
             timing, amount = "before", 0.0
         return kind(penalty_timing=timing, invalid_penalty=amount, **picked, **fixed)

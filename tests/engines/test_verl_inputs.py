@@ -51,11 +51,11 @@ def test_the_columns_are_there_and_the_credit_follows_from_them(folder: Path) ->
 
 
 def test_entropies_are_those_that_verl_logs(folder: Path) -> None:
-    """verl logs it as the loss is aggregated: here over tokens, so steps count by theirs."""
+    """verl logs it as the loss is aggregated, here over tokens, and sums in bfloat16."""
     for line, steps in zip(toys.metrics(folder / "run.yaml"), tables(folder), strict=True):
         tokens = [len(ids) for ids in steps.carried["response_ids"].to_pylist()]
         ours = np.average(steps.table.entropy, weights=tokens)
-        assert line["actor/entropy"] == pytest.approx(ours, rel=1e-3)
+        assert line["actor/entropy"] == pytest.approx(ours, rel=1e-2)
 
 
 def test_the_critic_learns(folder: Path) -> None:

@@ -438,32 +438,32 @@ def progress(rows: list[Row], parameters: Parameters) -> Answer:
             following = (Fraction(0) if i in unknown else paid[i]) + gamma * following
             own[i] = following - penalty(rows[i], parameters, "after")
     task = {i: rows[i]["group"] for i in counted if i not in unknown}
-    by = parameters["normalise"]
-    compared = {i: (paid if parameters["baseline"] == "rewards" else own)[i] for i in task}
-    found = standardised(compared, task, parameters, by, "group_of_one")
+    by, baseline = parameters["normalise"], parameters["baseline"]
+    keys: dict[int, Hashable] = dict(task)
+    if baseline == "separate":
+        lasts = {members[-1] for members in trajectories(rows).values()}
+        keys = {i: (task[i], i in lasts) for i in task}
+    compared = {i: (own if baseline == "task" else paid)[i] for i in task}
+    found = standardised(compared, keys, parameters, by, "group_of_one")
     names = {
         i: {rows[j]["trajectory"] for j in counted if rows[j]["group"] == task[i]} for i in task
     }
-    keys: dict[int, Hashable] = dict(task)
-    values = dict(found.values)
-    if parameters["baseline"] == "turn":
-        keys = {i: (task[i], rows[i]["step"]) for i in task}
-        for i in task:
-            at_turn = [own[j] for j in task if keys[j] == keys[i]]
-            values[i] = float(own[i] - sum(at_turn) / len(names[i]))
-    elif parameters["baseline"] == "rewards":
+    values, said = dict(found.values), dict(found.reasons)
+    if baseline != "task":
         for members in trajectories(rows).values():
-            total = 0.0
+            total, following = 0.0, False
             for i in reversed(members):
                 if i in task:
                     total = found.values[i] + float(gamma) * total
                     values[i] = total - float(penalty(rows[i], parameters, "after"))
+                    following = said[i] == "credited" or (following and gamma > 0)
+                    said[i] = "credited" if following else said[i]
     reasons = {}
     for i in counted:
         if i in unknown:
             values[i], reasons[i] = 0.0, "missing_input"
             continue
-        reasons[i] = "group_of_one" if len(names[i]) == 1 else found.reasons[i]
+        reasons[i] = "group_of_one" if len(names[i]) == 1 else said[i]
         if reasons[i] != "credited":
             values[i] = 0.0
     part = _part(rows, parameters, values, reasons, keys)

@@ -33,8 +33,6 @@ def test_a_step_is_paid_for_its_progress():
     credit = Progress(gamma=1.0)(table(TWO))
     close(credit.terms["progress"].own, [1.5, 1.0, 0.25, 0.0])
     close(credit.advantage, [1.5 - 0.6875, 1.0 - 0.6875, 0.25 - 0.6875, -0.6875])
-    turn = Progress(gamma=1.0, baseline="turn")(table(TWO))
-    close(turn.advantage, [0.625, 0.5, -0.625, -0.5])
 
 
 @pytest.mark.unit
@@ -44,10 +42,23 @@ def test_igpo_compares_rewards_first_and_sums_then():
 
 
 @pytest.mark.unit
-def test_one_that_has_ended_counts_as_nothing():
-    """At step 1 the return 1 is compared with the mean of 1 and 0."""
-    rows = table([[scored(steps("a", "b", reward=1.0), 0, 0), scored(steps("a"), 0)]])
-    close(Progress(gamma=1.0, baseline="turn")(rows).advantage, [0.5, 0.5, -0.5])
+def test_outcomes_and_progress_are_compared_apart():
+    """Progress is 0.5 and 0.25, outcomes are 1 and 0."""
+    credit = Progress(gamma=1.0, baseline="separate")(table(TWO))
+    close(credit.advantage, [0.125 + 0.5, 0.5, -0.125 - 0.5, -0.5])
+    code = Progress.preset("igpo-code", std_epsilon=0.0)(table(TWO))
+    close(code.advantage, [2.0, 1.0, -2.0, -1.0])
+
+
+@pytest.mark.unit
+def test_a_step_without_progress_to_compare_has_the_outcome():
+    """One step alone makes progress; the outcomes that follow differ."""
+    rows = table([[scored(steps("a", "b", reward=1.0), 0, 0.5), scored(steps("a"), 0)]])
+    credit = Progress(gamma=0.5, baseline="separate")(rows)
+    close(credit.advantage, [0.25, 0.5, -0.5])
+    assert reasons(credit.reason) == ["credited"] * 3
+    last_alone = Progress(gamma=0.0, baseline="separate")(rows)
+    assert reasons(last_alone.reason) == ["group_of_one", "credited", "credited"]
 
 
 @pytest.mark.unit
@@ -62,12 +73,6 @@ def test_a_missing_score_leaves_no_credit_before_it():
     assert reasons(credit.reason) == ["missing_input"] * 2 + ["credited"] * 2
     with pytest.raises(ValueError, match="progress needs the column score"):
         Progress()(table([[steps("a")]]))
-
-
-@pytest.mark.unit
-def test_a_baseline_that_does_not_divide_is_not_asked_to():
-    with pytest.raises(ValueError, match="baseline 'turn' has no normalise 'std'"):
-        Progress(baseline="turn", normalise="std")
 
 
 honest = module.rewards_with_progress

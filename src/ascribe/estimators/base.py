@@ -12,6 +12,7 @@ import numpy as np
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
 from ascribe.estimators.relative import Norm, Std, explained, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
+from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.hints import nearest, page
@@ -240,6 +241,11 @@ class Recipe:
     def trajectory_groups(self, steps: Arranged) -> Ints:
         """Group of each trajectory; -1 for those left out."""
         return np.where(self.excluded(steps)[steps.starts], -1, steps.group_of_trajectory)
+
+    def alone(self, steps: Arranged) -> Bools:
+        """Mask of the rows whose task has one trajectory: its steps are not compared alone."""
+        size = segments.size(self.trajectory_groups(steps), steps.group_count)
+        return np.asarray(size[steps.group] < 2)
 
     def episode_term(self, table: StepTable, norm: Norm, sentence: Sentence = EPISODE) -> Term:
         """Relative return of each trajectory in its task group, the same for all its steps.

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ascribe.estimators.clusters import Clustering
-from ascribe.estimators.credit import Explanation, Reason, Sentence, Term
-from ascribe.estimators.gigpo import TwoLevel
+from ascribe.estimators.credit import Explanation, Reason, Sentence
+from ascribe.estimators.gigpo import StepTerms, TwoLevel
 from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.groups import Groups
 from ascribe.steps import segments
@@ -247,7 +247,7 @@ class _BiPACE(BiGPO):
                 "here; leave it at 'each'"
             )
 
-    def step_term(self, table: StepTable, groups: Groups) -> tuple[Term, dict[str, float]]:
+    def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
         """The step term from same-action peers, and how rows got it."""
         returns, keys = self.step_returns(table), self.action_keys(table)
         labels = np.where(self.excluded(arrange(table)), -1, groups.labels)
@@ -257,7 +257,7 @@ class _BiPACE(BiGPO):
         reason[groups.labels < 0] = Reason.MISSING_STATE
         explain = partial(_explained, returns, *members, form=self.form)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
-        return term, {"key_share": keys.key_share} | asdict(row_mix(branch, *members))
+        return {"step": term}, {"key_share": keys.key_share} | asdict(row_mix(branch, *members))
 
 
 @dataclass(frozen=True, kw_only=True)

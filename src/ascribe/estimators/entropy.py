@@ -23,6 +23,7 @@ from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
 from ascribe.steps.arrays import Floats
 from ascribe.steps.check import arrange
+from ascribe.steps.returns import following
 from ascribe.steps.table import StepTable
 
 CLARITY = Sentence(
@@ -94,12 +95,10 @@ class Entropy(Recipe):
         steps, credit = arrange(table), self.inner.compute(table, inputs)
         entropy = np.where(self.excluded(steps), np.nan, self.numbers(table, "entropy"))
         unknown, inner = np.isnan(entropy), credit.rows(steps.rows)
-        sure, next_sure = certainty(entropy, self.k), certainty(entropy, self.k_next)[1:]
-        scale = np.where(
-            unknown, 0.0, sure * max(int((~unknown).sum()), 1) / (sure[~unknown].sum() or 1)
-        )
-        goes_on = np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
-        bonus = self.clarity * np.nan_to_num(np.where(goes_on, np.append(next_sure, 0.0), 0.0))
+        both = [certainty(entropy, k) for k in (self.k, self.k_next)]
+        sure, next_sure = np.where(unknown, 0.0, both)
+        scale = sure * (~unknown).sum() / (sure.sum() or 1.0)
+        bonus = self.clarity * following(next_sure, steps.trajectory)
         credited = inner.credited & ~unknown
         count, labels = np.full(credited.size, int(credited.sum())), np.where(credited, 0, -1)
         mean = (inner.advantage * scale + bonus)[credited].sum() / np.maximum(count, 1)

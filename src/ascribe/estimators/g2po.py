@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ascribe.estimators.credit import Reason, Sentence, Term
-from ascribe.estimators.gigpo import TwoLevel
+from ascribe.estimators.credit import Reason, Sentence
+from ascribe.estimators.gigpo import StepTerms, TwoLevel
 from ascribe.estimators.relative import explained, relative
 from ascribe.groups import Groups
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import arrange
-from ascribe.steps.returns import reward_to_go
+from ascribe.steps.returns import following, reward_to_go
 from ascribe.steps.table import StepTable
 
 NEXT = Sentence("{peers} peers in this state came to what is worth {baseline}; this one {own}")
@@ -46,8 +46,7 @@ def transitions(
     returns = reward_to_go(reward, trajectory, gamma)
     mean = segments.pick(segments.mean(returns, labels, count), labels)
     here = gamma * np.where(labels < 0, returns, mean)
-    goes_on = np.append(trajectory[1:] == trajectory[:-1], False)
-    return reward + np.where(goes_on, np.append(here[1:], 0.0), 0.0), here
+    return reward + following(here, trajectory), here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,25 +72,19 @@ class G2PO(TwoLevel):
 
     normalise: Literal["std", "mean"] = "mean"
 
-    def transitions(self, table: StepTable) -> tuple[Floats, Floats]:
-        """What each step led to, and where it came from; excluded rows give no values."""
-        steps, (groups, _) = arrange(table), self.state_groups(table, {})
-        labels = np.where(self.excluded(steps), -1, groups.labels)
-        return transitions(self.rewards(steps), labels, groups.count, steps.trajectory, self.gamma)
-
-    def step_returns(self, table: StepTable) -> Floats:
-        """What each step led to, as ``A^next`` compares it."""
-        return self.transitions(table)[0] - self.late_penalties(arrange(table))
-
-    def more_terms(self, table: StepTable, groups: Groups) -> dict[str, Term]:
-        """``A^gain``."""
-        steps, (led_to, came_from) = arrange(table), self.transitions(table)
-        task, tasks = np.where(self.excluded(steps), -1, steps.group), steps.group_count
+    def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
+        """``A^next`` and ``A^gain``; excluded rows give no values to states."""
+        steps, out = arrange(table), self.excluded(arrange(table))
+        task, tasks = np.where(out, -1, steps.group), steps.group_count
+        labels = np.where(out, -1, groups.labels)
+        rows = (self.rewards(steps), labels, groups.count, steps.trajectory)
+        led_to, came_from = transitions(*rows, self.gamma)
         members = (led_to - came_from, task, tasks)
         values, reason = relative(*members, self.norm(self.normalise), Reason.GROUP_OF_ONE)
         if self.group_of_one == "no_credit":  # steps of one trajectory are not compared alone
-            alone = segments.size(self.trajectory_groups(steps), tasks) < 2
-            silent = np.append(alone, False)[task]
-            values[silent], reason[silent] = 0.0, Reason.GROUP_OF_ONE
+            alone = self.alone(steps)
+            values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
         explain = partial(explained, *members, GAIN)
-        return {"gain": self.term(table, values, reason, task, weight=self.weight, explain=explain)}
+        gain = self.term(table, values, reason, task, weight=self.weight, explain=explain)
+        step = self.step_term(table, groups, led_to - self.late_penalties(steps))
+        return {"step": step, "gain": gain}, {}

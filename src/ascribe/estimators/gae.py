@@ -20,7 +20,7 @@ from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import arrange
-from ascribe.steps.returns import reward_to_go
+from ascribe.steps.returns import following, reward_to_go
 from ascribe.steps.table import StepTable
 
 EXPECTED = Sentence(
@@ -44,9 +44,7 @@ def generalised_advantage(
     Returns:
         One advantage per row: NaN if a value is unknown in the row or in a later one.
     """
-    last = np.append(trajectory[1:] != trajectory[:-1], True)
-    following = np.where(last, 0.0, np.append(value[1:], 0.0))
-    surprise = np.where(cut, 0.0, reward + gamma * following - value)
+    surprise = np.where(cut, 0.0, reward + gamma * following(value, trajectory) - value)
     unknown = reward_to_go(np.isnan(value).astype(np.float64), trajectory, 1.0) > 0
     advantage = reward_to_go(np.where(unknown, 0.0, surprise), trajectory, gamma * lam)
     return np.where(unknown, np.nan, advantage)

@@ -38,6 +38,9 @@ advantage. The last two keep a trajectory from being compared with itself, where
 go differs.
 """
 
+StepTerms = tuple[dict[str, Term], dict[str, float]]
+"""Step-level terms by name, and metrics about them."""
+
 BY_STEPS = Sentence(
     "{peers} steps of this task, each by its whole trajectory, returned {baseline} on average; "
     "this one returned {own}"
@@ -135,9 +138,8 @@ class TwoLevel(Standardising):
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
         groups, metrics = self.state_groups(table, inputs)
-        step, more = self.step_term(table, groups)
-        steps, metrics = {"step": step} | self.more_terms(table, groups), metrics | more
-        terms = {"episode": self._episode(table)} | steps
+        steps, more = self.step_terms(table, groups)
+        terms, metrics = {"episode": self._episode(table)} | steps, metrics | more
         if self.scale == "equal":
             terms, metrics["scale_factor"] = equalised(
                 terms, list(steps), terms["episode"], arrange(table).rows
@@ -155,9 +157,9 @@ class TwoLevel(Standardising):
         """The state for the next iteration, given the metrics of this one."""
         return None
 
-    def more_terms(self, table: StepTable, groups: Groups) -> dict[str, Term]:
-        """Further step-level terms, by name."""
-        return {}
+    def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
+        """The step-level terms, and metrics about them."""
+        return {"step": self.step_term(table, groups, self.step_returns(table))}, {}
 
     def _episode(self, table: StepTable) -> Term:
         steps, norm = arrange(table), self.norm(self.normalise)
@@ -181,9 +183,9 @@ class TwoLevel(Standardising):
             explain = partial(_with_raw, explain, raw, scores)
         return self.term(table, values, reason, steps.group, explain=explain)
 
-    def step_term(self, table: StepTable, groups: Groups) -> tuple[Term, dict[str, float]]:
-        """The step term inside the state groups, and metrics about it."""
-        steps, returns = arrange(table), self.step_returns(table)
+    def step_term(self, table: StepTable, groups: Groups, returns: Floats) -> Term:
+        """The step term: what each row came to, compared inside the state groups."""
+        steps = arrange(table)
         labels = np.where(self.excluded(steps), -1, groups.labels)
         values, reason = step_relative(
             returns,
@@ -201,8 +203,7 @@ class TwoLevel(Standardising):
             revisits=self.revisits,
             sentences=self.sentences,
         )
-        term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
-        return term, {}
+        return self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
 
 
 def _with_raw(explain: "partial[Explanation]", raw: np.ndarray, scores: Floats) -> Explanation:

@@ -18,8 +18,9 @@ import numpy as np
 
 from ascribe.estimators.base import LARGEST_FACTOR
 from ascribe.estimators.credit import Sentence
-from ascribe.estimators.gigpo import TwoLevel
-from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.estimators.gigpo import StepTerms, TwoLevel
+from ascribe.groups import Groups
+from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.check import LARGEST_REWARD, arrange
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
@@ -90,11 +91,12 @@ class GraphGPO(TwoLevel):
     right: float = 1.0
     goal: float = 1.0
 
-    def step_returns(self, table: StepTable) -> Floats:
-        """What each step led to, by its distance to success."""
-        steps, (groups, _) = arrange(table), self.state_groups(table, {})
+    def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
+        """The step term: what each step led to, by its distance to success."""
+        steps = arrange(table)
         returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         success = (returns >= self.right - 1e-9 * max(1.0, abs(self.right)))[steps.trajectory]
         task = np.where(self.excluded(steps), -1, steps.group)
         left = steps_to_success(groups.labels, groups.count, steps.trajectory, task, success)
-        return self.goal * self.gamma ** left.astype(np.float64) - self.late_penalties(steps)
+        worth = self.goal * self.gamma ** left.astype(np.float64) - self.late_penalties(steps)
+        return {"step": self.step_term(table, groups, worth)}, {}

@@ -94,9 +94,7 @@ class Judged(Standardising):
             labels, count = segments.pairs(task, steps.step, int(steps.step.max()) + 1)
             sentence = TURN
         values, reason = relative(own, labels, count, self.norm(self.normalise))
-        # The steps of one trajectory are not compared with each other alone.
-        alone = segments.size(self.trajectory_groups(steps), tasks) < 2
-        reason[np.append(alone, False)[task]] = Reason.GROUP_OF_ONE
+        reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         reason[unknown] = Reason.MISSING_INPUT
         values[reason != Reason.CREDITED] = 0.0
         explain = partial(explained, own, labels, count, sentence)

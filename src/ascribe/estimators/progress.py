@@ -5,7 +5,7 @@
 
 φ is the column ``score``, such as the policy's probability of the right answer. The last step has
 no state after it: it is paid its reward alone. IGPO (arXiv 2510.14967) standardises the rewards r'
-of a task first, and sums then. Others: TRACE, arXiv 2607.13988; ΔBelief, arXiv 2602.12342.
+of a task before it sums them. Others: TRACE, arXiv 2607.13988; ΔBelief, arXiv 2602.12342.
 
 Page: docs/estimators/progress.md. Test: tests/estimators/test_progress.py.
 """
@@ -18,11 +18,11 @@ import numpy as np
 
 from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import relative
+from ascribe.estimators.relative import explained, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import arrange
-from ascribe.steps.returns import reward_to_go
+from ascribe.steps.returns import following, reward_to_go
 from ascribe.steps.table import StepTable
 
 RETURNED = Sentence(
@@ -46,9 +46,9 @@ def rewards_with_progress(reward: Floats, score: Floats, trajectory: Ints, weigh
     Returns:
         One reward per row: NaN if a score is unknown in the row or in a later one.
     """
-    goes_on = np.append(trajectory[1:] == trajectory[:-1], False)
+    last = following(np.ones(score.size), trajectory) == 0
     unknown = reward_to_go(np.isnan(score).astype(np.float64), trajectory, 1.0) > 0
-    change = np.where(goes_on, np.append(score[1:], 0.0) - score, 0.0)
+    change = np.where(last, 0.0, following(score, trajectory) - score)
     return np.where(unknown, np.nan, reward + weight * change)
 
 
@@ -63,9 +63,9 @@ class Progress(Standardising):
         gamma: discount γ of a return.
         weight: ω, weight of progress against rewards.
         normalise: F_norm is the standard deviation of the task (``std``), or 1 (``mean``).
-        baseline: b is the mean of R' over all steps of the ``task``; or over its trajectories at
-            the same ``turn``, where one that has ended counts as 0; or ``rewards``: each r' is
-            compared with those of the task first, and summed then (IGPO).
+        baseline: b is the mean of R' over all steps of the ``task``. With ``rewards`` (IGPO), each
+            r' is compared with those of the task first, and the results are summed; ``separate``
+            compares last steps with last steps, and progress with progress.
     """
 
     name: ClassVar[str] = "progress"
@@ -73,46 +73,38 @@ class Progress(Standardising):
     compares_in_groups: ClassVar[bool] = True
     columns: ClassVar[tuple[str, ...]] = ("score",)
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "igpo": {"gamma": 1.0, "baseline": "rewards", "normalise": "std"},
-        "igpo-code": {"gamma": 1.0, "baseline": "turn"},
+        name: {"gamma": 1.0, "baseline": baseline, "normalise": "std", "std": "population"}
+        for name, baseline in (("igpo", "rewards"), ("igpo-code", "separate"))
     }
 
     gamma: float = 0.95
     weight: float = 1.0
     normalise: Literal["std", "mean"] = "mean"
-    baseline: Literal["task", "turn", "rewards"] = "task"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.baseline == "turn" and self.normalise == "std":
-            raise ValueError("progress: baseline 'turn' has no normalise 'std'; leave it at 'mean'")
+    baseline: Literal["task", "rewards", "separate"] = "task"
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
         steps, score = arrange(table), self.numbers(table, "score")
         paid = rewards_with_progress(self.rewards(steps), score, steps.trajectory, self.weight)
-        unknown, sentence = np.isnan(paid), RETURNED
+        unknown, late = np.isnan(paid), self.late_penalties(steps)
         paid[unknown] = 0.0
+        labels, count = np.where(self.excluded(steps) | unknown, -1, steps.group), steps.group_count
+        if self.baseline == "separate":
+            goes_on = following(np.ones(paid.size), steps.trajectory).astype(np.int64)
+            labels, count = segments.pairs(labels, goes_on, 2)
         to_go = partial(reward_to_go, trajectory=steps.trajectory, gamma=self.gamma)
-        own, late = to_go(paid) - self.late_penalties(steps), self.late_penalties(steps)
-        task, tasks = np.where(self.excluded(steps) | unknown, -1, steps.group), steps.group_count
-        members = np.append(segments.size(self.trajectory_groups(steps), tasks), 0)[task]
-        compared = paid if self.baseline == "rewards" else own
-        norm = self.norm(self.normalise)
-        values, reason = relative(compared, task, tasks, norm, Reason.GROUP_OF_ONE)
-        mean, labels = segments.pick(segments.mean(compared, task, tasks), task), task
-        peers = np.append(segments.size(task, tasks), 0)[task]
-        if self.baseline == "turn":  # the sum over those that came so far, by all trajectories
-            labels, turns = segments.pairs(task, steps.step, int(steps.step.max()) + 1)
-            at_turn = segments.pick(segments.total(own, labels, turns), labels)
-            mean, peers = at_turn / np.maximum(members, 1), members
-            values = own - mean
-        elif self.baseline == "rewards":
-            values = own = to_go(values) - late
-            mean, sentence = np.zeros(own.size), SUMMED
-        reason[(members < 2) & (task >= 0)] = Reason.GROUP_OF_ONE
+        compared = to_go(paid) - late if self.baseline == "task" else paid
+        members = (compared, labels, count)
+        values, reason = relative(*members, self.norm(self.normalise), Reason.GROUP_OF_ONE)
+        explain = partial(explained, *members, RETURNED)
+        if self.baseline != "task":
+            credited = to_go((reason == Reason.CREDITED).astype(np.float64)) > 0
+            reason[credited] = Reason.CREDITED
+            values = to_go(values) - late
+            peers = np.append(segments.size(labels, count), 0)[labels]
+            explain = partial(Explanation, values, np.zeros(values.size), peers, (SUMMED,))
+        reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         reason[unknown] = Reason.MISSING_INPUT
-        explain = partial(Explanation, own, mean, peers, (sentence,))
         values = np.where(reason == Reason.CREDITED, values, 0.0)
         term = self.term(table, values, reason, labels, explain=explain)
         return Credit.of({"progress": term}, repr(self))

@@ -34,6 +34,12 @@ def episode_return(reward: Floats, trajectory: Ints, count: int) -> Floats:
     return segments.total(reward, trajectory, count)
 
 
+def following(values: Floats, trajectory: Ints) -> Floats:
+    """The value of the next row of each row's trajectory; 0 at its last row."""
+    goes_on = np.append(trajectory[1:] == trajectory[:-1], False)
+    return np.where(goes_on, np.append(values[1:], 0.0), 0.0)
+
+
 def reward_to_go(
     reward: Floats, trajectory: Ints, gamma: float, tail: Floats | None = None
 ) -> Floats:
