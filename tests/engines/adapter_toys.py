@@ -17,11 +17,16 @@ from examples.adapter import ListAdapter
 PAGE = Path(__file__).parents[2] / "docs" / "engines" / "others.md"
 
 
+def snippet(heading: str, language: str = "py") -> str:
+    """The code of a section of the page."""
+    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    (code,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return str(code)
+
+
 def run_snippet(heading: str, **names: Any) -> dict[str, Any]:
     """Run the code of a section of the page, with these names; returns all names."""
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    (code,) = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    exec(compile(code, str(PAGE), "exec"), names)
+    exec(compile(snippet(heading), str(PAGE), "exec"), names)
     return names
 
 

@@ -4,6 +4,7 @@ The adapters of real trainers are in ``test_adapter_TRAINER.py``.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def test_a_recipe_with_state_is_refused() -> None:
     adapter = ListAdapter()
     with pytest.raises(ValueError, match="carries running statistics"):
         credit_batch(adapter, adapter.example(EPISODES), "ccpo")
+
+
+def test_the_page_has_what_the_tests_of_adapters_run() -> None:
+    """Those tests run in environments of their own; a heading that is renamed fails here first."""
+    tests = [path.read_text() for path in Path(__file__).parent.glob("test_adapter_*.py")]
+    wanted = re.findall(r'snippet\("([^"]+)"(?:, "(\w+)")?', "".join(tests))
+    assert len(wanted) >= 4
+    for heading, language in wanted:
+        assert "ascribe.engines.adapters" in toys.snippet(heading, language or "py")
 
 
 def test_every_adapter_is_at_most_120_lines() -> None:

@@ -19,10 +19,10 @@ from trinity.common.experience import (
 
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
 from ascribe.engines.adapters.trinity import AscribeAdvantage, TrinityAdapter
-from tests.engines.adapter_toys import PAGE
+from tests.engines.adapter_toys import snippet
 
 ADAPTER = TrinityAdapter()
-SETTINGS = yaml.safe_load(PAGE.read_text().split("```yaml\n")[1].split("```")[0])["algorithm"]
+SETTINGS = yaml.safe_load(snippet("Trinity-RFT", "yaml"))["algorithm"]
 PATH = SETTINGS["advantage_fn"]
 
 
