@@ -145,7 +145,10 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ({"update.layout": "token"}, "update.layout: must be one of step, trajectory, not 'token'"),
         ({"update.learning_rate": 0}, "update.learning_rate: must be greater than 0, not 0"),
         ({"update": 3}, "update: must be keys and values (iterations, learning_rate, "),
-        ({"rollout.size": 1}, "rollout.size: must be at least 2, not 1"),
+        (
+            {"rollout.size": 1},
+            "rollout.size: must be at least 2, since gigpo compares trajectories",
+        ),
         ({"rollout.top_p": 0}, "rollout.top_p: must be greater than 0, not 0"),
         (
             {"rollout.stop": "</action>"},

@@ -1,12 +1,15 @@
 """The papers' runs in ``examples/papers``: each is checked, and says where its values are from."""
 
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
+from ascribe.engines.config import ConfigError
 from ascribe.engines.load import load_config
 from ascribe.engines.train import check_config
+from ascribe.engines.verl.arguments import verl_overrides
 
 pytest.importorskip("yaml", reason="needs the extra trl or verl")
 
@@ -45,7 +48,7 @@ def test_every_number_says_where_it_is_from() -> None:
 
 def test_every_table_has_its_runs() -> None:
     found = {f"{path.parent.name}/{path.stem}" for path in RUNS}
-    methods = ("rloo", "grpo", "gigpo_std", "gigpo_mean")
+    methods = ("ppo", "rloo", "grpo", "gigpo_std", "gigpo_mean")
     tables = {
         f"gigpo/{env}_{size}_{method}"  # Table 1
         for env in ("alfworld", "webshop")
@@ -64,7 +67,7 @@ def test_every_table_has_its_runs() -> None:
     tables |= {f"ibpo/qwen3_32b_{arm}" for arm in ("ibpo", "gspo", "k1", "shaping_only")}
     tables |= {f"pivotrl/{domain}" for domain in ("tau2", "swe", "terminal", "browse")}
     assert tables <= found
-    assert len(found) == 85
+    assert len(found) == 89
 
 
 @pytest.mark.parametrize(
@@ -86,3 +89,49 @@ def test_an_ablation_differs_in_what_it_ablates() -> None:
     without = load_config(PAPERS / "gigpo/alfworld_1.5b_without_episode.yaml").config
     assert without.recipe.parameters == {**whole.recipe.parameters, "episode_weight": 0.0}
     assert (without.update, without.rollout) == (whole.update, whole.rollout)
+
+
+def test_ppo_has_a_critic_and_distinct_tasks() -> None:
+    """GiGPO, E.1: 128 environments, and a learning rate of 1e-5 for the critic, which verl has."""
+    config = load_config(PAPERS / "gigpo/webshop_7b_ppo.yaml").config
+    assert (config.rollout.groups, config.rollout.size) == (128, 1)
+    overrides = verl_overrides(config, Path("run.yaml"), Path("model"), cpu=True)
+    assert overrides["critic.enable"]
+    assert overrides["critic.optim.lr"] == 1e-5
+    with pytest.raises(ConfigError, match="TRL needs at least 2, and has no critic"):
+        check_config(config, "trl")
+
+
+# The pages of claims.
+
+ROOT = PAPERS.parents[1]
+PAGES = [ROOT / "docs" / "papers" / f"{folder.name}.md" for folder in sorted(PAPERS.iterdir())]
+TEST = re.compile(r"`(tests/[\w/]+\.py|test_\w+(?:\.py)?)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_claim_names_tests_and_files_that_exist(page: Path) -> None:
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:1] == "|"][2:]
+    assert rows
+    tests = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
+    source = "".join(path.read_text(encoding="utf-8") for path in tests.values())
+    files = {path.stem for path in (PAPERS / page.stem).glob("*.yaml")}
+    pages = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")}
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 5, row
+        assert all(cells), row
+        _, implemented, tested, checked, _ = cells
+        named = TEST.findall(tested)
+        assert named or tested == "no test", row
+        for name in named:
+            if name.startswith("tests/"):
+                assert (ROOT / name).is_file(), name
+            else:
+                assert name in tests if name.endswith(".py") else f"def {name}(" in source, name
+        for pattern in re.findall(r"`([\w.*]+)\.yaml`", implemented):
+            assert any(fnmatch(stem, pattern) for stem in files), pattern
+        for module in re.findall(r"`([a-z_]+/[\w/]+\.py)`", implemented):
+            assert (ROOT / "src" / "ascribe" / module).is_file(), module
+        for name in re.findall(r"benchmarks\.md#(\w+)", checked):
+            assert name in pages, name

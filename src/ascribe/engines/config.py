@@ -166,7 +166,9 @@ class RolloutSection:
     """The episodes of an iteration."""
 
     groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
-    size: StrictInt = key("trajectories of each task", 8, GIGPO, ge=2)
+    size: StrictInt = key(
+        "trajectories of each task: 2 or more, or 1 with a critic (gae)", 8, GIGPO, ge=1
+    )
     oversample: StrictInt = key(
         "extra tasks to play; as many groups, those that end last, are dropped. On verl's "
         "synchronous trainer",
@@ -373,7 +375,12 @@ class Config:
             raise ConfigError("update.minibatches: leave it out, since minibatch_rows is given")
         if is_path(self.recipe.name):
             return  # checked when the recipe is imported
-        if why := correction_problem(self.recipe.recipe(), rollout.corrections, rollout.max_turns):
+        recipe = self.recipe.recipe()
+        if rollout.size == 1 and "value" not in recipe.columns:
+            raise ConfigError(
+                f"rollout.size: must be at least 2, since {recipe.name} compares trajectories"
+            )
+        if why := correction_problem(recipe, rollout.corrections, rollout.max_turns):
             raise ConfigError(f"rollout.corrections: {why}")
         if self.evaluation.tasks and not self.output.save_every:
             raise ConfigError("output.save_every: must be above 0, since checkpoints are evaluated")
