@@ -6,18 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.config import Config, ConfigError
+from ascribe.engines.config import Config
 from ascribe.models.loading import save_model
+from ascribe.pivots import Origin, candidate, write_turns
 from ascribe.steps.atomic import write_file
 
-MODEL, SUMS = "tiny_model", "sums.jsonl"
-"""In the output folder: the model at the start, and questions for environments that need a file."""
+MODEL, SUMS, PIVOTS = "tiny_model", "sums.jsonl", "pivots.jsonl"
+"""In the output folder: the model at the start, and what environments that need a file play."""
 
 DATA = {
     "alfworld": ("games",),
     "webshop": ("folder", "small"),
     "search_qa": ("file", "retriever", "corpus"),
     "maths": ("file",),
+    "pivots": ("file",),
 }
 """Options of environments that name the user's data; without them they make up their own."""
 
@@ -34,22 +36,17 @@ def tiny_config(config: Config, engine: str) -> Config:
     """The config with a tiny model, two iterations and small counts, on a CPU.
 
     The recipe, the loss and the schedule stay. Its output goes to ``FOLDER_tiny``, and what it
-    needs is written there: the model, and sums for environments that answer questions from a file.
-
-    Raises:
-        ConfigError: for pivots, whose data cannot be made up.
+    needs is written there: the model, and sums and pivots for environments that read a file.
     """
-    if config.environment.name == "pivots":
-        raise ConfigError("environment.name: there are no pivots to try it on: give a tiny file")
     folder = Path(f"{config.output.folder}_tiny")
     folder.mkdir(parents=True, exist_ok=True)
-    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(8)]
-    write_file(folder / SUMS, "".join(json.dumps(each) + "\n" for each in sums))
+    _write_data(folder)
     environment, rollout, update = config.environment, config.rollout, config.update
-    file = str((folder / SUMS).absolute())
-    options = _options(environment.name, environment.options, file)
-    held_out = _options(environment.name, config.evaluation.options, file)
+    options = _options(environment.name, environment.options, folder.absolute())
+    held_out = _options(environment.name, config.evaluation.options, folder.absolute())
     trl = engine == "trl"
+    # A team takes the turns that its members need.
+    turns = rollout.max_turns if environment.name == "team" else min(rollout.max_turns or 3, 3)
     verl = {k: v for k, v in config.engine.verl.items() if not k.startswith(SMALL)}
     lora = config.model.lora
     return replace(
@@ -64,9 +61,9 @@ def tiny_config(config: Config, engine: str) -> Config:
         rollout=replace(
             rollout,
             groups=2,
-            size=2,
+            size=min(rollout.size, 2),
             corrections=min(rollout.corrections, 2),
-            max_turns=min(rollout.max_turns or 3, 3),
+            max_turns=turns,
             max_tokens=8,
             context=4096,
             dtype=None,
@@ -84,7 +81,7 @@ def tiny_config(config: Config, engine: str) -> Config:
         fingerprints=replace(
             config.fingerprints, layer=None if config.fingerprints.layer is None else -1
         ),
-        output=replace(config.output, folder=str(folder), save_every=1),
+        output=replace(config.output, folder=str(folder), save_every=1, rollouts=True),
         engine=replace(
             config.engine,
             trl={"use_cpu": True, "bf16": False, "gradient_checkpointing": False} if trl else {},
@@ -93,20 +90,38 @@ def tiny_config(config: Config, engine: str) -> Config:
     )
 
 
-def _options(name: str, options: Mapping[str, Any], file: str) -> dict[str, Any]:
+def _write_data(folder: Path) -> None:
+    """Sums with their results, and turns at which an expert called a tool."""
+    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(8)]
+    write_file(folder / SUMS, "".join(json.dumps(each) + "\n" for each in sums))
+    turns = []
+    for n in range(8):
+        call = json.dumps({"name": "add", "arguments": {"a": n, "b": 1}})
+        history = [{"role": "user", "content": f"What is {n} + 1?"}]
+        where = Origin("made_up.jsonl", f"line {n + 1}", 0, 1)
+        turns.append(candidate(history, f"<tool_call>{call}</tool_call>", where))
+    write_turns(folder / PIVOTS, turns)
+
+
+def _options(name: str, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The options without the user's data."""
     kept = {k: v for k, v in options.items() if k not in DATA.get(name, ())}
     if name == "maths":
-        kept |= {"file": file, "judge": "number"}
+        kept |= {"file": str(folder / SUMS), "judge": "number"}
+    if name == "pivots":
+        kept["file"] = str(folder / PIVOTS)
     if name == "alfworld":
         kept["count"] = 2
     if name == "team" and "options" in kept:
-        kept["options"] = _options(kept.get("environment", "maths"), kept["options"], file)
+        kept["options"] = _options(kept.get("environment", "maths"), kept["options"], folder)
     return kept
 
 
 def write_tiny_model(folder: Path) -> Path:
     """A model of two layers that knows nothing, with a tokenizer of bytes."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     tokenizer = train_tokenizer(["What is 1 + 1? You are in a room. Your task is to: go."], 300)
     return save_model(random_llama(len(tokenizer), 4096), tokenizer, folder)
 
