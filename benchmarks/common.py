@@ -67,7 +67,12 @@ class Figures:
         sys.stdout.flush()
         os.dup2(self.stdout.fileno(), 1)
         self.stdout.close()
-        if kind is None and self.out is not None:
+        if kind is None:
+            self.write()
+
+    def write(self) -> None:
+        """Write the figures so far to the file of ``--out``, if there is one."""
+        if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self.out.write_text("\n".join(self.lines) + "\n")
 

