@@ -125,12 +125,12 @@ def test_metrics_of_an_iteration_are_one_line(tmp_path: Path) -> None:
 
 def test_the_iterations_to_a_threshold(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path)
-    assert evaluation_summary(tmp_path, 0.5) is None
+    assert evaluation_summary(read_metrics(tmp_path), 0.5) is None
     for iteration, won in enumerate([0.125, None, 0.5, 0.75, 0.25]):
         file.add(iteration, {HELD_OUT: won})
     rows = read_metrics(tmp_path)
     assert [steps_to(rows, HELD_OUT, goal) for goal in (0.1, 0.5, 0.6, 0.9)] == [0, 2, 3, None]
-    assert evaluation_summary(tmp_path, 0.5) == (
-        "Held-out tasks won: 12.5% in iteration 0, 75.0% at best (iteration 3), 25.0% in the last "
-        "evaluation; 50.0% first reached in iteration 2."
+    assert evaluation_summary(rows, 0.5) == (
+        "Held-out tasks won: 12.5% in iteration 0, 75.0% at best (val@max, iteration 3), 25.0% in "
+        "the last evaluation; 50.0% first reached in iteration 2."
     )

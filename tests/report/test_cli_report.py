@@ -1,14 +1,19 @@
 """``ascribe report`` from the shell."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from ascribe import TableError, recipe
+from ascribe import StepTable, TableError, recipe
 from ascribe.cli import app
+from ascribe.engines.load import load_config
+from ascribe.engines.metrics import HELD_OUT, MetricsFile
+from ascribe.engines.resolve import write_config
 from ascribe.report import picture
+from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.hints import install
 from tests.conftest import write_jsonl
 from tests.report.toys import sound
@@ -45,6 +50,52 @@ def test_it_prints_json_and_writes_what_was_asked_for(rollouts: Path, tmp_path: 
     assert found["bytes"] == out.stat().st_size
     assert found["verdict"][0]["finding"] == "nothing_wrong"
     assert (tables / "families.csv").exists()
+
+
+DIAGNOSTICS = {
+    HELD_OUT: 0.25,
+    "ascribe/success": 0.5,
+    "ascribe/singleton_share": 0.4,
+    "ascribe/matched_pairs": 12,
+    "ascribe/mean_group_size": 2.5,
+    "ascribe/credit/pace": 0.8,
+    "ascribe/parse_rate": 0.9,
+    "actor/entropy": 1.5,
+    "response_length/mean": 30.0,
+}
+
+
+def test_a_run_s_folder_is_drawn(tmp_path: Path) -> None:
+    """Held-out tasks and diagnostics from its metrics, the rest from its rollouts if there are."""
+    pytest.importorskip("vl_convert", reason="needs the extra report")
+    pytest.importorskip("yaml", reason="needs the extra trl or verl")
+    folder, out = tmp_path / "run", tmp_path / "report.html"
+    keys = {"model.path": "m", "environment.name": "e:E", "output.folder": str(folder)}
+    keys |= {"recipe.name": "grpo", "evaluation.threshold": 0.7}
+    (folder / "rollouts").mkdir(parents=True)
+    write_config(load_config(None, keys).config, folder / "config.yaml")
+    metrics = MetricsFile(folder)
+    metrics.add(1, DIAGNOSTICS)
+    metrics.add(2, DIAGNOSTICS | {HELD_OUT: 0.75})
+    code, said, noted = run(folder, "--out", out)
+    assert code == 0, noted
+    assert "75.0% at best (val@max, iteration 2)" in " ".join(said.split())
+    assert "70.0% first reached in iteration 2" in " ".join(said.split())
+    assert "kept no rollouts" in noted
+    write(table_to_arrow(StepTable.from_dicts(sound())), folder / "rollouts/rollouts_00000.parquet")
+    code, said, _ = run(folder, "--out", out, "--tables", tmp_path / "tables", "--json")
+    assert code == 0, said
+    assert "75.0% at best" in json.loads(said)["run"]
+    page = out.read_text(encoding="utf-8")
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
+    assert data["recipe"] == "grpo"
+    drawn = {name.removeprefix("run_") for name in data["figures"] if name.startswith("run_")}
+    assert drawn == {
+        *("success", "signal", "row_mix", "matched_pairs", "mean_group_size", "entropy"),
+        "response_tokens",
+    }
+    assert [row["held_out"] for row in data["tables"]["run"]] == [0.25, 0.75]
+    assert (tmp_path / "tables" / "run.csv").exists()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_numbers_are_those_of_the_file(run: Path) -> None:
     found = read_run(run)
     assert found is not None
-    assert (found.iteration, found.seconds) == (3, pytest.approx(216.9))
+    assert (found.iterations, found.seconds) == ((1, 2, 3), pytest.approx(216.9))
     success, returned, loss = found.series
     assert success.values == (0.1, 0.2, 0.3)
     assert success.change == pytest.approx(0.1)
@@ -44,8 +44,16 @@ def test_how_held_out_tasks_went(run: Path) -> None:
     done = runner.invoke(app, ["watch", str(run), "--once"])
     assert "held-out tasks won" in done.stdout
     said = " ".join(done.stdout.split())
-    assert "75.0% at best (iteration 5)" in said
+    assert "75.0% at best (val@max, iteration 5)" in said
     assert "50.0% first reached in iteration 5" in said
+    metrics.add(6, {"ascribe/success": 0.5})  # they are not played in every iteration
+    found = read_run(run)
+    assert found is not None
+    held_out = found.series[1]
+    assert (held_out.last, held_out.change) == (0.75, 0.5)
+    assert found.rows()[-1] == {"iteration": 6, "success": 0.5, "held_out": None} | dict.fromkeys(
+        ("return", "loss")
+    )
 
 
 def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
@@ -53,7 +61,7 @@ def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
 
 
 def test_a_long_run_is_cut_from_the_left() -> None:
-    series = Series("x", "x", False, tuple(map(float, range(100))))
+    series = Series("x", "x", "x", False, tuple(map(float, range(100))))
     assert len(series.sparkline()) == 40
     assert series.sparkline()[-1] == BARS[-1]
 
@@ -87,13 +95,13 @@ def test_a_run_with_verl_is_watched_alike(tmp_path: Path) -> None:
 def test_once(run: Path) -> None:
     done = runner.invoke(app, ["watch", str(run), "--once"])
     assert done.exit_code == 0
-    assert "iteration 3, after 4 min" in done.stdout
+    assert "iteration 3, after 3:37 min" in done.stdout
     assert "30.0%" in done.stdout
 
 
 def test_json(run: Path) -> None:
     found = json.loads(runner.invoke(app, ["watch", str(run), "--json"]).stdout)
-    assert found["iteration"] == 3
+    assert found["iterations"] == [1, 2, 3]
     assert found["series"][0]["values"] == [0.1, 0.2, 0.3]
 
 

@@ -8,8 +8,14 @@ from typer import Argument, Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe
-from ascribe.report import RefusedFileError, picture
+from ascribe.engines.metrics import NAME as METRICS
+from ascribe.engines.resolve import resolve
+from ascribe.estimators import Recipe
+from ascribe.report import Picture, RefusedFileError, RunMetrics, picture, read_run, write_run
 from ascribe.report.verdict import Level
+
+ROLLOUTS = "rollouts/rollouts_*.parquet"
+"""Where a run keeps its rollouts, if ``output.rollouts`` is true."""
 
 STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Level.GOOD: "green"}
 
@@ -19,12 +25,20 @@ def report(
         list[Path],
         Argument(
             help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or conversations that ascribe "
-            "import takes; several files are iterations, in order.",
+            "import takes; several files are iterations, in order. Or the folder of a run.",
             show_default=False,
         ),
     ],
     out: Annotated[Path, Option(help="The page to write: a .html file.")] = Path("report.html"),
-    recipe: options.Recipe = "gigpo",
+    recipe: Annotated[
+        str | None,
+        Option(
+            help="A recipe (ascribe recipes), or module:Name of your own. Default: that of the "
+            "run, or gigpo.",
+            autocompletion=options.complete_recipe,
+            show_default=False,
+        ),
+    ] = None,
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
@@ -44,12 +58,23 @@ def report(
     """Write one HTML page that shows where the credit went, and print the verdict.
 
     The page needs no server and no network. It holds a verdict in words, success and returns,
-    where the signal is lost, and a browser of trajectories that explains each advantage.
+    where the signal is lost, and a browser of trajectories that explains each advantage. Of the
+    folder of a run (output.folder) it shows the metrics too: success on held-out tasks and the
+    diagnostics of each iteration. A run without output.rollouts has nothing else to show.
     """
     if out.suffix not in (".html", ".htm"):
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
+    run, own, kept = _read_run(files)
+    if run is not None:
+        if not kept:
+            _write_run(run, files[0].resolve().name, out, as_json=as_json)
+            return
+        files = kept
     screen.keep_inputs(files, [out], force=force)
-    estimator = make_recipe(recipe, preset, parameters)
+    if own is not None and recipe is None and preset is None and not parameters:
+        estimator = own
+    else:
+        estimator = make_recipe(recipe or "gigpo", preset, parameters)
     renamed = screen.column_names(columns)
     compared = None if against is None else make_recipe(against, against_preset, [])
     try:
@@ -61,6 +86,7 @@ def report(
                 columns=renamed,
                 group_size=group_size,
                 memory=int(memory * 2**30),
+                run=run,
                 progress=progress,
             )
         if tables is not None:
@@ -78,6 +104,11 @@ def report(
         screen.wrong_call(f"cannot open or write {screen.safe(path)}: {error.strerror or error}")
     except (ImportError, ValueError) as error:  # something that the recipe or the page needs
         screen.wrong_call(screen.safe(error, 400))
+    _print(page, out, size, as_json=as_json)
+
+
+def _print(page: Picture, out: Path, size: int, *, as_json: bool) -> None:
+    run = page.run
     if as_json:
         verdict = page.verdict
         screen.print_json(
@@ -90,9 +121,12 @@ def report(
                 "verdict": verdict.rows(),
                 "diagnosis": page.facts.diagnosis.as_dict(),
                 "comparisons": [c.sentence() for c in page.comparisons],
+                "run": None if run is None else run.summary,
             }
         )
         return
+    if run is not None and run.summary is not None:
+        screen.out.print(Text(run.summary))
     for note in page.notes[:3]:
         screen.err.print(Text(screen.safe(note, 400), style="dim"))
     screen.out.print(Text(page.verdict.headline, style="bold"))
@@ -103,4 +137,44 @@ def report(
         screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
     for comparison in page.comparisons:
         screen.out.print(Text(screen.safe(comparison.sentence(), 400)))
+    _say_wrote(out, size)
+
+
+def _read_run(files: list[Path]) -> tuple[RunMetrics | None, Recipe | None, list[Path]]:
+    """The metrics, the recipe and the rollouts of a run, if its folder is what is given."""
+    folder = files[0]
+    if len(files) > 1 or not (folder / METRICS).is_file():
+        return None, None, files
+    try:
+        from ascribe.engines.load import load_config
+
+        config = load_config(folder / "config.yaml").config
+        screen.find_own_code(config.recipe.name)
+        return read_run(folder), resolve(config).recipe, sorted(folder.glob(ROLLOUTS))
+    except OSError as error:
+        screen.wrong_call(f"cannot read {screen.safe(folder)}: {error.strerror or error}")
+    except (ImportError, ValueError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+
+
+def _write_run(run: RunMetrics, name: str, out: Path, *, as_json: bool) -> None:
+    """The page of a run that kept no rollouts."""
+    try:
+        size = write_run(run, name, out)
+    except OSError as error:
+        screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
+    except ImportError as error:
+        screen.wrong_call(screen.safe(error, 400))
+    if as_json:
+        screen.print_json({"out": str(out), "bytes": size, "run": run.summary})
+        return
+    screen.err.print(
+        Text("The run kept no rollouts (output.rollouts), so the page has its metrics alone.")
+    )
+    if run.summary is not None:
+        screen.out.print(Text(run.summary))
+    _say_wrote(out, size)
+
+
+def _say_wrote(out: Path, size: int) -> None:
     screen.out.print(Text(f"Wrote {screen.safe(out)} ({size / 1e6:.1f} MB).", style="green"))

@@ -16,7 +16,7 @@ from ascribe.cli import options, screen
 from ascribe.engines.config import Config, ConfigError, known_keys, leaves
 from ascribe.engines.load import LoadedConfig, load_config
 from ascribe.engines.metrics import NAME as METRICS
-from ascribe.engines.metrics import evaluation_summary
+from ascribe.engines.metrics import evaluation_summary, read_metrics
 from ascribe.engines.resolve import MODEL, EngineError
 from ascribe.engines.tiny import tiny_config
 from ascribe.engines.train import ENGINES, check_config, is_first_process
@@ -108,7 +108,7 @@ def _keep_config(path: Path, folder: Path) -> None:
 def print_model_path(config: Config) -> None:
     """Print how held-out tasks went, and where the model was written."""
     folder = Path(config.output.folder)
-    if summary := evaluation_summary(folder, config.evaluation.threshold):
+    if summary := evaluation_summary(read_metrics(folder), config.evaluation.threshold):
         screen.err.print(Text(summary))
     screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.engines.metrics import THRESHOLD, evaluation_summary
 from ascribe.report.watch import RunMetrics, read_run
+from ascribe.steps.hints import duration
 
 
 def watch(
@@ -52,23 +52,15 @@ def _metrics(folder: Path) -> RunMetrics | None:
         screen.wrong_call(screen.safe(error, 400))
 
 
-def _threshold(folder: Path) -> float:
-    """``evaluation.threshold`` of the run, or its default where the config cannot be read."""
-    try:
-        from ascribe.engines.load import load_config
-
-        return load_config(folder / "config.yaml").config.evaluation.threshold
-    except (ImportError, OSError, ValueError):
-        return THRESHOLD
-
-
 def _table(folder: Path, metrics: RunMetrics | None) -> RenderableType:
     if metrics is None:
         return Text(f"{screen.safe(folder)} has no metrics yet.", style="dim")
-    elapsed = "" if metrics.seconds is None else f", after {metrics.seconds / 60:.0f} min"
-    table = Table(title=Text(f"{screen.safe(folder)}: iteration {metrics.iteration:,}{elapsed}"))
-    if summary := evaluation_summary(folder, _threshold(folder)):
-        table.caption = Text(summary)
+    elapsed = "" if metrics.seconds is None else f", after {duration(metrics.seconds)}"
+    table = Table(
+        title=Text(f"{screen.safe(folder.name)}: iteration {metrics.iterations[-1]:,}{elapsed}"),
+        caption=None if metrics.summary is None else Text(metrics.summary),
+        caption_justify="left",
+    )
     table.add_column("metric")
     table.add_column("now", justify="right")
     table.add_column("change", justify="right")

@@ -256,9 +256,9 @@ def steps_to(rows: Iterable[Mapping[str, Any]], name: str, threshold: float) -> 
     return next((row["iteration"] for row in rows if (row.get(name) or 0) >= threshold), None)
 
 
-def evaluation_summary(folder: str | Path, threshold: float) -> str | None:
+def evaluation_summary(lines: Iterable[Mapping[str, Any]], threshold: float) -> str | None:
     """How the held-out tasks went in a run, in a sentence; None if none were played."""
-    rows = [row for row in read_metrics(folder) if row.get(HELD_OUT) is not None]
+    rows = [row for row in lines if isinstance(row.get(HELD_OUT), int | float)]
     if not rows:
         return None
     best = max(rows, key=lambda row: row[HELD_OUT])
@@ -266,7 +266,7 @@ def evaluation_summary(folder: str | Path, threshold: float) -> str | None:
     when = "not reached" if reached is None else f"first reached in iteration {reached}"
     return (
         f"Held-out tasks won: {rows[0][HELD_OUT]:.1%} in iteration {rows[0]['iteration']}, "
-        f"{best[HELD_OUT]:.1%} at best (iteration {best['iteration']}), "
+        f"{best[HELD_OUT]:.1%} at best (val@max, iteration {best['iteration']}), "
         f"{rows[-1][HELD_OUT]:.1%} in the last evaluation; {threshold:.1%} {when}."
     )
 

@@ -1,4 +1,4 @@
-"""The report: where the credit went, on one page."""
+"""The report: where the credit went, and how a run went, on one page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,10 +11,11 @@ from ascribe.report.browse import browser, packed
 from ascribe.report.compare import Comparison, over_time, two_recipes
 from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
-from ascribe.report.figures import Figure, draw
+from ascribe.report.figures import Figure, draw, draw_run
 from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.text import visible
 from ascribe.report.verdict import ReportVerdict, judge
+from ascribe.report.watch import RunMetrics, read_run
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
@@ -26,7 +27,10 @@ __all__ = [
     "Picture",
     "RefusedFileError",
     "ReportVerdict",
+    "RunMetrics",
     "picture",
+    "read_run",
+    "write_run",
 ]
 
 
@@ -41,6 +45,7 @@ class Picture:
         figures: the charts.
         browser: data of the trajectory browser.
         notes: what files of conversations were read as.
+        run: the metrics of the run that wrote the files, if it is known.
     """
 
     facts: Facts
@@ -49,12 +54,15 @@ class Picture:
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
     notes: tuple[str, ...] = ()
+    run: RunMetrics | None = None
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, by name."""
         tables = {"verdict": self.verdict.rows(), **self.facts.tables}
         for comparison in self.comparisons:
             tables |= comparison.tables()
+        if self.run is not None:
+            tables["run"] = self.run.rows()
         return {name: [_visible(row) for row in rows] for name, rows in tables.items()}
 
     def write(self, path: str | Path) -> int:
@@ -77,7 +85,7 @@ class Picture:
     def _data(self) -> dict[str, Any]:
         facts = self.facts
         return {
-            "version": __version__,
+            **_frame(self.tables(), self.figures),
             "files": [one_line(name, 200) for name in facts.files],
             "notes": [visible(note) for note in self.notes],
             "recipe": facts.recipe.name,
@@ -92,8 +100,6 @@ class Picture:
                 "advice": self.verdict.advice,
                 "findings": [_visible(row) for row in self.verdict.rows()],
             },
-            "tables": self.tables(),
-            "figures": {figure.name: asdict(figure) for figure in self.figures},
             "comparisons": [
                 {
                     "kind": comparison.kind,
@@ -104,8 +110,24 @@ class Picture:
                 for comparison in self.comparisons
             ],
             "browser": packed(self.browser),
-            "themes": {name: theme(name) for name in COLOURS},
         }
+
+
+def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]) -> dict[str, Any]:
+    """What every page holds."""
+    return {
+        "version": __version__,
+        "tables": tables,
+        "figures": {figure.name: asdict(figure) for figure in figures},
+        "themes": {name: theme(name) for name in COLOURS},
+    }
+
+
+def write_run(run: RunMetrics, name: str, path: str | Path) -> int:
+    """Write a page on the metrics of a run that kept no rollouts; returns its size in bytes."""
+    frame = _frame({"run": run.rows()}, draw_run(run))
+    nothing = {"notes": [], "comparisons": []}
+    return write_page({**frame, **nothing, "files": [one_line(name, 200)]}, path)
 
 
 def picture(
@@ -116,6 +138,7 @@ def picture(
     columns: Mapping[str, str] | None = None,
     group_size: int | None = None,
     memory: int = 2 << 30,
+    run: RunMetrics | None = None,
     progress: Progress = lambda _: None,
 ) -> Picture:
     """A report on files of rollouts.
@@ -130,6 +153,7 @@ def picture(
         columns: what the files call a column of the format: ``{"reward": "score"}``.
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes to use; of a larger table, a sample of whole groups is read.
+        run: the metrics of the run that wrote them, to be drawn too.
         progress: called with the share that is done.
 
     Raises:
@@ -149,7 +173,7 @@ def picture(
     comparisons = [] if other is None else [two_recipes(credited, other)]
     if (time := over_time(credited)) is not None and time.compared:
         comparisons.append(time)
-    figures = tuple(draw(facts, comparisons))
+    figures = (*draw(facts, comparisons), *(() if run is None else draw_run(run)))
     data = browser(credited, batches, other)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]
@@ -157,7 +181,7 @@ def picture(
     if other is not None and against is not None:
         notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
-    return Picture(facts, judge(facts), tuple(comparisons), figures, data, all_notes)
+    return Picture(facts, judge(facts), tuple(comparisons), figures, data, all_notes, run)
 
 
 def _visible(row: dict[str, Any]) -> dict[str, Any]:

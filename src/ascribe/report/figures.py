@@ -6,12 +6,13 @@ order of the bars' parts, lines differ in dashes and marks, and every figure has
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ascribe.report.compare import SIGNS, Comparison
 from ascribe.report.facts import OUTCOMES, Facts, Rows
+from ascribe.report.watch import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.steps.problems import one_line
 
 Spec = dict[str, Any]
@@ -26,13 +27,17 @@ MEANINGS = {
     "#b5629a": ("zero variance", "all earn the same", "groups with equal returns"),
     "#8a3a74": ("all fail",),
     "#c987b3": ("all succeed", "of those, expected by chance"),
-    "#b98500": ("singleton", "alone in its state", "steps alone in their state"),
+    "#b98500": (
+        *("singleton", "alone in its state", "steps alone in their state"),
+        *("state groups with one step", "alone in their cluster"),
+    ),
     "#00876a": ("success", "return"),
+    "#6aa84f": ("held-out tasks won",),
     "#808080": ("group of one", "one trajectory"),
     "#c0553f": ("only penalties differ",),
     "#8a94a6": ("missing state",),
-    "#4d7f8f": ("same action", "a peer took the same action"),
-    "#7fb0bd": ("all peers took other actions",),
+    "#4d7f8f": ("same action", "a peer took the same action", "credited by same-action peers"),
+    "#7fb0bd": ("all peers took other actions", "credited by leave-one-out"),
     "#a0704a": ("truncated", "responses cut by a limit"),
     "#5b5fc7": ("revisit",),
     "#8f8f2e": ("counterfactual",),
@@ -49,6 +54,30 @@ COLORS = {name: color for color, names in MEANINGS.items() for name in names}
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]]
 FLAT = {"labelAngle": 0, "labelOverlap": True, "labelSeparation": 4}
 """An axis whose labels are horizontal."""
+ITERATION = {"field": "iteration", "type": "ordinal", "title": "iteration", "axis": FLAT}
+
+RUN_SHARES = {
+    "signal": (
+        ("signal_share", "singleton_share", "parse_rate"),
+        "Signal of the run",
+        "Shares of steps, of state groups and of responses in each iteration.",
+    ),
+    "row_mix": (
+        ("pace", "leave_one_out", "singleton"),
+        "Row mix of the run",
+        "What BiPACE compares steps with: peers that did the same, all others of the cluster, or "
+        "nothing.",
+    ),
+}
+"""Figures of several shares of a run: columns, title and caption."""
+RUN_CAPTIONS = {
+    "matched_pairs": "Pairs of steps in one state group. Without any, no step is compared by its "
+    "state.",
+    "mean_group_size": "Mean number of steps in a state group.",
+    "entropy": "Entropy of the policy's next token. Near 0, its samples no longer differ.",
+    "response_tokens": "Mean number of tokens in a response.",
+}
+"""Metrics of a run that have a figure of their own."""
 
 
 @dataclass(frozen=True)
@@ -146,57 +175,25 @@ def _iterations(rows: Rows) -> list[Figure]:
         "cut_turns": "responses cut by a limit",
     }
     labels = {name: label for name, label in labels.items() if rows[0][name] is not None}
-    names = list(labels.values())
-    kinds = {"field": "what", "type": "nominal", "sort": names}
-    legend = {"columns": 1, "symbolStrokeWidth": 0}  # the marks are too small for dashes
-    dashes = {"domain": names, "range": DASHES}
-    iteration = {"field": "iteration", "type": "ordinal", "title": "iteration", "axis": FLAT}
-
-    def numbered(row: dict[str, Any]) -> dict[str, Any]:
-        return {"iteration": row["iteration"], "batch": one_line(row["batch"], 120)}
-
-    shares = [
-        {**numbered(row), "what": label, "share": row[name]}
-        for row in rows
-        for name, label in labels.items()
-    ]
-    chart = _chart(
-        shares,
-        height=240,
-        mark=_mark("line", point={"size": 50}),
-        encoding={
-            "x": iteration,
-            "y": _share("share", "share"),
-            "color": _color("what", names) | {"legend": legend},
-            "strokeDash": {**kinds, "scale": dashes, "legend": legend},
-            "shape": {**kinds, "scale": {"domain": names}, "legend": legend},
-        },
-    )
-    title, caption = "Signal over iterations", "One point per iteration."
-    turns = _chart(
-        [{**numbered(row), "turns": row["turns"]} for row in rows],
-        height=160,
-        mark=_mark("line", point={"size": 50, "color": SLATE}, color=SLATE),
-        encoding={"x": iteration, "y": _value("turns", "turns of an episode")},
-    )
+    rows = [{**row, "batch": one_line(row["batch"], 120)} for row in rows]
     figures = [
-        Figure("over_iterations", title, caption, "iterations", chart),
+        Figure(
+            "over_iterations",
+            "Signal over iterations",
+            "One point per iteration.",
+            "iterations",
+            _share_lines(rows, labels),
+        ),
         Figure(
             "turns_over_iterations",
             "Turns over iterations",
             "Mean number of steps of an episode. If it falls while success does not rise, the "
             "agent has stopped using its turns.",
             "iterations",
-            turns,
+            _line(rows, "turns", "turns of an episode"),
         ),
     ]
     if rows[0]["mean_group_size"] is not None:
-        chart = _chart(
-            [{**numbered(row), "size": row["mean_group_size"]} for row in rows],
-            height=160,
-            mark=_mark("line", point={"size": 50, "color": SLATE}, color=SLATE),
-            encoding={"x": iteration, "y": _value("size", "steps in a state group")},
-        )
         figures.append(
             Figure(
                 "group_size_over_iterations",
@@ -204,9 +201,37 @@ def _iterations(rows: Rows) -> list[Figure]:
                 "Mean number of steps in a state group. Near 1, states are too specific to be "
                 "compared.",
                 "iterations",
-                chart,
+                _line(rows, "mean_group_size", "steps in a state group"),
             )
         )
+    return figures
+
+
+def draw_run(run: RunMetrics) -> list[Figure]:
+    """The figures of a run, from the metrics of its iterations."""
+    labels = {series.column: series.label for series in run.series}
+    rows = run.rows()
+    figures = []
+    curves = [name for name in (SUCCESS, HELD_OUT) if name in labels]
+    if curves:
+        chart = _share_lines(rows, {name: labels[name] for name in curves})
+        if HELD_OUT in curves:
+            rule = {"mark": {"type": "rule", "strokeDash": [2, 4]}}
+            rule |= {"data": {"values": [{"threshold": run.threshold}]}}
+            rule |= {"encoding": {"y": {"field": "threshold", "type": "quantitative"}}}
+            lines = {"mark": chart.pop("mark"), "encoding": chart.pop("encoding")}
+            chart["layer"] = [lines, rule]
+        caption = run.summary or "Share of training episodes won; no held-out tasks were played."
+        figures.append(Figure("run_success", "Success over the run", caption, "run", chart))
+    for name, (columns, title, caption) in RUN_SHARES.items():
+        if present := {column: labels[column] for column in columns if column in labels}:
+            chart = _share_lines(rows, present)
+            figures.append(Figure(f"run_{name}", title, caption, "run", chart))
+    for name, caption in RUN_CAPTIONS.items():
+        if name in labels:
+            title = labels[name][0].upper() + labels[name][1:]
+            chart = _line(rows, name, labels[name])
+            figures.append(Figure(f"run_{name}", title, caption, "run", chart))
     return figures
 
 
@@ -356,6 +381,45 @@ def _chart(rows: Rows, **parts: Any) -> Spec:
         "data": {"values": rows},
         **parts,
     }
+
+
+def _line(rows: Rows, name: str, title: str) -> Spec:
+    """One number over the iterations."""
+    return _chart(
+        [_point(row, name, "value") for row in rows if row[name] is not None],
+        height=160,
+        mark=_mark("line", point={"size": 50, "color": SLATE}, color=SLATE),
+        encoding={"x": ITERATION, "y": _value("value", title)},
+    )
+
+
+def _share_lines(rows: Rows, labels: Mapping[str, str]) -> Spec:
+    """Shares over the iterations, by the columns of the rows and their labels."""
+    names = list(labels.values())
+    kinds = {"field": "what", "type": "nominal", "sort": names}
+    legend = {"columns": 1, "symbolStrokeWidth": 0}  # the marks are too small for dashes
+    return _chart(
+        [
+            {**_point(row, name, "share"), "what": label}
+            for row in rows
+            for name, label in labels.items()
+            if row[name] is not None
+        ],
+        height=240,
+        mark=_mark("line", point={"size": 50}),
+        encoding={
+            "x": ITERATION,
+            "y": _share("share", "share"),
+            "color": _color("what", names) | {"legend": legend},
+            "strokeDash": {**kinds, "scale": {"domain": names, "range": DASHES}, "legend": legend},
+            "shape": {**kinds, "scale": {"domain": names}, "legend": legend},
+        },
+    )
+
+
+def _point(row: dict[str, Any], name: str, field: str) -> dict[str, Any]:
+    named = {"iteration": row["iteration"], field: row[name]}
+    return named | {"batch": row["batch"]} if "batch" in row else named
 
 
 def _bars(

@@ -45,6 +45,7 @@ const SHARES = new Set([
   "success", "low", "high", "valid", "signal", "alone", "equal_groups", "share", "pace",
   "leave_one_out", "singleton", "contrasting_clusters", "trajectories", "gradient",
   "cut", "cut_turns", "expected_equal", "positive_share", "gradient_share",
+  "held_out", "signal_share", "singleton_share", "parse_rate", "invalid_share",
 ]);
 const MOST_ROWS = 200;
 

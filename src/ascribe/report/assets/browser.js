@@ -31,7 +31,7 @@ function unpack(value) {
   return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, unpack(part)]));
 }
 
-const trail = data.browser;
+const trail = data.browser || { groups: [] };
 for (const group of trail.groups) {
   group.cells = unpack(group.cells);
   group.credits = group.credits.map(unpack);

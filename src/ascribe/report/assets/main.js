@@ -51,6 +51,14 @@ function drawAll() {
   return Promise.all(drawn.map(([holder, figure]) => draw(holder, figure)));
 }
 
+// Without a section that the data does not fill.
+function drop(...names) {
+  for (const name of names) {
+    document.getElementById(name).remove();
+    document.querySelector(`nav a[href="#${name}"]`).remove();
+  }
+}
+
 function verdict() {
   put("headline", data.verdict.headline);
   put("advice", data.verdict.advice);
@@ -81,8 +89,7 @@ function problems() {
 
 function comparisons() {
   if (!data.comparisons.length) {
-    document.getElementById("compare").remove();
-    document.getElementById("to-compare").remove();
+    drop("compare");
     return;
   }
   const titles = { recipes: "Two recipes on the same steps", iterations: "The same decisions over time" };
@@ -96,9 +103,9 @@ function comparisons() {
 function source() {
   const files = data.files.length > 3 ? [...data.files.slice(0, 2), `${data.files.length - 2} files more`] : data.files;
   put("source",
-    el("p", {}, el("span", { class: "name" }, files.join(", ")), ", credited by ", el("strong", {}, data.recipe)),
+    el("p", {}, el("span", { class: "name" }, files.join(", ")), data.recipe ? [", credited by ", el("strong", {}, data.recipe)] : null),
     data.notes.slice(0, 3).map((note) => el("p", {}, note)),
-    el("details", {}, el("summary", {}, "All parameters"), el("code", {}, data.parameters)));
+    data.recipe ? el("details", {}, el("summary", {}, "All parameters"), el("code", {}, data.parameters)) : []);
   put("made", `Made by Ascribe ${data.version}. This file contains everything it shows and fetches nothing.`);
 }
 
@@ -130,15 +137,20 @@ function themeButton() {
   });
 }
 
+const ofSteps = ["verdict", "outcomes", "signal", "states", "gradient", "compare", "browser", "problems"];
 source();
-verdict();
+if (!data.tables.run) drop("run");
+if (data.recipe) verdict();
+else drop(...ofSteps);
 for (const holder of document.querySelectorAll("[data-figures]")) {
   holder.replaceChildren(...holder.dataset.figures.split(" ").map(figureOf).filter(Boolean));
 }
-comparisons();
-problems();
 themeButton();
-startBrowser();
+if (data.recipe) {
+  comparisons();
+  problems();
+  startBrowser();
+}
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#step/']");
   if (link && link.hash === location.hash) follow();
