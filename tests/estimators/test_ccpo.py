@@ -125,6 +125,8 @@ def test_think_solve_and_allocated_are_the_functions() -> None:
     np.testing.assert_allclose(got[:, :2], want.advantage, atol=1e-12)
     assert not got[:, 2].any()
     assert credit.metrics["trust"] == pytest.approx(want.metrics["trust"])
+    assert credit.metrics["contribution/thinker"] == pytest.approx((joint - solo).mean())
+    assert credit.metrics["contribution/solver"] == pytest.approx(joint.mean())
 
     shared = recipe("ccpo", form="allocated")(table)
     by_hand = allocated(joint, np.stack([joint - solo, joint], axis=1), prompt, 2)

@@ -126,7 +126,7 @@ def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]
 def write_run(run: RunMetrics, name: str, path: str | Path) -> int:
     """Write a page on the metrics of a run that kept no rollouts; returns its size in bytes."""
     frame = _frame({"run": run.rows()}, draw_run(run))
-    nothing = {"notes": [], "comparisons": []}
+    nothing: dict[str, list[str]] = {"notes": [], "comparisons": []}
     return write_page({**frame, **nothing, "files": [one_line(name, 200)]}, path)
 
 

@@ -216,9 +216,11 @@ def draw_run(run: RunMetrics) -> list[Figure]:
     if curves:
         chart = _share_lines(rows, {name: labels[name] for name in curves})
         if HELD_OUT in curves:
-            rule = {"mark": {"type": "rule", "strokeDash": [2, 4]}}
-            rule |= {"data": {"values": [{"threshold": run.threshold}]}}
-            rule |= {"encoding": {"y": {"field": "threshold", "type": "quantitative"}}}
+            rule = {
+                "data": {"values": [{"threshold": run.threshold}]},
+                "mark": {"type": "rule", "strokeDash": [2, 4]},
+                "encoding": {"y": {"field": "threshold", "type": "quantitative"}},
+            }
             lines = {"mark": chart.pop("mark"), "encoding": chart.pop("encoding")}
             chart["layer"] = [lines, rule]
         caption = run.summary or "Share of training episodes won; no held-out tasks were played."

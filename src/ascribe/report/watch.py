@@ -71,7 +71,7 @@ class Series:
     @property
     def _last_two(self) -> tuple[float | None, float | None]:
         sometimes = self.column == HELD_OUT
-        values = [one for one in self.values if one is not None] if sometimes else self.values
+        values = [one for one in self.values if one is not None or not sometimes]
         *_, previous, newest = (None, None, *values)
         return previous, newest
 
