@@ -16,7 +16,7 @@ from ascribe.models import write_smollm2
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")
-SIZE = ("--groups", "2", "--size", "8", "--max-tokens", "8", "--dtype", "bfloat16")
+SIZE = ("--groups", "2", "--size", "8", "--max-tokens", "2", "--dtype", "bfloat16")
 STATES = ("--states", "environment")  # the inventory, not the last message
 
 

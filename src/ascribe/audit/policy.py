@@ -352,20 +352,31 @@ class _Reader:
         """Fingerprints of prompts; of response tokens hidden states, residuals and owners."""
         import torch
 
-        parts = []
         kept = self._tokens(samples, at_once)
         place = torch.full((self.model.config.vocab_size,), kept.size)
         place[torch.from_numpy(kept)] = torch.arange(kept.size)
-        for start in range(0, len(samples), at_once):
-            part = samples[start : start + at_once]
+        # Equal samples are read once, and those of a similar length together.
+        distinct = {(s.prompt_ids, s.response_ids): s for s in samples}
+        ordered = sorted(distinct.values(), key=lambda s: len(s.prompt_ids) + len(s.response_ids))
+        known = {}
+        for start in range(0, len(ordered), at_once):
+            part = ordered[start : start + at_once]
             states, hidden, logp = self._forward(part)
             tokens = place[torch.tensor([t for s in part for t in s.response_ids])]
             residual = -logp[:, kept].exp()
             residual += torch.nn.functional.one_hot(tokens, kept.size + 1)[:, :-1]
-            parts.append((states.double().numpy(), hidden.numpy(), residual.numpy()))
-        fingerprints, hidden, residual = (np.concatenate(of) for of in zip(*parts, strict=True))
+            counts = [len(s.response_ids) for s in part]
+            rows = zip(states.double(), hidden.split(counts), residual.split(counts), strict=True)
+            known.update(zip(((s.prompt_ids, s.response_ids) for s in part), rows, strict=True))
+        read = [known[s.prompt_ids, s.response_ids] for s in samples]
+        states, hidden, residual = zip(*read, strict=True)
         owner = np.repeat(np.arange(len(samples)), [len(s.response_ids) for s in samples])
-        return fingerprints, hidden, residual, owner
+        return (
+            torch.stack(states).numpy(),
+            torch.cat(hidden).numpy(),
+            torch.cat(residual).numpy(),
+            owner,
+        )
 
     def _forward(self, part: Sequence[Sample]) -> tuple[Any, Any, Any]:
         """Fingerprints of prompts; hidden states and log-probabilities of response tokens."""
