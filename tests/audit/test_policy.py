@@ -15,6 +15,7 @@ from ascribe.audit.kept import PlayedBatch
 from ascribe.audit.policy import REFERENCES, compare, kept_batches, policy_lines
 from ascribe.audit.run import scored_recipe
 from ascribe.audit.scores import POOLED
+from ascribe.models.policy import Sample
 from ascribe.steps.table import Coded
 from tests.strategies import step_tables
 
@@ -65,6 +66,36 @@ def test_row_gradients_are_those_of_autograd() -> None:
         chosen = logp[torch.arange(6), tokens][torch.from_numpy(owner == row)].sum()
         (wanted,) = torch.autograd.grad(chosen, weight, retain_graph=True)
         np.testing.assert_allclose(rows[row].reshape(4, 3), wanted[:4], rtol=1e-4, atol=1e-5)
+
+
+def test_samples_are_read_as_if_each_were_alone(tmp_path: Path) -> None:
+    """Whatever they share with others: a prefix, all of it, or nothing."""
+    torch = pytest.importorskip("torch", reason="needs the extra actor")
+    transformers = pytest.importorskip("transformers", reason="needs the extra actor")
+    from ascribe.audit.policy import _Reader
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=20, num_hidden_layers=3, **sizes)
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).eval()
+    prompts = [(1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 9), (1, 2, 9), (7,), (1, 2, 3, 4, 5, 6)]
+    responses = [(3, 5), (3, 5), (8,), (4, 4, 4), (1, 0), (2,)]
+    samples = [
+        Sample("", prompt_ids=prompt, response_ids=response)
+        for prompt, response in zip(prompts, responses, strict=True)
+    ]
+    fingerprint, hidden, residual, owner = _Reader(model, -2, tmp_path / "t").read(samples, 2)
+    assert owner.tolist() == [0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 5]
+    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        with torch.inference_mode():
+            ids = torch.tensor([[*prompt, *response]])
+            out = model(ids, output_hidden_states=True)
+        at = slice(len(prompt) - 1, ids.shape[1] - 1)
+        wanted = torch.eye(20)[list(response)] - out.logits[0, at].softmax(-1)
+        close = {"rtol": 1e-4, "atol": 1e-5}
+        np.testing.assert_allclose(residual[owner == row], wanted, **close)
+        np.testing.assert_allclose(hidden[owner == row], out.hidden_states[-1][0, at], **close)
+        np.testing.assert_allclose(fingerprint[row], out.hidden_states[2][0, at.start], **close)
 
 
 NAMES = ("biased", *REFERENCES.values())

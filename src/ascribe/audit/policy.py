@@ -30,6 +30,7 @@ from ascribe.audit.run import Interval, Regrouped, Scored, interval, scored_reci
 from ascribe.audit.scores import POOLED, Moments
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models import TransformersPolicy
+from ascribe.models.transformers_policy import common_prefix
 from ascribe.rollout import Plan, Rollout, Sample, Setup, rollout, table
 from ascribe.rollout.record import States
 from ascribe.steps.arrays import Floats, Ints
@@ -235,7 +236,7 @@ class PolicyPlayer:
         if states not in get_args(States):
             raise ValueError(unknown("states", states, get_args(States)))
         self.setup, self.plan, self.work, self.states = setup, plan, work, states
-        self.policy = TransformersPolicy.load(folder, dtype=dtype or "float32")
+        self.policy = TransformersPolicy.load(folder, dtype=dtype or "float32", batch_size=16)
         self.recipes = {
             name: with_radius(scored_recipe(name), radius)
             for name in (*names, *REFERENCES.values())
@@ -355,10 +356,10 @@ class _Reader:
         kept = self._tokens(samples, at_once)
         place = torch.full((self.model.config.vocab_size,), kept.size)
         place[torch.from_numpy(kept)] = torch.arange(kept.size)
-        # Equal samples are read once, and those of a similar length together.
+        # Equal samples are read once, and so is what neighbours in this order share.
         distinct = {(s.prompt_ids, s.response_ids): s for s in samples}
-        ordered = sorted(distinct.values(), key=lambda s: len(s.prompt_ids) + len(s.response_ids))
-        known = {}
+        ordered = [distinct[ids] for ids in sorted(distinct)]
+        known: dict[Any, Any] = {}
         for start in range(0, len(ordered), at_once):
             part = ordered[start : start + at_once]
             states, hidden, logp = self._forward(part)
@@ -381,16 +382,26 @@ class _Reader:
     def _forward(self, part: Sequence[Sample]) -> tuple[Any, Any, Any]:
         """Fingerprints of prompts; hidden states and log-probabilities of response tokens."""
         import torch
+        from transformers import DynamicCache
 
         rows = [[*sample.prompt_ids, *sample.response_ids] for sample in part]
+        shared = common_prefix([sample.prompt_ids for sample in part])
         longest = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+        ids = torch.tensor([row[shared:] + [0] * (longest - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        cache = DynamicCache()
         with torch.inference_mode():
+            if shared:
+                self.owner(input_ids=torch.tensor([rows[0][:shared]]), past_key_values=cache)
+                cache.batch_repeat_interleave(len(rows))
             out = self.owner(
-                input_ids=ids, attention_mask=mask, use_cache=False, output_hidden_states=True
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=torch.arange(shared, longest)[None].expand(len(rows), -1),
+                past_key_values=cache,
+                output_hidden_states=True,
             )
-            last = torch.tensor([len(sample.prompt_ids) - 1 for sample in part])
+            last = torch.tensor([len(sample.prompt_ids) - 1 - shared for sample in part])
             states = out.hidden_states[self.block][torch.arange(len(part)), last].float()
             hidden = torch.cat(
                 [

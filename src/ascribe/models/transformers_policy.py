@@ -191,12 +191,7 @@ class _CachedModel:
         """Read the prompts; returns the logits of the next token, one row each."""
         torch, device = self.torch, self.model.device
         distinct = sorted(set(prompts))
-        # The prompts are sorted, so all share the common prefix of the first and the last. At least
-        # one token of every row is left out of the prefix, because its logits are needed.
-        pairs = takewhile(
-            lambda pair: pair[0] == pair[1], zip(distinct[0], distinct[-1], strict=False)
-        )
-        shared = min(len(list(pairs)), min(map(len, distinct)) - 1)
+        shared = common_prefix(distinct)
         if shared:
             self._forward(torch.tensor([distinct[0][:shared]], device=device))
             self.cache.batch_repeat_interleave(len(distinct))
@@ -235,6 +230,13 @@ class _CachedModel:
             input_ids=ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1, **options
         )
         return output.logits[:, -1]
+
+
+def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all prompts begin with; at least one of every prompt is left out."""
+    first, last = min(prompts), max(prompts)  # what these share, all share
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return min(len(list(pairs)), min(map(len, prompts)) - 1)
 
 
 def _exponential(generators: Sequence[Any], like: Tensor) -> Tensor:
