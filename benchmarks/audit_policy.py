@@ -5,14 +5,14 @@ The policy of each seed plays many batches of 64 episodes at three stages of its
 gradient from the other half of the batches; see ``ascribe.audit.policy``. A case is
 seed/stage/objective/recipe, and a recipe that compares states names what a state is: the inventory
 as ``text`` (in any order), ``canonical`` (sorted), ``hidden`` (clusters of the policy's hidden
-states), ``ngram`` (clusters of texts), ``one`` for all, or ``random``: canonical states dealt at
-random, in groups of the same sizes. ``batch_cosine`` is the mean over single batches, with its 95 %
-interval over batches; ``mean_cosine`` is of the mean over half of the batches, and can at best be
-about ``precision``, the cosine of the references of the two halves. ``decision_cosine`` compares
-credit with the value Q of decisions, from 16 continuations each, inside canonical states; see
-``ascribe.audit.decisions``. What was played is kept in ``--work``: a run that was stopped goes on
-there, round by round, and ``--kept`` scores what is there and plays nothing. Another recipe needs
-no play: see ``score``.
+states), ``ngram`` (clusters of texts), ``one`` for all, or ``random`` and ``hidden random``:
+canonical states or clusters dealt at random, in groups of the same sizes. ``batch_cosine`` is the
+mean over single batches, with its 95 % interval over batches; ``mean_cosine`` is of the mean over
+half of the batches, and can at best be about ``precision``, the cosine of the references of the two
+halves. ``decision_cosine`` compares credit with the value Q of decisions, from 16 continuations
+each, inside canonical states; see ``ascribe.audit.decisions``. What was played is kept in
+``--work``: a run that was stopped goes on there, round by round, and ``--kept`` scores what is
+there and plays nothing. Another recipe needs no play: see ``score``.
 """
 
 import copy
@@ -70,7 +70,11 @@ PAIRS = (
     ("returns", "gigpo, text"),
     *((f"{name}, canonical", f"{name}, text") for name in BY_STATE),
     *((f"{name}, canonical", f"{name}, random") for name in BY_STATE),
-    *((f"{name}, hidden", f"{name}, random") for name in BY_STATE[3:]),
+    *(
+        (f"{name}, hidden", f"{name}, {other}")
+        for name in BY_STATE[3:]
+        for other in ("hidden random", "text", "canonical", "ngram", "one")
+    ),
     *(("sbc, canonical", other) for other in ("gigpo, canonical", "sbc-centre, canonical")),
     ("sbc, canonical", "returns"),
 )
@@ -264,6 +268,7 @@ def forms() -> Iterator[tuple[str, Scored]]:
         yield f"{name}, canonical", Keyed(by_text)
         if clusters:
             yield f"{name}, hidden", with_radius(recipe, example.RADIUS)
+            yield f"{name}, hidden random", Regrouped(with_radius(recipe, example.RADIUS), "random")
             yield f"{name}, ngram", replace(recipe, fingerprint="ngram", radius=0.25)
         for control in ("random", "one"):
             yield f"{name}, {control}", Keyed(Regrouped(by_text, control))
