@@ -124,6 +124,15 @@ def test_bias_and_noise_are_told_apart() -> None:
     assert {"bench", "case", "metric", "value", "unit", "goal", "better"} <= set(lines[-1])
 
 
+def test_a_batch_without_a_signal_counts_as_zero() -> None:
+    batches = [gradients(number) for number in range(8)]
+    batches[3][0][:] = 0.0
+    found = compare(batches, NAMES)
+    for scores in found.scores.values():
+        assert all(score.cosines[3] == 0.0 for score in scores.values())
+        assert all(np.isfinite(score.batch.value) for score in scores.values())
+
+
 def test_batches_without_a_signal_are_refused() -> None:
     silent = [(np.zeros((3, 4), np.float32), 0.0)] * 4
     with pytest.raises(ValueError, match="no gradient of discounted"):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 RIVALS = ("gigpo", "gigpo_mean", "bipace_q", "bipace_q_mean")
 METRICS = ("cosine", "gradient_cosine", "action_gradient_cosine")
-FRESH = replace(QUICK, updates=0, seed=2026)
+FRESH = replace(QUICK, blocks=10, updates=0, seed=2026)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def compare(batches: Sequence[tuple[Gradients, float]], names: Sequence[str]) ->
 
 def _cosines(first: Any, second: Any) -> Any:
     lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    return (first * second).sum(axis=-1) / np.maximum(lengths, 1e-300)
+    return (first * second).sum(axis=-1) / np.maximum(lengths, 1e-30)  # 0 without a gradient
 
 
 def policy_lines(

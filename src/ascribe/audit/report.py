@@ -110,6 +110,19 @@ class AuditTables:
         """Their paired differences in every world; a star marks an interval without zero."""
         return self._cells("difference", self.pairs, size, _signed)
 
+    def starred(self, size: int, metric: str) -> TableCells:
+        """One metric in every world; a star marks a clear difference to the leader."""
+        pairs = {name.split(MINUS)[-1]: name for name in self.pairs}
+        rows = []
+        for name in self.recipes:
+            row = [name]
+            for world in self.worlds:
+                apart = self.lines.get((world, pairs.get(name, ""), size, metric))
+                star = "*" if apart and _is_clear(apart) else ""
+                row.append(f"{self.lines[world, name, size, metric]['value']:.2f}{star}")
+            rows.append(row)
+        return ["recipe", *self.worlds], rows
+
     def _cells(
         self, head: str, names: list[str], size: int, text: Callable[[Line], str]
     ) -> TableCells:
@@ -132,7 +145,11 @@ def _cell(line: Line) -> str:
 
 
 def _signed(line: Line) -> str:
-    return f"{line['value']:+.3f}" + ("*" if line["low"] > 0 or line["high"] < 0 else "")
+    return f"{line['value']:+.3f}" + ("*" if _is_clear(line) else "")
+
+
+def _is_clear(line: Line) -> bool:
+    return bool(line["low"] > 0 or line["high"] < 0)
 
 
 def page(lines: Iterable[Line]) -> str:

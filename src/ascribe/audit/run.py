@@ -301,7 +301,7 @@ class Settings:
         )
 
 
-QUICK = Settings()
+QUICK = Settings(blocks=6)
 FULL = Settings(sizes=(4, 8, 16), blocks=8)
 
 

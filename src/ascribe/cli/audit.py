@@ -5,8 +5,9 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 from typer import Option
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 LEADER = "sbc"
 """Paired differences are with this recipe, unless ``--recipe`` names another."""
 
-COLUMNS = 6
+COLUMNS = 5
 """Columns of means that fit into a narrow terminal; --page and --json have all."""
 
 
@@ -259,7 +260,7 @@ def _print_policy(found: "PolicyAudit", decided: "DecisionAudit | None") -> None
 
 
 def _print(lines: list[dict[str, Any]]) -> None:
-    from ascribe.audit.report import PAIRED, AuditTables
+    from ascribe.audit.report import MINUS, PAIRED, AuditTables
 
     tables = AuditTables(lines)
     for size in tables.sizes:
@@ -267,22 +268,21 @@ def _print(lines: list[dict[str, Any]]) -> None:
         narrow = head[:COLUMNS], [row[:COLUMNS] for row in rows]
         screen.out.print(_table(f"Means over worlds, group size {size}", *narrow))
     size = tables.learning_size()
-    title = f"{' / '.join(PAIRED)} in each world, group size {size}"
-    screen.out.print(_table(title, *_turned(*tables.by_world(size))))
-    title = f"{' / '.join(PAIRED)}, paired differences (* excludes zero), group size {size}"
-    screen.out.print(_table(title, *_turned(*tables.differences(size))))
-
-
-def _turned(head: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """A line for each world, so that the table fits a narrow terminal."""
-    names, *rows_by_world = (list(column) for column in zip(head, *rows, strict=True))
-    return ["world", *names[1:]], rows_by_world
+    for metric in PAIRED[::-1]:
+        if tables.has(size, metric):
+            title = f"{metric.replace('_', ' ')} in each world, group size {size}"
+            screen.out.print(_table(title, *tables.starred(size, metric)))
+    leader = tables.pairs[0].split(MINUS)[0] if tables.pairs else LEADER
+    note = f"* the paired difference to {leader} excludes zero (95 % over blocks of tasks)"
+    screen.out.print(Text(note, style="dim"))
 
 
 def _table(title: str, head: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
+    # Without lines between columns, so that it fits 80.
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     for index, name in enumerate(head):
-        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=index == 0)
+        justify: Literal["left", "right"] = "right" if index else "left"
+        table.add_column(name.replace("_", "\n"), justify=justify, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
