@@ -125,14 +125,25 @@ class PolicyResults:
         """Agreement of credit with the value of decisions."""
         return self._table(self.recipes, "decision_cosine", lambda v, h: f"{v:.2f} ±{h:.2f}")
 
-    def differences(self) -> str:
-        """Paired differences in batch cosine."""
+    def differences(self, hidden: bool) -> str:
+        """Paired differences in batch cosine: of clusters of hidden states, or all others."""
         pairs = dict.fromkeys(key[3] for key in self.values if len(key) > 4 and " minus " in key[3])
+        chosen = [pair for pair in pairs if (", hidden minus" in pair) == hidden]
+        return self._table(chosen, "batch_cosine", _signed)
 
-        def cell(value: float, half: float) -> str:
-            return f"{value:+.3f} ±{half:.3f}" + ("*" if abs(value) > half else "")
-
-        return self._table(list(pairs), "batch_cosine", cell)
+    def policies(self, pair: str) -> str:
+        """A paired difference in batch cosine, policy by policy."""
+        rows = []
+        for seed in self.seeds:
+            cells = [seed]
+            for column in self.columns:
+                value, low, high = (
+                    self.values[(seed, *column, pair, f"batch_cosine{end}")]
+                    for end in ("", "_low", "_high")
+                )
+                cells.append(_signed(value, (high - low) / 2))
+            rows.append(cells)
+        return markdown(["seed", *self._head()[1:]], rows) + "\n"
 
     def _table(
         self, recipes: Iterable[str], metric: str, cell: Callable[[float, float], str]
@@ -176,6 +187,10 @@ class PolicyResults:
             drawing.savefig(file, format="svg", metadata={"Date": None})
 
 
+def _signed(value: float, half: float) -> str:
+    return f"{value:+.3f} ±{half:.3f}" + ("*" if abs(value) > half else "")
+
+
 def _by_column(panels: Any) -> Sequence[Any]:
     """The axes stage by stage, each with both objectives."""
     return [axis for stage in panels.T for axis in stage]
@@ -188,7 +203,9 @@ def filled(text: str) -> str:
         "played": tiny.played(),
         "frontier": tiny.frontier(),
         "unseen": PolicyResults("audit_policy", [DEVELOPED_ON]).frontier(NAMED),
-        "differences": tiny.differences(),
+        "differences": tiny.differences(hidden=False),
+        "policies": tiny.policies("gigpo, canonical minus gigpo, random"),
+        "clusters": tiny.differences(hidden=True),
         "decisions": tiny.decisions(),
     }
     if (RESULTS / "audit_policy_smollm2.jsonl").exists():

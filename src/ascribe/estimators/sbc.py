@@ -72,7 +72,8 @@ TASK = Sentence(
 STATE = Sentence(
     "{peers} peers in this state returned {baseline} on average; the {alike} that did the same "
     "returned {own}",
-    WEIGHED,
+    "the recipe compares them again among those with the closest fingerprints, and among those "
+    "that came from the same state",
 )
 ALONE = Sentence("no other step is in this state; this one returned {own}", WEIGHED)
 
