@@ -579,6 +579,13 @@ def test_equally_long_trajectories_are_not_long() -> None:
     assert "long_trajectories" not in [each.name for each in verdict(rows).findings]
 
 
+def test_a_critic_values_what_a_limit_cut() -> None:
+    rows = changed(FAULTS["a limit that is too low"].rows, lambda _: {"value": 0.5, "entropy": 1.0})
+    for by in (recipe("gae"), recipe("entropy", wraps="gae")):
+        (cut,) = [each for each in verdict(rows, by).findings if each.name == "cut_by_limit"]
+        assert cut.message.endswith("is unknown: the critic's value stands for it.")
+
+
 def test_copies_count_as_padding_too() -> None:
     names = [each.name for each in verdict(copies()).findings]
     assert "padding_in_statistics" in names

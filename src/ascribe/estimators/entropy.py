@@ -72,7 +72,7 @@ class Entropy(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         inner = self.inner  # what it needs and takes, this recipe needs and takes
-        for name in ("inputs", "notes", "fingerprint", "states"):
+        for name in ("inputs", "notes", "fingerprint", "states", "bootstrap"):
             if hasattr(inner, name):
                 object.__setattr__(self, name, getattr(inner, name))
         object.__setattr__(self, "columns", (*type(self).columns, *inner.columns))
@@ -95,10 +95,9 @@ class Entropy(Recipe):
         steps, credit = arrange(table), self.inner.compute(table, inputs)
         entropy = np.where(self.excluded(steps), np.nan, self.numbers(table, "entropy"))
         unknown, inner = np.isnan(entropy), credit.rows(steps.rows)
-        both = [certainty(entropy, k) for k in (self.k, self.k_next)]
-        sure, next_sure = np.where(unknown, 0.0, both)
+        sure, then = np.where(unknown, 0.0, [certainty(entropy, k) for k in (self.k, self.k_next)])
         scale = sure * (~unknown).sum() / (sure.sum() or 1.0)
-        bonus = self.clarity * following(next_sure, steps.trajectory)
+        bonus = self.clarity * following(then, steps.trajectory)
         credited = inner.credited & ~unknown
         count, labels = np.full(credited.size, int(credited.sum())), np.where(credited, 0, -1)
         mean = (inner.advantage * scale + bonus)[credited].sum() / np.maximum(count, 1)

@@ -389,12 +389,14 @@ def _only_penalties(facts: Facts) -> Iterator[Finding]:
 
 
 def _about_episodes(facts: Facts) -> Iterator[Finding]:
+    critic = getattr(facts.recipe, "bootstrap", False)
+    then = ": the critic's value stands for it" if critic else " and counts as nothing"
     yield from _above(
         (0.5, NEVER_BAD),
         facts.cut,
         "cut_by_limit",
-        "SHARE of the trajectories were cut by a limit; what they would have earned is unknown "
-        "and counts as nothing.",
+        "SHARE of the trajectories were cut by a limit; what they would have earned is unknown"
+        f"{then}.",
         "Allow more turns or tokens, or look for episodes that run in circles.",
     )
     yield from _above(
