@@ -582,8 +582,10 @@ def test_equally_long_trajectories_are_not_long() -> None:
 def test_a_critic_values_what_a_limit_cut() -> None:
     rows = changed(FAULTS["a limit that is too low"].rows, lambda _: {"value": 0.5, "entropy": 1.0})
     for by in (recipe("gae"), recipe("entropy", wraps="gae")):
-        (cut,) = [each for each in verdict(rows, by).findings if each.name == "cut_by_limit"]
+        found = verdict(rows, by)
+        (cut,) = [each for each in found.findings if each.name == "cut_by_limit"]
         assert cut.message.endswith("is unknown: the critic's value stands for it.")
+        assert found.advice == "Allow more turns."
 
 
 def test_copies_count_as_padding_too() -> None:

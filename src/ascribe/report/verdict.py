@@ -153,12 +153,14 @@ def _advice(facts: Facts, cause: Reason) -> str:
         return _against_singletons(facts)
     if cause is Reason.ZERO_VARIANCE:
         return _against_equal_returns(facts.equal_steps, "steps belong to tasks that")
+    counted = _accepts(facts, truncation="end")
     return {
         Reason.MISSING_STATE: _WRITE_STATES,
         Reason.SAME_ACTION: "Sample at a higher temperature, so that peers try different actions.",
         Reason.GROUP_OF_ONE: "Sample several trajectories of every task, under one group name.",
         Reason.REVISIT: "Count every visit (revisits=each), or end episodes that run in circles.",
-        Reason.TRUNCATED: "Allow more turns, or count trajectories that were cut (truncation=end).",
+        Reason.TRUNCATED: "Allow more turns"
+        + (", or count trajectories that were cut (truncation=end)." if counted else "."),
     }.get(cause, "")
 
 
