@@ -3,8 +3,9 @@
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
 the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
 the 95 % interval over blocks. ``--work`` is the folder of ``audit_predictor.py``: what it holds is
-not measured again. ``--docs`` writes the committed results into docs/audit.md and README.md and
-draws the figure (with matplotlib) instead of running anything. So all pages come from
+not measured again. ``--docs`` writes the committed results into docs/audit.md and
+docs/howto/recipe.md and draws the figure (with matplotlib) instead of running anything. So all
+pages come from
 
     python benchmarks/audit_predictor.py --work W --out benchmarks/results/audit_predictor.jsonl
     python benchmarks/audit.py --work W --out benchmarks/results/audit.jsonl
@@ -59,7 +60,7 @@ from ascribe.steps.atomic import write_file
 
 PAGE = ROOT / "docs" / "audit.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
-README = ROOT / "README.md"
+CHOICE = ROOT / "docs" / "howto" / "recipe.md"
 PREDICTOR = RESULTS / "audit_predictor.jsonl"
 RELEASED = RESULTS / "audit_released.jsonl"
 LEADER = "sbc"
@@ -102,7 +103,7 @@ def main() -> None:
     """Run the audit and print its figures, or write the page from the committed ones."""
     if "--docs" in sys.argv:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-        README.write_text(with_scores(README.read_text(encoding="utf-8")), encoding="utf-8")
+        CHOICE.write_text(with_scores(CHOICE.read_text(encoding="utf-8")), encoding="utf-8")
         figure(kept(), PICTURE)
         return
 

@@ -1,9 +1,11 @@
 """Run the code blocks of a page and put what they print where the page shows it.
 
 ``python`` blocks of a page share one namespace; what one prints belongs into the next ``text``
-block. ``console`` blocks hold lines that start with ``$ `` and what those commands print, on a
-terminal of 100 columns. All blocks of a page run in one folder, in order, which has a link to
-``examples``. Blocks of other languages are not run.
+block. A block whose first line is ``# NAME.py`` is a file of that name: it is written, not run.
+``console`` blocks hold lines that start with ``$ `` and what those commands print, on a terminal of
+100 columns. All blocks of a page run in one folder, in order, which has a link to ``examples``.
+Blocks of other languages are not run. A picture that the blocks make in that folder, and that the
+page shows from its own folder, is copied there.
 
     python docs/ext/executed.py README.md docs/*.md docs/estimators/*.md
 
@@ -13,6 +15,7 @@ writes the pages anew; the tests only compare.
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 BLOCK = re.compile(r"^```(python|console|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\w+\.py)\n")
+PICTURE = re.compile(r"^!\[.*\]\(([\w-]+\.svg)\)$", re.MULTILINE)
 MARK = "-- next command --"
 
 
@@ -51,6 +56,9 @@ def replay(page: str, folder: Path) -> str:
 
 
 def _python(code: str, namespace: dict[str, Any], folder: Path) -> str:
+    if name := FILE.match(code):
+        (folder / name[1]).write_text(code, encoding="utf-8")
+        return ""
     printed = io.StringIO()
     with chdir(folder), redirect_stdout(printed):
         exec(compile(code, "page", "exec"), namespace)
@@ -89,6 +97,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             text = page.read_text(encoding="utf-8")
             page.write_text(replay(text, Path(folder)), encoding="utf-8")
+            for picture in PICTURE.findall(text):
+                shutil.copy(Path(folder) / picture, page.parent / picture)
 
 
 if __name__ == "__main__":

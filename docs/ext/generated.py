@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import house
 import presets
 import tables
 
 TABLES: dict[str, Callable[..., str]] = {
     "dependencies": tables.dependencies,
+    "house": house.drawing,
     "kinds": tables.kinds,
     "logged": tables.logged,
     "options": tables.options,

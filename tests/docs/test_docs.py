@@ -22,6 +22,7 @@ sys.path.insert(0, str(DOCS / "ext"))
 
 import executed  # noqa: E402
 import generated  # noqa: E402
+import notebooks  # noqa: E402
 import presets  # noqa: E402
 
 PAGES = [
@@ -49,6 +50,8 @@ def text(name: str) -> str:
 def test_code_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
     page = text(name)
     assert executed.replay(page, tmp_path) == page
+    for picture in executed.PICTURE.findall(page):
+        assert (tmp_path / picture).is_file()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,6 +73,27 @@ def test_an_output_that_is_not_shown_is_an_error(tmp_path: Path) -> None:
 def test_a_wrong_output_is_found(tmp_path: Path) -> None:
     page = "```python\nprint(1)\n```\n\n```text\n2\n```\n\n```console\n$ echo 3\n4\n```\n"
     assert executed.replay(page, tmp_path) == page.replace("2\n", "1\n").replace("4\n", "3\n")
+
+
+def test_a_page_becomes_a_notebook() -> None:
+    file, shown, shell = "# a.py\nx = 1\n", "print(1)\n", "$ echo 3\n3\n"
+    page = f"# Title\n\n```python\n{file}```\n\n```python\n{shown}```\n\n```text\n1\n```\n\n"
+    cells = notebooks.notebook(f"{page}```console\n{shell}```\n")["cells"]
+    sources = ["# Title", "%%writefile a.py\n# a.py\nx = 1", "print(1)", "!echo 3"]
+    assert [cell["source"] for cell in cells] == sources
+    assert [cell["outputs"][0]["text"] for cell in cells[2:]] == ["1\n", "3\n"]
+
+
+def test_a_block_that_names_a_file_is_written_and_not_run(tmp_path: Path) -> None:
+    page = "```python\n# a.py\nprint(1)\n```\n\n```console\n$ python a.py\n1\n```\n"
+    assert executed.replay(page, tmp_path) == page
+
+
+def test_the_drawing_has_every_floor() -> None:
+    drawn = generated.fill("<!-- generate: house -->")
+    assert "\n\n" not in drawn  # an empty line would end the HTML block of Markdown
+    for packages in generated.house.floors():
+        assert all(f">{name}</text>" in drawn for name in packages)
 
 
 def test_a_command_sees_the_exit_code_of_the_one_before(tmp_path: Path) -> None:

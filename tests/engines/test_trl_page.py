@@ -1,4 +1,4 @@
-"""The page about TRL: its example runs, and every name that is logged is explained."""
+"""The pages about TRL: their examples run, and every name that is logged is explained."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,8 @@ from tests.engines.test_metrics import explained
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
-PAGE = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "engines/trl.md").read_text(encoding="utf-8")
 SMALLER = {
     "models/Qwen2.5-1.5B-Instruct": "model",
     "max_steps=100": "max_steps=1, use_cpu=True, bf16=False, report_to='none'",
@@ -34,7 +35,13 @@ SMALLER = {
 }
 
 
-CODE = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+def code(page: str) -> list[str]:
+    return re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+CODE = code(PAGE)
+(TUTORIAL,) = code((DOCS / "tutorials/trl.md").read_text(encoding="utf-8"))
+OPTIONAL = dict.fromkeys(re.findall(r"^    .*# new, optional.*\n", TUTORIAL, re.MULTILINE), "")
 TWO_LINES = {
     '"models/Qwen3-0.6B"': '"model", processing_class=tokenizer',
     "max_steps=100, num_generations=8, max_completion_length=512": (
@@ -65,31 +72,38 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run(CODE[1], SMALLER, folder)
 
 
-STOCK = {
+STOCK = OPTIONAL | {
     "from ascribe.engines.trl import AscribeTrainer": "from trl import GRPOTrainer",
     "trainer = AscribeTrainer(": "trainer = GRPOTrainer(",
     '    recipe="gigpo",  # new\n': "",
 }
-GRPO = {
+GRPO = OPTIONAL | {
     "from ascribe.engines.trl import AscribeTrainer": (
         "from ascribe.engines.trl import AscribeTrainer\nfrom ascribe import recipe"
     ),
     'recipe="gigpo",': 'recipe=recipe("grpo", std_epsilon=1e-4),',
 }
-DUMP = {'recipe="gigpo",': 'recipe="gigpo", state="tool", dump_dir="dump",'}
+
+
+def test_the_page_shows_the_script_of_the_tutorial() -> None:
+    assert len(OPTIONAL) == 2
+    script = TUTORIAL
+    for line in OPTIONAL:
+        script = script.replace(line, "")
+    assert CODE[0] == script
 
 
 def test_two_lines_of_a_script_change(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """TRL's own loop with an environment, in the page's words, against a plain GRPOTrainer."""
+    """The tutorial: TRL's own loop with an environment, against a plain GRPOTrainer."""
     from tests.engines.trl_tools import tool_model
 
     model, tokenizer = tool_model(tmp_path_factory)
     (tmp_path / "model").symlink_to(model)
     batches: dict[str, list[Any]] = {}
     watched = {"trainer.train()\n": "keep(trainer)\ntrainer.train()\n"}
-    for name, changes in (("trl", STOCK), ("grpo", GRPO), ("gigpo", DUMP)):
+    for name, changes in (("trl", STOCK), ("grpo", GRPO), ("gigpo", {})):
         kept = batches[name] = []
 
         def keep(trainer: Any, kept: list[Any] = kept) -> None:
@@ -98,9 +112,8 @@ def test_two_lines_of_a_script_change(
                 kept.append(score(inputs)) or kept[-1]
             )
 
-        trainer = run(
-            CODE[0], changes | TWO_LINES | watched, tmp_path, tokenizer=tokenizer, keep=keep
-        )
+        changed = changes | TWO_LINES | watched
+        trainer = run(TUTORIAL, changed, tmp_path, tokenizer=tokenizer, keep=keep)
         assert trainer.state.global_step == 3
         assert min(toys.logged(trainer, "tools/call_frequency")) > 0.5
     furthest = 0.0
@@ -114,7 +127,10 @@ def test_two_lines_of_a_script_change(
     assert furthest <= 1e-6
     furthest = 0.0
     for number, batch in enumerate(batches["gigpo"]):
-        file, out = tmp_path / f"dump/rollouts_{number:05d}.parquet", tmp_path / f"{number}.parquet"
+        file, out = (
+            tmp_path / f"steps/rollouts_{number:05d}.parquet",
+            tmp_path / f"{number}.parquet",
+        )
         done = CliRunner().invoke(app, ["credit", str(file), "--out", str(out)])
         assert done.exit_code == 0, done.output
         credit = read(out).credit.column("advantage").fill_null(0.0).to_numpy()
