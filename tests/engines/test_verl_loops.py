@@ -150,6 +150,13 @@ def test_fingerprints_are_those_of_each_turn(run: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_fingerprints_that_stay_in_the_queue_give_the_same_bits(run: Path, step: int) -> None:
+    noted = rows(run, step)
+    assert any(np.any(row["tasks"]) for row in noted)
+    assert [row["tasks"] for row in noted] == [row["sbc"] for row in noted]
+
+
 def test_verl_finds_the_plug_in_without_a_variable() -> None:
     code = "from verl.trainer.ppo.v1 import get_trainer_cls as of; print(of('ascribe').__module__)"
     unset = ("VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS")

@@ -349,7 +349,7 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(loops, "extra_fields", lambda _: extra)
     versions = {"min_global_steps": 0, "max_global_steps": 0}
     tags = [{"is_padding": key.startswith("pad"), **versions} for key in rows]
-    return Batch(keys=list(rows), tags=tags), extra
+    return Batch(keys=list(rows), tags=tags, partition_id="train"), extra
 
 
 class Decoder:
@@ -366,13 +366,15 @@ class Batch(SimpleNamespace):
         return len(self.keys)
 
 
-def test_turns_of_any_loop_are_steps(batch: Any) -> None:
+def test_turns_of_any_loop_are_steps(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ascribe.engines.verl import vectors
     from ascribe.engines.verl.loops import LoopSteps
 
     found = batch[0]
-    steps = LoopSteps(loop_config(recipe="grpo", check="keep"))
-    vectors = [np.full(2, 1.0), np.array([2.0, 2.0, 3.0, 3.0]), np.zeros(2), np.full(2, 4.0)]
-    credit, spans = steps.credit(found, Decoder(), vectors, None, {}, version=0)
+    steps = LoopSteps(loop_config(recipe="bigpo", fingerprints=-1, check="keep"))
+    rows = [np.full(2, 1.0), np.array([2.0, 2.0, 3.0, 3.0]), np.zeros(2), np.full(2, 4.0)]
+    monkeypatch.setattr(vectors, "_read", lambda keys, _: rows[: len(keys)])
+    credit, spans = steps.credit(found, Decoder(), None, {}, version=0)
     table = credit.table
     assert table is not None
     names = zip(table.trajectory.texts(), table.step.tolist(), table.action.texts(), strict=True)
@@ -395,9 +397,9 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
     keys = {"recipe": "grpo", "check": "keep", "state": "key", "rewards": "turn_rewards"}
     batch[1][1]["turn_states"] = ["s6"]
     with pytest.raises(ValueError, match="keys has 1 values for the 2 runs of sequence 1"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
     batch[1][1]["turn_states"] = ["s6", "s7"]
-    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
     table = credit.table
     assert table is not None
     # What is left of 2.0 after 1.0 and 0.5 is the last turn's.
@@ -407,10 +409,10 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
     with pytest.raises(
         ValueError, match="turn_rewards has 2 rewards for the 1 turns of session u_1"
     ):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
     del batch[1][0]["turn_rewards"]
     with pytest.raises(ValueError, match=r"1 of 3 rows have no turn_rewards in extra_fields"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
 
 
 def test_columns_come_from_tokens_and_from_the_loop(batch: Any) -> None:
@@ -424,7 +426,7 @@ def test_columns_come_from_tokens_and_from_the_loop(batch: Any) -> None:
     config.critic = {"enable": True}
     tokens = {"entropy": rows, "value": rows}
     steps = LoopSteps(config)
-    credit, _ = steps.credit(found, Decoder(), None, None, {}, version=0, tokens=tokens)
+    credit, _ = steps.credit(found, Decoder(), None, {}, version=0, tokens=tokens)
     assert credit.table is not None
     assert credit.table.entropy.tolist() == [3, 5, 7, 2]
     assert credit.table.value.tolist() == [2, 5, 7, 1]
@@ -433,12 +435,12 @@ def test_columns_come_from_tokens_and_from_the_loop(batch: Any) -> None:
     for fields in extra:
         fields["turn_step_score"] = fields["turn_rewards"]
     keys = {"recipe": "judged", "check": "keep"}
-    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
     assert credit.table is not None
     assert credit.table.step_score.tolist() == [1.0, 0.5, 0.0, 0.25]
     del extra[0]["turn_step_score"]
     with pytest.raises(ValueError, match="1 of 3 rows have no turn_step_score in extra_fields"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, None, {}, version=0)
+        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
 
 
 def test_a_recipe_that_needs_values_needs_the_critic() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
+from ascribe.engines.verl import vectors
 from ascribe.engines.verl.batch import extra_fields, fetch
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.trainer import CreditMixin, PPOTrainerSync
@@ -44,14 +45,22 @@ def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
     PPOTrainerSync._compute_advantage(self, batch, {})
     note("verl")
     algorithm.adv_estimator = "ascribe"
-    for recipe, parameters in RECIPES.items():
+
+    def credit(recipe: str, **keys: Any) -> None:
         config = self.config.copy()
         OmegaConf.set_struct(config, False)
-        keys = {**CHOICES[self.global_steps], **parameters, "dump": str(folder / recipe)}
-        config.ascribe = {"recipe": recipe, **keys}
+        config.ascribe = {"recipe": recipe, **CHOICES[self.global_steps], **RECIPES[recipe], **keys}
         self.steps = LoopSteps(config)
         compute_advantage(self, batch, {})
+
+    for recipe in RECIPES:
+        credit(recipe, dump=str(folder / recipe))
         note(recipe)
+    limits = vectors.TRAINER_BYTES, vectors.TASK_BYTES
+    vectors.TRAINER_BYTES, vectors.TASK_BYTES = 0, 1  # a task for each group
+    credit("sbc")
+    note("tasks")
+    vectors.TRAINER_BYTES, vectors.TASK_BYTES = limits
     self.steps = own
     result = compute_advantage(self, batch, metrics)
     note("run")

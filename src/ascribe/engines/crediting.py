@@ -7,7 +7,7 @@ group is whole. Then all of them are credited at once, with the same result in e
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,9 @@ TRAINED = "trained_advantage"
 
 History = dict[str, Any] | None
 """State carried between iterations, such as running statistics (``Credit.history``)."""
+
+Compute = Callable[[StepTable, Bools], Credit]
+"""Credits a table: the steps that count, and a mask of those among all steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +138,7 @@ def credit_steps(
     group_size: int | None = None,
     failed: Mapping[str, str] | None = None,
     history: History = None,
+    compute: Compute | None = None,
 ) -> CreditedSteps:
     """Select the groups of a table that count, and credit them.
 
@@ -145,6 +149,7 @@ def credit_steps(
         group_size: trajectories that each group was meant to have, if known.
         failed: groups to drop whatever their steps are, with the reason.
         history: the state that the recipe carried over from the iteration before.
+        compute: applies the recipe, if not in this process.
     """
     if not len(table):
         nobody = np.zeros(0, dtype=np.bool_)
@@ -155,7 +160,7 @@ def credit_steps(
     if not keep.any():
         return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
     inputs = {"history": history} if recipe.has_history else {}
-    credit = recipe(kept, **inputs)
+    credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 
 
@@ -169,6 +174,7 @@ def credit_iteration(
     states: States = "observation",
     history: History = None,
     dropped: Mapping[str, str] | None = None,
+    compute: Compute | None = None,
 ) -> Iteration:
     """Credit the episodes of all processes.
 
@@ -181,6 +187,7 @@ def credit_iteration(
         states: what stands in the column ``state``.
         history: the state that the recipe carried over from the iteration before.
         dropped: groups that do not count whatever their steps are, with the reason.
+        compute: applies the recipe, if not in this process.
     """
     everything = join_rollouts([part.rollout for part in played])
     groups = list(dict.fromkeys(name for part in played for name in part.groups))
@@ -200,7 +207,13 @@ def credit_iteration(
             steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))
         whole = size if failures.smallest_group is None else None
         credited = credit_steps(
-            steps, recipe, on_problem, group_size=whole, failed=failed, history=history
+            steps,
+            recipe,
+            on_problem,
+            group_size=whole,
+            failed=failed,
+            history=history,
+            compute=compute,
         )
     else:
         nobody = np.zeros(0, dtype=np.bool_)

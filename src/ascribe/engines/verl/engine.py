@@ -14,13 +14,12 @@ from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
+from ascribe.engines.verl.vectors import FINGERPRINT
 from ascribe.fingerprints.capture import Places, capture, packed, padded
 from ascribe.steps.arrays import Ints
 
 LAYER = "fingerprint_layer"
 """Where the trainer says which decoder block to watch; without it nothing is watched."""
-FINGERPRINT = "fingerprint"
-"""The output: the vectors of a row's turns end to end; of a row without turns, its prompt's."""
 
 
 class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]

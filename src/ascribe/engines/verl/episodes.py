@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import (
+    Compute,
     History,
     Iteration,
     LocalRollout,
@@ -27,10 +28,11 @@ from ascribe.engines.metrics import (
 )
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
-from ascribe.engines.verl.loops import at_turns, refuse_without_effect
+from ascribe.engines.verl.loops import refuse_without_effect
 from ascribe.engines.verl.rows import FIELD, unpack
 from ascribe.engines.verl.run import BEST
 from ascribe.engines.verl.tasks import run_of
+from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.episode import RolloutFailedError
@@ -73,7 +75,6 @@ class EpisodeSteps:
         self,
         batch: Any,
         tokenizer: Any,  # noqa: ARG002 (texts came with the steps)
-        vectors: Any,
         history: History,
         metrics: dict[str, Any],
         *,
@@ -85,7 +86,6 @@ class EpisodeSteps:
         Args:
             batch: of verl.
             tokenizer: of the model.
-            vectors: for each row the fingerprints of its turns, end to end; None without.
             history: the state that the recipe carried over.
             metrics: of the step; those of the episodes are added.
             version: of the policy that is trained.
@@ -109,7 +109,10 @@ class EpisodeSteps:
                 raise RolloutFailedError(rollout.failed[0])
             if missing:
                 raise RuntimeError(f"{missing} episodes raised; their errors are printed above")
-        fingerprints = None if vectors is None else at_turns(vectors, spans)
+        vectors = compute = None
+        if self.layer is not None:
+            whole = self.run.config.output.rollouts
+            vectors, compute = fingerprints(batch, spans, self.recipe, whole=whole)
         played = [trajectory for trajectory in rollout.trajectories for _ in trajectory.steps]
         self.sampled = SampledVersions.of(
             [trajectory.group for trajectory in played],
@@ -120,7 +123,9 @@ class EpisodeSteps:
         )
         dropped = self.staleness.dropped(self.sampled, metrics)
         columns = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
-        iteration = self.credit_rollout(rollout, fingerprints, history, dropped, columns)
+        iteration = self.credit_rollout(
+            rollout, vectors, history, dropped, columns, compute=compute
+        )
         metrics.update(iteration_metrics(iteration))
         metrics["ascribe/missing"] = missing
         return iteration, spans
@@ -128,21 +133,24 @@ class EpisodeSteps:
     def credit_rollout(
         self,
         rollout: Rollout,
-        fingerprints: FloatMatrix | None,
+        vectors: FloatMatrix | None,
         history: History,
         dropped: Mapping[str, str] | None = None,
         columns: Mapping[str, Floats] | None = None,
+        *,
+        compute: Compute | None = None,
     ) -> Iteration:
         """Credit episodes."""
         config = self.run.config.rollout
         return credit_iteration(
-            [LocalRollout(_groups(rollout), rollout, fingerprints, columns or {})],
+            [LocalRollout(_groups(rollout), rollout, vectors, columns or {})],
             self.recipe,
             size=config.size,
             failures=config.failures.policy(),
             states=config.states,
             history=history,
             dropped=dropped,
+            compute=compute,
         )
 
     def write(self, iteration: Iteration, number: int) -> None:

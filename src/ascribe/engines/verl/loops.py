@@ -41,10 +41,10 @@ from ascribe.engines.crediting import (
 from ascribe.engines.inputs import of_steps, with_columns
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
+from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
-from ascribe.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Floats, Ints
 
 STATES = "turn_states"
@@ -103,7 +103,6 @@ class LoopSteps:
         self,
         batch: Any,
         tokenizer: Any,
-        vectors: Any,
         history: History,
         metrics: dict[str, Any],
         *,
@@ -134,8 +133,11 @@ class LoopSteps:
         )
         table = with_first_tokens(table, spans, ids, self.recipe)
         spans = _in_batch(spans, rows, prompts, len(batch))
-        if vectors is not None:
-            table = replace(table, fingerprint=at_turns(vectors, spans))
+        compute = None
+        if self.layer is not None:
+            whole = self.dump is not None
+            vectors, compute = fingerprints(batch, spans, self.recipe, whole=whole)
+            table = replace(table, fingerprint=vectors)
         found = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
         for name in ("score", "step_score"):
             if name in self.recipe.columns:
@@ -146,7 +148,9 @@ class LoopSteps:
             table.group.texts(), table.trajectory.texts(), spans.sequence, batch.tags, version
         )
         dropped = self.staleness.dropped(self.sampled, metrics)
-        credited = credit_steps(table, self.recipe, self.check, failed=dropped, history=history)
+        credited = credit_steps(
+            table, self.recipe, self.check, failed=dropped, history=history, compute=compute
+        )
         metrics.update(credit_metrics(credited))
         return credited, spans
 
@@ -225,20 +229,6 @@ def _in_batch(spans: Spans, rows: Ints, prompts: Sequence[Any], size: int) -> Sp
         end=spans.end - before,
         lengths=lengths,
         turns=turns,
-    )
-
-
-def at_turns(vectors: Sequence[Any], spans: Spans) -> FloatMatrix:
-    """The fingerprint of each step.
-
-    Args:
-        vectors: for each row, the fingerprints of its turns end to end; a row without any turn has
-            one, of its prompt.
-        spans: of the steps, in the rows.
-    """
-    turns = [each.reshape(max(1, n), -1) for each, n in zip(vectors, spans.turns, strict=True)]
-    return np.stack(
-        [turns[row][max(turn, 0)] for row, turn in zip(spans.sequence, spans.turn, strict=True)]
     )
 
 

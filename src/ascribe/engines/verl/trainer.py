@@ -37,7 +37,7 @@ from ascribe.conversations import Spans, spread
 from ascribe.engines.crediting import History, load_history, save_history
 from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import fetch, is_padding, mute
-from ascribe.engines.verl.engine import FINGERPRINT, LAYER
+from ascribe.engines.verl.engine import LAYER
 from ascribe.engines.verl.episodes import EpisodeSteps
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.rows import batch_multiple, minibatch_count, minibatch_order
@@ -177,9 +177,6 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
     # Credit.
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        vectors = None
-        if self.steps.layer is not None:
-            vectors = [one.numpy() for one in fetch(batch, FINGERPRINT)[FINGERPRINT].unbind()]
         tokens = {
             name: [one.float().numpy() for one in fetch(batch, field)[field].unbind()]
             for name, field in TOKENS.items()
@@ -187,7 +184,7 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         }
         version = self.global_steps - 1  # that many updates of the servers' weights
         credit, spans = self.steps.credit(
-            batch, self.tokenizer, vectors, self._history, metrics, version=version, tokens=tokens
+            batch, self.tokenizer, self._history, metrics, version=version, tokens=tokens
         )
         returns = None
         if "value" in tokens:
