@@ -8,6 +8,7 @@ functions, to keep ``import ascribe`` light.
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -76,10 +77,10 @@ SYNONYMS = {
 }
 """What files call the columns that every table must have."""
 
-SMALL_ROWS, SMALL_BYTES = 1 << 21, 256 << 20
+SMALL_ROWS, SMALL_BYTES = 1 << 21, 128 << 20
 """Largest row group that ``read_row_groups`` reads at once."""
-OTHER_ROWS = 1 << 15
-"""Rows that it reads at a time otherwise."""
+WIDE_ROWS, WIDE_BYTES = 1 << 15, 16 << 20
+"""What it reads at a time otherwise, as the file counts bytes."""
 PART_BYTES = 32 << 20
 """Of text, that ``read_parts`` reads at a time."""
 
@@ -433,40 +434,39 @@ def read_row_groups(
     """Columns of row groups of a Parquet file, a limited number of rows at a time.
 
     Columns of the format that hold text are dictionary-coded. A row group is read at once if it
-    is small and no other column is wanted, since these may expand much.
+    is small, but for fingerprints, which take many times as much while they are read, and columns
+    that are not the format's, which may expand.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pq.ParquetFile(opened).schema_arrow
     names = [name for name in schema.names if name in columns]
-    known = [name for name in names if name in KNOWN_COLUMNS]
-    others = [name for name in names if name not in KNOWN_COLUMNS]
-    text = [name for name in known if name in TEXT_COLUMNS and _is_bytes(schema.field(name).type)]
+    flat = [name for name in names if name in KNOWN_COLUMNS and name != "fingerprint"]
+    wide = [name for name in names if name not in flat]
+    text = [name for name in flat if name in TEXT_COLUMNS and _is_bytes(schema.field(name).type)]
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
     for index in groups:
         group = file.metadata.row_group(index)
-        columns_of = map(group.column, range(group.num_columns))
-        size = sum(
-            column.total_uncompressed_size
-            for column in columns_of
-            if column.path_in_schema.split(".")[0] in known
-        )
-        step = OTHER_ROWS if others else SMALL_ROWS
-        if size <= SMALL_BYTES and group.num_rows <= SMALL_ROWS:
-            whole = file.read_row_group(index, known, use_threads=False)
-            starts = range(0, group.num_rows, step)
-            parts = (whole.slice(start, step) for start in starts)
+        sizes = Counter[str]()
+        for column in map(group.column, range(group.num_columns)):
+            sizes[column.path_in_schema.split(".")[0]] += column.total_uncompressed_size
+        small = sum(sizes[name] for name in flat) <= SMALL_BYTES and group.num_rows <= SMALL_ROWS
+        fit = group.num_rows * WIDE_BYTES // max(sum(sizes[name] for name in wide), 1)
+        step = SMALL_ROWS if small and not wide else min(fit + 1, WIDE_ROWS)
+        if small:
+            whole = file.read_row_group(index, flat, use_threads=False)
+            parts = (whole.slice(start, step) for start in range(0, group.num_rows, step))
         else:
-            batches = file.iter_batches(OTHER_ROWS, [index], known, use_threads=False)
+            batches = file.iter_batches(step, [index], flat, use_threads=False)
             parts = (pa.Table.from_batches([batch]) for batch in batches)
-        if not others:
+        if not wide:
             yield from parts
             continue
-        batches = file.iter_batches(OTHER_ROWS, [index], others, use_threads=False)
+        batches = file.iter_batches(step, [index], wide, use_threads=False)
         for part, batch in zip(parts, batches, strict=True):
             table = part
-            for name in others:
+            for name in wide:
                 column = pa.chunked_array([batch.column(name)])
                 if problem := _damage(repr(name), column):
                     raise TableError([problem])
