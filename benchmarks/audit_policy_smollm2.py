@@ -17,7 +17,9 @@ from ascribe.models import write_smollm2
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")
 SIZE = ("--groups", "2", "--size", "8", "--max-tokens", "2", "--dtype", "bfloat16")
-STATES = ("--states", "environment")  # the inventory, not the last message
+STATES = ("--states", "environment", "--radius", "0.003")
+"""The inventory, not the last message; the radius of ``audit_policy.py``: the default puts all
+hidden states of a task into one cluster."""
 
 
 def main() -> None:
