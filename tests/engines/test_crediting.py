@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from ascribe.diagnose import diagnose
@@ -223,3 +224,17 @@ def test_a_file_without_groups_that_count_has_the_columns_of_steps(tmp_path: Pat
     again = read(write_steps(credited, tmp_path, 0))
     assert len(again.table) == 0
     assert again.carried.column_names == ["trained_advantage"]
+
+
+def test_a_folder_of_iterations_has_the_advantages_of_training(tmp_path: Path) -> None:
+    """Also where a recipe compares over a batch, and groups of two iterations share a name."""
+    whole = recipe("reinforce_pp")
+    for number, rewards in enumerate(([1.0, 0.0], [3.0, 2.0])):
+        steps = {"group": ["a", "a"], "trajectory": ["0", "1"], "step": [0, 0], "state": ["s", "s"]}
+        table = StepTable.from_columns(steps | {"action": ["x", "y"], "reward": rewards})
+        write_steps(credit_steps(table, whole), tmp_path / "rollouts", number)
+    pq.write_table(pq.read_table(tmp_path / "rollouts"), tmp_path / "all.parquet")
+    found = read(tmp_path / "all.parquet")
+    trained = found.carried.column("trained_advantage").to_numpy()
+    np.testing.assert_allclose(whole(found.table).advantage, trained)
+    assert trained.tolist()[:2] == trained.tolist()[2:] != [0.0, 0.0]

@@ -317,9 +317,9 @@ def write_steps(
 ) -> Path:
     """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count.
 
-    Besides the columns in ``steps`` it has ``trained_advantage`` and all inputs of the recipe, such
-    as ``fingerprint``: ``ascribe credit`` computes the same advantages from it. ``columns`` are
-    further ones, with a value for every step.
+    Besides the columns in ``steps`` it has ``trained_advantage``, ``iteration`` and all inputs of
+    the recipe, such as ``fingerprint``: ``ascribe credit`` computes the same advantages from it,
+    and from a folder of such files. ``columns`` are further ones, with a value for every step.
     """
     import pyarrow as pa
 
@@ -332,6 +332,7 @@ def write_steps(
     for name, values in (columns or {}).items():
         steps = steps.append_column(name, pa.array(values[credited.counts]))
     steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))
+    steps = steps.append_column("iteration", pa.array([number] * len(steps), pa.int64()))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rollouts_{number:05d}.parquet"
