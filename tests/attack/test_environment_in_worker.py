@@ -94,7 +94,7 @@ def test_what_an_environment_prints_while_it_is_made_is_not_output(tmp_path: Pat
 def test_an_environment_that_does_not_close_does_not_hang_the_command(tmp_path: Path) -> None:
     started = time.monotonic()
     assert Setup(f"{HERE}:Trouble", {"at": "close", "how": "hang"}).facts == (8, 12)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60  # it sleeps for much longer
 
 
 def test_an_environment_that_is_never_made_is_given_up() -> None:

@@ -99,7 +99,7 @@ honest = module.certainty
 FAULTS = {
     "sure where the entropy is high": lambda h, k: honest(-h, k),
     "entropy is not scaled": lambda h, k: np.exp(-k * h),
-    "a missing entropy is 0": lambda h, k: honest(np.nan_to_num(h), k),
+    "a missing entropy is the largest": lambda h, k: honest(np.nan_to_num(h, nan=9.0), k),
 }
 
 

@@ -96,7 +96,7 @@ class Entropy(Recipe):
         entropy = np.where(self.excluded(steps), np.nan, self.numbers(table, "entropy"))
         unknown, inner = np.isnan(entropy), credit.rows(steps.rows)
         sure, then = np.where(unknown, 0.0, [certainty(entropy, k) for k in (self.k, self.k_next)])
-        scale = sure * (~unknown).sum() / (sure.sum() or 1.0)
+        scale = sure * (~unknown).sum() / (sure[~unknown].sum() or 1.0)
         bonus = self.clarity * following(then, steps.trajectory)
         credited = inner.credited & ~unknown
         count, labels = np.full(credited.size, int(credited.sum())), np.where(credited, 0, -1)
