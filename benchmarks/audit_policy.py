@@ -272,8 +272,10 @@ def forms() -> Iterator[tuple[str, Scored]]:
             yield f"{name}, ngram", replace(recipe, fingerprint="ngram", radius=0.25)
         for control in ("random", "one"):
             yield f"{name}, {control}", Keyed(Regrouped(by_text, control))
-    for name in ("sbc_undiscounted", "sbc-centre"):
-        yield f"{name}, canonical", Keyed(replace(scored_recipe(name), states="exact"))
+    for name in ("g2po", "graphgpo_mean", "sbc_undiscounted", "sbc-centre"):
+        recipe = scored_recipe(name)
+        exact = replace(recipe, states="exact") if hasattr(recipe, "states") else recipe
+        yield f"{name}, canonical", Keyed(exact)
 
 
 FORMS = dict(forms())
