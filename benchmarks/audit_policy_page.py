@@ -11,7 +11,7 @@ from ascribe.audit.report import markdown
 from ascribe.steps.atomic import replacing
 
 PAGE = ROOT / "docs" / "audit_policy.md"
-PICTURE = ROOT / "docs" / "figures" / "audit_policy"
+PICTURE = ROOT / "docs" / "figures" / "audit_policy.svg"
 OBJECTIVES = ("discounted", "success")
 NAMED = (
     *("grpo", "returns", "gigpo, text", "gigpo, canonical", "hgpo, canonical"),
@@ -178,12 +178,7 @@ class PolicyResults:
         drawing.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=8)
         drawing.supxlabel("mean cosine (bias)", fontsize=9)
         drawing.supylabel("batch cosine (bias and noise)", fontsize=9)
-        with replacing(PICTURE.with_suffix(".png")) as file:
-            drawing.savefig(file, format="png", dpi=100)
-        with (
-            rc_context({"svg.hashsalt": "ascribe"}),
-            replacing(PICTURE.with_suffix(".svg")) as file,
-        ):
+        with rc_context({"svg.hashsalt": "ascribe"}), replacing(PICTURE) as file:
             drawing.savefig(file, format="svg", metadata={"Date": None})
 
 

@@ -1,8 +1,8 @@
 """Draw the curves of the runs on sums: teams by iteration, corrections by sampled tokens.
 
 Reads the curves that benchmarks/learning_team.py and benchmarks/learning_ibpo.py wrote beside their
-results, of the tiny policy and of SmolLM2-135M, and writes docs/figures/learning_team.png and
-learning_ibpo.png, and .svg of both. Needs the extra figures.
+results, of the tiny policy and of SmolLM2-135M, and writes docs/figures/learning_team.svg and
+learning_ibpo.svg. Needs the extra figures.
 """
 
 from collections.abc import Callable

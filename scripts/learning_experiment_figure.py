@@ -1,7 +1,7 @@
 """Draw the learning experiment: curves by recipe with bands, and paired differences.
 
 Reads benchmarks/results/learning_experiment.jsonl and learning_experiment/curve.jsonl, which
-benchmarks/learning_experiment.py writes, and writes docs/figures/learning_experiment.png and .svg.
+benchmarks/learning_experiment.py writes, and writes docs/figures/learning_experiment.svg.
 Needs the extra figures.
 """
 

@@ -4,7 +4,7 @@
     python scripts/learning_figure.py verl
 
 Reads benchmarks/results/learning_ENGINE.jsonl and learning_ENGINE/curve.jsonl, which
-benchmarks/learning_ENGINE.py writes, and writes docs/figures/learning_ENGINE.png and .svg. Needs
+benchmarks/learning_ENGINE.py writes, and writes docs/figures/learning_ENGINE.svg. Needs
 the extra figures.
 """
 

@@ -1,7 +1,7 @@
 """Draw the learning curves of the one-file example: success of held-out and of training episodes.
 
 Reads benchmarks/results/one_file/curve.jsonl, which benchmarks/one_file.py writes, and writes
-docs/figures/one_file.png and .svg. Needs the extra figures.
+docs/figures/one_file.svg. Needs the extra figures.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Draw what pivots cost and what they forget, beside whole episodes and supervised learning.
 
 Reads benchmarks/results/learning_pivots/curve.jsonl, which benchmarks/learning_pivots.py writes,
-and writes docs/figures/pivots.png and .svg. Needs the extra figures.
+and writes docs/figures/pivots.svg. Needs the extra figures.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Draw what a thinker and a solver are paid: shared against counterfactual reward.
 
 Simulates a training run in which the thinker starts out harmful and ends up helpful, and writes
-docs/figures/team.png and .svg, after Figure 4 of CCPO. Needs the extra figures.
+docs/figures/team.svg, after Figure 4 of CCPO. Needs the extra figures.
 """
 
 import numpy as np
