@@ -20,7 +20,9 @@ extensions = [
     "sphinx-mathjax-offline",
     "sphinx_copybutton",
     "sphinx_design",
+    "examples",
     "generated",
+    "links",
     "notebooks",
     "public_names",
 ]

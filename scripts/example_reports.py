@@ -1,12 +1,12 @@
-"""The example reports under docs/examples, and the picture of one for the README.
+"""The files of the example reports, and the picture of one for the README.
 
     python scripts/example_reports.py keep verl runs/verl/rollouts/*.parquet
-    python scripts/example_reports.py write
     python scripts/example_reports.py picture
 
 ``keep`` makes ``docs/examples/NAME.parquet`` from files of rollouts, one iteration each: what a
-report reads of them, without prompts and tokens. ``write`` makes a page of every such file.
-``picture`` takes the picture; it needs the package playwright and a Chromium on the path.
+report reads of them, without prompts and tokens. The site has a page of every such file
+(``docs/ext/examples.py``). ``picture`` takes a picture of one in ``docs/_build/html``; it needs the
+packages playwright and pillow, and a Chromium on the path.
 """
 
 import shutil
@@ -17,9 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ascribe import recipe
 from ascribe.engines.crediting import TRAINED
-from ascribe.report import Picture, picture
 from ascribe.report.reading import TRANSCRIPT, WON
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -27,7 +25,6 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
 SHOWN = ROOT / "docs" / "figures" / "report.png"
 KEPT = {*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED} - {"prompt"}
-RECIPE, AGAINST = "gigpo", "grpo"
 CLIP = """(() => {
   const box = (id) => document.getElementById(id).getBoundingClientRect();
   const top = box("lanes"), high = box("detail").bottom - top.y;
@@ -48,14 +45,10 @@ def kept(files: Sequence[Path]) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries().replace_schema_metadata(None)
 
 
-def example(file: Path) -> Picture:
-    """The report on an example."""
-    return picture([file], recipe(RECIPE), recipe(AGAINST))
-
-
 def take_picture(page: Path, out: Path) -> None:
     """A picture of the trajectory browser with a step chosen, and of how its credit came about."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (only the picture needs it)
+    from PIL import Image  # noqa: PLC0415 (only the picture needs it)
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     with sync_playwright() as started:
         chromium = started.chromium.launch(
@@ -73,20 +66,20 @@ def take_picture(page: Path, out: Path) -> None:
         clip = tab.evaluate(CLIP)
         tab.screenshot(path=out, clip=clip, full_page=True)
         chromium.close()
+    with Image.open(out) as shot:  # 256 colours look the same, in half of the bytes
+        small = shot.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(out, optimize=True)
 
 
 def main(command: str, *arguments: str) -> None:
-    """Run one of the three commands."""
+    """Run one of the two commands."""
     if command == "keep":
         name, *files = arguments
         EXAMPLES.mkdir(exist_ok=True)
         table = kept([Path(file) for file in files])
         pq.write_table(table, EXAMPLES / f"{name}.parquet", compression="zstd")
-    elif command == "write":
-        for file in sorted(EXAMPLES.glob("*.parquet")):
-            example(file).write(file.with_suffix(".html"))
     elif command == "picture":
-        take_picture(EXAMPLES / "textcraft.html", SHOWN)
+        take_picture(ROOT / "docs/_build/html/examples/textcraft.html", SHOWN)
     else:
         raise SystemExit(__doc__)
 

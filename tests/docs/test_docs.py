@@ -22,6 +22,7 @@ sys.path.insert(0, str(DOCS / "ext"))
 
 import executed  # noqa: E402
 import generated  # noqa: E402
+import links  # noqa: E402
 import notebooks  # noqa: E402
 import presets  # noqa: E402
 
@@ -73,6 +74,13 @@ def test_an_output_that_is_not_shown_is_an_error(tmp_path: Path) -> None:
 def test_a_wrong_output_is_found(tmp_path: Path) -> None:
     page = "```python\nprint(1)\n```\n\n```text\n2\n```\n\n```console\n$ echo 3\n4\n```\n"
     assert executed.replay(page, tmp_path) == page.replace("2\n", "1\n").replace("4\n", "3\n")
+
+
+def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<p id="x"><a href="#x"><a href="b#x"><img src="c.svg">')
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "index.html").write_text('<a href="../a.html#x"><a href="https://a.b/c">')
+    assert links.broken_links(tmp_path) == ["a.html: b#x", "a.html: c.svg"]
 
 
 def test_a_page_becomes_a_notebook() -> None:

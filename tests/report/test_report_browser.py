@@ -34,6 +34,7 @@ if CHROMIUM is None:
     pytest.skip("needs a Chromium on the path", allow_module_level=True)
 
 WIDTHS = (1280, 390)
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 FIGURES = 15
 """Eleven about the rollouts, two for each of two comparisons."""
 
@@ -161,8 +162,9 @@ def test_the_page_opens_without_a_word(chromium: Any, small: Path, scheme: str) 
 
 
 @pytest.mark.parametrize("name", ["textcraft", "trl", "verl"])
-def test_the_examples_open_without_a_word(chromium: Any, name: str) -> None:
-    page = Path(__file__).parents[2] / f"docs/examples/{name}.html"
+def test_the_examples_open_without_a_word(chromium: Any, name: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    picture([EXAMPLES / f"{name}.parquet"], recipe("gigpo"), recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
     assert tab.locator("figure").count() > 8
     tab.locator(".cell").nth(2).click()
