@@ -607,7 +607,8 @@ def test_the_headline_adds_up() -> None:
         "33 % of your steps have no step-level signal: 20 % are alone in their state and 13 % are "
         "in groups with equal returns."
     )
-    assert "--recipe bigpo --preset ngram" in advice
+    assert advice.startswith("Remove from the state what never repeats")
+    assert "--recipe sbc --preset ngram" in advice
 
 
 @pytest.mark.parametrize(
@@ -622,6 +623,17 @@ def test_the_headline_adds_up() -> None:
 )
 def test_parts_add_up_to_the_sum_that_is_shown(shares: list[float], shown: list[float]) -> None:
     assert _adding_up(shares) == shown
+
+
+def test_equal_returns_with_a_credit_from_scores() -> None:
+    rows = changed(
+        sound(), lambda row: {"reward": 0.0, "score": row["step"] / 4 * (row["action"] == "left")}
+    )
+    found = verdict(rows, "progress")
+    (finding,) = [each for each in found.findings if each.name == "constant_returns"]
+    assert finding.level is Level.WARNING
+    assert finding.message.endswith("the credit comes from differences within episodes alone.")
+    assert found.headline == "All of your steps have a signal."
 
 
 def test_the_headline_of_a_recipe_without_a_step_term() -> None:

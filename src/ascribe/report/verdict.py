@@ -167,17 +167,16 @@ def _advice(facts: Facts, cause: Reason) -> str:
 def _against_singletons(facts: Facts) -> str:
     exact, clustered = facts.views
     now, then = exact.mix.singleton, clustered.mix.singleton
+    similar = ""
     if clustered.name != CLUSTERED and then < 0.8 * now:
-        return (
-            "Try a recipe that groups similar states: clustered by n-grams, "
-            f"{percent(then)} would be alone instead of {percent(now)} (--recipe bigpo --preset "
-            "ngram). Or remove from the state what never repeats: clocks, counters, identifiers "
-            "(ascribe states proposes a key)."
+        similar = (
+            f" Or group similar states: clustered by n-grams, {percent(then)} would be alone "
+            f"instead of {percent(now)} (--recipe sbc --preset ngram)."
         )
     return (
         "Remove from the state what never repeats (clocks, counters, identifiers): ascribe states "
-        "proposes a key. Or sample more trajectories of every task. A recipe that falls back on "
-        "the task needs no equal states: sbc."
+        f"proposes a key.{similar} Or sample more trajectories of every task. If states cannot "
+        "recur, use a recipe that needs none: returns."
     )
 
 
@@ -309,11 +308,16 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
     if facts.constant_return is None:
         yield from _about_success(facts)
         return
-    earned = f"{facts.constant_return:.3g}"
+    credited = facts.diagnosis.signal_share > 0
     yield Finding(
         "constant_returns",
-        Level.BAD,
-        f"Every trajectory of every task earned {earned}, so no decision can be told from another.",
+        Level.WARNING if credited else Level.BAD,
+        f"Every trajectory of every task earned {facts.constant_return:.3g}, so "
+        + (
+            "the credit comes from differences within episodes alone."
+            if credited
+            else "no decision can be told from another."
+        ),
         "If some of them succeeded and others failed, check what is written to the column reward. "
         + (
             "Otherwise choose harder tasks."
