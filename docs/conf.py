@@ -30,10 +30,11 @@ exclude_patterns = ["_build", "ext"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+html_baseurl = "https://ascribe-rl.readthedocs.io/en/latest/"
 myst_html_meta = {  # what a link to a page shows elsewhere
     "description": "Step-level credit for reinforcement learning of LLM agents",
     "property=og:title": "Ascribe: which step earned the reward?",
-    "property=og:image": "https://ascribe-rl.readthedocs.io/en/latest/_images/report.png",
+    "property=og:image": f"{html_baseurl}_images/report.png",
 }
 
 autodoc_member_order = "bysource"

@@ -1,4 +1,6 @@
-"""Write each tutorial as a notebook beside its page, and put a link to it under the page's title.
+"""Write what readers download: each tutorial as a notebook, and the folder of examples.
+
+A link to the notebook goes under the page's title.
 
 ``python`` and ``console`` blocks become cells, with what the page shows as their output; the rest
 is Markdown. The tests run the blocks (``executed.py``), so nothing is run here.
@@ -8,8 +10,10 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from executed import BLOCK, FILE
+from sphinx.errors import SphinxError
 
 FOLDER = "tutorials/"
 LINK = '<p><a href="{0}.ipynb" download>Download as a notebook</a></p>'
@@ -63,6 +67,14 @@ def _on_finish(app: Any, exception: Exception | None) -> None:
         for page in Path(app.srcdir, FOLDER).glob("*.md"):
             out = Path(app.outdir, FOLDER, page.stem).with_suffix(".ipynb")
             out.write_text(json.dumps(notebook(page.read_text("utf-8")), indent=1), "utf-8")
+        examples = Path(app.srcdir).parent / "examples"
+        with ZipFile(Path(app.outdir, "examples.zip"), "w", ZIP_DEFLATED) as archive:
+            for file in sorted(examples.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    archive.write(file, file.relative_to(examples.parent))
+        preview = app.config.myst_html_meta["property=og:image"]
+        if not Path(app.outdir, preview.removeprefix(app.config.html_baseurl)).is_file():
+            raise SphinxError(f"the preview image is not in the site: {preview}")
 
 
 def setup(app: Any) -> dict[str, bool]:
