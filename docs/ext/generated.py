@@ -23,6 +23,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "preset-rows": presets.rows_table,
     "preset-steps": presets.steps_table,
     "reasons": tables.reasons,
+    "recipes": tables.recipes,
+    "schema": tables.schema_block,
     "severities": tables.severities,
 }
 

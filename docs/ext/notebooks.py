@@ -1,4 +1,4 @@
-"""Write what readers download: each tutorial as a notebook, and the folder of examples.
+"""Write what readers download: tutorials as notebooks, the examples, and the format's JSON Schema.
 
 A link to the notebook goes under the page's title.
 
@@ -14,6 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from executed import BLOCK, FILE
 from sphinx.errors import SphinxError
+from tables import schema
 
 FOLDER = "tutorials/"
 LINK = '<p><a href="{0}.ipynb" download>Download as a notebook</a></p>'
@@ -72,6 +73,7 @@ def _on_finish(app: Any, exception: Exception | None) -> None:
             for file in sorted(examples.rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts:
                     archive.write(file, file.relative_to(examples.parent))
+        Path(app.outdir, "step_table.schema.json").write_text(schema(), "utf-8")
         preview = app.config.myst_html_meta["property=og:image"]
         if not Path(app.outdir, preview.removeprefix(app.config.html_baseurl)).is_file():
             raise SphinxError(f"the preview image is not in the site: {preview}")

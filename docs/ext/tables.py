@@ -1,6 +1,7 @@
 """Markdown tables made from the source: problems, reasons, parameters, options, dependencies."""
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,14 @@ from ascribe.engines.metrics import LOGGED
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
 from ascribe.steps.problems import ProblemKind, Severity
+from ascribe.steps.table import (
+    FLAG_COLUMNS,
+    INPUT_COLUMNS,
+    KNOWN_COLUMNS,
+    REQUIRED_COLUMNS,
+    TEXT_COLUMNS,
+    StepTable,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,6 +95,54 @@ def parameters(name: str) -> str:
         takes = ", ".join(f"`{c}`" for c in get_args(hint)) if choice else hint.__name__
         rows.append((f"`{field.name}`", f"`{field.default}`", takes, said[field.name]))
     return table(("parameter", "default", "takes", "meaning"), rows)
+
+
+def recipes() -> str:
+    """Every recipe with its class, what it computes and its page."""
+    pages = {path.stem for path in (ROOT / "docs" / "estimators").glob("*.md")}
+    rows = []
+    for name, kind in RECIPES.items():
+        page = name if name in pages else "bipace"
+        first = (kind.__doc__ or "").partition("\n")[0]
+        rows.append(
+            (f"[`{name}`](estimators/{page}.md)", f"`ascribe.estimators.{kind.__name__}`", first)
+        )
+    return table(("recipe", "class", "what it computes"), rows)
+
+
+SCHEMA_TYPES: dict[str, dict[str, object]] = {
+    **dict.fromkeys(TEXT_COLUMNS, {"type": ["string", "integer", "null"]}),
+    **dict.fromkeys(FLAG_COLUMNS, {"type": ["boolean", "null"]}),
+    **dict.fromkeys((*INPUT_COLUMNS, "without"), {"type": ["number", "null"]}),
+    "step": {"type": ["integer", "null"], "minimum": 0},
+    "reward": {"type": ["number", "null"], "minimum": -1e100, "maximum": 1e100},
+    "fingerprint": {"type": ["array", "null"], "items": {"type": "number"}, "minItems": 1},
+    "iteration": {"type": ["integer", "null"]},
+}
+
+
+def schema() -> str:
+    """The JSON Schema of one line of a step table."""
+    said = _attributes(StepTable.__doc__ or "")
+    columns = {name: SCHEMA_TYPES[name] | {"description": said[name]} for name in KNOWN_COLUMNS}
+    never_null = ("group", "trajectory", "step", "reward")
+    return json.dumps(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "A row of a step table, version 1",
+            "type": "object",
+            "properties": columns,
+            "required": list(REQUIRED_COLUMNS),
+            "if": {"properties": {"padding": {"const": True}}, "required": ["padding"]},
+            "else": {"properties": dict.fromkeys(never_null, {"not": {"type": "null"}})},
+        },
+        indent=2,
+    )
+
+
+def schema_block() -> str:
+    """The JSON Schema as a block of a page."""
+    return f"```json\n{schema()}\n```"
 
 
 def _attributes(docstring: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The pages tell the truth: their code runs, their tables cover the source, their links lead on."""
 
+import json
 import re
 import sys
 from dataclasses import fields
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ascribe import RECIPES, Diagnosis
+import ascribe
+from ascribe import RECIPES, Diagnosis, Severity, StepTable, TableError, check
 from ascribe.cli import COMMANDS, load_command
 from ascribe.diagnose import StateGroups, ToolCredit
 from ascribe.estimators import GiGPO
@@ -130,6 +132,44 @@ def test_every_number_of_a_diagnosis_is_explained(kind: type) -> None:
 def test_every_column_is_described() -> None:
     section = text("docs/format.md").split("\n## Columns\n")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == KNOWN_COLUMNS
+
+
+def test_the_schema_refuses_what_the_check_refuses() -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="needs the extra pivots")
+    schema = json.loads(generated.tables.schema())
+    valid = jsonschema.Draft202012Validator(schema).is_valid
+    row = {"group": 1, "trajectory": "a", "step": 0, "state": None, "action": "x", "reward": 1}
+    assert valid(row)
+    assert valid(row | {"valid": True, "fingerprint": [0.5], "value": None, "seen": "elsewhere"})
+    wrong = [{"step": -1}, {"step": 0.5}, {"reward": None}, {"reward": 1e101}, {"group": None}]
+    for change in (*wrong, {"valid": 1}, {"fingerprint": []}, {"entropy": "low"}):
+        assert not valid(row | change)
+        assert _refused(row | change)
+    assert not valid({name: row[name] for name in row if name != "reward"})
+    padding = dict.fromkeys(row) | {"padding": True}
+    assert valid(padding)
+    assert not valid(padding | {"padding": False})
+
+
+def _refused(row: dict[str, object]) -> bool:
+    try:
+        return check(StepTable.from_dicts([row])).worst >= Severity.ERROR
+    except TableError:
+        return True
+
+
+def test_every_name_of_the_api_has_an_example() -> None:
+    code = "".join(
+        body
+        for page in NAMES
+        for kind, body in executed.BLOCK.findall(text(page))
+        if kind == "python"
+    )
+    page = text("docs/api.md")
+    listed = re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)$", page, re.MULTILINE)
+    assert set(ascribe.__all__) <= {name.rpartition(".")[2] for name in listed}
+    used = set(re.findall(r"\w+", code))
+    assert [name for name in listed if name.rpartition(".")[2] not in used] == []
 
 
 def test_every_command_has_a_section() -> None:

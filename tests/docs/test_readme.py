@@ -172,10 +172,10 @@ def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> No
 
 
 def test_scores_are_those_of_the_audit() -> None:
-    """Of each recipe the form that learns best, at group size 8, in the words of docs/audit.md."""
+    """Of each recipe the form that learns best, at group size 8, in docs/audit_results.md."""
     from ascribe import RECIPES
 
-    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/audit_results.md").read_text(encoding="utf-8")
     table = page.split("### Means over worlds, group size 8\n\n")[1].split("\n\n")[0]
     head, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     columns = [head.index(name) for name in ("learning_auc", "update_cosine")]

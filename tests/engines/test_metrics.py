@@ -101,12 +101,12 @@ def test_names_and_meanings_are_the_same_in_the_source_and_in_the_docs() -> None
 
 
 def test_the_pages_name_all_of_them_and_no_others() -> None:
-    for page in ("engines/trl.md", "engines/verl.md"):
+    for page in ("diagnose.md", "engines/verl_details.md"):
         text = generated.fill((DOCS / page).read_text(encoding="utf-8"))
         named = re.findall(r"`(ascribe/[\w/]+)`", text)
         assert named
         assert [one for one in named if explained(one) is None] == []
-    text = generated.fill((DOCS / "engines/trl.md").read_text(encoding="utf-8"))
+    text = generated.fill((DOCS / "diagnose.md").read_text(encoding="utf-8"))
     assert all(f"| `ascribe/{name}` | {said} |" in text for name, said in LOGGED.items())
 
 
