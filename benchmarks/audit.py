@@ -3,7 +3,7 @@
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
 the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
 the 95 % interval over blocks. ``--work`` is the folder of ``audit_predictor.py``: what it holds is
-not measured again. ``--docs`` writes the committed results into docs/audit.md and
+not measured again. ``--docs`` writes the committed results into docs/audit_results.md and
 docs/howto/recipe.md and draws the figure (with matplotlib) instead of running anything. So all
 pages come from
 
@@ -58,7 +58,7 @@ from ascribe.audit.scores import POOLED
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import write_file
 
-PAGE = ROOT / "docs" / "audit.md"
+PAGE = ROOT / "docs" / "audit_results.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
 CHOICE = ROOT / "docs" / "howto" / "recipe.md"
 PREDICTOR = RESULTS / "audit_predictor.jsonl"

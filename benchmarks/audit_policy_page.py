@@ -1,4 +1,4 @@
-"""Write the tables and the figure of docs/audit_policy.md from the committed results."""
+"""Write the tables and the figure of the audit of real policies from the committed results."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from common import RESULTS, ROOT, fill_page, read_lines
 from ascribe.audit.report import markdown
 from ascribe.steps.atomic import replacing
 
-PAGE = ROOT / "docs" / "audit_policy.md"
+PAGE = ROOT / "docs" / "audit_policy_results.md"
 PICTURE = ROOT / "docs" / "figures" / "audit_policy.svg"
 OBJECTIVES = ("discounted", "success")
 NAMED = (

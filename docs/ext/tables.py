@@ -111,9 +111,9 @@ def recipes() -> str:
 
 
 SCHEMA_TYPES: dict[str, dict[str, object]] = {
-    **dict.fromkeys(TEXT_COLUMNS, {"type": ["string", "integer", "null"]}),
-    **dict.fromkeys(FLAG_COLUMNS, {"type": ["boolean", "null"]}),
-    **dict.fromkeys((*INPUT_COLUMNS, "without"), {"type": ["number", "null"]}),
+    **{key: {"type": ["string", "integer", "null"]} for key in TEXT_COLUMNS},
+    **{key: {"type": ["boolean", "null"]} for key in FLAG_COLUMNS},
+    **{key: {"type": ["number", "null"]} for key in (*INPUT_COLUMNS, "without")},
     "step": {"type": ["integer", "null"], "minimum": 0},
     "reward": {"type": ["number", "null"], "minimum": -1e100, "maximum": 1e100},
     "fingerprint": {"type": ["array", "null"], "items": {"type": "number"}, "minItems": 1},
@@ -134,7 +134,7 @@ def schema() -> str:
             "properties": columns,
             "required": list(REQUIRED_COLUMNS),
             "if": {"properties": {"padding": {"const": True}}, "required": ["padding"]},
-            "else": {"properties": dict.fromkeys(never_null, {"not": {"type": "null"}})},
+            "else": {"properties": {key: {"not": {"type": "null"}} for key in never_null}},
         },
         indent=2,
     )

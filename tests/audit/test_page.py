@@ -32,12 +32,12 @@ def benchmark_script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_tables_of_policies_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs" / "audit_policy.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "audit_policy_results.md").read_text(encoding="utf-8")
     assert script("audit_policy_page", monkeypatch).filled(text) == text
 
 
 def test_tables_are_those_of_the_results(benchmark_script: ModuleType) -> None:
-    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "audit_results.md").read_text(encoding="utf-8")
     assert benchmark_script.filled(text) == text
 
 

@@ -1,4 +1,4 @@
-"""The page about pivots says what the source says."""
+"""The pages about pivots say what the source says."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,8 @@ from ascribe.pivots.traces import READERS, ROLES, TraceFault
 from ascribe.pivots.verifiers import COMPOSERS
 from ascribe.pivots.verifiers.verdict import REASONS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pivots.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "".join((DOCS / f"{name}.md").read_text("utf-8") for name in ("pivots", "pivots_reference"))
 
 
 def names(heading: str) -> list[list[str]]:
@@ -29,9 +30,8 @@ def test_every_verifier_and_every_reason_is_explained() -> None:
 
 
 def test_every_format_and_every_fault_is_explained() -> None:
-    formats, faults = names("Traces")
-    assert formats == [*READERS, "ascribe"]
-    assert faults == [fault.label for fault in TraceFault]
+    assert names("Traces") == [[*READERS, "ascribe"]]
+    assert names("Faults in traces") == [[fault.label for fault in TraceFault]]
     for role in ROLES:
         assert f"`{role}`" in PAGE
 
