@@ -23,8 +23,9 @@ DATA = {
 }
 """Options of environments that name the user's data; without them they make up their own."""
 
-SMALL = "actor_rollout_ref.", "trainer."
-"""Beginnings of verl's keys about memory, speed and GPUs."""
+DROPPED = "actor_rollout_ref.", "trainer.", "algorithm.filter_groups."
+"""Beginnings of verl's keys about memory, speed and GPUs; and of dynamic sampling, which would
+discard every group of a model that never wins, and sample for ever."""
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
@@ -47,7 +48,7 @@ def tiny_config(config: Config, engine: str) -> Config:
     trl = engine == "trl"
     # A team takes the turns that its members need.
     turns = rollout.max_turns if environment.name == "team" else min(rollout.max_turns or 3, 3)
-    verl = {k: v for k, v in config.engine.verl.items() if not k.startswith(SMALL)}
+    verl = {k: v for k, v in config.engine.verl.items() if not k.startswith(DROPPED)}
     lora = config.model.lora
     return replace(
         config,
