@@ -45,4 +45,6 @@ napoleon_use_ivar = True
 copybutton_exclude = ".linenos, .gp, .go"  # copy what is typed, not what is printed
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"Ascribe {release}"

@@ -23,7 +23,10 @@ from ascribe.steps.table import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
-SHOWN = ROOT / "docs" / "figures" / "report.png"
+SHOWN = {
+    "light": ROOT / "docs" / "figures" / "report.png",
+    "dark": ROOT / "docs" / "figures" / "report_dark.png",
+}
 KEPT = {*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED} - {"prompt"}
 CLIP = """(() => {
   const box = (id) => document.getElementById(id).getBoundingClientRect();
@@ -45,7 +48,7 @@ def kept(files: Sequence[Path]) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries().replace_schema_metadata(None)
 
 
-def take_picture(page: Path, out: Path) -> None:
+def take_picture(page: Path, out: Path, scheme: str) -> None:
     """A picture of the trajectory browser with a step chosen, and of how its credit came about."""
     from PIL import Image  # noqa: PLC0415 (only the picture needs it)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
@@ -54,7 +57,7 @@ def take_picture(page: Path, out: Path) -> None:
         chromium = started.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        tab = chromium.new_page(viewport={"width": 860, "height": 900})
+        tab = chromium.new_page(viewport={"width": 860, "height": 900}, color_scheme=scheme)
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
         while tab.locator("#wider").is_enabled():  # so that cells show their actions
@@ -79,7 +82,8 @@ def main(command: str, *arguments: str) -> None:
         table = kept([Path(file) for file in files])
         pq.write_table(table, EXAMPLES / f"{name}.parquet", compression="zstd")
     elif command == "picture":
-        take_picture(ROOT / "docs/_build/html/examples/textcraft.html", SHOWN)
+        for scheme, out in SHOWN.items():
+            take_picture(ROOT / "docs/_build/html/examples/textcraft.html", out, scheme)
     else:
         raise SystemExit(__doc__)
 
