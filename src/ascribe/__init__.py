@@ -10,8 +10,6 @@ from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
 from ascribe.steps.select import GroupSelection, OnProblem, select
 from ascribe.steps.table import StepTable
 
-__version__ = "0.1.0"
-
 __all__ = [
     "RECIPES",
     "Assignment",
@@ -38,3 +36,15 @@ __all__ = [
     "table_to_arrow",
     "write_table",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """``__version__``, read from the installed package when it is asked for."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ascribe-rl")
+    except PackageNotFoundError:  # the source on the path, not installed
+        return "0+unknown"
