@@ -4,10 +4,12 @@
     python scripts/packages.py lock LOCK ARGUMENT ...    what pip install ARGUMENT ... resolves to
     FOLDER/bin/python scripts/packages.py audit LOCK     is everything installed as locked?
     FOLDER/bin/python scripts/packages.py sbom LOCK      what is installed, as CycloneDX JSON
+    python scripts/packages.py licences SITE ...         write the table of docs/licences.md
 
 A lock has one line for each package, ``name==version --hash=sha256:...``: the one file that pip
 chose on this platform. Lines at the top that begin with # are kept. No address is written, so a
-lock holds for any index or folder that has the same files.
+lock holds for any index or folder that has the same files. ``SITE`` is the ``site-packages`` of an
+environment; those of all locks are needed.
 """
 
 import json
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+ROOT = Path(__file__).parents[1]
 ALLOWED = re.compile(
     "0BSD|Apache|BSD|BSL-1|CC0|CNRI|HPND|ISC|MIT|Mozilla|MPL|PSF|Public Domain|Python Software|"
     "Unlicense|Zlib"
@@ -59,6 +62,8 @@ def main() -> None:
             audit(Path(path))
         case ["sbom", path]:
             print(json.dumps(sbom(Path(path)), indent=1, sort_keys=True))
+        case ["licences", *sites]:
+            licences(sites)
         case _:
             sys.exit(__doc__)
 
@@ -137,6 +142,22 @@ def sbom(path: Path) -> dict[str, Any]:
         "components": components,
         "dependencies": needs,
     }
+
+
+def licences(sites: list[str]) -> None:
+    """Write the licence of every locked package, and which locks have it."""
+    locks: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "scripts" / "locks").glob("*.txt")):
+        for name, *_ in read(path):
+            locks.setdefault(name, []).append(path.stem)
+    stated = {normal(each.metadata["Name"]): licence(each) for each in distributions(path=sites)}
+    stated |= REVIEWED
+    if missing := sorted(locks.keys() - stated.keys()):
+        sys.exit(f"in none of these folders: {', '.join(missing)}")
+    rows = [f"| {name} | {stated[name]} | {', '.join(locks[name])} |" for name in sorted(locks)]
+    page = ROOT / "docs" / "licences.md"
+    head, line, _ = page.read_text(encoding="utf-8").partition("| --- | --- | --- |\n")
+    page.write_text(head + line + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 def read(path: Path) -> list[tuple[str, str, str]]:

@@ -59,7 +59,7 @@ def test_the_pages_are_built_without_the_extras(monkeypatch: pytest.MonkeyPatch)
 
 def test_every_command_is_there() -> None:
     known = {"scripts/make_env.sh", ".", "python", "pip", ".ci/run", "ruff", "lint-imports"}
-    known |= {"mypy", "pytest", "sphinx-build"}
+    known |= {"git", "mypy", "pytest", "sphinx-build", "towncrier"}
     assert {line.split()[0] for line in commands() if line} <= known
     for line in commands():
         for group in re.findall(r"--group (\w+)", line):
