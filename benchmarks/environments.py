@@ -1,17 +1,17 @@
 """Environments: what a pool costs, and how many steps a second each environment makes.
 
 ``pool_overhead`` is a ratio of wall times: 16 environments with 2 workers of a pool, over the same
-steps of the same environments in 2 plain processes that know nothing of pools, each stepping its 8
-in turn. A pool answers all 16 before it is asked again, as a policy would; plain processes wait for
-nobody. A step takes 1 ms of work of the CPU (``busy``) or 1 ms of waiting (``sleep``). With 2
+steps of the same environments in 2 plain processes without a pool, each stepping its 8 in turn. A
+pool returns all 16 results before the next call, as a policy would; plain processes do not wait. A
+step takes 1 ms of work of the CPU (``busy``) or 1 ms of waiting (``sleep``). With 2
 environments, one for each worker, every step is a call of its own: the worst case. The value is the
 median over rounds, the sides taking turns.
 
-Wall times need a machine that is left alone. ``plain_slowdown`` is what the plain processes took
-for their work over what it takes undisturbed. Where it is far from 1, others were at work and the
-scheduler decided who came first: then no ``pool_overhead`` of the run means anything, also not one
-below 1. (Processes that sleep are hardly slowed down themselves, but a pool that must be woken for
-every answer is.) ``extra_cpu`` suffers less: the CPU time of a step in caller and worker, less that
+Wall times need an idle machine. ``plain_slowdown`` is what the plain processes took for their work
+over what it takes undisturbed. Where it is far from 1, other programs used the machine, and no
+``pool_overhead`` of the run means anything, not even one below 1. (Processes that sleep are hardly
+slowed down themselves, but a pool that must be woken for every answer is.) ``extra_cpu`` suffers
+less: the CPU time of a step in caller and worker, less that
 of a step in a plain process. It leaves out what Ray's own processes spend.
 
 ``steps_per_second`` counts the time inside ``step`` alone, in one process, with actions drawn from

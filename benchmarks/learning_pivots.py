@@ -1,6 +1,6 @@
 """Pivots against copying the same traces, and against whole episodes on the same tasks, with TRL.
 
-A tiny policy, of two layers and with a token for each word, is taught by somebody clumsy: four
+A tiny policy, of two layers and with a token for each word, is taught by a clumsy teacher: four
 goals of TextCraft, two others, and sums. Then there are 500 traces of the planner, of the four
 goals alone. Of their turns 200 are profiled (K = 8) and selected. From the same start it learns by
 
@@ -13,8 +13,8 @@ goals alone. Of their turns 200 are profiled (K = 8) and selected. From the same
 - ``supervised``: three epochs of all turns of the traces.
 
 Goals are ``short`` (three commands) or ``long`` (four or five). ``trained_goals`` is the success in
-episodes of the four goals with recipes shown anew; ``other_goals`` and ``sums`` are what the policy
-could do at the start and is not trained on. ``low`` and ``high`` bound the 95 % interval of the
+episodes of the four goals with new recipes; ``other_goals`` and ``sums`` are what the policy could
+do at the start and is not trained on. ``low`` and ``high`` bound the 95 % interval of the
 mean over three seeds (Student's t; shares are cut at 0 and 1).
 
 ``turns`` are answers of the policy until a checkpoint first has the lower one of the successes that
