@@ -20,11 +20,11 @@ extensions = [
     "sphinx-mathjax-offline",
     "sphinx_copybutton",
     "sphinx_design",
-    "examples",
     "generated",
     "links",
     "notebooks",
     "public_names",
+    "reports",
 ]
 exclude_patterns = ["_build", "ext"]
 

@@ -5,7 +5,7 @@
 
 ``keep`` makes ``docs/examples/NAME.parquet`` from files of rollouts, one iteration each: what a
 report reads of them, without prompts and tokens. The site has a page of every such file
-(``docs/ext/examples.py``). ``picture`` takes a picture of one in ``docs/_build/html``; it needs the
+(``docs/ext/reports.py``). ``picture`` takes a picture of one in ``docs/_build/html``; it needs the
 packages playwright and pillow, and a Chromium on the path.
 """
 

@@ -47,4 +47,4 @@ def __getattr__(name: str) -> str:
     try:
         return version("ascribe-rl")
     except PackageNotFoundError:  # the source on the path, not installed
-        return "0+unknown"
+        return "0.0"

@@ -30,7 +30,7 @@ def module(path: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pytest.importorskip("vl_convert", reason="needs the extra report")
-    write, folder = module("docs/ext/examples.py").write_report, tmp_path_factory.mktemp("examples")
+    write, folder = module("docs/ext/reports.py").write_report, tmp_path_factory.mktemp("examples")
     return {name: write(EXAMPLES / f"{name}.parquet", folder) for name in NAMES}
 
 
@@ -46,7 +46,7 @@ def test_only_their_files_are_kept() -> None:
 
 
 def test_a_file_gives_the_same_page_again(pages: dict[str, Path], tmp_path: Path) -> None:
-    again = module("docs/ext/examples.py").write_report(EXAMPLES / "verl.parquet", tmp_path)
+    again = module("docs/ext/reports.py").write_report(EXAMPLES / "verl.parquet", tmp_path)
     assert again.read_bytes() == pages["verl"].read_bytes()
 
 
