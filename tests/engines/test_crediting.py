@@ -235,6 +235,7 @@ def test_a_folder_of_iterations_has_the_advantages_of_training(tmp_path: Path) -
         write_steps(credit_steps(table, whole), tmp_path / "rollouts", number)
     pq.write_table(pq.read_table(tmp_path / "rollouts"), tmp_path / "all.parquet")
     found = read(tmp_path / "all.parquet")
+    assert found.table.iteration.tolist() == [1, 1, 2, 2]  # as in metrics.jsonl
     trained = found.carried.column("trained_advantage").to_numpy()
     np.testing.assert_allclose(whole(found.table).advantage, trained)
     assert trained.tolist()[:2] == trained.tolist()[2:] != [0.0, 0.0]

@@ -332,7 +332,8 @@ def write_steps(
     for name, values in (columns or {}).items():
         steps = steps.append_column(name, pa.array(values[credited.counts]))
     steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))
-    steps = steps.append_column("iteration", pa.array([number] * len(steps), pa.int64()))
+    counted = pa.array([number + 1] * len(steps), pa.int64())  # from 1, as in metrics.jsonl
+    steps = steps.append_column("iteration", counted)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rollouts_{number:05d}.parquet"
