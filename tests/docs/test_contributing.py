@@ -64,7 +64,7 @@ def test_every_command_is_there() -> None:
     for line in commands():
         for group in re.findall(r"--group (\w+)", line):
             assert group in PROJECT["dependency-groups"], line
-        for path in re.findall(r"(?:^|\s)((?:scripts|docs|\.ci)/[\w./]+)", line):
+        for path in re.findall(r"(?:^|\s)((?:scripts|docs|tests|\.ci)/[\w./]+)", line):
             assert (ROOT / path).exists() or "_build" in path, line
 
 
