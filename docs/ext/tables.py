@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, distribution
-from inspect import getsource
+from inspect import cleandoc, getsource
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -147,9 +147,9 @@ def schema_block() -> str:
 
 def _attributes(docstring: str) -> dict[str, str]:
     """What the ``Attributes:`` section of a Google-style docstring says of each name."""
-    _, _, section = docstring.partition("Attributes:\n")
-    entries = re.split(r"\n(?= {8}\w+: )", "\n" + section.split("\n\n")[0])
-    found = (re.fullmatch(r" {8}(\w+): (.+)", entry.rstrip(), re.DOTALL) for entry in entries[1:])
+    _, _, section = cleandoc(docstring).partition("Attributes:\n")
+    entries = re.split(r"\n(?= {4}\w+: )", "\n" + section.split("\n\n")[0])
+    found = (re.fullmatch(r" {4}(\w+): (.+)", entry.rstrip(), re.DOTALL) for entry in entries[1:])
     return {match[1]: re.sub(r"\s+", " ", match[2]).strip() for match in found if match}
 
 
@@ -199,7 +199,7 @@ def _needs(requirements: Iterable[str]) -> list[str]:
 
 def _licence(metadata: object) -> str:
     """The licence that the package declares: the new field, the old one, or the classifier."""
-    said = metadata["License-Expression"] or metadata["License"] or ""
+    said = metadata.get("License-Expression") or metadata.get("License") or ""
     classified = [line for line in metadata.get_all("Classifier", []) if "License ::" in line]
     if not said or "\n" in said or len(said) > 60:
         said = ", ".join(line.rpartition(" :: ")[2] for line in classified) or "see the package"
