@@ -226,6 +226,7 @@ def test_a_real_model() -> None:
 def test_a_model_computes_on_the_cores_that_are_free(
     monkeypatch: pytest.MonkeyPatch, cores: int, load: float, threads: int
 ) -> None:
+    pytest.importorskip("torch", reason="needs the extra actor")
     chosen: list[int] = []
     monkeypatch.setattr("torch.set_num_threads", chosen.append)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
