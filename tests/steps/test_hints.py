@@ -88,7 +88,7 @@ def test_the_nearest_name_is_offered() -> None:
 @pytest.mark.slow
 def test_the_wheel_is_installed_by_its_name(tmp_path: Path) -> None:
     """Built here, found by name in a folder of wheels, without an index."""
-    for name in ("hatchling", "pip"):
+    for name in ("hatchling", "hatch_vcs", "pip"):
         if find_spec(name) is None:
             pytest.skip(f"needs {name}")
     wheels, target = tmp_path / "wheels", tmp_path / "site"
@@ -96,7 +96,7 @@ def test_the_wheel_is_installed_by_its_name(tmp_path: Path) -> None:
     build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(ROOT)]
     subprocess.run([*pip, *build], check=True, cwd=tmp_path)
     (wheel,) = wheels.iterdir()
-    assert re.fullmatch(r"ascribe_rl-[\d.]+-py3-none-any\.whl", wheel.name)
+    assert re.fullmatch(r"ascribe_rl-[\w.+]+-py3-none-any\.whl", wheel.name)
     local = ["--no-index", "--find-links", str(wheels), "--no-deps", "--target", str(target)]
     subprocess.run([*pip, "install", *local, hints.DISTRIBUTION], check=True, cwd=tmp_path)
     wrong = subprocess.run([*pip, "install", *local, "ascribe"], check=False, capture_output=True)
