@@ -47,4 +47,4 @@ copybutton_exclude = ".linenos, .gp, .go"  # copy what is typed, not what is pri
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_title = f"Ascribe {release}"
+html_title = "Ascribe" if "dev" in release else f"Ascribe {release}"  # a commit is no name
