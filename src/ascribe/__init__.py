@@ -44,7 +44,9 @@ def __getattr__(name: str) -> str:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version
 
+    from ascribe.steps.hints import DISTRIBUTION
+
     try:
-        return version("ascribe-rl")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:  # the source on the path, not installed
         return "0.0"
