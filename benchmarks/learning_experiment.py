@@ -14,7 +14,8 @@ Controls run in fewer cells, and are compared with their own recipe there.
 
 Finished runs are kept in ``--work``, and a run that was stopped goes on there. ``--minutes`` starts
 no new run after that time; figures are of what is finished. With ``--out NAME.jsonl``, the curves
-go to ``NAME/curve.jsonl``. ``--curves FILE`` computes the figures from such a file, without runs.
+go to ``NAME/curve.jsonl``. ``--curves FILE`` takes the runs of such a file as finished; with
+``--minutes 0``, the figures are computed from it alone.
 """
 
 import copy
@@ -193,8 +194,13 @@ def run_unit(design: Design, folder: Path, deadline: float, unit: Unit) -> None:
         if pure:
             line["purity"] = round(float(np.mean(pure)), 4)
         line["cpu_seconds"] = round(time.process_time() - began, 1)
-        with replacing(path_of(folder, unit, arm, rate)) as file:
-            file.write(json.dumps(line).encode())
+        keep(line, path_of(folder, unit, arm, rate))
+
+
+def keep(line: Mapping[str, Any], path: Path) -> None:
+    """Write the file of a run."""
+    with replacing(path) as file:
+        file.write(json.dumps(line).encode())
 
 
 def path_of(folder: Path, unit: Unit, arm: str, rate: float) -> Path:
@@ -427,23 +433,23 @@ def main() -> None:
         "work": {"type": Path, "help": "folder for finished runs"},
         "processes": {"type": int, "default": 1},
         "minutes": {"type": float, "default": 1e9, "help": "start no run after so many"},
-        "curves": {"type": Path, "help": "a file of curves, in place of runs"},
+        "curves": {"type": Path, "help": "a file of curves of finished runs"},
     }
     with Figures("learning_experiment", **own) as figures, tempfile.TemporaryDirectory() as spare:
         options, design = figures.options, QUICK if figures.quick else FULL
         options.deadline = time.time() + 60 * options.minutes
-        if options.curves is not None:
-            lines = read_lines(options.curves)
-        else:
-            folder = options.work or Path(spare)
-            folder.mkdir(parents=True, exist_ok=True)
-            units = tuning(design)
-            run_units(units, design, folder, options)
-            expected = [path_of(folder, unit, *run) for unit in units for run in unit.runs]
-            if all(path.exists() for path in expected):
-                rates = chosen_rates(design, finished(folder))
-                run_units(comparison(design, rates), design, folder, options)
-            lines = finished(folder)
+        folder = options.work or Path(spare)
+        folder.mkdir(parents=True, exist_ok=True)
+        for line in read_lines(options.curves) if options.curves else ():
+            unit = Unit((line["environment"], line["start"]), line["seed"], ())
+            keep(line, path_of(folder, unit, line["arm"], line["rate"]))
+        units = tuning(design)
+        run_units(units, design, folder, options)
+        expected = [path_of(folder, unit, *run) for unit in units for run in unit.runs]
+        if all(path.exists() for path in expected):
+            rates = chosen_rates(design, finished(folder))
+            run_units(comparison(design, rates), design, folder, options)
+        lines = finished(folder)
         report(figures, design, lines)
         figures.write_curve(lines)
 

@@ -35,7 +35,7 @@ sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example
 
 END = 0
-LAYER = -2
+LAYER = 1
 """Hidden state (as transformers numbers them) that is the fingerprint of a prompt."""
 GROUPS, SIZE = 8, 8
 """Tasks of an iteration, and episodes of each."""
@@ -223,9 +223,9 @@ def _distinct(items: Sequence[Any]) -> tuple[list[Any], Any]:
 
 
 def forward(
-    policy: Any, ids: Any, mask: Any, past: list[Any] | None = None
+    policy: Any, ids: Any, mask: Any, last: int, past: list[Any] | None = None
 ) -> tuple[Any, list[Any]]:
-    """What each layer of a Llama reads, and what its output layer reads, [B, T, H] each.
+    """What the output layer of a Llama reads, [B, last, H], and what each layer reads, [B, T, H].
 
     As ``policy.model``, without the overhead, which is most of the time of so small a policy.
 
@@ -233,6 +233,7 @@ def forward(
         policy: a ``LlamaForCausalLM`` with as many key heads as heads.
         ids: the tokens, [B, T].
         mask: 1 for real tokens among all so far, [B, past + T].
+        last: how many of the last places the output layer reads; the top layer omits the others.
         past: keys and values of each layer, to which those of these tokens are appended.
     """
     config, (rows, width) = policy.config, ids.shape
@@ -244,24 +245,27 @@ def forward(
         seen = seen & torch.ones(width, mask.shape[1], dtype=torch.bool).tril()
         seen = seen | torch.eye(width, dtype=torch.bool)  # so that padding attends to something
     hidden = [torch.nn.functional.embedding(ids, policy.model.embed_tokens.weight)]
+    top = len(policy.model.layers) - 1
     for number, layer in enumerate(policy.model.layers):
         x, of = hidden[-1], layer.self_attn
         weights = torch.cat([of.q_proj.weight, of.k_proj.weight, of.v_proj.weight])
         mixed = _linear(_normed(x, layer.input_layernorm), weights)
         q, k, v = mixed.view(rows, width, 3, heads, size // heads).permute(2, 0, 3, 1, 4)
-        q, k = _turned(q, cos, sin), _turned(k, cos, sin)
+        k, keep = _turned(k, cos, sin), last if number == top else width
+        x, q = x[:, -keep:], _turned(q[:, :, -keep:], cos[:, :, -keep:], sin[:, :, -keep:])
         if past is not None:
             if len(past) > number:
                 k, v = (torch.cat(pair, 2) for pair in zip(past[number], (k, v), strict=True))
                 past[number] = k, v
             else:
                 past.append((k, v))
-        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
-        x = x + _linear(out.transpose(1, 2).reshape(rows, width, size), of.o_proj.weight)
+        among = seen[:, :, -keep:]
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=among)
+        x = x + _linear(out.transpose(1, 2).reshape(rows, keep, size), of.o_proj.weight)
         y, of = _normed(x, layer.post_attention_layernorm), layer.mlp
         gated = torch.nn.functional.silu(_linear(y, of.gate_proj.weight))
         hidden.append(x + _linear(gated * _linear(y, of.up_proj.weight), of.down_proj.weight))
-    return _normed(hidden[-1], policy.model.norm), hidden
+    return _normed(hidden.pop(), policy.model.norm), hidden
 
 
 _linear = torch.nn.functional.linear
@@ -290,7 +294,7 @@ def act(policy: Any, world: Any, steps: Sequence[Step], uniform: Any) -> None:
     prompts, place = _distinct([step.prompt for step in steps])
     ids, mask = _padded(prompts, "left")
     past: list[Any] = []
-    out, hidden = forward(policy, ids, mask, past)
+    out, hidden = forward(policy, ids, mask, 1, past)
     fingerprints = hidden[LAYER][:, -1][place].numpy()
     logits, mask = policy.lm_head(out[:, -1])[place], mask[place]
     past = [(keys[place], values[place]) for keys, values in past]
@@ -309,7 +313,7 @@ def act(policy: Any, world: Any, steps: Sequence[Step], uniform: Any) -> None:
         live, word = live[going], word[going]
         past = [(keys[going], values[going]) for keys, values in past]
         mask = torch.cat([mask[going], torch.ones_like(word)], 1)
-        logits = policy.lm_head(forward(policy, word, mask, past)[0][:, -1])
+        logits = policy.lm_head(forward(policy, word, mask, 1, past)[0][:, -1])
     words, logs = said.tolist(), logps.tolist()
     for number, step in enumerate(steps):
         length = [*words[number], END].index(END)
@@ -369,9 +373,9 @@ def update(policy: Any, optimizer: Any, steps: Sequence[Step], advantage: Any = 
         pairs, place = _distinct([(step.prompt, step.tokens) for step in part])
         before, mask = _padded([prompt for prompt, _ in pairs], "left")
         after, real = _padded([tokens for _, tokens in pairs], "right")
-        out, _ = forward(policy, torch.cat([before, after], 1), torch.cat([mask, real], 1))
-        out = out[:, -after.shape[1] - 1 : -1]
-        logps = policy.lm_head(out).log_softmax(-1).gather(2, after[:, :, None])[:, :, 0]
+        ids, mask = torch.cat([before, after], 1), torch.cat([mask, real], 1)
+        out, _ = forward(policy, ids, mask, after.shape[1] + 1)
+        logps = policy.lm_head(out[:, :-1]).log_softmax(-1).gather(2, after[:, :, None])[:, :, 0]
         gain, real = logps[place], real[place]
         if advantage is not None:
             old, _ = _padded([step.logps for step in part], "right", np.float32)
@@ -507,5 +511,5 @@ class Run:
 def read(policy: Any, steps: Sequence[Step]) -> Any:
     """The hidden states of a policy at the end of the prompts of steps."""
     prompts, place = _distinct([step.prompt for step in steps])
-    _, hidden = forward(policy, *_padded(prompts, "left"))
+    _, hidden = forward(policy, *_padded(prompts, "left"), 1)
     return hidden[LAYER][:, -1][place].numpy()
