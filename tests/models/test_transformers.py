@@ -7,7 +7,8 @@ import pytest
 
 from ascribe.models import TransformersPolicy
 from ascribe.models.loading import use_free_cores
-from ascribe.models.policy import Request, Sample, Sampling
+from ascribe.models.policy import Completion, Request, Sample, Sampling, TokenPrompt
+from ascribe.models.transformers_policy import _CachedModel
 
 from .trained import TASKS, check_form, differences, requests, retokenised_differently
 
@@ -62,6 +63,42 @@ def test_a_sample_does_not_depend_on_its_company(
     assert ids(policy(asked[::-1], SHORT))[::-1] == together
     for size in (1, 3):
         assert ids(TransformersPolicy(tiny, tokenizer, batch_size=size)(asked, SHORT)) == together
+
+
+def test_the_next_turn_reads_only_what_is_new(
+    policy: TransformersPolicy, tiny: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    read: list[int] = []
+    forward = _CachedModel._forward
+
+    def counted(self: _CachedModel, ids: Any, **options: Any) -> Any:
+        read.append(ids.numel())
+        return forward(self, ids, **options)
+
+    monkeypatch.setattr(_CachedModel, "_forward", counted)
+    new = policy.chat.ids("\nWhat next?")
+    asked = [
+        TokenPrompt((*one.prompt_ids, *one.response_ids, *new[: 1 + row % 3]), seed=row, limit=12)
+        for row, one in enumerate(policy(requests(), SHORT))
+    ]
+
+    def next_turn(policy: TransformersPolicy) -> tuple[list[Completion], int]:
+        read.clear()
+        return policy._complete(asked, SHORT), sum(read)
+
+    continued, tokens = next_turn(policy)
+    afresh, all_tokens = next_turn(TransformersPolicy(tiny, tokenizer))
+    assert [each.ids for each in continued] == [each.ids for each in afresh]
+    for one, other in zip(continued, afresh, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert tokens < all_tokens / 2
+    # What was read with other weights is not used.
+    policy(requests(), SHORT)
+    with torch.no_grad():
+        next(iter(tiny.parameters())).mul_(1.0)
+    assert next_turn(policy)[1] == all_tokens
 
 
 def test_a_smaller_limit_gives_the_beginning_of_the_same_sample(policy: TransformersPolicy) -> None:

@@ -18,13 +18,19 @@ from ascribe.models.tokens import Chat, Message, PromptTooLongError, as_ids, sma
 
 Tensor = Any
 """A torch tensor. Torch is not imported here but where it is used."""
+Past = dict[tuple[int, ...], list[tuple[Tensor, Tensor]]]
+"""Keys and values of every layer, [heads, tokens, size] each, by the tokens that were read."""
+KEPT_TOKENS = 65_536
+"""Most tokens whose keys and values are kept for the next turn: 3 GB for SmolLM2-135M."""
 
 
 class TransformersPolicy(ModelPolicy):
     """Samples token by token with a cache of keys and values; finished rows leave the batch.
 
-    The common prefix of a batch is read once, and so are equal prompts. All blocks of the model
-    must use attention, because a model with a recurrent state cannot be padded.
+    The common prefix of a batch is read once, and so are equal prompts. On a CPU, a prompt that
+    goes on from a prompt and response of the last call is read from there, unless weights have
+    changed. All blocks of the model must use attention, because a model with a recurrent state
+    cannot be padded.
 
     Args:
         model: a causal language model, which may be one that is being trained.
@@ -50,6 +56,8 @@ class TransformersPolicy(ModelPolicy):
         super().__init__(Chat(tokenizer, ends, smaller(context, longest), **chat_options))
         self.model = model
         self.batch_size = batch_size
+        self._past: Past = {}
+        self._weights: list[tuple[int, int]] = []
 
     @classmethod
     def load(
@@ -116,20 +124,26 @@ class TransformersPolicy(ModelPolicy):
         completions: dict[int, Completion] = {}
         training = self.model.training
         self.model.eval()
+        weights = [(each.data_ptr(), each._version) for each in self.model.parameters()]
+        past, self._past = self._past if weights == self._weights else {}, {}
+        self._weights = weights
         try:
             with torch.inference_mode():
                 for start in range(0, len(order), self.batch_size):
                     indices = order[start : start + self.batch_size]
                     batch = [prompts[index] for index in indices]
-                    completions.update(zip(indices, self._batch(batch, sampling), strict=True))
+                    sampled = self._batch(batch, sampling, past)
+                    completions.update(zip(indices, sampled, strict=True))
         finally:
             self.model.train(training)
         return [completions[index] for index in range(len(prompts))]
 
-    def _batch(self, prompts: list[TokenPrompt], sampling: Sampling) -> list[Completion]:
-        """Sample all responses of a batch."""
+    def _batch(
+        self, prompts: list[TokenPrompt], sampling: Sampling, past: Past
+    ) -> list[Completion]:
+        """Sample all responses of a batch, and keep what was read for the next call."""
         torch, _ = packages("actor")
-        model = _CachedModel(self.model)
+        model = _CachedModel(self.model, past)
         logits = model.read([prompt.ids for prompt in prompts])
         device = self.model.device
         generators = [torch.Generator(device).manual_seed(prompt.seed) for prompt in prompts]
@@ -154,6 +168,9 @@ class TransformersPolicy(ModelPolicy):
                 for position, row in enumerate(rows)
                 if not ended[row] and len(ids[row]) < prompts[row].limit
             ]
+            for position in set(range(len(rows))).difference(unfinished):
+                row = rows[position]
+                self._keep(prompts[row].ids + tuple(ids[row][:-1]), model, position)
             if 0 < len(unfinished) < len(rows):
                 model.keep(unfinished)
             rows, tokens = [rows[position] for position in unfinished], tokens[unfinished]
@@ -161,6 +178,15 @@ class TransformersPolicy(ModelPolicy):
         return [
             Completion(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))
         ]
+
+    def _keep(self, ids: tuple[int, ...], model: "_CachedModel", row: int) -> None:
+        """Keep the keys and values of a row for the next call, where that saves more than it costs.
+
+        A GPU reads a prompt fast, and its memory is scarce.
+        """
+        kept = sum(map(len, self._past)) + len(ids)
+        if self.model.device.type == "cpu" and kept <= KEPT_TOKENS:
+            self._past[ids] = model.layers_of(row)
 
     def _stops(self, ids: list[int], stop: tuple[str, ...]) -> bool:
         """Whether the last token completes a stop text."""
@@ -176,13 +202,13 @@ class TransformersPolicy(ModelPolicy):
 class _CachedModel:
     """A model with its cache of keys and values; rows are padded on the left.
 
-    Columns are the same for all rows: first what all prompts share, then padding, then the rest of
-    each prompt, then the response. Positions do not count padding.
+    Columns are the same for all rows: first padding, then what was read of each prompt before, then
+    padding, then the rest of the prompt, then the response. Positions do not count padding.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, past: Past) -> None:
         torch, transformers = packages("actor")
-        self.torch, self.model = torch, model
+        self.torch, self.model, self.past = torch, model, past
         self.cache = transformers.DynamicCache()
         self.mask: Tensor = None
         self.lengths: Tensor = None
@@ -191,17 +217,27 @@ class _CachedModel:
         """Read the prompts; returns the logits of the next token, one row each."""
         torch, device = self.torch, self.model.device
         distinct = sorted(set(prompts))
-        shared = common_prefix(distinct)
-        if shared:
-            self._forward(torch.tensor([distinct[0][:shared]], device=device))
+        read = [self._longest(prompt) for prompt in distinct]
+        shared = distinct[0][: common_prefix(distinct)]
+        if shared and not any(read):
+            self._forward(torch.tensor([shared], device=device))
             self.cache.batch_repeat_interleave(len(distinct))
-        tails = [prompt[shared:] for prompt in distinct]
-        width = max(map(len, tails))
+            read = [shared] * len(distinct)
+        elif any(read):
+            self._load(read)
+        tails = [prompt[len(start) :] for prompt, start in zip(distinct, read, strict=True)]
+        before, width = max(map(len, read)), max(map(len, tails))
         padded = [[0] * (width - len(tail)) + list(tail) for tail in tails]
-        mask = torch.tensor([[0] * (width - len(tail)) + [1] * len(tail) for tail in tails])
-        self.mask = torch.cat([mask.new_ones(len(distinct), shared), mask], dim=1).to(device)
+        mask = [
+            [0] * (before - len(start))
+            + [1] * len(start)
+            + [0] * (width - len(tail))
+            + [1] * len(tail)
+            for start, tail in zip(read, tails, strict=True)
+        ]
+        self.mask = torch.tensor(mask, device=device)
         self.lengths = self.mask.sum(dim=1)
-        positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, shared:]
+        positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, before:]
         logits = self._forward(
             torch.tensor(padded, device=device), attention_mask=self.mask, position_ids=positions
         )
@@ -211,6 +247,31 @@ class _CachedModel:
         copies = [row_of[prompt] for prompt in prompts]
         self.keep(copies)
         return logits[copies]
+
+    def _longest(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """The most tokens of a prompt that were read before, without its last one."""
+        found = (ids for ids in self.past if len(ids) < len(prompt) and prompt[: len(ids)] == ids)
+        return max(found, key=len, default=())
+
+    def _load(self, read: list[tuple[int, ...]]) -> None:
+        """Put what was read before into the cache, with padding on the left."""
+        width = max(map(len, read))
+        some = next(self.past[ids] for ids in read if ids)
+        for number, pair in enumerate(some):
+            padded = []
+            for which, example in enumerate(pair):
+                heads, _, size = example.shape
+                rows = example.new_zeros(len(read), heads, width, size)
+                for row, ids in enumerate(read):
+                    if ids:
+                        rows[row, :, width - len(ids) :] = self.past[ids][number][which]
+                padded.append(rows)
+            self.cache.update(*padded, number)
+
+    def layers_of(self, row: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of a row, without padding."""
+        real = self.mask[row].bool()
+        return [(each.keys[row][:, real], each.values[row][:, real]) for each in self.cache.layers]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read one more token of each row."""
