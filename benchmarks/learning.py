@@ -87,7 +87,7 @@ def measure(learning: Learning) -> None:
 def _evaluate(
     learning: Learning, config: dict[str, Any], model: Path, most: int | None
 ) -> list[Success]:
-    """Every goal of the split ``eval``, sampled as in training, in half precision."""
+    """Every goal of the split ``eval``, sampled as in training."""
     environment, sampled = config["environment"], config["rollout"]
     options = {**environment["options"], "split": "eval", "depth": list(learning.depths)}
     setup = Setup("textcraft", options, environment["style"], "processes", 1)
@@ -104,10 +104,10 @@ def play_all(
     most: int | None = None,
     tasks: range | None = None,
 ) -> list[Success]:
-    """Success of a model at all tasks of an environment, or at these, in half precision."""
+    """Success of a model at all tasks of an environment, or at these."""
     tasks = tasks or range(min(setup.facts[0] or 0, most or 10**9))
     count = len(tasks)
     plan = Plan(count, repeats, turns, seed=1, tasks=tasks, sampling=sampling)
-    policy = TransformersPolicy.load(model, dtype="bfloat16")
+    policy = TransformersPolicy.load(model)
     with setup.open_pool(count * repeats) as pool:
         return success(rollout(plan, pool, setup.agent, policy))

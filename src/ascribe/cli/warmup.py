@@ -12,6 +12,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
+from ascribe.engines.config import Layout
 from ascribe.engines.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
 from ascribe.rollout import Sampling, Setup
 from ascribe.rollout.setup import PoolName
@@ -33,6 +34,9 @@ def warmup(
             "the model learns all the same."
         ),
     ] = 0.0,
+    layout: Annotated[
+        str, Option(help="That of the training to come, update.layout: step, or trajectory.")
+    ] = "step",
     steps: Annotated[int, Option(help="Updates.", min=1)] = 20,
     batch: Annotated[int, Option(help="Decisions of an update.", min=1)] = 8,
     learning_rate: Annotated[
@@ -72,6 +76,7 @@ def warmup(
                     noise=noise,
                     max_turns=max_turns,
                     seed=seed,
+                    layout=cast("Layout", layout),
                 ),
                 schedule=Schedule(steps=steps, batch=batch, learning_rate=learning_rate, seed=seed),
                 trial=model_trial if trial else None,

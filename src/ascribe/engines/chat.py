@@ -8,10 +8,11 @@ the tokens of the new message alone. A trajectory is then one row of tokens, rea
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from ascribe.agents import Agent, Decision, FullHistory, Message, Prompt, TextPrompt, Turn, View
-from ascribe.models import Chat, ModelPolicy
-from ascribe.models.policy import Request, Sample, Sampling
+from ascribe.models import Chat
+from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.models.tokens import PromptTooLongError
 
 THEN = TextPrompt(
@@ -82,6 +83,12 @@ def whole_chat(agent: Agent) -> Agent:
     return ChatAgent(WholeChatPrompt(agent.prompt), FullHistory(), agent.parser, agent.on_invalid)
 
 
+class TokenPolicy(SamplingPolicy, Protocol):
+    """A policy whose samples have tokens: a model, or an expert that is to be learned from."""
+
+    chat: Chat
+
+
 class ChatPolicy:
     """A policy whose prompts continue the tokens of a chat.
 
@@ -89,7 +96,7 @@ class ChatPolicy:
         policy: samples the responses.
     """
 
-    def __init__(self, policy: ModelPolicy) -> None:
+    def __init__(self, policy: TokenPolicy) -> None:
         policy.chat = GrowingChat(policy.chat)
         self.policy = policy
 

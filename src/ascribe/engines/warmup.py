@@ -16,12 +16,15 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from ascribe.engines.chat import ChatPolicy, whole_chat
+from ascribe.engines.config import Layout
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe.models.loading import load_causal_lm, load_smollm2, packages, save_model
-from ascribe.models.tokens import Message, PromptTooLongError
+from ascribe.models.tokens import PromptTooLongError
 from ascribe.rollout import (
     Plan,
     Request,
+    Rollout,
     Sample,
     Sampling,
     SamplingPolicy,
@@ -70,6 +73,7 @@ class Demonstration:
         noise: share of decisions at which a random action replaces the teacher's.
         max_turns: decisions after which an episode is cut; None: the environment's limit.
         seed: of tasks and noise.
+        layout: that of the training to come: with ``trajectory``, prompts are growing chats.
     """
 
     teacher: Teacher = "expert"
@@ -77,6 +81,7 @@ class Demonstration:
     noise: float = Field(default=0.0, ge=0, lt=1)
     max_turns: int | None = None
     seed: int = 0
+    layout: Layout = "step"
 
     def __post_init__(self) -> None:
         if self.noise and self.teacher == "random":
@@ -90,21 +95,42 @@ class NoisyExpert:
         expert: its responses are recorded.
         other: samples instead, now and then.
         noise: how often; the request's seed decides.
+        chat: tokenises prompts and responses.
     """
 
-    def __init__(self, expert: SamplingPolicy, other: SamplingPolicy, noise: float) -> None:
-        self.expert, self.other, self.noise = expert, other, noise
-        self.recorded: list[tuple[Sequence[Message], str]] = []
+    def __init__(
+        self, expert: SamplingPolicy, other: SamplingPolicy, noise: float, chat: Chat
+    ) -> None:
+        self.expert, self.other, self.noise, self.chat = expert, other, noise, chat
+        self.recorded: list[TrainingExample] = []
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
-        """One sample for each request, in the same order."""
-        samples = self.expert(requests, sampling)
-        for number, (request, sample) in enumerate(zip(requests, samples, strict=True)):
+        """One sample for each request, in the same order, with its tokens.
+
+        It is empty where the prompt does not fit the model's context, which ends the episode.
+        """
+        samples = []
+        for request, sample in zip(requests, self.expert(requests, sampling), strict=True):
+            try:
+                prompt = self.chat.prompt(request.messages)
+            except PromptTooLongError:
+                samples.append(Sample("", finish="prompt_too_long"))
+                continue
             if sample.text:  # empty where the expert knows no action
-                self.recorded.append((request.messages, sample.text))
-            if np.random.default_rng([request.seed, 1]).random() < self.noise:
-                samples[number] = self.other([request], sampling)[0]
+                example = TrainingExample(prompt, self._ids(sample.text))
+                fits = self.chat.room(prompt, len(example.response)) >= len(example.response)
+                self.recorded += [example] if fits else []
+            strays = np.random.default_rng([request.seed, 1]).random() < self.noise
+            done = self.other([request], sampling)[0] if strays else sample
+            samples.append(replace(done, prompt_ids=prompt, response_ids=self._ids(done.text)))
         return samples
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        """The response with the end of the turn."""
+        # An action is the environment's text: it must not become a special token.
+        tokenizer = self.chat.tokenizer
+        ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return (*ids, tokenizer.eos_token_id)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -118,8 +144,8 @@ def demonstrate(
 ) -> list[TrainingExample]:
     """Play the episodes of a demonstration, and return an example for each decision.
 
-    Examples that do not fit the model's context are left out. They are sorted by their tokens, so
-    their order is the same on every pool.
+    Examples that do not fit the model's context are left out, and a prompt that does not fit ends
+    its episode. They are sorted by their tokens, so their order is the same on every pool.
 
     Raises:
         ValueError: if the environment has no expert, names no limit, or no example is left.
@@ -130,28 +156,21 @@ def demonstrate(
     render = setup.agent.render
     random = RandomPolicy(render)
     teacher = ExpertPolicy(render) if demonstration.teacher == "expert" else random
-    policy = NoisyExpert(teacher, random, demonstration.noise)
+    policy = NoisyExpert(teacher, random, demonstration.noise, chat)
     plan = Plan(demonstration.episodes, 1, turns, demonstration.seed)
-    with setup.open_pool(plan.groups) as pool:
-        rollout(plan, pool, setup.agent, policy, progress=progress)
-    examples = [_example(chat, messages, response) for messages, response in policy.recorded]
-    fitting = [example for example in examples if example is not None]
-    if not fitting:
+    _play(plan, setup, policy, demonstration.layout, progress)
+    if not policy.recorded:
         raise ValueError("no episode gave an example that fits the model's context")
-    return sorted(fitting, key=lambda example: (example.prompt, example.response))
+    return sorted(policy.recorded, key=lambda example: (example.prompt, example.response))
 
 
-def _example(chat: Chat, messages: Sequence[Message], text: str) -> TrainingExample | None:
-    """The prompt as in sampling, and the response with the end of the turn; None if too long."""
-    try:
-        prompt = chat.prompt(messages)
-    except PromptTooLongError:
-        return None
-    # An action is the environment's text: it must not become a special token.
-    ids = chat.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    response = (*ids, chat.tokenizer.eos_token_id)
-    fits = chat.room(prompt, len(response)) >= len(response)
-    return TrainingExample(prompt, response) if fits else None
+def _play(plan: Plan, setup: Setup, policy: Any, layout: Layout, progress: Progress) -> Rollout:
+    """Play as the training does that has this layout."""
+    agent = setup.agent
+    if layout == "trajectory":
+        agent, policy = whole_chat(agent), ChatPolicy(policy)
+    with setup.open_pool(plan.groups) as pool:
+        return rollout(plan, pool, agent, policy, progress=progress)
 
 
 # Supervised training.
@@ -390,24 +409,28 @@ def warm_up(
         return lambda share: report(phase, share)
 
     examples = demonstrate(setup, policy.chat, demonstration, progress("examples"))
-    before = None if trial is None else _evaluate(setup, policy, trial, progress("before"))
+    layout = demonstration.layout
+
+    def evaluate(phase: str) -> Success | None:
+        return None if trial is None else _evaluate(setup, policy, trial, layout, progress(phase))
+
+    before = evaluate("before")
     losses = finetune(network, examples, schedule, progress("training"))
-    after = None if trial is None else _evaluate(setup, policy, trial, progress("after"))
+    after = evaluate("after")
     save_model(network, tokenizer, out)
     tokens = sum(len(example.response) for example in examples)
     return Warmup(len(examples), tokens, tuple(losses), before, after)
 
 
 def _evaluate(
-    setup: Setup, policy: TransformersPolicy, trial: Trial, progress: Progress
+    setup: Setup, policy: TransformersPolicy, trial: Trial, layout: Layout, progress: Progress
 ) -> Success:
     setup = replace(setup, options={**setup.options, **trial.options})
     count = setup.facts[0]
     tasks = range(trial.tasks if count is None else min(trial.tasks, count))
     turns = setup.turns(trial.max_turns)
     plan = Plan(len(tasks), 1, turns, trial.seed, tasks=tasks, sampling=trial.sampling)
-    with setup.open_pool(len(tasks)) as pool:
-        rows = success(rollout(plan, pool, setup.agent, policy, progress=progress))
+    rows = success(_play(plan, setup, policy, layout, progress))
     if not rows:
         raise ValueError("no episode of the trial was completed")
     return rows[-1]
