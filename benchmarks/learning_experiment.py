@@ -3,12 +3,13 @@
 The design, the contrasts and what is said for each outcome were committed before the runs:
 ``benchmarks/learning_protocol.md``. A run trains one policy with one recipe; ``auc`` is the mean of
 its success over training, from evaluations of 512 episodes (trapezoids). Runs of one seed share
-start, tasks and random numbers. A case is ``environment/start/recipe``, and ``all`` is the mean
-over environments and starts; ``auc`` there is the mean over seeds, ``iqm`` the mean of the middle
-half of the runs, with 95 % bootstrap intervals over seeds. ``difference`` is that of ``auc`` to
-``gigpo``, paired by seed, with the ``p`` value of an exact sign-flip test; ``holm`` is that value
-corrected for all contrasts but the primary one. ``rank_correlation`` is Spearman's, of ``auc`` in
-``all`` and a score of ``benchmarks/audit.py`` (groups of 8, mean over worlds), over recipes.
+start, tasks and random numbers. A case is ``environment/start/recipe``; without a start it is the
+mean over starts, and ``all`` is the mean over environments and starts. ``auc`` is the mean over
+seeds, ``iqm`` the mean of the middle half of the runs, with 95 % bootstrap intervals over seeds.
+``difference`` is that of ``auc`` to ``gigpo``, paired by seed, with the ``p`` value of an exact
+sign-flip test; ``holm`` is that value corrected for all contrasts but the primary one.
+``rank_correlation`` is Spearman's, of ``auc`` in ``all`` and a score of ``benchmarks/audit.py``
+(groups of 8, mean over worlds), over recipes.
 ``purity`` is the share of pairs of steps in a cluster of hidden states whose states are equal.
 Controls run in fewer cells, and are compared with their own recipe there.
 
@@ -390,12 +391,15 @@ def table(values: Values, arm: str, cells: Sequence[Cell], other: str = "") -> A
 
 
 def _contrasts(figures: Figures, design: Design, values: Values) -> None:
-    """Paired differences: recipes to the base, overall and by cell; controls to their recipe."""
+    """Paired differences: recipes to the base, in all places; controls to their recipe."""
     found: dict[str, Any] = {}
+    places: dict[str, list[Cell]] = {"all": list(design.cells)}
+    for cell in design.cells:
+        places.setdefault(cell[0], []).append(cell)
+        places["/".join(cell)] = [cell]
     for arm in (name for name in design.recipes if name != BASE):
-        found[f"all/{arm} minus {BASE}"] = table(values, arm, design.cells, BASE)
-        for cell in design.cells:
-            found[f"{'/'.join(cell)}/{arm} minus {BASE}"] = table(values, arm, [cell], BASE)
+        for place, cells in places.items():
+            found[f"{place}/{arm} minus {BASE}"] = table(values, arm, cells, BASE)
     for arm in design.controls:
         weak = [cell for cell in design.cells if cell[1] == "weak"]
         recipe = ARMS[arm].tuned_as
