@@ -26,21 +26,24 @@ def main() -> None:
 
 
 def draw(curves: list[Line], figures: list[Line]) -> None:
-    """A panel of curves for each environment and start, and a forest plot on the right."""
+    """A panel of curves for each environment and start; on the right, differences."""
     figure = new_figure(11.0, 5.2)
-    parts = figure.subfigures(1, 2, width_ratios=(5, 4))
-    panels = parts[0].subplots(2, 2, sharex=True, sharey=True)
+    left, right = figure.subfigures(1, 2, width_ratios=(4, 3))
+    panels = left.subplots(2, 2, sharex=True, sharey="col")
     for panel, cell in zip(panels.T.flat, FULL.cells, strict=True):
         for arm, colour in COLOURS.items():
             draw_curve(panel, colour, arm, curves, cell)
-        panel.set(title=f"{cell[0]}, {cell[1]} start", ylim=(0, 1))
+        panel.set_title(f"{cell[0]}, {cell[1]} start", fontsize=10)
         panel.grid(alpha=0.3)
-    for panel in panels[1]:
-        panel.set_xlabel("iteration")
-    for panel in panels[:, 0]:
-        panel.set_ylabel("episodes won")
+    left.supxlabel("iteration", fontsize=10)
+    left.supylabel("share of episodes won", fontsize=10)
     panels[0, 0].legend(frameon=False, loc="lower right")
-    draw_forest(parts[1].subplots(), figures)
+    cases = contrasts(figures)
+    heights = [len(cases["all"]), len(cases["weak"])]
+    upper, lower = right.subplots(2, 1, sharex=True, height_ratios=heights)
+    draw_forest(upper, cases["all"], f"recipes minus {BASE}, all panels")
+    draw_forest(lower, cases["weak"], "controls minus recipe, weak starts")
+    lower.set_xlabel("difference in mean success")
     save(figure, "learning_experiment")
 
 
@@ -66,23 +69,28 @@ def draw_curve(
     panel.fill_between(at, low, high, color=colour, alpha=0.2, lw=0)
 
 
-def draw_forest(panel: Any, figures: list[Line]) -> None:
-    """Differences to the base, or of controls to their recipe, with 95 % intervals."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+def contrasts(figures: list[Line]) -> dict[str, dict[str, dict[str, float]]]:
+    """Differences by place (all cells, or weak starts) and name of the recipe or control."""
+    found: dict[str, Any] = {"all": defaultdict(dict), "weak": defaultdict(dict)}
     for line in figures:
-        if " minus " in line["case"] and line["case"].startswith(("all/", "weak/")):
-            found[line["case"]][line["metric"]] = line["value"]
-    names = sorted(found, key=lambda case: (case.startswith("all/"), found[case]["difference"]))
+        place, _, names = line["case"].partition("/")
+        arm, minus, _ = names.partition(" minus ")
+        if place in found and minus:
+            found[place][arm][line["metric"]] = line["value"]
+    return found
+
+
+def draw_forest(panel: Any, cases: dict[str, dict[str, float]], title: str) -> None:
+    """Differences with 95 % intervals, the largest on top."""
+    names = sorted(cases, key=lambda name: cases[name]["difference"])
     for height, name in enumerate(names):
-        one = found[name]
-        colour = COLOURS[PRIMARY] if f"/{PRIMARY} minus" in name else "#333333"
-        ends = [one["difference_low"], one["difference_high"]]
-        panel.plot(ends, [height, height], color=colour)
-        panel.plot(one["difference"], height, "o", color=colour, ms=4)
-    labels = [name.partition("/")[2] for name in names]
-    panel.set_yticks(range(len(names)), labels)
+        case, colour = cases[name], COLOURS[PRIMARY] if name == PRIMARY else "#333333"
+        panel.plot([case["difference_low"], case["difference_high"]], [height] * 2, color=colour)
+        panel.plot(case["difference"], height, "o", color=colour, ms=4)
+    panel.set_yticks(range(len(names)), names)
+    panel.set_ylim(-0.7, len(names) - 0.3)
     panel.axvline(0, color="#999999", lw=1)
-    panel.set(xlabel="difference in mean success")
+    panel.set_title(title, fontsize=10)
     panel.grid(alpha=0.3, axis="x")
 
 
