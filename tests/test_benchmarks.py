@@ -37,7 +37,8 @@ METRICS = {
 
 MODULES = {
     *("audit_policy_page", "coalitions", "common", "divergence", "invented", "learning"),
-    *("learning_loop", "page", "small_fingerprints", "tiny", "tiny_llama", "verl_probe"),
+    *("learning_loop", "learning_page", "page", "small_fingerprints", "tiny", "tiny_llama"),
+    "verl_probe",
 }
 """Files that are not benchmarks."""
 

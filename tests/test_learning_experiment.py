@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import subprocess
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -21,6 +22,9 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import learning_experiment as experiment  # noqa: E402
 import learning_loop as loop  # noqa: E402
+import learning_page as page  # noqa: E402
+
+COMMITTED = BENCHMARKS / "results" / "learning_experiment.jsonl"
 
 
 @pytest.mark.parametrize("count", [2, 5, 9])
@@ -67,6 +71,134 @@ def test_the_protocol_names_what_is_run() -> None:
     assert f"**Primary contrast:** `{experiment.PRIMARY}` against `{experiment.BASE}`" in page
     seeds = experiment.FULL.seeds
     assert f"{seeds[0]} to {seeds[-1]}" in page
+
+
+# The page.
+
+
+def contrast(difference: float, p: float, **more: float) -> page.Case:
+    ends = {"difference_low": difference - 0.01, "difference_high": difference + 0.01}
+    return {"difference": difference, "p": p, "paired_sd": 0.02, "seeds": 16} | ends | more
+
+
+@pytest.fixture
+def figures() -> page.Cases:
+    """Every contrast is found, and for the first of its two."""
+    found: page.Cases = {"6 recipes, update_cosine of the audit": {"rank_correlation": 0.7}}
+    for place in ("all", *page.ENVIRONMENTS):
+        found[f"{place}/sbc minus gigpo"] = contrast(0.02, 0.01)
+    for name in ("grpo", "returns"):
+        found[f"all/{name} minus gigpo"] = contrast(0.02, 0.01, holm=0.04)
+    found["weak/gigpo, random groups minus gigpo"] = contrast(0.02, 0.01, holm=0.04)
+    for name in ("bigpo", "bipace_q"):
+        found[f"weak/{name}, pretrained minus {name}"] = contrast(0.02, 0.01, holm=0.04)
+        for place in page.WEAK:
+            found[f"{place}/{name}"] = {"purity": 0.5}
+            found[f"{place}/{name}, pretrained"] = {"purity": 0.8}
+    return found
+
+
+def test_verdict_faster(figures: page.Cases) -> None:
+    assert page.verdicts(figures)[0] == (
+        "`sbc` learned faster than `gigpo`: by 0.020 (0.010 to 0.030) in mean success over "
+        "training, in small policies in two environments (p 0.01)."
+    )
+
+
+@pytest.mark.parametrize(("sign", "said"), [(1, "faster"), (-1, "more slowly")])
+def test_verdict_with_an_environment_that_differs(
+    figures: page.Cases, sign: int, said: str
+) -> None:
+    figures["all/sbc minus gigpo"] = contrast(sign * 0.02, 0.01)
+    figures["textcraft/sbc minus gigpo"] = contrast(sign * 0.06, 0.01)
+    figures["sokoban/sbc minus gigpo"] = contrast(sign * -0.02, 0.3)
+    other = {"faster": "more slowly", "more slowly": "faster"}[said]
+    verdict = page.verdicts(figures)[0]
+    assert verdict.startswith(f"`sbc` learned {said} than `gigpo`: by 0.020 (0.010 to 0.030) in")
+    assert verdict.endswith(f"; in `sokoban` alone {other}, by 0.020 (0.010 to 0.030).")
+
+
+@pytest.mark.parametrize("difference", [0.004, -0.004])
+def test_verdict_without_a_difference(figures: page.Cases, difference: float) -> None:
+    figures["all/sbc minus gigpo"] = contrast(difference, 0.05)
+    assert page.verdicts(figures)[0] == (
+        "No difference was found; differences above 0.014 are ruled out: `sbc` minus `gigpo` is "
+        f"{difference:+.3f} ({difference - 0.01:+.3f} to {difference + 0.01:+.3f}), p 0.05, in "
+        "mean success over training, in small policies in two environments. With 16 seeds, the "
+        "power to find a difference of 0.016 was 0.9."
+    )
+
+
+@pytest.mark.parametrize(
+    ("random", "grpo", "said"),
+    [
+        (contrast(-0.02, 0.01, holm=0.04), contrast(0.0, 1.0, holm=1.0), "`gigpo` was ahead of"),
+        (contrast(-0.02, 0.01, holm=0.05), contrast(-0.02, 0.01, holm=0.04), "Here the gain of"),
+        (contrast(0.02, 0.01, holm=0.04), contrast(-0.02, 0.01, holm=0.04), "Here the gain of"),
+        (contrast(0.0, 1.0, holm=1.0), contrast(0.0, 1.0, holm=1.0), "`gigpo` was ahead neither"),
+    ],
+)
+def test_verdict_on_random_groups(
+    figures: page.Cases, random: page.Case, grpo: page.Case, said: str
+) -> None:
+    figures["weak/gigpo, random groups minus gigpo"] = random
+    figures["all/grpo minus gigpo"] = grpo
+    assert page.verdicts(figures)[1].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("difference", "holm", "said"),
+    [(0.02, 0.04, "as well"), (-0.02, 0.05, "as well"), (-0.02, 0.04, "worse")],
+)
+def test_verdict_on_discounting(
+    figures: page.Cases, difference: float, holm: float, said: str
+) -> None:
+    figures["all/returns minus gigpo"] = contrast(difference, 0.01, holm=holm)
+    assert page.verdicts(figures)[2].startswith(f"Discounting alone did {said} (")
+
+
+def test_verdict_on_clusters(figures: page.Cases) -> None:
+    figures["weak/bipace_q, pretrained minus bipace_q"] = contrast(0.02, 0.01, holm=0.05)
+    first, second = page.verdicts(figures)[3:5]
+    assert first.startswith("`bigpo`: clusters help where hidden states tell states apart (")
+    assert second.startswith("`bipace_q`: better clusters did not help here (")
+    assert second.endswith("purity 0.80 against 0.50).")
+
+
+@pytest.mark.parametrize(
+    ("correlation", "said"),
+    [
+        (0.61, "predicted the order ("),
+        (0.6, "predicted the order in part ("),
+        (0.3, "predicted the order in part ("),
+        (0.29, "did not predict the order ("),
+        (-0.9, "did not predict the order ("),
+    ],
+)
+def test_verdict_on_the_audit(figures: page.Cases, correlation: float, said: str) -> None:
+    figures["6 recipes, update_cosine of the audit"] = {"rank_correlation": correlation}
+    assert page.verdicts(figures)[-1].startswith(f"The audit {said}")
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.filled(text) == text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMMITTED.exists(), reason="the runs are under way")
+def test_the_results_are_what_the_curves_say(tmp_path: Path) -> None:
+    out = tmp_path / COMMITTED.name
+    command = [sys.executable, str(BENCHMARKS / "learning_experiment.py"), "--minutes", "0"]
+    command += ["--curves", str(COMMITTED.with_suffix("") / "curve.jsonl"), "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True)
+    kept, found = (page.read_lines(path)[1:] for path in (COMMITTED, out))
+    values = [[line.pop("value") for line in lines] for lines in (kept, found)]
+    assert found == kept
+    assert values[1] == pytest.approx(values[0], rel=1e-9)
+
+
+# Runs.
 
 
 @pytest.fixture(scope="module")
