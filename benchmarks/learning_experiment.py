@@ -319,12 +319,33 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, fl
 
 # Figures.
 
+
+def of_complete_seeds(design: Design, lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs for learning rates, and those of seeds whose runs are all finished."""
+    tuned = [line for line in lines if line["seed"] in design.tuning_seeds]
+    rates = chosen_rates(design, tuned)
+    if len(rates) < len({cell[0] for cell in design.cells}) * len(design.recipes):
+        return tuned
+    done = {(line["environment"], line["start"], line["arm"], line["seed"]) for line in lines}
+    missing = {
+        unit.seed
+        for unit in comparison(design, rates)
+        for arm, _ in unit.runs
+        if (*unit.cell, arm, unit.seed) not in done
+    }
+    return tuned + [
+        one for one in lines if one["seed"] in design.seeds and one["seed"] not in missing
+    ]
+
+
 Values = dict[str, dict[Cell, dict[int, float]]]
 """AUC by arm, cell and seed."""
 
 
 def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) -> None:
-    """All figures of finished runs."""
+    """All figures of finished runs, without seeds that are finished in part."""
+    figures.emit("runs", "finished", len(lines), "runs", "higher")
+    lines = of_complete_seeds(design, lines)
     seeds = set(design.seeds)
     values: Values = defaultdict(lambda: defaultdict(dict))
     ends: Values = defaultdict(lambda: defaultdict(dict))
@@ -336,7 +357,6 @@ def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) ->
             ends[line["arm"]][cell][line["seed"]] = line["held_out"][-1]
             pure[line["arm"], cell] += [line["purity"]] if "purity" in line else []
     tuned = [line for line in lines if line["seed"] in design.tuning_seeds]
-    figures.emit("runs", "finished", len(lines), "runs", "higher")
     figures.emit("runs", "cpu_seconds", np.median([a["cpu_seconds"] for a in lines]), "s", "lower")
     for (environment, arm), rate in sorted(chosen_rates(design, tuned).items()):
         figures.emit(f"{environment}/{arm}", "learning_rate", rate, "1", "lower")

@@ -14,7 +14,7 @@ from figures import ROOT, Line, new_figure, read, save
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from learning_experiment import BASE, FULL, PRIMARY
+from learning_experiment import BASE, FULL, PRIMARY, of_complete_seeds
 
 COLOURS = {"grpo": "#999999", BASE: "#0072b2", PRIMARY: "#d55e00"}
 """Of the recipes whose curves are drawn: more could not be told apart."""
@@ -22,7 +22,10 @@ COLOURS = {"grpo": "#999999", BASE: "#0072b2", PRIMARY: "#d55e00"}
 
 def main() -> None:
     """Read the results and draw them."""
-    draw(read("learning_experiment/curve.jsonl"), read("learning_experiment.jsonl")[1:])
+    draw(
+        of_complete_seeds(FULL, read("learning_experiment/curve.jsonl")),
+        read("learning_experiment.jsonl")[1:],
+    )
 
 
 def draw(curves: list[Line], figures: list[Line]) -> None:

@@ -245,6 +245,23 @@ def test_two_runs_are_the_same_and_sizes_are_equal(policy: object) -> None:
     assert [line.get("success") for line in other] == [line.get("success") for line in first]
 
 
+def test_a_seed_that_is_finished_in_part_is_left_out() -> None:
+    design = experiment.QUICK
+    rates = {(cell[0], name): 1e-3 for cell in design.cells for name in design.recipes}
+    units = experiment.tuning(design) + experiment.comparison(design, rates)
+    lines = [
+        {"environment": unit.cell[0], "start": unit.cell[1], "arm": arm, "rate": rate}
+        | {"seed": unit.seed, "held_out": [0.0, 1.0 - rate]}
+        for unit in units
+        for arm, rate in unit.runs
+    ]
+    assert len(experiment.of_complete_seeds(design, lines)) == len(lines)
+    last = experiment.of_complete_seeds(design, lines[:-1])
+    assert {line["seed"] for line in last} == {*design.tuning_seeds, design.seeds[0]}
+    few = experiment.of_complete_seeds(design, lines[:1])
+    assert few == lines[:1]
+
+
 def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     design = replace(experiment.QUICK, cloning=0, held_out=8, cells=(("sokoban", "weak"),))
     options = Namespace(processes=1, deadline=float("inf"))
