@@ -21,22 +21,23 @@ Tensor = Any
 Past = dict[tuple[int, ...], list[tuple[Tensor, Tensor]]]
 """Keys and values of every layer, [heads, tokens, size] each, by the tokens that were read."""
 KEPT_TOKENS = 65_536
-"""Most tokens whose keys and values are kept for the next turn: 3 GB for SmolLM2-135M."""
+"""Most tokens whose keys and values are kept for the next call: 3 GB for SmolLM2-135M."""
 
 
 class TransformersPolicy(ModelPolicy):
     """Samples token by token with a cache of keys and values; finished rows leave the batch.
 
-    The common prefix of a batch is read once, and so are equal prompts. On a CPU, a prompt that
-    goes on from a prompt and response of the last call is read from there, unless weights have
-    changed. All blocks of the model must use attention, because a model with a recurrent state
-    cannot be padded.
+    The common prefix of a batch is read once, and so are equal prompts. All blocks of the model
+    must use attention, because a model with a recurrent state cannot be padded.
 
     Args:
         model: a causal language model, which may be one that is being trained.
         tokenizer: its tokenizer, with a chat template.
         batch_size: most responses that are sampled at once.
         context: most tokens of prompt and response together, if below the model's own limit.
+        growing: prompts go on from those of the last call and their responses, and weights do not
+            change between calls. Then only what is new is read; on a CPU, because a GPU reads fast
+            and its memory is scarce.
         chat_options: further ones of ``Chat``.
     """
 
@@ -47,6 +48,7 @@ class TransformersPolicy(ModelPolicy):
         *,
         batch_size: int = 64,
         context: int | None = None,
+        growing: bool = False,
         **chat_options: Any,
     ) -> None:
         if batch_size < 1:
@@ -56,8 +58,8 @@ class TransformersPolicy(ModelPolicy):
         super().__init__(Chat(tokenizer, ends, smaller(context, longest), **chat_options))
         self.model = model
         self.batch_size = batch_size
+        self.growing = growing
         self._past: Past = {}
-        self._weights: list[tuple[int, int]] = []
 
     @classmethod
     def load(
@@ -124,9 +126,7 @@ class TransformersPolicy(ModelPolicy):
         completions: dict[int, Completion] = {}
         training = self.model.training
         self.model.eval()
-        weights = [(each.data_ptr(), each._version) for each in self.model.parameters()]
-        past, self._past = self._past if weights == self._weights else {}, {}
-        self._weights = weights
+        past, self._past = self._past, {}
         try:
             with torch.inference_mode():
                 for start in range(0, len(order), self.batch_size):
@@ -180,12 +180,9 @@ class TransformersPolicy(ModelPolicy):
         ]
 
     def _keep(self, ids: tuple[int, ...], model: "_CachedModel", row: int) -> None:
-        """Keep the keys and values of a row for the next call, where that saves more than it costs.
-
-        A GPU reads a prompt fast, and its memory is scarce.
-        """
+        """Keep the keys and values of a row for the next call."""
         kept = sum(map(len, self._past)) + len(ids)
-        if self.model.device.type == "cpu" and kept <= KEPT_TOKENS:
+        if self.growing and self.model.device.type == "cpu" and kept <= KEPT_TOKENS:
             self._past[ids] = model.layers_of(row)
 
     def _stops(self, ids: list[int], stop: tuple[str, ...]) -> bool:

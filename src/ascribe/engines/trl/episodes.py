@@ -367,7 +367,8 @@ class EpisodeTrainer(AscribeTrainer):
             self._dist.summon_full_params(self.model_wrapped, recurse=False),
         ):
             sampler = model if self._copy is None else self._copy.of(model)
-            own = TransformersPolicy(sampler, self._tokenizer, **chat)
+            growing = self.layout == "trajectory"
+            own = TransformersPolicy(sampler, self._tokenizer, growing=growing, **chat)
             if self._adapters is not None:
                 with self._adapters.restored():
                     yield TeamPolicy(own, self._adapters)
