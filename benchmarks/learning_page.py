@@ -1,4 +1,6 @@
-"""Fill ``docs/learning.md`` from the committed results: python benchmarks/learning_page.py.
+"""Fill ``docs/learning.md`` and ``README.md`` from the committed results.
+
+    python benchmarks/learning_page.py
 
 The sentences of the block ``answer`` are those that ``benchmarks/learning_protocol.md`` has for
 each outcome. "Ahead" and "behind" in it are differences whose corrected p is below 0.05.
@@ -14,6 +16,7 @@ from learning_experiment import ARMS, BASE, CONTROLS, FULL, PRIMARY, RECIPES, pr
 from ascribe.audit.report import markdown
 
 PAGE = ROOT / "docs" / "learning.md"
+README = ROOT / "README.md"
 PICTURE = "![Success over training, and differences in AUC](figures/learning_experiment.svg)"
 ENVIRONMENTS = tuple(dict.fromkeys(cell[0] for cell in FULL.cells))
 WEAK = tuple(f"{environment}/weak" for environment in ENVIRONMENTS)
@@ -99,18 +102,36 @@ def verdicts(figures: Cases) -> list[str]:
             mean(figures[f"{place}/{arm}"]["purity"] for place in WEAK)
             for arm in (name, f"{name}, pretrained")
         )
-        helped = "clusters help where hidden states tell states apart"
+        if other <= own:
+            outcome = (
+                "pretrained fingerprints made no purer clusters, so they do not test the claim"
+            )
+        elif side(case) > 0:
+            outcome = "clusters help where hidden states tell states apart"
+        else:
+            outcome = "better clusters did not help here"
         said.append(
-            f"`{name}`: {helped if side(case) > 0 else 'better clusters did not help here'} "
-            f"(pretrained fingerprints minus its own: {tested(case)}; purity {other:.2f} against "
-            f"{own:.2f})."
+            f"`{name}`: {outcome} (pretrained fingerprints minus its own: {tested(case)}; purity "
+            f"{other:.2f} against {own:.2f})."
         )
     for name, case in figures.items():
         if (found := case.get("rank_correlation")) is not None:
             order = "predicted the order" if found >= 0.3 else "did not predict the order"
             in_part = " in part" if 0.3 <= found <= 0.6 else ""
             said.append(f"The audit {order}{in_part} ({name}: rank correlation {found:.2f}).")
+    least = least_corrected(figures)
+    if least >= 0.05:
+        said.append(
+            f"With so few seeds the smallest corrected p there can be is {least:.3f}. So no "
+            "contrast but the primary one could be found; read the others by their intervals."
+        )
     return said
+
+
+def least_corrected(figures: Cases) -> float:
+    """The smallest corrected p that a contrast could have, if it had one sign in all seeds."""
+    tests = [case for case in figures.values() if "holm" in case]
+    return float(min((len(tests) * 2 / 2 ** case["seeds"] for case in tests), default=0.0))
 
 
 def _primary(figures: Cases) -> str:
@@ -240,5 +261,11 @@ def filled(text: str) -> str:
     return fill_page(text, {name: f"{block}\n" for name, block in blocks.items() if block})
 
 
+def readme(text: str) -> str:
+    """The README with the sentence on the primary contrast."""
+    return fill_page(text, {"learning": f"{_primary(read('learning_experiment'))}\n"})
+
+
 if __name__ == "__main__":
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")

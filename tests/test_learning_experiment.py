@@ -180,9 +180,21 @@ def test_verdict_on_the_audit(figures: page.Cases, correlation: float, said: str
     assert page.verdicts(figures)[-1].startswith(f"The audit {said}")
 
 
+def test_few_seeds_are_said_to_be_few(figures: page.Cases) -> None:
+    before = page.verdicts(figures)
+    for case in figures.values():
+        if "seeds" in case:
+            case["seeds"] = 5
+    (*same, last) = page.verdicts(figures)
+    assert len(same) == len(before)
+    assert last.startswith("With so few seeds the smallest corrected p")
+
+
 def test_the_page_is_what_the_results_say() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.filled(text) == text
+    readme = page.README.read_text(encoding="utf-8")
+    assert page.readme(readme) == readme
 
 
 @pytest.mark.slow
