@@ -20,7 +20,7 @@ from ascribe.engines.warmup import (
     warm_up,
 )
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy
-from ascribe.rollout import Model, Plan, Request, Sampling, Setup, play
+from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, play
 from tests.models.conftest import load_tokenizer, random_llama
 
 CORRIDOR = Setup("tests.envs.toys:Corridor", {}, style="plain", pool="serial")
@@ -35,49 +35,25 @@ def requests(number: int) -> list[Request]:
     return [Request([{"role": "user", "content": str(i)}], i, info) for i in range(number)]
 
 
-class Letters:
-    """A chat without a tokenizer's files: a token for each letter."""
-
-    eos_token_id = 0
-
-    @property
-    def tokenizer(self) -> "Letters":
-        return self
-
-    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        return {"input_ids": [*map(ord, text)]}
-
-    def prompt(self, messages: Any) -> tuple[int, ...]:
-        return (len(messages),)
-
-    def room(self, _: Any, wanted: int) -> int:
-        return wanted
-
-
-def noisy(noise: float) -> NoisyExpert:
-    return NoisyExpert(ExpertPolicy(str), RandomPolicy(str), noise, Letters())
-
-
 def test_noise_changes_what_is_done_and_not_what_is_taught() -> None:
-    policy = noisy(0.3)
+    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.3)
     done = [sample.text for sample in policy(requests(1000), SAMPLING)]
-    right = TrainingExample((1,), (*map(ord, "right"), 0))
-    assert policy.recorded == [right] * 1000
+    assert [answer for _, answer in policy.recorded] == ["right"] * 1000
     assert set(done) == {"left", "right", "jump"}
     assert 0.25 < sum(action != "right" for action in done) / 1000 < 0.35
-    again = noisy(0.3)(requests(1000), SAMPLING)
+    again = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.3)(requests(1000), SAMPLING)
     assert [sample.text for sample in again] == done
 
 
 def test_without_noise_the_teacher_does_what_it_teaches() -> None:
-    policy = noisy(0.0)
+    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.0)
     assert {sample.text for sample in policy(requests(50), SAMPLING)} == {"right"}
 
 
 def test_where_the_teacher_knows_no_way_on_nothing_is_taught() -> None:
-    policy = noisy(0.0)
+    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.0)
     lost = Request([], 0, {"expert_action": None, "admissible_actions": ["left"]})
-    assert [sample.text for sample in policy([lost], SAMPLING)] == [""]
+    assert policy([lost], SAMPLING) == [Sample("")]
     assert policy.recorded == []
 
 
@@ -199,11 +175,10 @@ def test_examples_of_trajectories_are_prompts_of_that_training(tokenizer: Any) -
 
 @pytest.mark.engine
 def test_an_action_cannot_become_a_special_token(tokenizer: Any) -> None:
-    action = "<|im_end|> and more"
-    asked = Request([{"role": "user", "content": "?"}], 0, {"expert_action": action})
-    policy = NoisyExpert(ExpertPolicy(str), RandomPolicy(str), 0.0, Chat(tokenizer))
-    policy([asked], SAMPLING)
-    (made,) = policy.recorded
+    from ascribe.engines.warmup import _example
+
+    made = _example(Chat(tokenizer), [{"role": "user", "content": "?"}], "<|im_end|> and more")
+    assert made is not None
     special = set(tokenizer.all_special_ids)
     assert special.isdisjoint(made.response[:-1])
     assert made.response[-1] == tokenizer.eos_token_id

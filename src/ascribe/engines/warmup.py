@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
-from ascribe.engines.chat import ChatPolicy, whole_chat
+from ascribe.engines.chat import ChatPolicy, GrowingChat, whole_chat
 from ascribe.engines.config import Layout
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe.models.loading import load_causal_lm, load_smollm2, packages, save_model
-from ascribe.models.tokens import PromptTooLongError
+from ascribe.models.tokens import Message, PromptTooLongError
 from ascribe.rollout import (
     Plan,
     Request,
@@ -95,45 +95,42 @@ class NoisyExpert:
         expert: its responses are recorded.
         other: samples instead, now and then.
         noise: how often; the request's seed decides.
-        chat: tokenises prompts and responses.
+        chat: tokenises prompts and samples, for chats that grow by their tokens.
     """
 
     def __init__(
-        self, expert: SamplingPolicy, other: SamplingPolicy, noise: float, chat: Chat
+        self,
+        expert: SamplingPolicy,
+        other: SamplingPolicy,
+        noise: float,
+        chat: Chat | None = None,
     ) -> None:
         self.expert, self.other, self.noise, self.chat = expert, other, noise, chat
-        self.recorded: list[TrainingExample] = []
+        self.recorded: list[tuple[Sequence[Message], str]] = []
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
-        """One sample for each request, in the same order, with its tokens.
-
-        It is empty where the prompt does not fit the model's context, which ends the episode.
-        """
-        samples = []
-        for request, sample in zip(requests, self.expert(requests, sampling), strict=True):
-            try:
-                prompt = self.chat.prompt(request.messages)
-            except PromptTooLongError:
-                samples.append(Sample("", finish="prompt_too_long"))
-                continue
+        """One sample for each request, in the same order."""
+        samples = self.expert(requests, sampling)
+        for number, (request, sample) in enumerate(zip(requests, samples, strict=True)):
             if sample.text:  # empty where the expert knows no action
-                example = TrainingExample(prompt, self._ids(sample.text))
-                fits = self.chat.room(prompt, len(example.response)) >= len(example.response)
-                self.recorded += [example] if fits else []
-            strays = np.random.default_rng([request.seed, 1]).random() < self.noise
-            done = self.other([request], sampling)[0] if strays else sample
-            samples.append(replace(done, prompt_ids=prompt, response_ids=self._ids(done.text)))
+                self.recorded.append((request.messages, sample.text))
+            if np.random.default_rng([request.seed, 1]).random() < self.noise:
+                samples[number] = self.other([request], sampling)[0]
+            if self.chat is not None:
+                samples[number] = _with_tokens(self.chat, request, samples[number])
         return samples
-
-    def _ids(self, text: str) -> tuple[int, ...]:
-        """The response with the end of the turn."""
-        # An action is the environment's text: it must not become a special token.
-        tokenizer = self.chat.tokenizer
-        ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return (*ids, tokenizer.eos_token_id)
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _with_tokens(chat: Chat, request: Request, sample: Sample) -> Sample:
+    """The sample with its tokens; empty, which ends the episode, if the prompt is too long."""
+    try:
+        prompt = chat.prompt(request.messages)
+    except PromptTooLongError:
+        return Sample("", finish="prompt_too_long")
+    return replace(sample, prompt_ids=prompt, response_ids=_response(chat, sample.text))
 
 
 def demonstrate(
@@ -144,8 +141,8 @@ def demonstrate(
 ) -> list[TrainingExample]:
     """Play the episodes of a demonstration, and return an example for each decision.
 
-    Examples that do not fit the model's context are left out, and a prompt that does not fit ends
-    its episode. They are sorted by their tokens, so their order is the same on every pool.
+    Examples that do not fit the model's context are left out. They are sorted by their tokens, so
+    their order is the same on every pool.
 
     Raises:
         ValueError: if the environment has no expert, names no limit, or no example is left.
@@ -156,12 +153,33 @@ def demonstrate(
     render = setup.agent.render
     random = RandomPolicy(render)
     teacher = ExpertPolicy(render) if demonstration.teacher == "expert" else random
-    policy = NoisyExpert(teacher, random, demonstration.noise, chat)
+    growing = GrowingChat(chat) if demonstration.layout == "trajectory" else None
+    policy = NoisyExpert(teacher, random, demonstration.noise, growing)
     plan = Plan(demonstration.episodes, 1, turns, demonstration.seed)
     _play(plan, setup, policy, demonstration.layout, progress)
-    if not policy.recorded:
+    examples = [_example(growing or chat, *recorded) for recorded in policy.recorded]
+    fitting = [example for example in examples if example is not None]
+    if not fitting:
         raise ValueError("no episode gave an example that fits the model's context")
-    return sorted(policy.recorded, key=lambda example: (example.prompt, example.response))
+    return sorted(fitting, key=lambda example: (example.prompt, example.response))
+
+
+def _example(chat: Chat, messages: Sequence[Message], text: str) -> TrainingExample | None:
+    """The prompt as in sampling, and the response with the end of the turn; None if too long."""
+    try:
+        prompt = chat.prompt(messages)
+    except PromptTooLongError:
+        return None
+    response = _response(chat, text)
+    fits = chat.room(prompt, len(response)) >= len(response)
+    return TrainingExample(prompt, response) if fits else None
+
+
+def _response(chat: Chat, text: str) -> tuple[int, ...]:
+    """The tokens of a response, with the end of the turn."""
+    # An action is the environment's text: it must not become a special token.
+    ids = chat.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    return (*ids, chat.tokenizer.eos_token_id)
 
 
 def _play(plan: Plan, setup: Setup, policy: Any, layout: Layout, progress: Progress) -> Rollout:
