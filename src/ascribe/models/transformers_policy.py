@@ -170,7 +170,7 @@ class TransformersPolicy(ModelPolicy):
             ]
             for position in set(range(len(rows))).difference(unfinished):
                 row = rows[position]
-                self._keep(prompts[row].ids + tuple(ids[row][:-1]), model, position)
+                self._keep(prompts[row].ids, ids[row], model, position)
             if 0 < len(unfinished) < len(rows):
                 model.keep(unfinished)
             rows, tokens = [rows[position] for position in unfinished], tokens[unfinished]
@@ -179,10 +179,14 @@ class TransformersPolicy(ModelPolicy):
             Completion(tuple(ids[r]), tuple(logprobs[r]), ended[r]) for r in range(len(prompts))
         ]
 
-    def _keep(self, ids: tuple[int, ...], model: "_CachedModel", row: int) -> None:
-        """Keep the keys and values of a row for the next call."""
-        kept = sum(map(len, self._past)) + len(ids)
-        if self.growing and self.model.device.type == "cpu" and kept <= KEPT_TOKENS:
+    def _keep(
+        self, prompt: tuple[int, ...], response: list[int], model: "_CachedModel", row: int
+    ) -> None:
+        """Keep the keys and values of a row, if the next call can use them."""
+        if not self.growing or self.model.device.type != "cpu":
+            return
+        ids = (*prompt, *response[:-1])  # the last token was sampled, but not read
+        if sum(map(len, self._past)) + len(ids) <= KEPT_TOKENS:
             self._past[ids] = model.layers_of(row)
 
     def _stops(self, ids: list[int], stop: tuple[str, ...]) -> bool:
