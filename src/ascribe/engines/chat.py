@@ -8,9 +8,10 @@ the tokens of the new message alone. A trajectory is then one row of tokens, rea
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from ascribe.agents import Agent, Decision, FullHistory, Message, Prompt, TextPrompt, Turn, View
+from ascribe.engines.config import Layout
 from ascribe.models import Chat
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.models.tokens import PromptTooLongError
@@ -111,6 +112,11 @@ class ChatPolicy:
     def close(self) -> None:
         """Give back what the policy holds."""
         self.policy.close()
+
+
+def in_layout(layout: Layout, agent: Agent, policy: Any) -> tuple[Agent, Any]:
+    """Agent and policy as a training with this layout plays them."""
+    return (whole_chat(agent), ChatPolicy(policy)) if layout == "trajectory" else (agent, policy)
 
 
 class GrowingChat(Chat):

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
-from ascribe.engines.chat import ChatPolicy, GrowingChat, whole_chat
+from ascribe.engines.chat import GrowingChat, in_layout
 from ascribe.engines.config import Layout
 from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe.models.loading import load_causal_lm, load_smollm2, packages, save_model
@@ -184,9 +184,7 @@ def _response(chat: Chat, text: str) -> tuple[int, ...]:
 
 def _play(plan: Plan, setup: Setup, policy: Any, layout: Layout, progress: Progress) -> Rollout:
     """Play as the training does that has this layout."""
-    agent = setup.agent
-    if layout == "trajectory":
-        agent, policy = whole_chat(agent), ChatPolicy(policy)
+    agent, policy = in_layout(layout, setup.agent, policy)
     with setup.open_pool(plan.groups) as pool:
         return rollout(plan, pool, agent, policy, progress=progress)
 

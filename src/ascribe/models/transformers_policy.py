@@ -7,7 +7,8 @@ tokens.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ Tensor = Any
 """A torch tensor. Torch is not imported here but where it is used."""
 Past = dict[tuple[int, ...], list[tuple[Tensor, Tensor]]]
 """Keys and values of every layer, [heads, tokens, size] each, by the tokens that were read."""
+GROUPED = "ascribe_grouped_sdpa"
+"""The name of ``_attend`` in transformers."""
 KEPT_TOKENS = 65_536
 """Most tokens whose keys and values are kept for the next call: 3 GB for SmolLM2-135M."""
 
@@ -128,7 +131,7 @@ class TransformersPolicy(ModelPolicy):
         self.model.eval()
         past, self._past = self._past, {}
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), _grouped_attention(self.model):
                 for start in range(0, len(order), self.batch_size):
                     indices = order[start : start + self.batch_size]
                     batch = [prompts[index] for index in indices]
@@ -198,6 +201,42 @@ class TransformersPolicy(ModelPolicy):
         length = 1 + max(len(text.encode()) for text in stop)
         tail = self.chat.text(ids[-length:])
         return any(text in tail for text in stop)
+
+
+@contextmanager
+def _grouped_attention(model: Any) -> Iterator[None]:
+    """On a CPU, sample without copies of keys and values for each head that shares them.
+
+    Transformers makes these copies for every token if rows are padded.
+    """
+    _, transformers = packages("actor")
+    if model.device.type != "cpu" or model.config._attn_implementation != "sdpa":
+        yield
+        return
+    masks = transformers.AttentionMaskInterface
+    transformers.AttentionInterface.register(GROUPED, _attend)
+    masks.register(GROUPED, masks()["sdpa"])
+    model.set_attn_implementation(GROUPED)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **options: Any
+) -> Any:
+    """Attention, [rows, tokens, heads, size]; heads that share keys are as many queries of one."""
+    torch, transformers = packages("actor")
+    rows, heads, tokens, size = query.shape
+    if tokens > 1:
+        whole = transformers.AttentionInterface()["sdpa"]
+        return whole(module, query, key, value, mask, **options)
+    grouped = query.reshape(rows, key.shape[1], -1, size)
+    found = torch.nn.functional.scaled_dot_product_attention(
+        grouped, key, value, attn_mask=mask, scale=options.get("scaling")
+    )
+    return found.reshape(rows, 1, heads, size), None
 
 
 class _CachedModel:
