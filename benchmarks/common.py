@@ -112,10 +112,10 @@ class Figures:
         self.emit(case, f"{start}low", low, unit, better)
         self.emit(case, f"{start}high", high, unit, better)
 
-    def write_curve(self, lines: Iterable[dict[str, Any]]) -> None:
-        """With ``--out NAME.jsonl``, write these lines to ``NAME/curve.jsonl``."""
+    def write_curve(self, lines: Iterable[dict[str, Any]], name: str = "curve") -> None:
+        """With ``--out NAME.jsonl``, write these lines to ``NAME/curve.jsonl``, or another name."""
         if self.out is not None:
-            path = self.out.with_suffix("") / "curve.jsonl"
+            path = self.out.with_suffix("") / f"{name}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -287,10 +287,14 @@ def balanced(works: dict[str, Callable[[], None]], rounds: int) -> dict[str, npt
 
 def median_interval(values: npt.NDArray[Any]) -> tuple[float, float, float]:
     """The median, and its 95 % bootstrap interval."""
-    random = np.random.default_rng(0)
-    drawn = random.choice(values, size=(10_000, values.size))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    return float(np.median(values)), float(low), float(high)
+    return bootstrap(values, np.median)
+
+
+def bootstrap(values: npt.NDArray[Any], statistic: Any) -> tuple[float, float, float]:
+    """A statistic along an axis, and its 95 % bootstrap interval."""
+    drawn = np.random.default_rng(0).choice(values, size=(10_000, values.size))
+    low, high = np.quantile(statistic(drawn, axis=1), [0.025, 0.975])
+    return float(statistic(values, axis=0)), float(low), float(high)
 
 
 SMOLLM2_SHAPE = {

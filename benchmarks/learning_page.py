@@ -243,8 +243,9 @@ def smollm2() -> str:
         if (RESULTS / f"learning_smollm2_{engine}.jsonl").exists():
             found = read(f"learning_smollm2_{engine}")
             played = [value(case, "success") for case in found.values() if "success" in case]
-            rows.append([engine, f"{found[engine]['iterations']:.0f}", *played])
-    head = ["engine", "iterations", "success at the start", "success at the end"]
+            gain = value(found[f"{engine}, gain"], "gain")
+            rows.append([engine, f"{found[engine]['iterations']:.0f}", *played, gain])
+    head = ["engine", "iterations", "success at the start", "success at the end", "mean gain"]
     return markdown(head, rows) if rows else ""
 
 

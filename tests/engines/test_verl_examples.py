@@ -60,8 +60,7 @@ def _is_in(node: Any, dotted: str) -> bool:
 
 
 def test_the_runs_of_this_machine_are_there() -> None:
-    small = {"textcraft_tiny_verl", "textcraft_smollm2_verl", "arithmetic_ibpo", "pivots_textcraft"}
-    small |= {"textcraft_smollm2_long"}
+    small = {"textcraft_tiny_verl", "textcraft_smollm2", "arithmetic_ibpo", "pivots_textcraft"}
     assert {path.stem for path in EXAMPLES} == small
 
 
@@ -79,11 +78,11 @@ def test_an_example_is_a_run_for_verl(path: Path) -> None:
     assert f"examples/train/{path.name}" in path.read_text(encoding="utf-8")
 
 
-def test_the_long_run_is_one_for_trl_too() -> None:
-    config = load_config(ROOT / "examples/train/textcraft_smollm2_long.yaml").config
+def test_the_run_of_smollm2_is_one_for_trl_too() -> None:
+    config = load_config(ROOT / "examples/train/textcraft_smollm2.yaml").config
     arguments = grpo_arguments(config)
     assert arguments["max_steps"] == config.update.iterations * config.updates_per_iteration
-    assert arguments["save_steps"] * 6 == arguments["max_steps"]
+    assert arguments["save_steps"] * 8 == arguments["max_steps"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
