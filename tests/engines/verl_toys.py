@@ -59,7 +59,10 @@ def write_config(path: Path, model: Path, **changes: Any) -> Path:
 def start(
     config: Path, *options: str, command: Sequence[str] = ("train",), **environment: str
 ) -> "subprocess.Popen[bytes]":
-    """``ascribe train --engine verl`` in a process group of its own; it talks to ``log.txt``."""
+    """``ascribe train --engine verl`` in a process group of its own, once Ray has started.
+
+    It talks to ``log.txt``.
+    """
     ascribe = Path(sys.executable).parent / "ascribe"
     words = [str(ascribe), *command, "--engine", "verl", str(config), *options]
     # The workers find the toys of the tests by this path.
@@ -70,10 +73,34 @@ def start(
     }
     found = {**os.environ, "PYTHONPATH": root, **spy, **environment}
     found.pop("OMP_NUM_THREADS", None)
-    with (config.parent / "log.txt").open("ab") as log:
-        return subprocess.Popen(
-            words, stdout=log, stderr=log, env=found, start_new_session=True, cwd=config.parent
-        )
+    return when_ray_runs(words, config.parent, found)
+
+
+def when_ray_runs(
+    words: Sequence[str], folder: Path, environment: dict[str, str]
+) -> "subprocess.Popen[bytes]":
+    """Start verl, and again if Ray was late: it gives itself 30 seconds, which nothing can change.
+
+    On a busy machine that may be too little. Nothing was computed yet.
+    """
+    path = folder / "log.txt"
+    for _ in range(3):
+        with path.open("ab") as log:
+            begin = log.tell()
+            running = subprocess.Popen(
+                words, stdout=log, stderr=log, env=environment, start_new_session=True, cwd=folder
+            )
+        while True:
+            ended = running.poll() is not None
+            said = path.read_bytes()[begin:]
+            if ended or b"Started a local Ray instance" in said:
+                break
+            time.sleep(0.2)
+        if b"The current node timed out during startup" not in said:
+            break
+        if "train" in words and "--resume" not in words:  # its folder is there now
+            words = [*words, "--resume"]
+    return running
 
 
 CPU = ON_CPU | {
@@ -101,10 +128,7 @@ def run_stock(
     own = {"VERL_PLATFORM": "cpu", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
     found = {**os.environ, "PYTHONPATH": root, "PATH": path, **own, **environment}
     found.pop("OMP_NUM_THREADS", None)
-    with (folder / "log.txt").open("ab") as log:
-        code = subprocess.run(
-            words, stdout=log, stderr=log, env=found, cwd=folder, check=False, timeout=1200
-        ).returncode
+    code = when_ray_runs(words, folder, found).wait(timeout=1200)
     assert code == 0, (folder / "log.txt").read_text(errors="replace")[-6000:]
 
 
