@@ -22,7 +22,7 @@ from ascribe.envs.alfworld.engine import Engine
 from ascribe.envs.alfworld.games import GameFile, find_games
 from ascribe.envs.alfworld.generate import generate_games
 
-common.PACKAGES = ("ascribe", "numpy", "alfworld", "textworld")
+common.PACKAGES = ("ascribe-rl", "numpy", "alfworld", "textworld")
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import common
 
 from ascribe.models import write_smollm2
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")
 SIZE = ("--groups", "2", "--size", "8", "--max-tokens", "2", "--dtype", "bfloat16")
 STATES = ("--states", "environment", "--radius", "0.003")

@@ -28,7 +28,7 @@ from ascribe.models.loading import load_smollm2
 
 PROMPT, RESPONSE = 250, 32
 LAYER = -8
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 
 
 def main() -> None:

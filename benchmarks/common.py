@@ -27,7 +27,7 @@ from ascribe.steps.table import Coded
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-PACKAGES = ("ascribe", "numpy", "pyarrow", "rapidfuzz", "torch", "transformers", "trl", "verl")
+PACKAGES = ("ascribe-rl", "numpy", "pyarrow", "rapidfuzz", "torch", "transformers", "trl", "verl")
 """Versions in the header of the results; a script may set its own."""
 
 Better = Literal["lower", "higher"]
@@ -290,11 +290,11 @@ def median_interval(values: npt.NDArray[Any]) -> tuple[float, float, float]:
     return bootstrap(values, np.median)
 
 
-def bootstrap(values: npt.NDArray[Any], statistic: Any) -> tuple[float, float, float]:
-    """A statistic along an axis, and its 95 % bootstrap interval."""
-    drawn = np.random.default_rng(0).choice(values, size=(10_000, values.size))
-    low, high = np.quantile(statistic(drawn, axis=1), [0.025, 0.975])
-    return float(statistic(values, axis=0)), float(low), float(high)
+def bootstrap(values: npt.NDArray[Any], statistic: Any = np.mean) -> tuple[float, float, float]:
+    """A statistic of all values, and its 95 % interval if rows are drawn again."""
+    rows = np.random.default_rng(0).integers(0, len(values), (10_000, len(values)))
+    low, high = np.quantile(statistic(values[rows].reshape(10_000, -1), axis=1), [0.025, 0.975])
+    return float(statistic(values.reshape(-1), axis=0)), float(low), float(high)
 
 
 SMOLLM2_SHAPE = {

@@ -30,7 +30,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ascribe.engines.trl import AscribeTrainer
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl", "accelerate")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl", "accelerate")
 
 SMALL = {
     "vocab_size": 1024,

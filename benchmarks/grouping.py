@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import household
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 
 CALIBRATED: tuple[tuple[int, Pooling, float], ...] = ((29, "mean", 0.00275), (23, "last", 0.0015))
 """What ``ascribe calibrate`` chose of all poolings, and of last tokens alone: layer and radius."""

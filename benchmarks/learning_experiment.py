@@ -36,7 +36,7 @@ from typing import Any
 import learning_loop as loop
 import numpy as np
 import torch
-from common import RESULTS, Figures, read_lines
+from common import RESULTS, Figures, bootstrap, read_lines
 
 from ascribe.audit.policy import with_radius
 from ascribe.audit.run import scored_recipe
@@ -283,20 +283,11 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def middle_mean(values: Any) -> Any:
-    """The mean of the middle half of the values along the last axis."""
-    ordered = np.sort(values, axis=-1)
-    cut = ordered.shape[-1] // 4
-    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
-
-
-def bootstrap(values: Any, statistic: Any) -> tuple[float, float, float]:
-    """A statistic of [seeds, cells], with the 95 % interval over seeds."""
-    values = np.asarray(values)
-    rng = np.random.default_rng(0)
-    drawn = values[rng.integers(0, len(values), (4000, len(values)))]
-    low, high = np.quantile(statistic(drawn.reshape(4000, -1)), [0.025, 0.975])
-    return float(statistic(values.reshape(-1))), float(low), float(high)
+def middle_mean(values: Any, axis: int = -1) -> Any:
+    """The mean of the middle half of the values along an axis."""
+    ordered = np.sort(values, axis=axis)
+    cut = ordered.shape[axis] // 4
+    return ordered.take(range(cut, ordered.shape[axis] - cut), axis).mean(axis)
 
 
 def ranks(values: Sequence[float]) -> Any:
@@ -366,19 +357,15 @@ def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) ->
         for cell in cells:
             place = f"{'/'.join(cell)}/{arm}"
             of_cell = np.array(list(values[arm][cell].values()))
-            figures.emit_interval(
-                place, "auc", bootstrap(of_cell[:, None], _mean), "share", "higher"
-            )
+            figures.emit_interval(place, "auc", bootstrap(of_cell), "share", "higher")
             if pure[arm, cell]:
                 figures.emit(place, "purity", float(np.mean(pure[arm, cell])), "share", "higher")
             at_end = np.array(list(ends[arm][cell].values()))
-            figures.emit_interval(
-                place, "end", bootstrap(at_end[:, None], _mean), "share", "higher"
-            )
+            figures.emit_interval(place, "end", bootstrap(at_end), "share", "higher")
         whole = table(values, arm, cells)
         if arm in design.recipes and len(cells) == len(design.cells) and len(whole):
             means[arm] = float(whole.mean())
-            figures.emit_interval(f"all/{arm}", "auc", bootstrap(whole, _mean), "share", "higher")
+            figures.emit_interval(f"all/{arm}", "auc", bootstrap(whole), "share", "higher")
             iqm = bootstrap(whole, middle_mean)
             figures.emit_interval(f"all/{arm}", "iqm", iqm, "share", "higher")
             figures.emit(f"all/{arm}", "seeds", len(whole), "seeds", "higher")
@@ -393,10 +380,6 @@ def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) ->
             case = f"{len(both)} recipes, {metric} of the audit"
             figures.emit(case, "rank_correlation", found, "1", "higher")
             figures.emit(case, "p", p, "1", "lower")
-
-
-def _mean(values: Any) -> Any:
-    return values.mean(axis=-1)
 
 
 def table(values: Values, arm: str, cells: Sequence[Cell], other: str = "") -> Any:
@@ -430,7 +413,7 @@ def _contrasts(figures: Figures, design: Design, values: Values) -> None:
     tested = {c: v for c, v in p.items() if c != primary and c.startswith(("all/", "weak/"))}
     corrected = holm(tested)
     for case, rows in found.items():
-        mean = bootstrap(rows, _mean)
+        mean = bootstrap(rows)
         figures.emit_interval(case, "difference", mean, "share", "higher")
         figures.emit(case, "p", p[case], "1", "lower", 0.05 if case == primary else None)
         if case in corrected:

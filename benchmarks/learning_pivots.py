@@ -67,7 +67,7 @@ from ascribe.pivots import (
 from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play, rollout
 from ascribe.steps.files import write
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 
 ALWAYS = (
     "Other commands: get [count] [item]; inventory.",

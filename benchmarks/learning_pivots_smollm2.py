@@ -35,7 +35,7 @@ from ascribe.models import Chat
 from ascribe.models.loading import load_causal_lm, load_smollm2
 from ascribe.rollout import Sampling, Setup, success
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 
 CONFIG = common.ROOT / "examples" / "train" / "pivots_textcraft.yaml"
 OPTIONS = {"split": "train", "depth": [1, 2], "inventory": True}

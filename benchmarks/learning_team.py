@@ -28,7 +28,7 @@ import tiny
 
 from ascribe.envs.maths import final_answer, last_number
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers", "trl", "peft")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl", "peft")
 REWARDS = {"shared": "grpo", "counterfactual": "ccpo"}
 VOTERS = ("1", "2", "3")
 SEEDS = (0, 1, 2)

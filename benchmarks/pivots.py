@@ -35,7 +35,7 @@ from ascribe.rollout import Request, Sample, Sampling
 from ascribe.steps.journal import open_journal
 from ascribe.steps.strict_json import canonical
 
-common.PACKAGES = ("ascribe", "numpy", "jsonschema", "rapidfuzz")
+common.PACKAGES = ("ascribe-rl", "numpy", "jsonschema", "rapidfuzz")
 
 K = 8
 BATCH = 64
