@@ -46,7 +46,7 @@ def value(case: Case, metric: str) -> str:
     """A value with its interval, if there is one; differences have a sign."""
     if metric not in case:
         return "–"
-    form = "+.3f" if metric == "difference" else ".3f"
+    form = "+.3f" if metric in ("difference", "gain") else ".3f"
     shown = [f"{case[metric + end]:{form}}" for end in ("", "_low", "_high")]
     return "{} ({} to {})".format(*shown)
 

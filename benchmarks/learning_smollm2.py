@@ -8,13 +8,17 @@ bootstrap intervals over goals, because the episodes of one goal are alike. One 
 says whether it learns; it says nothing about one recipe against another. The quick case trains a
 tiny policy for one iteration.
 
-    python benchmarks/learning_smollm2.py --engine trl --warm warm --run runs/learning --minutes 25
+    python benchmarks/learning_smollm2.py --engine trl --run runs/trl --minutes 25
 
-``--minutes`` stops the training after so long; call it again to go on.
+``--minutes`` stops the training after so long; call it again to go on. Figures are written when the
+run has ended.
 """
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +31,7 @@ import yaml
 
 from ascribe.engines.chat import in_layout
 from ascribe.engines.config import Layout
+from ascribe.engines.metrics import read_metrics
 from ascribe.models import TransformersPolicy
 from ascribe.rollout import Plan, Rollout, Sampling, Setup, rollout
 
@@ -52,7 +57,7 @@ def main() -> None:
     """Train or go on; at the end, evaluate the first and the last model."""
     own: dict[str, Any] = {
         "engine": {"choices": ("trl", "verl"), "default": "trl"},
-        "warm": {"type": Path, "default": Path("warm")},
+        "warm": {"type": Path, "default": Path("warm_chat")},
         "run": {"type": Path},
         "minutes": {"type": float},
     }
@@ -64,9 +69,10 @@ def main() -> None:
         changes |= {"model.path": str(warm.absolute()), "output.folder": str(run.absolute())}
         if not (run / "model").is_dir():
             train(options.engine, changes, options.minutes)
-        if (run / "model").is_dir():
-            evaluate(figures, run, HELD_OUT[:2] if figures.quick else HELD_OUT)
-        lines = common.read_lines(run / "metrics.jsonl")
+        lines = read_metrics(run)
+        if not (run / "model").is_dir():
+            raise SystemExit(f"{len(lines)} iterations are finished; call it again to go on")
+        evaluate(figures, run, HELD_OUT[:2] if figures.quick else HELD_OUT)
         figures.emit(options.engine, "iterations", len(lines), "iterations", "higher")
         prefix, phases = PHASES[options.engine]
         for phase in phases:
@@ -85,8 +91,21 @@ def main() -> None:
 def train(engine: str, changes: dict[str, Any], minutes: float | None) -> None:
     """Train from the last checkpoint, and for so many minutes at most."""
     words = ("train", "--resume", "--engine", engine, str(CONFIG), *common.settings(changes))
-    with suppress(subprocess.TimeoutExpired):
-        common.ascribe(*words, timeout=None if minutes is None else 60 * minutes)
+    # All cores: Ray would give verl's trainer one thread.
+    environment = os.environ | {"OMP_NUM_THREADS": str(os.cpu_count())}
+    running = subprocess.Popen(
+        [*common.COMMAND, *words], stdout=sys.stderr, env=environment, start_new_session=True
+    )
+    try:
+        code = running.wait(None if minutes is None else 60 * minutes)
+    except subprocess.TimeoutExpired:
+        code = 0
+    finally:  # verl is a process of its own
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    if code:
+        raise SystemExit(f"ascribe train ended with code {code}")
 
 
 def evaluate(figures: common.Figures, run: Path, tasks: range) -> None:
@@ -100,9 +119,11 @@ def evaluate(figures: common.Figures, run: Path, tasks: range) -> None:
     engine, won = figures.options.engine, {}
     for name, model in models.items():
         kept = model / "held_out.json"  # both engines begin with one model: it is played once
-        if not kept.exists():
-            kept.write_text(json.dumps(held_out(model, *played, config["update"]["layout"], tasks)))
-        won[name], valid = json.loads(kept.read_text())
+        how = [repr((*played, config["update"]["layout"], tasks))]
+        if not kept.exists() or json.loads(kept.read_text())[:1] != how:
+            found = held_out(model, *played, config["update"]["layout"], tasks)
+            kept.write_text(json.dumps([*how, *found]))
+        won[name], valid = json.loads(kept.read_text())[1:]
         case = f"{engine}, {name}, {len(tasks)} goals held out"
         rate = common.bootstrap(np.array(list(won[name].values())))
         figures.emit_interval(case, "success", rate, "share", "higher")

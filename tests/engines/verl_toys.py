@@ -90,10 +90,11 @@ def when_ray_runs(
             running = subprocess.Popen(
                 words, stdout=log, stderr=log, env=environment, start_new_session=True, cwd=folder
             )
+        deadline = time.monotonic() + 300
         while True:
             ended = running.poll() is not None
             said = path.read_bytes()[begin:]
-            if ended or b"Started a local Ray instance" in said:
+            if ended or b"Started a local Ray instance" in said or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
         if b"The current node timed out during startup" not in said:
@@ -128,14 +129,14 @@ def run_stock(
     own = {"VERL_PLATFORM": "cpu", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
     found = {**os.environ, "PYTHONPATH": root, "PATH": path, **own, **environment}
     found.pop("OMP_NUM_THREADS", None)
-    code = when_ray_runs(words, folder, found).wait(timeout=1200)
+    code = end_of(when_ray_runs(words, folder, found))
     assert code == 0, (folder / "log.txt").read_text(errors="replace")[-6000:]
 
 
 def train(config: Path, *options: str, **how: Any) -> list[dict[str, Any]]:
     """Run to the end, and give the lines of ``metrics.jsonl``; ``how`` as in ``start``."""
     running = start(config, *options, **how)
-    code = running.wait(timeout=1200)
+    code = end_of(running)
     said = (config.parent / "log.txt").read_text(errors="replace")
     assert code == 0, said[-6000:]
     return metrics(config)
@@ -144,6 +145,15 @@ def train(config: Path, *options: str, **how: Any) -> list[dict[str, Any]]:
 def metrics(config: Path) -> list[dict[str, Any]]:
     """The lines so far."""
     return read_metrics(config.parent / "run")
+
+
+def end_of(running: "subprocess.Popen[bytes]") -> int:
+    """The exit code; a run that takes too long is killed."""
+    try:
+        return running.wait(timeout=1200)
+    except subprocess.TimeoutExpired:
+        kill(running)
+        raise
 
 
 def kill(running: "subprocess.Popen[bytes]") -> None:

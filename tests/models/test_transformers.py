@@ -174,9 +174,11 @@ def test_a_prompt_without_room_gives_an_empty_sample(tiny: Any, tokenizer: Any) 
 
 def test_a_model_in_training_is_given_back_as_it_was(tiny: Any, tokenizer: Any) -> None:
     tiny.train()
+    attention = tiny.config._attn_implementation
     try:
         TransformersPolicy(tiny, tokenizer)(requests(1), SHORT)
         assert tiny.training
+        assert tiny.config._attn_implementation == attention
     finally:
         tiny.eval()
 

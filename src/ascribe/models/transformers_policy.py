@@ -224,19 +224,19 @@ def _grouped_attention(model: Any) -> Iterator[None]:
 
 
 def _attend(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **options: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> Any:
     """Attention, [rows, tokens, heads, size]; heads that share keys are as many queries of one."""
     torch, transformers = packages("actor")
     rows, heads, tokens, size = query.shape
-    if tokens > 1:
+    if tokens > 1 or (attention_mask is not None and attention_mask.shape[1] > 1):
         whole = transformers.AttentionInterface()["sdpa"]
-        return whole(module, query, key, value, mask, **options)
+        return whole(module, query, key, value, attention_mask, **options)
     grouped = query.reshape(rows, key.shape[1], -1, size)
     found = torch.nn.functional.scaled_dot_product_attention(
-        grouped, key, value, attn_mask=mask, scale=options.get("scaling")
+        grouped, key, value, attn_mask=attention_mask, scale=options.get("scaling")
     )
-    return found.reshape(rows, 1, heads, size), None
+    return found.reshape(rows, 1, heads, value.shape[-1]), None
 
 
 class _CachedModel:
