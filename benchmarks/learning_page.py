@@ -237,16 +237,20 @@ def _power(figures: Cases) -> str:
 
 
 def smollm2() -> str:
-    """A line for each engine whose run is committed."""
+    """A line for each engine."""
     rows = []
     for engine in ("trl", "verl"):
-        if (RESULTS / f"learning_smollm2_{engine}.jsonl").exists():
-            found = read(f"learning_smollm2_{engine}")
-            played = [value(case, "success") for case in found.values() if "success" in case]
-            gain = value(found[f"{engine}, gain"], "gain")
-            rows.append([engine, f"{found[engine]['iterations']:.0f}", *played, gain])
+        found = read(f"learning_smollm2_{engine}")
+        played = [value(case, "success") for case in found.values() if "success" in case]
+        gain = value(found[f"{engine}, gain"], "gain")
+        goals = read_lines(RESULTS / f"learning_smollm2_{engine}" / "goals.jsonl")
+        won = [
+            " to ".join(str(sum(goal[end] >= least for goal in goals)) for end in ("start", "end"))
+            for least in (1, 0.25)
+        ]
+        rows.append([engine, f"{found[engine]['iterations']:.0f}", *played, gain, *won])
     head = ["engine", "iterations", "success at the start", "success at the end", "mean gain"]
-    return markdown(head, rows) if rows else ""
+    return markdown([*head, "goals won in all episodes", "in at least one"], rows)
 
 
 def filled(text: str) -> str:

@@ -114,16 +114,16 @@ def evaluate(figures: common.Figures, run: Path, tasks: range) -> None:
     environment, sampled = config["environment"], config["rollout"]
     setup = Setup("textcraft", environment["options"], environment["style"], "processes", 1)
     sampling = Sampling(sampled["temperature"], sampled["top_p"], sampled["max_tokens"])
-    played = (setup, REPEATS, sampled["max_turns"], sampling)
+    played = (setup, REPEATS, sampled["max_turns"], sampling, config["update"]["layout"], tasks)
     models = {"start": Path(config["model"]["path"]), "end": run / "model"}
     engine, won = figures.options.engine, {}
     for name, model in models.items():
         kept = model / "held_out.json"  # both engines begin with one model: it is played once
-        how = [repr((*played, config["update"]["layout"], tasks))]
-        if not kept.exists() or json.loads(kept.read_text())[:1] != how:
-            found = held_out(model, *played, config["update"]["layout"], tasks)
-            kept.write_text(json.dumps([*how, *found]))
-        won[name], valid = json.loads(kept.read_text())[1:]
+        how, *found = json.loads(kept.read_text()) if kept.exists() else [None]
+        if how != repr(played):
+            found = [*held_out(model, *played)]
+            kept.write_text(json.dumps([repr(played), *found]))
+        won[name], valid = found
         case = f"{engine}, {name}, {len(tasks)} goals held out"
         rate = common.bootstrap(np.array(list(won[name].values())))
         figures.emit_interval(case, "success", rate, "share", "higher")

@@ -3,11 +3,11 @@
     python scripts/learning_figure.py
 
 Reads benchmarks/results/learning_smollm2_ENGINE.jsonl and learning_smollm2_ENGINE/curve.jsonl of
-the engines whose run is committed, which benchmarks/learning_smollm2.py writes, and writes
+both engines, which benchmarks/learning_smollm2.py writes, and writes
 docs/figures/learning_smollm2.svg. Needs the extra figures.
 """
 
-from figures import BLUE, RED, RESULTS, new_figure, read, save
+from figures import BLUE, RED, new_figure, read, save
 
 NAME = "learning_smollm2"
 ENGINES = {"trl": ("TRL", BLUE, -0.05), "verl": ("verl", RED, 0.05)}
@@ -18,8 +18,6 @@ def main() -> None:
     figure = new_figure(8.0, 3.4)
     training, held_out = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     for engine, (label, colour, offset) in ENGINES.items():
-        if not (RESULTS / f"{NAME}_{engine}.jsonl").exists():
-            continue
         lines = read(f"{NAME}_{engine}/curve.jsonl")
         iterations = [line["iteration"] for line in lines]
         won = [line["success"] for line in lines]
