@@ -23,6 +23,7 @@ from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
 from tests.conversations.test_formats import DATA
 from tests.report.injections import INJECTIONS
+from tests.report.test_report_conversations import conversation
 from tests.report.toys import Row, sound
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -551,6 +552,21 @@ def test_hostile_names_of_files_do_nothing(chromium: Any, tmp_path: Path) -> Non
 
 
 # Conversations.
+
+
+def test_tools_named_like_properties_of_objects_are_charted(chromium: Any, tmp_path: Path) -> None:
+    names = ("constructor", "__proto__", "toString", "hasOwnProperty", "look")
+    rows = [conversation(2, n % 2, tool=name) for name in names for n in range(2)]
+    page = tmp_path / "report.html"
+    picture([write_jsonl(tmp_path / "runs.jsonl", rows)], recipe("grpo")).write(page)
+    tab, seen = opened(chromium, page)
+    chart = tab.locator("figure", has_text="Credit by tool")
+    quoted = [f"“{name}”" for name in names[:-1]]
+    labels = chart.locator(".role-axis-label text").all_text_contents()
+    assert {*quoted, "look", "text"} <= set(labels)
+    assert chart.locator(".mark-rect path").count() == len(names) + 1
+    assert_quiet(seen, page)
+
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 

@@ -1,6 +1,9 @@
 """``ascribe watch`` reads what ``ascribe train`` writes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,24 @@ def test_a_run_with_verl_is_watched_alike(tmp_path: Path) -> None:
     assert found.seconds == 60.0
     assert [each.label for each in found.series] == ["success", "loss", "norm of the gradient"]
     assert found.series[1].values == (0.5, 0.25)
+
+
+def test_seconds_that_no_number_holds_are_unknown(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(
+        "".join(f'{{"iteration": {n}, "timing_s/step": 1e308}}\n' for n in (1, 2))
+    )
+    done = runner.invoke(app, ["watch", str(tmp_path), "--once"])
+    assert (done.exit_code, done.exception) == (0, None)
+    assert "iteration" in done.stdout
+    assert "after" not in done.stdout
+
+
+def test_a_pipe_in_place_of_the_metrics_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
+    command = [sys.executable, "-m", "ascribe", "watch", str(tmp_path), "--once"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "not a regular file" in " ".join(done.stderr.split())
 
 
 def test_once(run: Path) -> None:

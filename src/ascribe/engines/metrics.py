@@ -238,6 +238,8 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder) / NAME
     if not path.exists():
         return []
+    if not path.is_file():  # reading a pipe would wait for a writer
+        raise ValueError(f"{path} is not a regular file; give the folder of a run of ascribe train")
     rows = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:

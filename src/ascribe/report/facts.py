@@ -156,7 +156,7 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         "row_mix": [{"states": view.name, **asdict(view.mix)} for view in views],
         "lengths": _lengths(episodes),
         "tools": [
-            {"tool": tool, **asdict(figures)}
+            {"tool": _charted(tool), **asdict(figures)}
             for tool, figures in list(credit_per_tool(table, credit).items())[:MOST_FAMILIES]
         ],
         "outcomes": _outcomes(episodes, names, task_outcome),
@@ -222,12 +222,7 @@ def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
     """Names of families, largest first, and the family of each trajectory."""
     if table.family is None:
         return [UNKNOWN], np.zeros(steps.trajectory_count, dtype=np.int64)
-    # The charts look names up in plain objects, which have some properties of their own.
-    own = re.compile(
-        r"__\w+__|constructor|hasOwnProperty|isPrototypeOf|\w+Enumerable|\w*String|valueOf"
-    )
-    texts = map(str, table.family.values)
-    names = [*(f"“{text}”" if own.fullmatch(text) else text for text in texts), UNKNOWN]
+    names = [*map(_charted, map(str, table.family.values)), UNKNOWN]
     codes = table.family.codes[steps.rows[steps.starts]]
     codes = np.where(codes < 0, len(names) - 1, codes)
     counts = np.bincount(codes, minlength=len(names))
@@ -237,6 +232,16 @@ def _families(table: StepTable, steps: Arranged) -> tuple[list[str], Ints]:
     rename[listed] = np.arange(listed.size)
     more = [f"{order.size - listed.size:,} more families"] if order.size > listed.size else []
     return [*(names[code] for code in listed), *more], rename[codes]
+
+
+_OWN = re.compile(
+    r"__\w+__|constructor|hasOwnProperty|isPrototypeOf|\w+Enumerable|\w*String|valueOf"
+)
+
+
+def _charted(name: str) -> str:
+    """The name, quoted if the plain objects in which charts look names up have it themselves."""
+    return f"“{name}”" if _OWN.fullmatch(name) else name
 
 
 def _by_family(episodes: _Episodes, names: Sequence[str]) -> Rows:

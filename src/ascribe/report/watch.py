@@ -148,7 +148,7 @@ def _seconds(lines: Sequence[dict[str, Any]]) -> float | None:
     if (seconds := _number(lines[-1].get("seconds"))) is not None:
         return seconds
     steps = [_number(line.get("timing_s/step")) for line in lines]
-    return sum(step for step in steps if step is not None) if any(steps) else None
+    return _number(sum(step for step in steps if step is not None)) if any(steps) else None
 
 
 def _number(value: Any) -> float | None:
