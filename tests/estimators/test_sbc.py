@@ -308,6 +308,6 @@ def test_what_is_missing_is_said() -> None:
     table = StepTable.from_dicts(
         [{"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 0.0}]
     )
-    assert SBC()(table).notes == (BY_TEXT,)
+    assert SBC()(table).notes[0] == BY_TEXT
     with pytest.raises(ValueError, match="states"):
         SBC(states="nearly")  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.diagnose import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import credit_arrays, credit_columns, credit_selected
-from ascribe.estimators.credit import Reason
+from ascribe.estimators.credit import Reason, join_notes
 from ascribe.steps.arrays import Ints
 from ascribe.steps.atomic import lock_file
 from ascribe.steps.check import CheckReport, check
@@ -577,7 +577,7 @@ def _outcome(job: Job, results: Sequence[dict[str, Any]]) -> ArchiveCredit:
     names = {name for result in results for name, _ in result["kinds"]}
     left_out = [n for n in job.archive.columns if is_credit_column(n) and n not in names]
     report = CheckReport(job.archive.rows, tuple(problems))
-    notes = list(dict.fromkeys(note for result in results for note in result.get("notes", [])))
+    notes = join_notes([result["notes"] for result in results if "notes" in result])
     return ArchiveCredit(diagnosis(totals), report, groups, rows, dict(because), left_out, notes)
 
 

@@ -161,6 +161,8 @@ def credit_steps(
         return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
     inputs = {"history": history} if recipe.has_history else {}
     credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
+    for note in credit.notes:
+        _say_once(note)
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 
 
@@ -240,17 +242,16 @@ def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
     if not from_policy or getattr(recipe, "states", "cluster") == "exact":
         return None
     if layer is None:
-        _say_by_text(recipe.name)
+        _say_once(
+            f"{recipe.name} compares states by their exact text: fingerprints.layer names the "
+            "layer whose hidden states it can compare instead (ascribe calibrate finds one)"
+        )
     return layer
 
 
 @cache
-def _say_by_text(recipe: str) -> None:
-    logging.getLogger(__name__).warning(
-        "%s compares states by their exact text: fingerprints.layer names the layer whose hidden "
-        "states it can compare instead (ascribe calibrate finds one)",
-        recipe,
-    )
+def _say_once(message: str) -> None:
+    logging.getLogger(__name__).warning(message)
 
 
 def with_first_tokens(

@@ -142,6 +142,8 @@ class Recipe:
                     f"{self!r}: {name} is not finite in rows {rows}; rewards or parameters are too "
                     "large, or the recipe has a bug"
                 )
+        if (instead := self.without_recurrence()) and not credit.recurs:
+            credit = replace(credit, notes=(*credit.notes, f"No state recurs, so {instead}."))
         return credit
 
     def _compute_each(
@@ -170,6 +172,10 @@ class Recipe:
         """What a reader of the credit should know about how it was computed, in sentences."""
         by_tokens = getattr(self, "action_key", None) == "first_tokens"
         return (BY_WORDS,) if by_tokens and table.first_tokens is None else ()
+
+    def without_recurrence(self) -> str:
+        """What the recipe gives where no state recurs, as a clause; empty if it is nothing else."""
+        return ""
 
     @classmethod
     def preset(cls, preset: str, **changes: Any) -> Self:

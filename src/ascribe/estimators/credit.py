@@ -1,5 +1,6 @@
 """Credit: advantages, their terms, and the reason where there is no signal."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -233,12 +234,18 @@ class Credit:
             )
         advantage = np.concatenate([part.advantage for part in parts])
         reason = np.concatenate([part.reason for part in parts])
-        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        notes = join_notes([part.notes for part in parts])
         recipe, history = parts[0].recipe, parts[-1].history
         return Credit(advantage, reason, terms, recipe, history=history, notes=notes)
 
     def __len__(self) -> int:
         return int(self.advantage.size)
+
+    @property
+    def recurs(self) -> bool:
+        """Whether a group of the step term has two rows: a state came up again, as compared."""
+        labels = self.terms["step"].labels if "step" in self.terms else np.zeros(0, np.int64)
+        return bool(segments.size(labels, int(labels.max(initial=-1)) + 1).max(initial=0) > 1)
 
     @property
     def credited(self) -> Bools:
@@ -278,6 +285,16 @@ class Credit:
             reason=wide(self.reason, fill=Reason.DROPPED),
             terms=terms,
         )
+
+
+def join_notes(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The notes of all parts of a table; one that not all have says how many do."""
+    counts = Counter(note for notes in parts for note in notes)
+    every = len(parts)
+    return tuple(
+        note if count == every else f"In {count} of {every} parts: {note}"
+        for note, count in counts.items()
+    )
 
 
 def _within(codes: npt.NDArray[Any], low: int, high: int | None) -> bool:

@@ -72,7 +72,7 @@ class Entropy(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         inner = self.inner  # what it needs and takes, this recipe needs and takes
-        for name in ("inputs", "notes", "fingerprint", "states", "bootstrap"):
+        for name in ("inputs", "notes", "without_recurrence", "fingerprint", "states", "bootstrap"):
             if hasattr(inner, name):
                 object.__setattr__(self, name, getattr(inner, name))
         object.__setattr__(self, "columns", (*type(self).columns, *inner.columns))

@@ -72,6 +72,10 @@ class G2PO(TwoLevel):
 
     normalise: Literal["std", "mean"] = "mean"
 
+    def without_recurrence(self) -> str:
+        """Every state is worth the one return from it, so a gain is 1 - γ of the return."""
+        return f"{self.name} compares no actions: it has its episode term, and 1 - gamma of returns"
+
     def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
         """``A^next`` and ``A^gain``; excluded rows give no values to states."""
         steps, out = arrange(table), self.excluded(arrange(table))

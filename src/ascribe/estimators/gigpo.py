@@ -161,6 +161,15 @@ class TwoLevel(Standardising):
         """The step-level terms, and metrics about them."""
         return {"step": self.step_term(table, groups, self.step_returns(table))}, {}
 
+    def without_recurrence(self) -> str:
+        """The episode term alone, which is that of ``grpo`` in the paper's form."""
+        if not self.episode_weight:
+            return f"{self.name} gives no credit"
+        of_paper = (self.episode_weight, self.baseline_unit, self.group_of_one)
+        if of_paper != (1.0, "trajectory", "no_credit"):
+            return f"{self.name} has its episode term alone"
+        return f"{self.name} gives what {'grpo' if self.normalise == 'std' else 'dr_grpo'} gives"
+
     def _episode(self, table: StepTable) -> Term:
         steps, norm = arrange(table), self.norm(self.normalise)
         if self.baseline_unit == "trajectory" and self.group_of_one == "no_credit":

@@ -120,6 +120,10 @@ class HGPO(Standardising):
             terms, metrics["scale_factor"] = equalised(terms, ["step"], episode, steps.rows)
         return Credit.of(terms, repr(self), metrics)
 
+    def without_recurrence(self) -> str:
+        """No row has peers in any context of states."""
+        return f"{self.name} {'compares episodes alone' if self.episode else 'gives no credit'}"
+
 
 def _explained(returns: Floats, labels: Ints, count: int) -> Explanation:
     """Each row's return, compared with others in its state (the shortest context)."""

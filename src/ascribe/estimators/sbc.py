@@ -200,6 +200,13 @@ class SBC(Clustering):
         notes = super().notes(table, inputs)
         return tuple(note for note in notes if note != BY_TEXT or self.states == "cluster")
 
+    def without_recurrence(self) -> str:
+        """The share of the row's own return, since no row has a peer."""
+        equal = self.scale == "equal"
+        size = " rescaled to the size of grpo" if equal else f" / {self.ladder().own:g}"
+        late = self.invalid_penalty and self.penalty_timing == "after"
+        return f"{self.name} gives returns{size}" + (" less late penalties" if late else "")
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
