@@ -409,6 +409,17 @@ def test_show(good_file: Path):
     assert run("show", good_file, "--trajectory", "filler").exit_code == 0
 
 
+CONVERSATIONS = Path(__file__).parents[1] / "examples/conversations.jsonl"
+
+
+def test_show_prints_a_tool_call_as_a_call():
+    result = run("show", CONVERSATIONS, "--recipe", "gigpo")
+    assert 'list(path="/")' in flat(result.stdout)
+    assert "arguments" not in result.stdout
+    steps = json.loads(run("show", CONVERSATIONS, "--recipe", "gigpo", "--json").stdout)
+    assert steps[0]["action"] == '{"arguments":{"path":"/"},"name":"list"}', "as it is compared"
+
+
 def test_show_json(good_file: Path):
     result = run("show", good_file, "--trajectory", "tâche 1/2", "--json")
     assert result.exit_code == 0

@@ -39,8 +39,9 @@ def test_messages_are_shown_as_such():
     assert [message["role"] for message in first] == ["system", "user", "assistant"]
     assert [message["role"] for message in second] == ["tool", "assistant"]
     assert texts[second[0]["text"]] == "etc  srv"
-    ((name, arguments),) = second[1]["calls"]
-    assert (name, json.loads(texts[arguments])) == ("look", {"path": "/etc"})
+    ((name, call),) = second[1]["calls"]
+    assert (name, texts[call]) == ("look", 'look(path="/etc")')
+    assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
         "openai.jsonl: OpenAI messages, 16 steps in 4 trajectories; state: observation "
         "(12.5% of steps are alone in theirs).",
@@ -58,6 +59,26 @@ def test_messages_in_another_form_do_no_harm(tmp_path: Path, text: str):
     path = lines(tmp_path, *({**row, "messages": text} for row in rows))
     shown = picture([path], GRPO).browser["groups"][0]["cells"]["messages"]
     assert len(shown) == 2
+
+
+def test_a_call_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path):
+    row = conversation(2, 1.0)
+    row["messages"][1]["tool_calls"][0]["function"]["arguments"] = '{"n": '
+    page = picture([lines(tmp_path, row, conversation(2, 0.0))], GRPO, recipe("gigpo"))
+    texts, cells = page.browser["texts"], page.browser["groups"][0]["cells"]
+    calls = [texts[message[-1]["calls"][0][1]] for message in cells["messages"][::2]]
+    assert calls == ['look({"n": )', "look(n=0)"]
+    actions = [texts[number] for number in cells["action"][::2]]
+    assert actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
+
+
+def test_actions_of_a_comparison_are_readable(tmp_path: Path):
+    rows = [conversation(3, float(n == 0)) for n in range(4)]
+    rows[0]["messages"][2]["content"] = "another result"
+    flipped = [{**row, "reward": 1 - row["reward"]} for row in rows]
+    files = [lines(tmp_path, *rows, name="1.jsonl"), lines(tmp_path, *flipped, name="2.jsonl")]
+    page = picture(files, GRPO)
+    assert "look(n=0)" in {row["action"] for row in page.tables()["changed_iterations"]}
 
 
 def test_credit_per_tool(tmp_path: Path):

@@ -12,6 +12,7 @@ from typer import Option
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe, print_notes, refusals
 from ascribe.estimators.assign import assign, credit_arrays, credit_columns
+from ascribe.groups.responses import readable
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
@@ -122,7 +123,8 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
                 if name.startswith("reason") and step[name] != "credited"
             )
         )
-        state, action = screen.safe(step["state"], 40), screen.safe(step["action"], 40)
+        state = screen.safe(step["state"], 40)
+        action = screen.safe(readable(str(step["action"])), 40)
         invalid = step.get("valid") is False
         table.add_row(
             *(str(step[key]) for key in keys),

@@ -189,6 +189,39 @@ def all_calls(text: str) -> tuple[Call, ...] | None:
     return tuple(Call(name, canonical(equal_numbers(arguments))) for name, arguments in calls)
 
 
+def readable(action: str) -> str:
+    """The action for people: its calls as ``name(key=value)``, all other text as it is written."""
+    if action.lstrip().startswith(("{", "[")):
+        return _readable_calls(action) or action
+    shown, end, start = "", 0, None
+    for tag in _tag(("tool_call",)).finditer(action):
+        if not tag["close"]:
+            start = tag
+        elif start is not None and (calls := _readable_calls(action[start.end() : tag.start()])):
+            shown += action[end : start.start()] + calls
+            start, end = None, tag.end()
+    return shown + action[end:]
+
+
+def _readable_calls(text: str) -> str:
+    """The calls of a JSON text, as ``name(key=value)``; empty if it holds anything else."""
+    try:
+        calls = [name_and_arguments(value) for value in _listed(loads(text))]
+    except ValueError:
+        return ""
+    return "; ".join(readable_call(name, arguments) for name, arguments in calls)
+
+
+def readable_call(name: str, arguments: dict[str, Any]) -> str:
+    """A call as ``name(key=value)``; names of other characters than usual are quoted."""
+
+    def word(text: str) -> str:
+        return text if re.fullmatch(r"[\w.-]+", text) else canonical(text)
+
+    values = (f"{word(key)}={canonical(value)}" for key, value in arguments.items())
+    return f"{word(name)}({', '.join(values)})"
+
+
 def _call_texts(text: str) -> tuple[list[str], int]:
     """The JSON of calls, and the number of opening tags; 0 if the response is JSON as a whole."""
     _, parts = split_thoughts(text)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.estimators import Recipe
+from ascribe.groups.responses import readable
 from ascribe.report.crediting import Credited
 from ascribe.report.text import shortened
 from ascribe.steps import segments
@@ -80,7 +81,7 @@ def two_recipes(first: Credited, second: Credited) -> Comparison:
     def step(index: int) -> Plain:
         return {
             **_place(first, index),
-            "action": _text(table.action, int(steps.rows[index])),
+            "action": _text(table.action, int(steps.rows[index]), readable),
         }
 
     credits_ = first.credit.advantage[steps.rows], second.credit.advantage[steps.rows]
@@ -116,7 +117,7 @@ def over_time(credited: Credited) -> Comparison | None:
         return {
             **_place(credited, int(example[index])),
             "state": _text(table.state, row),
-            "action": _text(table.action, row),
+            "action": _text(table.action, row, readable),
             "steps": int(visits[index]),
         }
 
@@ -181,9 +182,9 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _text(column: Coded, row: int) -> str | None:
+def _text(column: Coded, row: int, change: Callable[[str], str] = str) -> str | None:
     code = column.codes[row]
-    return None if code < 0 else shortened(column.values[code], 160)
+    return None if code < 0 else shortened(change(column.values[code]), 160)
 
 
 def _place(credited: Credited, index: int) -> Plain:

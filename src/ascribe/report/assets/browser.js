@@ -311,9 +311,7 @@ function message({ role, text: index, thought, calls }, open) {
   const parts = [];
   if (thought >= 0) parts.push(el("details", {}, el("summary", {}, "Reasoning"), el("pre", { tabindex: "0" }, trail.texts[thought])));
   if (words) parts.push(el("pre", { tabindex: "0" }, words));
-  for (const [name, given] of calls) {
-    parts.push(el("p", { class: "call" }, el("strong", {}, name), el("code", {}, given < 0 ? "{}" : trail.texts[given])));
-  }
+  for (const [, call] of calls) parts.push(el("p", { class: "call" }, el("code", {}, trail.texts[call])));
   const called = calls.map(([name]) => `calls ${name}`).join(", ");
   const line = [called, oneLine(words, 110)].filter(Boolean).join(" · ");
   const kind = role === "assistant" || role === "tool" ? role : "shown";
@@ -478,10 +476,10 @@ let hits = [], current = -1, lowered = null;
 
 const TEXTS = ["state", "action", "observation", "response"];
 
-function holds(cells, at, asked, found) {
+function holds(cells, at, found) {
   for (const name of TEXTS) if (cells[name] && found.has(cells[name][at])) return true;
   return Boolean(cells.messages) && cells.messages[at].some(({ text: index, thought, calls }) => found.has(index) ||
-    found.has(thought) || calls.some(([name, given]) => found.has(given) || name.toLowerCase().includes(asked)));
+    found.has(thought) || calls.some(([, call]) => found.has(call)));
 }
 
 const SIGN = { positive: (value) => value > 0, negative: (value) => value < 0, zero: (value) => value === 0 };
@@ -492,7 +490,7 @@ function fits(group, at, asked, found) {
     const credited = trail.reasons[reason[at]] === "credited";
     if (asked.sign === "none" ? credited : !credited || !SIGN[asked.sign](advantage[at])) return false;
   }
-  return !asked.search || holds(group.cells, at, asked.search, found);
+  return !asked.search || holds(group.cells, at, found);
 }
 
 function filter() {
