@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit_predictor import RECIPES, SETTINGS, measured, pooled
+from audit_predictor import MOMENTUM, RECIPES, SETTINGS, measured, pooled
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe.audit import (
@@ -88,7 +88,7 @@ FROM_SCORES = {
 BLUR = 0.97
 """At this blur at most one pair of rows of a cluster in five is in the same state."""
 
-SMALLER = replace(QUICK, seed=SETTINGS.seed, blocks=6, batches=4)
+SMALLER = replace(QUICK, seed=SETTINGS.seed, blocks=6, batches=4, momentum=MOMENTUM)
 ADDITIONS = {
     "ablation": (("bipace_q_mean", "sbc", *(f"sbc-{part}" for part in ABLATIONS)), SMALLER),
     "blurred": (
@@ -162,6 +162,7 @@ def measured_audit(folder: Path, worlds: Sequence[str], names: Sequence[str]) ->
                 if size == SETTINGS.learning_size:
                     case["learning_auc"] = of["learning"]
                     case["again"] = of["again"]
+                    case["momentum_auc"] = of["momentum"]
     recipes = {name: repr(scored_recipe(name)) for name in names}
     return Audit(replace(SETTINGS, worlds=tuple(worlds)), recipes, scores)
 

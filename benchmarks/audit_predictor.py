@@ -46,15 +46,23 @@ FIXED = "later, 8 trajectories, success pooled 32"
 """The score that was chosen with seed 22 in 19 of the worlds, and is the audit's headline."""
 WORLDS = tuple(ALL_WORLDS)
 CHOSEN_ON, TESTED_ON = WORLDS[::2], WORLDS[1::2]
-LATER = ("gae", "progress", "judged_mean", "g2po", "graphgpo_mean", "entropy", "entropy_returns")
+MOMENTUM = 0.9
+"""That of a third learning run, which takes no part in the choice of a score."""
+LATER = (
+    *("gae", "progress", "judged_mean", "g2po", "graphgpo_mean", "entropy", "entropy_returns"),
+    "returns_0.9",
+)
 """Recipes that were added to the audit after the run; they take no part here."""
 RECIPES = (
     *(name for name in FULL_FORMS if name not in LATER),
     *("sbc-own", "sbc-bootstrap", "sbc-shrinkage"),
 )
-SETTINGS = replace(FULL, worlds=WORLDS, seed=SEED)
+SETTINGS = replace(FULL, worlds=WORLDS, seed=SEED, momentum=MOMENTUM)
 BATCHES = (0.5, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, np.inf)
 """Numbers of batches that a pooled gradient is of."""
+
+RUNS = (("learning", 0, 0.0), ("again", 1, 0.0), ("momentum", 0, MOMENTUM))
+"""Learning runs: name, number of their random numbers, momentum."""
 
 Table = dict[str, dict[str, list[float]]]
 """Of one world: the values of every score, by recipe and score, one for each block."""
@@ -88,7 +96,7 @@ def score_world(world: str, names: Sequence[str]) -> Table:
     table: Table = {name: {} for name in recipes}
     size = SETTINGS.learning_size
     for name, recipe in recipes.items():
-        for use, key in enumerate(("learning", "again")):
+        for key, use, momentum in RUNS:
             curves = learning_curves(
                 tasks,
                 partial(advantage, informed(recipe)),
@@ -96,6 +104,7 @@ def score_world(world: str, names: Sequence[str]) -> Table:
                 SETTINGS.conditions(world, size),
                 updates=SETTINGS.updates,
                 block=block,
+                momentum=momentum,
             )
             table[name][key] = curves.mean(axis=0).tolist()
     for stage, policy in (("start", tasks), ("later", later(tasks, block))):
@@ -173,7 +182,7 @@ def correlations(tables: dict[str, Table]) -> dict[str, dict[str, float]]:
         twice = spearman(first, again)
         found.setdefault("ceiling", {})[world] = 2 * twice / (1 + twice)
         learning = [a + b for a, b in zip(first, again, strict=True)]
-        for score in rows[0].keys() - {"learning", "again"}:
+        for score in rows[0].keys() - {name for name, _, _ in RUNS}:
             sign = -1.0 if score.endswith("mse") else 1.0
             value = sign * spearman([row[score] for row in rows], learning)
             found.setdefault(score, {})[world] = value

@@ -18,7 +18,8 @@ from ascribe.cli.audit import audit as command
 
 pytestmark = pytest.mark.unit
 
-SMALL = replace(QUICK, worlds=("graph", "keydoor"), blocks=3, batches=2, tasks=4, updates=2)
+FEW = replace(QUICK, worlds=("graph", "keydoor"), blocks=3, batches=2, tasks=4, updates=2)
+SMALL = replace(FEW, momentum=0.9)
 NAMES = ("grpo", "gigpo_mean", "sbc")
 
 
@@ -34,6 +35,15 @@ def test_every_case_has_every_metric(found: Audit) -> None:
         for values in metrics.values():
             assert values.shape == (SMALL.blocks,)
             assert np.isfinite(values).all()
+
+
+def test_without_momentum_policies_learn_once(found: Audit) -> None:
+    plain = audit({"sbc": scored_recipe("sbc")}, FEW)
+    assert plain.metrics(8) == [name for name in METRICS if name != "momentum_auc"]
+    assert "momentum_auc" not in page(json_lines(plain))
+    for world in SMALL.worlds:
+        for metric, values in plain.scores[world, "sbc", 8].items():
+            np.testing.assert_array_equal(values, found.scores[world, "sbc", 8][metric])
 
 
 def test_the_same_settings_give_the_same_numbers(found: Audit) -> None:
@@ -71,7 +81,7 @@ def test_lines_are_in_the_language_of_benchmarks(found: Audit) -> None:
 
 def test_the_page_shows_every_recipe_and_world(found: Audit) -> None:
     text = page(json_lines(found, "sbc"))
-    for name in (*NAMES, *SMALL.worlds):
+    for name in (*NAMES, *SMALL.worlds, "update_cosine / momentum_auc / learning_auc"):
         assert name in text
 
 
@@ -104,6 +114,7 @@ TINY = ["--world", "keydoor", "--blocks", "2", "--processes", "1"]
 def test_the_command_scores_a_recipe_of_ones_own(tmp_path: Path) -> None:
     written = tmp_path / "page.md"
     options = [*TINY, "--recipe", "tests.audit.own:Mine", "--json", "--page", str(written)]
+    options += ["--momentum", "0.9"]
     result = runner.invoke(app, options)
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]

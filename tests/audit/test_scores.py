@@ -1,11 +1,20 @@
 """Scores of gradients, and controls whose states mean nothing."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from ascribe.audit import ALL_WORLDS, WORLDS, scored_recipe
-from ascribe.audit.run import Regrouped
-from ascribe.audit.scores import Moments, gradient_cosine, later
+from ascribe.audit import ALL_WORLDS, WORLDS, Conditions, rollouts, scored_recipe
+from ascribe.audit.run import Regrouped, advantage
+from ascribe.audit.scores import (
+    Moments,
+    gradient_cosine,
+    later,
+    learning_curves,
+    moved,
+    policy_gradient,
+)
 from ascribe.estimators import GiGPO
 from tests.audit.batches import batch_of
 
@@ -42,6 +51,23 @@ def test_infinitely_many_batches_leave_the_bias() -> None:
 def test_a_later_policy_is_better() -> None:
     tasks = WORLDS["graph"].tasks(16, np.random.default_rng(0), success=(0.03, 0.35))
     assert (later(tasks, 8).success() > tasks.success()).mean() > 0.9
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_momentum_by_hand(momentum: float) -> None:
+    tasks = WORLDS["graph"].tasks(4, np.random.default_rng(0), success=(0.03, 0.35))
+    recipe, conditions = scored_recipe("grpo"), Conditions(8, 0.25)
+    estimate = partial(advantage, recipe)
+    run = partial(learning_curves, tasks, estimate, conditions=conditions, updates=3, block=2)
+    curves = run(random=np.random.default_rng(1), momentum=momentum)
+    random, gradients, at = np.random.default_rng(1), [], tasks
+    for _ in range(3):
+        batch = rollouts(at, None, random, conditions)
+        gradients.append(policy_gradient(at, batch, estimate(batch)))
+        since = range(len(gradients) - 1, -1, -1)
+        along = sum(momentum**k * g for k, g in zip(since, gradients, strict=True))
+        at = moved(at, along, 2)
+    np.testing.assert_allclose(curves[-1], at.success().reshape(2, 2).mean(axis=1))
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL_WORLDS) - set(WORLDS)))

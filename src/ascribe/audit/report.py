@@ -10,11 +10,11 @@ from ascribe.steps.atomic import replacing
 BETTER = {name: "lower" if name in ("mse", "gradient_variance") else "higher" for name in METRICS}
 """Every metric, and which direction is better."""
 
-PAIRED = ("update_cosine", "learning_auc")
+PAIRED = ("update_cosine", "momentum_auc", "learning_auc")
 """Metrics in which recipes are compared pair by pair, world by world: what should follow from a
 batch, and what does."""
 
-MEANS = METRICS[:7]
+MEANS = METRICS[:8]
 """Columns of the table of means."""
 
 FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
@@ -159,8 +159,9 @@ def page(lines: Iterable[Line]) -> str:
     for size in tables.sizes:
         sections += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
     size = tables.learning_size()
+    shown = " / ".join(name for name in PAIRED if tables.has(size, name))
     sections += [
-        f"### {' / '.join(PAIRED)}, group size {size}",
+        f"### {shown}, group size {size}",
         markdown(*tables.by_world(size)),
         markdown(*tables.differences(size)),
     ]

@@ -1,5 +1,6 @@
 """Run the audit: every recipe in every world, on independent blocks of tasks."""
 
+import itertools
 import math
 import operator
 import os
@@ -45,7 +46,7 @@ SUCCESS = (0.03, 0.35)
 """Bounds on the success of the first policy: low, so that there is much to learn."""
 
 METRICS = (
-    *("learning_auc", "update_cosine", "gradient_cosine", "gradient_direction"),
+    *("learning_auc", "momentum_auc", "update_cosine", "gradient_cosine", "gradient_direction"),
     *("cosine", "sign", "mse", "success_cosine", "later_success_cosine"),
     *("action_gradient_cosine", "gradient_variance"),
 )
@@ -62,6 +63,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 } | {
     "entropy_returns": ("entropy", {"wraps": "returns"}),
     "returns_turn": ("returns", {"baseline": "turn"}),
+    "returns_0.9": ("returns", {"gamma": 0.9}),
     "sbc_exact": ("sbc", {"states": "exact"}),
     "sbc_keep": ("sbc", {"on_collapse": "keep"}),
     "sbc_ngram": ("sbc", {"fingerprint": "ngram", "radius": 0.25}),
@@ -72,7 +74,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 Dividing gives every task and every state the same spread, whatever its returns were. The true
 advantage has no such scale, so a recipe is scored in both forms, and a claim must hold against the
 better of the two. ``sbc_exact`` groups exact texts, ``sbc_ngram`` clusters texts by their n-grams,
-``sbc_keep`` keeps collapsed clusters.
+``sbc_keep`` keeps collapsed clusters. ``returns_0.9`` has the discount that ``sbc`` has inside.
 """
 
 CONTROLS: dict[str, tuple[str, Any]] = {
@@ -106,7 +108,7 @@ QUICK_FORMS = (
 """What the quick audit scores."""
 
 FULL_FORMS = (
-    *("grpo", "rloo", "returns", "returns_turn", "returns_undiscounted"),
+    *("grpo", "rloo", "returns", "returns_turn", "returns_0.9", "returns_undiscounted"),
     *("gigpo", "gigpo_mean", "gigpo_mean_undiscounted", "gigpo_mean_equal"),
     *("gigpo_mean_random", "gigpo_mean_one", "hgpo", "bigpo_mean", "bipace_diff_mean"),
     *("bipace_q", "bipace_q_mean", "bipace_q_equal", "bipace_q_mean_random"),
@@ -255,6 +257,7 @@ class Settings:
         batches: batches of rollouts that are scored, of each of two policies.
         tasks: tasks of each block.
         updates: length of the learning run; 0 skips it.
+        momentum: that of a second learning run; 0 skips it.
         learning_size: group size of the learning run.
         gamma: discount of the true advantage; 0.95 is that of the step-level recipes.
         paraphrase: probability of a paraphrase; by default each world's own.
@@ -271,6 +274,7 @@ class Settings:
     batches: int = 6
     tasks: int = 8
     updates: int = 20
+    momentum: float = 0.0
     learning_size: int = 8
     gamma: float = 0.95
     paraphrase: float | None = None
@@ -428,10 +432,13 @@ def score_batches(
 
 
 def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str) -> JobScores:
-    """The area under every recipe's learning curve, block by block, from the same start."""
+    """The area under every recipe's learning curves, block by block, from the same start."""
     size, tasks = settings.learning_size, settings.draw_tasks(world)
     scores: JobScores = []
-    for name, recipe in recipes.items():
+    runs = {"learning_auc": 0.0}
+    if settings.momentum:
+        runs["momentum_auc"] = settings.momentum
+    for (name, recipe), (metric, momentum) in itertools.product(recipes.items(), runs.items()):
         curves = learning_curves(
             tasks,
             partial(advantage, informed(recipe)),
@@ -439,8 +446,9 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
             settings.conditions(world, size),
             updates=settings.updates,
             block=settings.tasks,
+            momentum=momentum,
         )
-        scores.append(((world, name, size), "learning_auc", curves.mean(axis=0).tolist()))
+        scores.append(((world, name, size), metric, curves.mean(axis=0).tolist()))
     return scores
 
 

@@ -205,6 +205,7 @@ def learning_curves(
     *,
     updates: int,
     block: int,
+    momentum: float = 0.0,
 ) -> Floats:
     """Exact success before a tabular learning run and after each tenth of it, [11, blocks].
 
@@ -217,12 +218,15 @@ def learning_curves(
         conditions: how the tasks are rolled out.
         updates: number of updates.
         block: tasks of each block.
+        momentum: an update goes along the sum of all gradients so far, each multiplied by this
+            factor once for every update since.
     """
     points = {round(updates * point / POINTS) for point in range(1, POINTS + 1)}
-    curve = [tasks.success()]
+    curve, velocity = [tasks.success()], np.zeros_like(tasks.logits)
     for update in range(1, updates + 1):
         batch = rollouts(tasks, None, random, conditions)
-        tasks = moved(tasks, policy_gradient(tasks, batch, estimate(batch)), block)
+        velocity = momentum * velocity + policy_gradient(tasks, batch, estimate(batch))
+        tasks = moved(tasks, velocity, block)
         if update in points:
             curve.append(tasks.success())
     return np.asarray(np.array(curve).reshape(len(curve), -1, block).mean(axis=2))

@@ -62,6 +62,9 @@ def audit(
             help="How similar the fingerprints of all states are.", min=0, max=1, show_default=False
         ),
     ] = None,
+    momentum: Annotated[
+        float, Option(help="Let policies learn with this momentum too.", min=0, max=0.99)
+    ] = 0.0,
     seed: Annotated[int, Option(help="Seed of all randomness.", min=0)] = 0,
     processes: Annotated[
         int, Option(help="Processes that share the work; 0 takes one per core.", min=0)
@@ -140,7 +143,7 @@ def audit(
         "blur": blur,
     }
     changes: dict[str, Any] = {k: v for k, v in given.items() if v not in (None, ())}
-    chosen = replace(FULL if full else QUICK, seed=seed, **changes)
+    chosen = replace(FULL if full else QUICK, seed=seed, momentum=momentum, **changes)
     if 8 not in chosen.sizes:  # policies learn at a group size that is scored
         chosen = replace(chosen, learning_size=chosen.sizes[0])
     scored = _recipes((*(FULL_FORMS if full else QUICK_FORMS), *recipe))
