@@ -133,9 +133,12 @@ def broken(group: str) -> list[Trajectory]:
     return [replace(first, steps=steps), *others]
 
 
-def test_steps_that_cannot_be_credited_drop_their_group() -> None:
+def test_steps_that_cannot_be_credited_drop_their_group(caplog: pytest.LogCaptureFixture) -> None:
     found = credited([part(broken("a") + groups("b"))])
     assert found.dropped == {"a": "steps_after_end"}
+    (line,) = caplog.messages
+    assert "steps_after_end" in line
+    assert line.endswith("Groups dropped: those of 'a/0'")
     alone = credited([part(groups("b"))])
     np.testing.assert_array_equal(found.advantage[found.counts], alone.advantage)
 

@@ -439,7 +439,7 @@ def test_processes_that_would_wait_for_each_other_are_refused(
 
 
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="layout must be one of step, trajectory, not 'row'"):
+    with pytest.raises(ValueError, match="layout: there is no choice 'row'; there are: step"):
         toys.trainer(tmp_path, layout="row")
 
 

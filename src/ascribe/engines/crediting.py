@@ -26,6 +26,7 @@ from ascribe.rollout.record import FIRST_TOKENS, States, arrow, table
 from ascribe.rollout.run import Rollout, Trajectory
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.atomic import write_file
+from ascribe.steps.check import first_names
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.strict_json import loads
@@ -155,6 +156,11 @@ def credit_steps(
         nobody = np.zeros(0, dtype=np.bool_)
         return CreditedSteps(table=table, counts=nobody, credit=None, dropped=dict(failed or {}))
     selection = select(table, on_problem, group_size=group_size, failed=failed)
+    for problem in selection.report.problems:
+        if problem.kind.label in selection.dropped_rows:
+            codes = np.unique(table.trajectory.codes[problem.rows])
+            names = first_names(table.trajectory, codes)
+            logging.getLogger(__name__).warning("%s Groups dropped: those of %s", problem, names)
     keep, dropped = selection.keep, selection.dropped
     kept = table.take(keep)
     if not keep.any():

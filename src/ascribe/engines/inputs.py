@@ -1,17 +1,44 @@
-"""Columns that some recipes need and engines give: entropies and values, from tokens to steps."""
+"""What engines give to recipes, and what loops and environments give to engines, checked.
 
-from collections.abc import Collection, Mapping, Sequence
+A fault in the configuration is refused before the first rollout. A fault in the data of an episode
+drops its group.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from ascribe.agents import replace_surrogates
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import CreditedSteps
+from ascribe.envs import ENVIRONMENTS
 from ascribe.estimators import Recipe
 from ascribe.steps.arrays import Floats
-from ascribe.steps.hints import page
+from ascribe.steps.hints import page, unknown
+from ascribe.steps.problems import one_line
 from ascribe.steps.table import INPUT_COLUMNS, StepTable
+
+OF_TEAMS = ("agent", "without")
+"""Columns that environments of teams give."""
+
+
+def refuse_unknown(key: str, value: object, choices: Any) -> None:
+    """Refuse a value that is not among those of a ``Literal``.
+
+    Raises:
+        ValueError: with the key, and the values there are.
+    """
+    if value not in get_args(choices):
+        raise ValueError(f"{key}: {unknown('choice', value, get_args(choices))}")
+
+
+def columns_of(environment: str) -> tuple[str, ...]:
+    """The columns that an environment of this name may give; only Ascribe's own are known."""
+    return () if environment in ENVIRONMENTS and environment != "team" else OF_TEAMS
 
 
 def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str | None:
@@ -20,15 +47,71 @@ def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str 
     Args:
         recipe: the estimator.
         engine: its name.
-        given: columns that the engine gives.
+        given: columns that the engine gives, and ``corrects`` if it plays corrections.
     """
-    missing = [name for name in recipe.columns if name in INPUT_COLUMNS and name not in given]
+    needed = [name for name in recipe.columns if name in (*INPUT_COLUMNS, *OF_TEAMS)]
+    needed += ["corrects"] if recipe.needs_corrections else []
+    missing = [name for name in needed if name not in given]
     if not missing:
         return None
     return (
         f"{recipe.name} needs the column {' and '.join(missing)}, which {engine} does not give "
         f"here: {page('estimators/other')} says what gives it"
     )
+
+
+def finite(value: Any) -> float:
+    """The number, if it is a finite one.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{number} is not finite")
+    return number
+
+
+def as_text(value: Any) -> str | None:
+    """The value as text that can be written; None stays None."""
+    return None if value is None else replace_surrogates(str(value))
+
+
+def turn_lists(
+    name: str,
+    given: Iterable[Any],
+    turns: Iterable[int],
+    episodes: Iterable[tuple[str, Any]],
+    entry: Callable[[Any], Any] = finite,
+) -> tuple[list[list[Any]], dict[str, str]]:
+    """The list of each sequence, with an entry for each turn; and the groups to drop, with why.
+
+    A malformed list is logged, and replaced by one of empty entries.
+
+    Args:
+        name: of the lists.
+        given: a list for each sequence; anything else is a fault.
+        turns: of each sequence.
+        episodes: the group and the trajectory of each sequence.
+        entry: makes an entry of a value, and raises TypeError or ValueError if it cannot.
+    """
+    kept: list[list[Any]] = []
+    failed: dict[str, str] = {}
+    for values, count, (group, trajectory) in zip(given, turns, episodes, strict=True):
+        is_list = not isinstance(values, str | bytes | Mapping)
+        try:
+            entries = [entry(value) for value in values] if is_list else []
+        except (TypeError, ValueError):
+            entries = []
+        if len(entries) != count:
+            failed[str(group)] = f"bad_{name}"
+            logging.getLogger(__name__).warning(
+                "episode %s/%s: %s is %s, but must be a list with an entry for each of %d turns; "
+                "its group is dropped",
+                *(group, trajectory, name, one_line(values), count),
+            )
+            entries = [None if entry is as_text else math.nan] * count
+        kept.append(entries)
+    return kept, failed
 
 
 def with_columns(table: StepTable, columns: Mapping[str, Floats]) -> StepTable:

@@ -24,7 +24,6 @@ from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.estimators.relative import Norm, explained, relative
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
-from ascribe.steps.hints import page
 from ascribe.steps.table import StepTable
 
 THINKER, SOLVER = 0, 1
@@ -174,6 +173,7 @@ class CCPO(Recipe):
     name: ClassVar[str] = "ccpo"
     paper: ClassVar[str] = "CCPO, arXiv 2603.21563"
     inputs: ClassVar[tuple[str, ...]] = ("history",)
+    columns: ClassVar[tuple[str, ...]] = ("agent", "without")
     ranges: ClassVar[dict[str, tuple[float, float]]] = {
         **Recipe.ranges,
         "alpha": (0.0, LARGEST_FACTOR),
@@ -432,14 +432,8 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
 
     Agents are in the order in which they first decide, then of their names.
     """
-    if table.agent is None or table.without is None:
-        lacking = " and ".join(
-            name for name in ("agent", "without") if getattr(table, name) is None
-        )
-        raise ValueError(
-            f"ccpo needs the column {lacking}: who decided, and what the team would have earned "
-            f"without them; environments of teams write both: {page('environments/team')}"
-        )
+    assert table.agent is not None
+    assert table.without is not None
     without_agent = table.without[steps.rows]
     code = table.agent.codes[steps.rows]
     credited = ~np.isnan(without_agent)

@@ -12,7 +12,7 @@ rows in one pass over the model.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from ascribe.engines.crediting import (
     write_rollouts,
 )
 from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
-from ascribe.engines.inputs import missing_columns
+from ascribe.engines.inputs import columns_of, missing_columns, refuse_unknown
 from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
 from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
@@ -120,8 +120,8 @@ class EpisodeTrainer(AscribeTrainer):
         refuse_unsupported(args)
         if agents and hasattr(model, "peft_config"):
             raise ValueError("agents need a model without adapters, since each gets a fresh one")
-        if layout not in get_args(Layout):
-            raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, not {layout!r}")
+        refuse_unknown("layout", layout, Layout)
+        refuse_unknown("states", states, States)
         self.layout, self.states, self.context = layout, states, context
         steps = args.max_steps * args.gradient_accumulation_steps
         iterations = -(-steps // (args.steps_per_generation * args.num_iterations))
@@ -145,7 +145,7 @@ class EpisodeTrainer(AscribeTrainer):
         # The rows are drawn already, in an order that a resumed run must find again.
         self.shuffle_dataset = False
         scoring = not (self.use_vllm or agents) and layout == "step"  # by the model, chat by chat
-        given = ("entropy", "score") if scoring else ("entropy",)
+        given = ("entropy", "corrects", *columns_of(setup.environment), *["score"] * scoring)
         if problem := missing_columns(self.recipe, "TRL", given):
             raise ValueError(problem)
         self.scores = "score" in self.recipe.columns

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config, ConfigError, refuse_duplicates
-from ascribe.engines.inputs import missing_columns
+from ascribe.engines.inputs import columns_of, missing_columns
 from ascribe.steps.plugins import is_path
 
 SEQUENCE = 1024
@@ -214,7 +214,8 @@ def _critic(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
     if is_path(config.recipe.name):
         return {}  # imported when it is used, and refused then
     recipe = config.recipe.recipe()
-    if problem := missing_columns(recipe, "verl", ("entropy", "value")):
+    given = ("entropy", "value", "corrects", *columns_of(config.environment.name))
+    if problem := missing_columns(recipe, "verl", given):
         raise ConfigError(f"recipe.name: {problem}")
     if "value" not in recipe.columns:
         return {}

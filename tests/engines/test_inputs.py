@@ -1,0 +1,71 @@
+"""What engines refuse before a rollout, and how malformed lists of episodes drop their groups."""
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ascribe import recipe
+from ascribe.engines.inputs import (
+    as_text,
+    columns_of,
+    missing_columns,
+    refuse_unknown,
+    turn_lists,
+)
+from ascribe.steps.select import OnProblem
+
+EPISODES = [("a", 0), ("a", 1), ("b", 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("ccpo", "agent and without"), ("ibpo", "corrects"), ("progress", "score")],
+)
+def test_columns_that_an_engine_does_not_give_are_named(name: str, column: str) -> None:
+    problem = missing_columns(recipe(name), "TRL", ("entropy",))
+    assert f"{name} needs the column {column}, which TRL does not give here" in str(problem)
+
+
+def test_what_is_given_is_not_missing() -> None:
+    assert missing_columns(recipe("gigpo"), "TRL", ()) is None
+    assert missing_columns(recipe("ibpo", compare="consistency"), "TRL", ()) is None
+    assert missing_columns(recipe("ibpo"), "TRL", ("corrects",)) is None
+    assert missing_columns(recipe("ccpo"), "TRL", columns_of("team")) is None
+    assert missing_columns(recipe("ccpo"), "TRL", columns_of("my.package:Team")) is None
+    assert missing_columns(recipe("ccpo"), "TRL", columns_of("textcraft")) is not None
+
+
+def test_a_wrong_choice_is_refused_with_the_right_ones() -> None:
+    refuse_unknown("check", "drop", OnProblem)
+    with pytest.raises(ValueError, match=r"check: .*'dorp'; did you mean drop.* raise, drop, keep"):
+        refuse_unknown("check", "dorp", OnProblem)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1.0], [1.0, 2.0, 3.0], [1.0, None], [1.0, math.nan], "12", None, 7, {"0": 1, "1": 2}]
+)
+def test_a_malformed_list_drops_its_group_alone(
+    wrong: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        lists, failed = turn_lists("turn_rewards", [[1, 2], wrong, [0.5]], [2, 2, 1], EPISODES)
+    assert lists[::2] == [[1.0, 2.0], [0.5]]
+    assert np.isnan(lists[1]).all()
+    assert len(lists[1]) == 2
+    assert failed == {"a": "bad_turn_rewards"}
+    (line,) = caplog.messages
+    assert line.startswith("episode a/1: turn_rewards is ")
+
+
+def test_lists_of_texts_may_be_short_of_some() -> None:
+    given = [[(0, 1), (1, 1)], ["\ud800", None], [3]]
+    lists, failed = turn_lists("turn_states", given, [2, 2, 1], EPISODES, as_text)
+    assert lists == [["(0, 1)", "(1, 1)"], ["\ufffd", None], ["3"]]
+    assert failed == {}
+    lists, failed = turn_lists("turn_states", [["x"], ["y"], ["z"]], [1, 2, 1], EPISODES, as_text)
+    assert lists == [["x"], [None, None], ["z"]]
+    assert failed == {"a": "bad_turn_states"}
+    assert turn_lists("turn_score", [[math.nan]], [1], [("a", 0)], float)[1] == {}
