@@ -8,6 +8,7 @@ behaviour, and how many took more than a second beyond it, which should be none.
 responses that end early: each is requested again.
 """
 
+import gzip
 import socket
 import sys
 import threading
@@ -32,8 +33,8 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 GOOD = OK + b'Content-Length: 6\r\n\r\n"good"'
 LONGEST = 60.0
 """Seconds that a server keeps a connection, if the client does not close it."""
-MOST_BYTES = 1 << 20
-"""The client's limit of size."""
+LARGE = 15_000_000
+"""Bytes of a body that is just within the client's limit of size."""
 
 
 def pause(seconds: float) -> None:
@@ -78,6 +79,21 @@ def says(response: bytes, *, reset: bool = False) -> Behaviour:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
     return behave
+
+
+def fills(start: bytes, part: bytes, end: bytes) -> Behaviour:
+    """A body as large as the client takes: a beginning, a part again and again, and an end."""
+
+    def behave(connection: socket.socket) -> None:
+        says(OK + b"\r\n" + start + part * (LARGE // len(part)) + end)(connection)
+
+    return behave
+
+
+def repeats_no_key(connection: socket.socket) -> None:
+    """An object with as many keys as the client takes, all different."""
+    keys = b",".join(b'"%x":0' % number for number in range(LARGE // 10))
+    says(OK + b"\r\n{" + keys + b"}")(connection)
 
 
 def drips(response: bytes) -> Behaviour:
@@ -165,6 +181,22 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "sends more than the limit of size": sends(OK + b"\r\n", BODY, 0.0),
     "drips white space before JSON": sends(OK + b"Content-Length: 100000\r\n\r\n", b"\n"),
     "sends 100,000 empty lists": says(OK + b"\r\n[" + b"[]," * 100_000 + b"[]]"),
+    "compresses its body": says(OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(BODY)),
+    # Bodies that parse slowly.
+    "sends millions of empty lists": fills(b"[", b"[],", b"[]]"),
+    "sends millions of empty objects": fills(b"[", b"{},", b"{}]"),
+    "sends millions of nested lists": fills(b"[", b"[[[[[[[]]]]]]],", b"[]]"),
+    "sends lists nested to the limit": fills(b"[", b"[" * 98 + b"]" * 98 + b",", b"[]]"),
+    "sends millions of nested objects": fills(b"[", b'{"":{"":{"":{"":[]}}}},', b"0]"),
+    "nests lists without end": fills(b"", b"[", b""),
+    "nests objects without end": fills(b"", b'{"a":', b""),
+    "sends millions of keys": repeats_no_key,
+    "repeats a key": fills(b"{", b'"a":0,', b'"a":0}'),
+    "sends millions of numbers": fills(b"[", b"1,", b"1]"),
+    "sends a number of millions of digits": fills(b"1.", b"1", b""),
+    "sends numbers of thousands of digits": fills(b"[", b"1" * 4_300 + b",", b"1]"),
+    "sends millions of escapes": fills(b'"', b"\\ud800\\udc00", b'"'),
+    "sends lists in UTF-16": fills(b"\xff\xfe[\0", "[],".encode("utf-16-le"), b"1\0]\0"),
     # Chunks.
     "drips a chunk's size": sends(CHUNKED, b"0"),
     "drips a chunk's extension": sends(CHUNKED + b"5;x=", b"y"),
@@ -235,7 +267,7 @@ def serving(*behaviours: Behaviour) -> Iterator[tuple[int, list[socket.socket]]]
 
 def limits(limit: float, retries: int = 0) -> HttpLimits:
     """The client's limits."""
-    return HttpLimits(timeout=limit, retries=retries, max_bytes=MOST_BYTES, pause=0.01)
+    return HttpLimits(timeout=limit, retries=retries, pause=0.01)
 
 
 def seconds_of(url: str, limit: float, body: dict[str, Any]) -> float:

@@ -1,8 +1,9 @@
 """The one HTTP client: JSON to and from servers that may be slow, broken or hostile.
 
-A time limit covers a whole exchange, from the name of the host to the last byte, whatever the
-server sends in between, and a response has a limit of size. Redirects are not followed, for they
-could carry the key to another server, and proxies are not used. No error message holds the key.
+A time limit covers a whole exchange, from the name of the host to the parsed response, whatever
+the server sends in between, and a response has a limit of size. Redirects are not followed, for
+they could carry the key to another server, and proxies are not used. No error message holds the
+key.
 """
 
 import io
@@ -33,6 +34,8 @@ REFUSED = frozenset({400, 413, 422})
 """Statuses that reject this request for good; the server may accept others."""
 LONGEST_PAUSE = 30.0
 CHUNK = 1 << 16
+PARSED_PER_SECOND = 500_000
+"""Values of a response that are parsed within a second, whatever they are."""
 QUOTED = 300
 """How many characters of a server's error are quoted in an error message."""
 
@@ -58,7 +61,7 @@ class HttpLimits:
     """Limits of time, size and retries."""
 
     timeout: float = 600.0
-    """Seconds for one exchange, from the name of the host to the last byte."""
+    """Seconds for one exchange, from the name of the host to the parsed response."""
     retries: int = 4
     """How often a request that failed is sent again."""
     max_bytes: int = 16 << 20
@@ -188,6 +191,9 @@ class HttpClient:
                 else:
                     if response.length:
                         raise IncompleteRead(b"", response.length)
+                # Parsing cannot be interrupted: a response that may take too long is not parsed.
+                if sum(map(content.count, b",[{")) > PARSED_PER_SECOND * _remaining(deadline):
+                    raise TimeoutError
                 retry_after = response.headers.get("Retry-After", "")
                 return response.status, retry_after, bytes(content), has_length
 
