@@ -1,6 +1,7 @@
 """The commands ``train`` and ``warmup``."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,16 @@ def run(*arguments: object) -> tuple[int, str]:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def test_a_missing_config_is_told_without_pyyaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    code, said = run("train", tmp_path / "nope.yaml")
+    assert code == 2
+    assert "No such file" in one_line(said)
+    assert "PyYAML" not in said
 
 
 @pytest.fixture

@@ -287,6 +287,8 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, line: str, message
     "change",
     [
         {"episode": [99, 0]},
+        {"episode": [0.5, 0]},
+        {"episode": [0, True]},
         {"episode": "?"},
         {"steps": []},
         {"steps": 3},

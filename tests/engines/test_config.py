@@ -624,3 +624,12 @@ def test_what_a_file_cannot_extend(name: str, said: str, tmp_path: Path) -> None
     (folder / "run.yaml").write_text(f"extends: {name}\n")
     with pytest.raises(ConfigError, match=said):
         load_config(folder / "run.yaml")
+
+
+@pytest.mark.parametrize("held_out", ["[1]", "[]", "text", "3"])
+def test_an_extended_section_that_is_none_is_told(held_out: str, tmp_path: Path) -> None:
+    base = BASE.replace("{options: {split: eval}, size: 2}", held_out)
+    (tmp_path / "base.yaml").write_text(base)
+    (tmp_path / "run.yaml").write_text("extends: base.yaml\nenvironment: {name: sokoban}\n")
+    with pytest.raises(ConfigError, match="evaluation: must be"):
+        load_config(tmp_path / "run.yaml")

@@ -128,7 +128,8 @@ def _extended(inherited: dict[str, Any], document: dict[str, Any]) -> dict[str, 
     """
     merged = dict(inherited)
     held_out = inherited.get("evaluation")
-    if _renamed(inherited.get("environment"), document.get("environment")) and held_out:
+    renamed = _renamed(inherited.get("environment"), document.get("environment"))
+    if renamed and isinstance(held_out, dict):
         merged["evaluation"] = {k: v for k, v in held_out.items() if k not in OF_NAME}
     for name, value in document.items():
         before = merged.get(name)

@@ -183,7 +183,8 @@ def _read(
     for number, record in enumerate(records, 2):
         try:
             group, member = record.pop("episode")
-            if not (0 <= group < plan.groups and 0 <= member < plan.size):
+            whole = type(group) is int and type(member) is int
+            if not (whole and 0 <= group < plan.groups and 0 <= member < plan.size):
                 raise ValueError(f"there is no episode {group}/{member}")
             names = plan.group_name(group), plan.trajectory_name(group, member)
             trajectory = _trajectory(names, **record)

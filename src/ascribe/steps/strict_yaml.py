@@ -36,11 +36,11 @@ def read_yaml(path: str | Path, extra: str) -> Any:
         ImportError: without PyYAML.
         OSError: if it cannot be opened.
     """
-    yaml = import_yaml(extra)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8") from error
+    yaml = import_yaml(extra)
     try:
         return yaml.load(text, _strict_loader(yaml))
     # PyYAML lets the errors of numbers, dates and keys pass.
