@@ -399,13 +399,11 @@ def gae(rows: list[Row], parameters: Parameters) -> Answer:
         for i in reversed(members):
             row, expected = rows[i], known(rows[i]["value"])
             reward = Fraction(row["reward"]) - penalty(row, parameters, "before")
-            goes_on = parameters["bootstrap"] and bool(row.get("truncated"))
+            if i == members[-1] and parameters["bootstrap"] and row.get("truncated"):
+                following = (expected, Fraction(0)) if expected is not None else None
             if expected is None or following is None:
                 following = None
                 values[i], reasons[i] = 0.0, "missing_input"
-            elif goes_on:
-                following = (expected, Fraction(0))
-                values[i], reasons[i] = 0.0, "truncated"
             else:
                 value_after, advantage_after = following
                 surprise = reward + gamma * value_after - expected

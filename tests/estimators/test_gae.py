@@ -3,6 +3,8 @@
 Code: src/ascribe/estimators/gae.py. Page: docs/estimators/gae.md.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -46,11 +48,13 @@ def test_one_trajectory_is_enough_and_the_critic_is_named():
 
 @pytest.mark.unit
 def test_a_cut_trajectory_goes_on_from_the_value_of_its_last_state():
-    """The limit came after c: b is worth γ V(c), and nobody knows what followed c."""
+    """The limit came after c, which paid 9: what follows counts as worth V(c), 0.75."""
     rows = table([[cut(valued(steps("a", "b", "c", reward=9.0), 0.5, 0.25, 0.75))]])
     credit = GAE(gamma=1.0, lam=1.0)(rows)
-    close(credit.advantage, [0.25, 0.5, 0.0])
-    assert reasons(credit.reason) == ["credited", "credited", "truncated"]
+    close(credit.advantage, [9.25, 9.5, 9.0])
+    assert reasons(credit.reason) == ["credited"] * 3
+    # δ = 0 + 0.5 · 0.25 - 0.5, 0 + 0.5 · 0.75 - 0.25, 9 + 0.5 · 0.75 - 0.75
+    close(GAE(gamma=0.5, lam=0.0)(rows).advantage, [-0.375, 0.125, 8.625])
     close(GAE(gamma=1.0, lam=1.0, bootstrap=False)(rows).advantage, [8.5, 8.75, 8.25])
     excluded = GAE(truncation="exclude")(rows)
     assert reasons(excluded.reason) == ["truncated"] * 3
@@ -58,20 +62,38 @@ def test_a_cut_trajectory_goes_on_from_the_value_of_its_last_state():
 
 @pytest.mark.unit
 def test_cutting_a_trajectory_anywhere_changes_nothing_with_an_exact_critic():
-    """V is the return that follows; then every step brings what was expected, cut or not."""
-    value = reward_to_go(np.array([0.0, 1.0, 0.0, 3.0]), np.zeros(4, np.int64), 0.9)
-    rewards = (0.0, 1.0, 0.0, 3.0)
-    for length in (2, 3, 4):
-        rows = [
-            {
-                "state": f"s{t}",
-                "reward": rewards[t],
-                "value": value[t],
-                "truncated": t == length - 1,
-            }
-            for t in range(length)
-        ]
-        close(GAE(gamma=0.9)(table([[rows]])).advantage, [0.0] * length)
+    """Each step pays 1 for ever, V = 1 / (1 - γ); every step brings what was expected, cut or not.
+
+    A critic whose targets are V + A therefore stays where it is right, and cannot run away.
+    """
+    for length in (1, 2, 4):
+        endless = [{"state": f"s{t}", "reward": 1.0, "value": 10.0} for t in range(length)]
+        close(GAE(gamma=0.9)(table([[cut(endless)]])).advantage, [0.0] * length)
+
+
+def verl_gae(rewards, values, gamma, lam):
+    """verl's ``compute_gae_advantage_return`` for one row, before it whitens."""
+    after, advantage, out = 0.0, 0.0, []
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        advantage = reward + gamma * after - value + gamma * lam * advantage
+        after = value
+        out.append(advantage)
+    return out[::-1]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", ["alfworld_1.5b", "alfworld_7b", "webshop_1.5b", "webshop_7b"])
+def test_the_files_of_ppo_learn_from_a_failure_at_the_turn_limit(name):
+    pytest.importorskip("yaml", reason="the files are YAML")
+    from ascribe.engines.load import load_config
+
+    path = Path("examples/papers/gigpo") / f"{name}_ppo.yaml"
+    method = load_config(path).config.recipe.recipe()
+    values = [0.5, 0.25, 0.75]
+    credit = method(table([[cut(valued(steps("a", "b", "c"), *values))]]))
+    assert reasons(credit.reason) == ["credited"] * 3
+    close(credit.advantage, [-0.5, -0.25, -0.75])  # -V, by γ = λ = 1
+    close(credit.advantage, verl_gae([0.0] * 3, values, method.gamma, method.lam))
 
 
 @pytest.mark.unit
@@ -100,7 +122,7 @@ def test_with_lambda_1_and_a_constant_critic_it_is_the_return_less_a_constant():
 def forgets_the_end(reward, value, trajectory, cut, *, gamma, lam):
     """A faulty ``generalised_advantage``: the first value of the next trajectory follows an end."""
     following = np.append(value[1:], 0.0)
-    surprise = np.where(cut, 0.0, reward + gamma * following - value)
+    surprise = reward + gamma * np.where(cut, value, following) - value
     unknown = reward_to_go(np.isnan(value).astype(np.float64), trajectory, 1.0) > 0
     advantage = reward_to_go(np.where(unknown, 0.0, surprise), trajectory, gamma * lam)
     return np.where(unknown, np.nan, advantage)

@@ -3,9 +3,9 @@
     A_t = Σ_{k≥t} (γλ)^{k-t} δ_k,    δ_t = r_t + γ V(s_{t+1}) - V(s_t)
 
 V is the column ``value``: the return that a critic expects from the state before the step. After
-the end of an episode it is 0. A trajectory that a limit has cut has not ended: its last row gives
-the value that the steps before it bootstrap from, and gets no credit itself, because the value
-after it is unknown. Papers: GAE, arXiv 1506.02438; over turns, Turn-PPO, arXiv 2512.17008.
+the end of an episode it is 0. A trajectory that a limit has cut has not ended: the state after it,
+which no critic saw, counts as worth what its last state is. Papers: GAE, arXiv 1506.02438; over
+turns, Turn-PPO, arXiv 2512.17008.
 
 Page: docs/estimators/gae.md. Test: tests/estimators/test_gae.py.
 """
@@ -37,14 +37,15 @@ def generalised_advantage(
         reward: reward of each row, rows in canonical order.
         value: V of the state before each row; NaN where it is unknown.
         trajectory: label of each row's trajectory.
-        cut: rows after which the value is unknown; δ is 0 there, and whatever else it was.
+        cut: rows after which a limit ended the trajectory; ``V(s_{t+1})`` is ``V(s_t)`` there.
         gamma: discount γ.
         lam: λ, from 0 (one step) to 1 (the whole return).
 
     Returns:
         One advantage per row: NaN if a value is unknown in the row or in a later one.
     """
-    surprise = np.where(cut, 0.0, reward + gamma * following(value, trajectory) - value)
+    after = np.where(cut, value, following(value, trajectory))
+    surprise = reward + gamma * after - value
     unknown = reward_to_go(np.isnan(value).astype(np.float64), trajectory, 1.0) > 0
     advantage = reward_to_go(np.where(unknown, 0.0, surprise), trajectory, gamma * lam)
     return np.where(unknown, np.nan, advantage)
@@ -61,7 +62,8 @@ class GAE(Recipe):
         gamma: discount γ of a return; the critic's values should have the same.
         lam: λ, from 0 (trust the critic after one step) to 1 (trust the rewards that were paid).
         bootstrap: a cut trajectory goes on from the value of its last state; otherwise it counts
-            as ended. ``truncation="exclude"`` leaves it out.
+            as ended, as in verl, where failures that end by the turn limit are to be learned from.
+            ``truncation="exclude"`` leaves it out.
     """
 
     name: ClassVar[str] = "gae"
@@ -85,7 +87,6 @@ class GAE(Recipe):
         values = generalised_advantage(*rows, gamma=self.gamma, lam=self.lam)
         values -= self.late_penalties(steps)
         reason = np.where(np.isnan(values), Reason.MISSING_INPUT, Reason.CREDITED).astype(np.int8)
-        reason[cut & (reason == Reason.CREDITED)] = Reason.TRUNCATED
         values[reason != Reason.CREDITED] = 0.0
         explain = partial(_explain, value, values)
         term = self.term(table, values, reason, steps.trajectory, explain=explain)
