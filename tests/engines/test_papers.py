@@ -18,7 +18,7 @@ FILES = sorted(PAPERS.rglob("*.yaml"))
 RUNS = [path for path in FILES if not path.name.startswith("_")]
 NUMBER = re.compile(r"^\s+[\w.]+: [-+]?[0-9]|^\s+\w+: \{\w+: [0-9]")
 SOURCE = re.compile(
-    r"GiGPO|BiPACE|IBPO|CCPO|PivotRL|DAPO|GSPO|HGPO|verl-agent|MATH500|AIME25|one for each|thinker|"
+    r"GiGPO|BiPACE|IBPO|CCPO|PivotRL|DAPO|GSPO|HGPO|verl-agent|MATH500|LogiQA|AIME25|one for each|thinker|"
     r"not in the (paper|text)"
 )
 
@@ -68,6 +68,24 @@ def test_every_table_has_its_runs() -> None:
     tables |= {f"pivotrl/{domain}" for domain in ("tau2", "swe", "terminal", "browse")}
     assert tables <= found
     assert len(found) == 89
+
+
+@pytest.mark.parametrize(
+    ("file", "section", "key", "value"),
+    [
+        ("ibpo/qwen3_32b_ibpo", "evaluation", "size", 64),  # Table 4
+        ("ibpo/qwen3_32b_gspo", "evaluation", "temperature", 0.6),  # Section 5
+        ("ibpo/qwen3_next_80b_ibpo", "evaluation", "temperature", 0.7),
+        ("ibpo/qwen3_next_80b_gspo", "evaluation", "temperature", 0.7),
+        ("bipace/textcraft_7b_bipace_q", "update", "iterations", 50),  # Figure 3 and Table L.3
+        ("bipace/textcraft_1.5b_bipace_q", "update", "iterations", 150),
+        ("ccpo/voting_shared", "evaluation", "tasks", tuple(range(651))),  # all of LogiQA's test
+        ("ccpo/qwen2.5_1.5b_ccpo", "evaluation", "tasks", tuple(range(500))),
+    ],
+)
+def test_values_that_the_papers_state(file: str, section: str, key: str, value: object) -> None:
+    config = load_config(PAPERS / f"{file}.yaml").config
+    assert getattr(getattr(config, section), key) == value
 
 
 @pytest.mark.parametrize(
