@@ -38,6 +38,14 @@ def test_a_detour_counts_as_the_shortest_way_that_anybody_took():
 
 
 @pytest.mark.unit
+def test_the_decay_is_that_of_the_public_recipe():
+    """0.10, by default and in its preset; one step farther is worth a tenth."""
+    assert GraphGPO().gamma == GraphGPO.preset("verl-agent").gamma == 0.10
+    groups = [[steps("a", "b", reward=10.0), steps("a", "c", "b")]]
+    close(GraphGPO.preset("verl-agent")(table(groups)).terms["step"].own[:3], [1.0, 10.0, 0.1])
+
+
+@pytest.mark.unit
 def test_without_a_success_there_is_nothing_to_come_near_to():
     credit = GraphGPO()(table([[steps("a", "b"), steps("a", "c")]]))
     assert reasons(credit.terms["step"].reason) == [

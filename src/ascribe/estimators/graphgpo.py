@@ -6,7 +6,8 @@
 d is the fewest steps to success from a state, over all transitions that trajectories of the task
 took. It is 0 after the last step of a success. A state from which no path leads to success, and the
 end of a failure, count as one step farther than the farthest state that has one. A^E and F_norm are
-those of GiGPO. Paper: GraphGPO, arXiv 2605.26684.
+those of GiGPO. The paper's exponent is d(s_{t+1}) + 1, which is g times γ: standardised, the same.
+Paper: GraphGPO, arXiv 2605.26684.
 
 Page: docs/estimators/graphgpo.md. Test: tests/estimators/test_graphgpo.py.
 """
@@ -71,7 +72,7 @@ class GraphGPO(TwoLevel):
     of all transitions of the task.
 
     Attributes:
-        gamma: decay γ of worth with each step of distance.
+        gamma: decay γ of worth with each step of distance (public code: 0.10).
         right: an episode succeeds if its return without penalties is at least this.
         goal: g, what success is worth (public code: 10, its reward).
     """
@@ -88,6 +89,7 @@ class GraphGPO(TwoLevel):
     }
     sentences: ClassVar[tuple[Sentence, Sentence]] = (NEARER, NEARER)
 
+    gamma: float = 0.10
     right: float = 1.0
     goal: float = 1.0
 
