@@ -18,8 +18,8 @@ FILES = sorted(PAPERS.rglob("*.yaml"))
 RUNS = [path for path in FILES if not path.name.startswith("_")]
 NUMBER = re.compile(r"^\s+[\w.]+: [-+]?[0-9]|^\s+\w+: \{\w+: [0-9]")
 SOURCE = re.compile(
-    r"GiGPO|BiPACE|IBPO|CCPO|PivotRL|DAPO|GSPO|HGPO|verl-agent|MATH500|LogiQA|AIME25|one for each|thinker|"
-    r"not in the (paper|text)"
+    r"GiGPO|BiPACE|IBPO|CCPO|PivotRL|DAPO|GSPO|HGPO|verl-agent|MATH500|LogiQA|AIME25|"
+    r"one for each|thinker|not in the (paper|text)"
 )
 
 

@@ -680,6 +680,10 @@ def _two_levels(
         parameters["revisits"],
         lambda values, groups: standardised(values, groups, parameters, by, "singleton"),
     )
+    for i in keys if parameters["group_of_one"] == "no_credit" else ():
+        visitors = {rows[j]["trajectory"] for j in keys if keys[j] == keys[i]}
+        if len(visitors) == 1 and _only_trajectory(rows, counted, i):
+            stepwise.values[i], stepwise.reasons[i] = 0.0, "group_of_one"
     for i in counted:
         if rows[i]["state"] is None:
             stepwise.values[i], stepwise.reasons[i] = 0.0, "missing_state"
@@ -695,6 +699,12 @@ def _two_levels(
     found = [[part.reasons[i] for part in terms.values()] for i in range(len(rows))]
     reasons_of_all = ["credited" if "credited" in each else each[-1] for each in found]
     return Answer(total, reasons_of_all, terms, [whole, stepwise, *(comparisons or [])])
+
+
+def _only_trajectory(rows: list[Row], counted: list[int], i: int) -> bool:
+    """Whether the task of row ``i`` has no other trajectory."""
+    task = {rows[j]["trajectory"] for j in counted if rows[j]["group"] == rows[i]["group"]}
+    return task == {rows[i]["trajectory"]}
 
 
 def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
@@ -735,6 +745,8 @@ def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
             reasons[i] = "zero_variance"
         else:
             reasons[i] = "singleton" if rows[i]["state"] is not None else "missing_state"
+        if parameters["group_of_one"] == "no_credit" and _only_trajectory(rows, counted, i):
+            values[i], reasons[i] = 0.0, "group_of_one"
     step = _part(rows, parameters, values, reasons, same_history(rows, counted, 1))
     whole = standardised(*_counted_returns(rows, parameters), parameters, by, "group_of_one")
     answer = _whole_trajectories(rows, parameters, whole, whole.values, whole.reasons)

@@ -56,8 +56,8 @@ def test_row_order_never_matters(name: str, table: StepTable, seed: int, radius:
 def test_step_term_equals_the_paper_from_end_to_end(form: str, table: StepTable, seed: int) -> None:
     """Algorithm 1 on each task, then Eq. 4 to 7 inside its clusters, all by loops."""
     vectors = fingerprints(table, seed)
-    estimator = recipe(f"bipace_{form}", radius=0.2, gamma=0.5, on_collapse="keep")
-    credit = estimator(table, fingerprints=vectors)
+    parameters = {"radius": 0.2, "gamma": 0.5, "on_collapse": "keep", "group_of_one": "raw"}
+    credit = recipe(f"bipace_{form}", **parameters)(table, fingerprints=vectors)
     steps = arrange(table)
     for task in range(steps.group_count):
         rows = steps.rows[steps.group == task]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ascribe import Reason, StepTable
+from ascribe import Reason, StepTable, recipe
 from ascribe.estimators import GRPO, RLOO, DrGRPO, GiGPO
 from ascribe.estimators.gigpo import step_relative
 from ascribe.estimators.relative import Norm
@@ -52,7 +52,7 @@ def test_a_padding_copy_does_not_move_the_mean(recipe):
 @pytest.mark.unit
 def test_one_success_that_comes_back_to_a_state_is_compared_with_itself():
     # Returns 0.95 and 1, mean 0.975, sample std 0.05 / sqrt(2) = 0.0354: -0.71 and +0.71.
-    credit = GiGPO(revisits="each")(table(TWICE_ALONE))
+    credit = GiGPO(revisits="each", group_of_one="raw")(table(TWICE_ALONE))
     close(credit.terms["step"].values, [-0.70709, 0.70709])
     assert reasons(credit.reason) == ["credited", "credited"]
 
@@ -63,11 +63,36 @@ def test_one_success_that_comes_back_to_a_state_is_compared_with_itself():
     [("first", ["singleton", "revisit"]), ("average", ["singleton", "singleton"])],
 )
 def test_one_success_alone_in_a_state_has_no_peer(revisits, wanted):
-    credit = GiGPO(revisits=revisits)(table(TWICE_ALONE))
-    assert credit.advantage.tolist() == [0.0, 0.0]
-    assert reasons(credit.terms["step"].reason) == wanted
-    assert reasons(credit.reason) == wanted
-    assert reasons(credit.terms["episode"].reason) == ["group_of_one"] * 2
+    elsewhere = steps("t", reward=1.0)
+    credit = GiGPO(revisits=revisits)(table([[*TWICE_ALONE[0], elsewhere]]))
+    assert credit.advantage.tolist() == [0.0, 0.0, 0.0]
+    assert reasons(credit.terms["step"].reason) == [*wanted, "singleton"]
+    assert reasons(credit.terms["episode"].reason) == ["zero_variance"] * 3
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "name", ["gigpo", "hgpo", "bigpo", "bipace_diff", "bipace_q", "graphgpo", "g2po", "sbc"]
+)
+def test_the_only_trajectory_of_a_task_is_not_compared_with_itself(name):
+    """It comes to s three times and does different things there; other tasks are as before."""
+    trip = steps("s", "t", "s", "s", reward=1.0)
+    other = [steps("s", "t", reward=1.0), steps("s", "t")]
+    actions = [row | {"action": f"<action>{i}</action>"} for i, row in enumerate(trip)]
+    credit = recipe(name)(table([[actions], other]))
+    assert reasons(credit.reason)[:4] == ["group_of_one"] * 4
+    assert not credit.advantage[:4].any()
+    without = recipe(name)(table([other]))
+    np.testing.assert_array_equal(credit.advantage[4:], without.advantage)
+
+
+@pytest.mark.unit
+def test_other_tasks_may_visit_the_states_of_an_only_trajectory():
+    """With the batch as scope: s has a visitor from another task, t has none."""
+    groups = [[steps("s", "t", "t", reward=1.0)], [steps("s"), steps("u", reward=1.0)]]
+    term = GiGPO(scope="batch", normalise="mean", gamma=1.0)(table(groups)).terms["step"]
+    assert reasons(term.reason)[:4] == ["credited", *["group_of_one"] * 2, "credited"]
+    close(term.values[:4], [0.5, 0.0, 0.0, -0.5])
 
 
 @pytest.mark.unit

@@ -29,6 +29,16 @@ TWO = [[judged(steps("a", "b", reward=1.0), 1.0, 0.0), judged(steps("a", "b"), 0
 
 
 @pytest.mark.unit
+def test_a_row_without_a_score_is_said_to_have_the_credit_of_its_episode():
+    rows = [judged(steps("a", "b", reward=1.0), 0.5, None), judged(steps("a", "b"), 0.5, 0.25)]
+    credit = Judged()(table([rows]))
+    assert credit.notes == (module.UNSCORED,)
+    assert reasons(credit.terms["step"].reason)[:2] == ["missing_input"] * 2
+    np.testing.assert_array_equal(credit.advantage[:2], credit.terms["episode"].values[:2])
+    assert Judged()(table([[rows[1], rows[1]]])).notes == ()
+
+
+@pytest.mark.unit
 def test_the_outcome_and_the_judge():
     credit = Judged(normalise="mean", gamma=1.0)(table(TWO))
     close(credit.terms["episode"].values, [0.5, 0.5, -0.5, -0.5])

@@ -170,6 +170,7 @@ def test_defaults_are_the_papers():
         "normalise": "std",
         "episode": False,
         "drop_zeros": False,
+        "group_of_one": "no_credit",
         "scale": "paper",
     }
 

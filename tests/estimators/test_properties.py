@@ -225,7 +225,7 @@ def test_gigpo_is_grpo_where_no_state_is_seen_twice(data, table):
     credit, whole = recipe(distinct), GRPO(**shared)(distinct)
     np.testing.assert_array_equal(credit.advantage, whole.advantage)
     step = credit.terms["step"]
-    alone = {Reason.SINGLETON, Reason.TRUNCATED, Reason.PADDING}
+    alone = {Reason.SINGLETON, Reason.GROUP_OF_ONE, Reason.TRUNCATED, Reason.PADDING}
     assert set(step.reason.tolist()) <= alone
     np.testing.assert_array_equal(step.values, 0.0)
 

@@ -254,7 +254,7 @@ class _BiPACE(BiGPO):
         norm = self.norm("std") if self.step_normalise == "std" else None
         members = (labels, groups.count, keys.labels, keys.count)
         values, reason, branch = pace(returns, *members, form=self.form, norm=norm)
-        reason[groups.labels < 0] = Reason.MISSING_STATE
+        self.leave_out_alone(arrange(table), labels, groups.count, values, reason)
         explain = partial(_explained, returns, *members, form=self.form)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
         return {"step": term}, {"key_share": keys.key_share} | asdict(row_mix(branch, *members))

@@ -26,7 +26,7 @@ from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
 from ascribe.steps import segments
 from ascribe.steps.arrays import Codes8, Floats, Ints
-from ascribe.steps.check import arrange
+from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.table import StepTable
 
 Revisits = Literal["each", "first", "average"]
@@ -111,7 +111,8 @@ class TwoLevel(Standardising):
         normalise: ``std`` (F_norm = std) or ``mean`` (F_norm = 1), the paper's two forms.
         baseline_unit: the episode baseline counts each ``trajectory`` once (paper) or each
             ``step``, so that long trajectories weigh more.
-        group_of_one: a task with one trajectory gives ``no_credit``, or its ``raw`` return.
+        group_of_one: a task with one trajectory gives ``no_credit``, or its ``raw`` return, and its
+            visits to a state are compared with each other.
         revisits: how repeated visits of a trajectory to a state count (paper: ``each``).
     """
 
@@ -205,7 +206,7 @@ class TwoLevel(Standardising):
             trajectory_count=steps.trajectory_count,
             revisits=self.revisits,
         )
-        reason[groups.labels < 0] = Reason.MISSING_STATE
+        self.leave_out_alone(steps, labels, groups.count, values, reason)
         explain = partial(
             _explain_step,
             *(returns, labels, groups.count, steps.trajectory),
@@ -213,6 +214,17 @@ class TwoLevel(Standardising):
             sentences=self.sentences,
         )
         return self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
+
+    def leave_out_alone(
+        self, steps: Arranged, labels: Ints, count: int, values: Floats, reason: Codes8
+    ) -> None:
+        """No step credit without a state, and for a task's only trajectory among its own visits."""
+        if self.group_of_one == "no_credit" and (alone := self.alone(steps)).any():
+            visitor = steps.trajectory.astype(np.float64)
+            one_visitor = np.append(segments.constant(visitor, labels, count), True)
+            alone &= one_visitor[labels]  # other tasks may visit its states, if scope is the batch
+            values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
+        reason[labels < 0] = Reason.MISSING_STATE
 
 
 def _with_raw(explain: "partial[Explanation]", raw: np.ndarray, scores: Floats) -> Explanation:

@@ -68,6 +68,8 @@ class HGPO(Standardising):
         episode: whether the task group takes part as the context of no states (weight 1).
         drop_zeros: leave out contexts whose advantage is zero (to 1e-9) before weighting, as
             verl-agent does; the weights then depend on the data.
+        group_of_one: a task with one trajectory gives ``no_credit``, or its visits to a state are
+            compared with each other (``raw``).
         std: ``population`` (n), as the authors' code computes it.
         scale: as in the ``paper``, or rescaled so that the root mean square over the rows of the
             batch that it credits is ``equal`` to that of the episode term that ``gigpo`` would
@@ -82,7 +84,12 @@ class HGPO(Standardising):
         "alpha": (-100.0, 100.0),
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "verl-agent": {"drop_zeros": True, "penalty_timing": "after", "invalid_penalty": 0.1},
+        "verl-agent": {
+            "drop_zeros": True,
+            "group_of_one": "raw",
+            "penalty_timing": "after",
+            "invalid_penalty": 0.1,
+        },
     }
 
     gamma: float = 0.95
@@ -91,6 +98,7 @@ class HGPO(Standardising):
     normalise: Literal["std", "mean"] = "std"
     episode: bool = False
     drop_zeros: bool = False
+    group_of_one: Literal["no_credit", "raw"] = "no_credit"
     std: Std = "population"
     scale: TermScale = "paper"
 
@@ -110,6 +118,9 @@ class HGPO(Standardising):
             contexts.insert(0, relative(scores, group, steps.group_count, norm))
             weights.insert(0, 1.0)
         values, reason = averaged(contexts, weights, drop_zeros=self.drop_zeros)
+        if self.group_of_one == "no_credit":
+            alone = self.alone(steps)  # their own visits alone are no peers
+            values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
         labels = levels[0].labels
         explain = partial(_explained, returns, np.where(excluded, -1, labels), levels[0].count)

@@ -30,6 +30,7 @@ SUM = Sentence(
     "the judge gave {own} from this step on; {baseline} on average over the {peers} steps of the "
     "task"
 )
+UNSCORED = "Where a step_score is missing, a row has the credit of its episode alone."
 TURN = Sentence(
     "the judge gave this step {own}, and {baseline} on average to the {peers} trajectories at its "
     "step number"
@@ -80,6 +81,11 @@ class Judged(Standardising):
         """Credit every row of ``table``."""
         episode = self.episode_term(table, self.norm(self.normalise))
         return Credit.of({"episode": episode, "step": self._step(table)}, repr(self))
+
+    def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
+        """Says so if a row has no score."""
+        missing = np.isnan(self.numbers(table, "step_score")).any()
+        return (*super().notes(table, inputs), *((UNSCORED,) if missing else ()))
 
     def _step(self, table: StepTable) -> Term:
         steps, score = arrange(table), self.numbers(table, "step_score")
