@@ -1,5 +1,6 @@
 """The parts of the plug-in, one by one, in this process; test_verl_run has them all together."""
 
+import ast
 import asyncio
 import importlib
 import json
@@ -82,13 +83,37 @@ def test_verl_knows_the_names() -> None:
         assert issubclass(made, get_trainer_cls(made.mode))
 
 
-def test_private_methods_of_verl_that_are_overridden() -> None:
+def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What our modules read from objects that are not theirs, define over verl's, or wrap."""
     from verl.trainer.ppo.v1 import PPOTrainer
 
-    from ascribe.engines.verl.trainer import HOOKS, CreditMixin
+    from ascribe.engines.verl import engine, hooks, tools, trainer
 
-    own = {name for name in vars(CreditMixin) if name.startswith("_") and name[1] != "_"}
-    assert {name for name in own if hasattr(PPOTrainer, name)} - {"_abc_impl"} == set(HOOKS)
+    hooks.check_verl()
+    listed = {name for names in (hooks.PRIVATE | hooks.OF_VLLM).values() for name in names}
+    files = Path(hooks.__file__).parent.rglob("*.py")
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+    used = {node.attr for node in attributes} - own
+    for ours, theirs in (
+        (trainer.CreditMixin, PPOTrainer),
+        (trainer.SyncTrainer, trainer.PPOTrainerSync),
+        (engine.FingerprintEngine, engine.FSDPEngineWithLMHead),
+        (engine.CpuValueEngine, engine.FSDPEngineWithValueHead),
+    ):
+        used |= {name for name in vars(ours) if hasattr(theirs, name)} - {"_abc_impl"}
+    used |= {*tools.HOOKS, "_get_worker_extension_cls"} & {*tools.HOOKS, *own}
+    assert {name for name in used if name.startswith("_") and name[1] != "_"} == listed
+    monkeypatch.delattr(PPOTrainer, "_update_actor")
+    with pytest.raises(ImportError, match=r"has no PPOTrainer\._update_actor.*verl==0\.9\.1"):
+        trainer.SyncTrainer(loop_config(recipe="grpo"))
+
+
+def test_the_page_names_the_list_of_private_names() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines" / "verl.md").read_text()
+    assert "`ascribe.engines.verl.hooks`" in page
 
 
 def test_what_a_recipe_carries_is_in_checkpoints(
@@ -290,7 +315,9 @@ def loop_config(**keys: Any) -> Any:
     return OmegaConf.create(
         {
             "algorithm": {"adv_estimator": "ascribe", "use_kl_in_reward": False},
-            "actor_rollout_ref": {"rollout": {"n": 2}},
+            "actor_rollout_ref": {
+                "rollout": {"n": 2, "agent": {"agent_loop_config_path": "agent.yaml"}}
+            },
             "data": {"train_files": "train.parquet"},
             "ascribe": keys,
         }
@@ -301,7 +328,7 @@ def loop_config(**keys: Any) -> Any:
     ("keys", "said"),
     [
         ({}, r"add \+ascribe\.recipe=gigpo"),
-        ({"recipe": "gigpo", "state": "room"}, "ascribe.state: no state 'room'; there are: obs"),
+        ({"recipe": "gigpo", "state": "room"}, "ascribe.state: .*'room'.*observation"),
         ({"recipe": "gigpo", "gama": 0.9}, r"ascribe\.\*: .*gama"),
         ({"recipe": "nothing"}, r"ascribe\.\*: .*nothing"),
     ],
@@ -347,6 +374,7 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
     ]
     monkeypatch.setattr(loops, "fetch", lambda *_: fields)
     monkeypatch.setattr(loops, "extra_fields", lambda _: extra)
+    monkeypatch.setattr(loops, "generation_config", lambda _: None)
     versions = {"min_global_steps": 0, "max_global_steps": 0}
     tags = [{"is_padding": key.startswith("pad"), **versions} for key in rows]
     return Batch(keys=list(rows), tags=tags, partition_id="train"), extra
@@ -356,6 +384,7 @@ class Decoder:
     """A tokenizer for numbers."""
 
     eos_token_id = 1
+    chat_template = None
 
     def decode(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
@@ -395,9 +424,6 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
 
     found = batch[0]
     keys = {"recipe": "grpo", "check": "keep", "state": "key", "rewards": "turn_rewards"}
-    batch[1][1]["turn_states"] = ["s6"]
-    with pytest.raises(ValueError, match="keys has 1 values for the 2 runs of sequence 1"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
     batch[1][1]["turn_states"] = ["s6", "s7"]
     credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
     table = credit.table
@@ -405,13 +431,16 @@ def test_rewards_of_turns_sum_to_the_score(batch: Any) -> None:
     # What is left of 2.0 after 1.0 and 0.5 is the last turn's.
     assert table.reward.tolist() == [1.0, 0.5, 0.5, 0.5]
     assert table.state.texts() == ["s4", "s6", "s7", "s5"]
-    batch[1][0]["turn_rewards"] = [0.1, 0.2]
-    with pytest.raises(
-        ValueError, match="turn_rewards has 2 rewards for the 1 turns of session u_1"
-    ):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
+    # A list of another length, and none at all: the group does not count.
     del batch[1][0]["turn_rewards"]
-    with pytest.raises(ValueError, match=r"1 of 3 rows have no turn_rewards in extra_fields"):
+    batch[1][1]["turn_states"] = ["s6"]
+    metrics: dict[str, Any] = {}
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, metrics, version=0)
+    assert not credit.learned.any()
+    assert metrics["ascribe/dropped_groups"] == 1
+    for fields in batch[1]:
+        fields.pop("turn_rewards", None)
+    with pytest.raises(ValueError, match=r"none of 3 rows has turn_rewards in extra_fields"):
         LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
 
 
@@ -439,8 +468,8 @@ def test_columns_come_from_tokens_and_from_the_loop(batch: Any) -> None:
     assert credit.table is not None
     assert credit.table.step_score.tolist() == [1.0, 0.5, 0.0, 0.25]
     del extra[0]["turn_step_score"]
-    with pytest.raises(ValueError, match="1 of 3 rows have no turn_step_score in extra_fields"):
-        LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
+    credit, _ = LoopSteps(loop_config(**keys)).credit(found, Decoder(), None, {}, version=0)
+    assert credit.dropped == {"u": "bad_turn_step_score"}
 
 
 def test_a_recipe_that_needs_values_needs_the_critic() -> None:

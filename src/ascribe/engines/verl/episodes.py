@@ -18,7 +18,7 @@ from ascribe.engines.crediting import (
     credit_iteration,
     write_rollouts,
 )
-from ascribe.engines.inputs import of_steps
+from ascribe.engines.inputs import columns_of, missing_columns, of_steps
 from ascribe.engines.metrics import (
     HELD_OUT,
     MetricsFile,
@@ -217,6 +217,8 @@ def refuse_unsupported(config: Any, run: Run) -> None:
     """
     rollout = config.actor_rollout_ref.rollout
     size = run.config.rollout.size
+    given = ("entropy", "value", "corrects", *columns_of(run.config.environment.name))
+    missing = missing_columns(run.recipe, "verl", given)
     refuse_without_effect(
         config,
         run.recipe,
@@ -237,5 +239,6 @@ def refuse_unsupported(config: Any, run: Run) -> None:
                 and (config.trainer.test_freq > 0 or config.trainer.val_before_train)
             ),
             "actor_rollout_ref.rollout.max_model_len: must be given": rollout.max_model_len is None,
+            f"recipe.name: {missing}": missing is not None,
         },
     )

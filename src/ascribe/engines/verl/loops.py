@@ -8,9 +8,9 @@ episode. The keys ``ascribe.*`` of verl's configuration say how the steps are cr
 ``ascribe.recipe``        name of the recipe
 ``ascribe.state``         the state of a step: the last ``observation``, the ``tool`` result, the
                           whole ``history``, or a ``key``: the entry of ``turn_states``, a list
-                          that the agent loop puts into ``extra_fields``
-``ascribe.rewards``       ``final``, or the name of a list in ``extra_fields`` with the reward of
-                          each turn, such as ``turn_scores``
+                          that the agent loop puts into ``extra_fields``, or what tools report
+``ascribe.rewards``       ``final``, ``tool_rewards`` for those of verl's tools, or the name of a
+                          list in ``extra_fields`` with the reward of each turn
 ``ascribe.fingerprints``  decoder block whose hidden state is a state's fingerprint
 ``ascribe.check``         what to do about steps that cannot be credited
 ``ascribe.dump``          folder for the steps of each update
@@ -24,10 +24,12 @@ All other keys are parameters of the recipe.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
+from verl.utils.fs import copy_to_local
+from verl.utils.model import get_generation_config
 
 from ascribe.conversations import Spans, State, from_sequences
 from ascribe.engines.crediting import (
@@ -38,17 +40,26 @@ from ascribe.engines.crediting import (
     with_first_tokens,
     write_steps,
 )
-from ascribe.engines.inputs import of_steps, with_columns
+from ascribe.engines.endings import end_tokens, is_truncated
+from ascribe.engines.inputs import (
+    as_text,
+    finite,
+    missing_columns,
+    of_steps,
+    refuse_unknown,
+    turn_lists,
+    with_columns,
+)
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
+from ascribe.engines.verl.turns import SCORES, STATES, TOOL_REWARDS, TRUNCATED, gives, turn_list
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
 from ascribe.steps.arrays import Floats, Ints
-
-STATES = "turn_states"
-"""The key in ``extra_fields`` with the state of each turn."""
+from ascribe.steps.select import OnProblem
+from ascribe.steps.table import StepTable
 
 FINAL = "final"
 """The choice of rewards: the score of the whole episode, at its last turn."""
@@ -79,11 +90,10 @@ class LoopSteps:
                 "that ascribe recipes lists"
             )
         self.state: State = keys.pop("state", "observation")
-        if self.state not in get_args(State):
-            states = ", ".join(get_args(State))
-            raise ValueError(f"ascribe.state: no state {self.state!r}; there are: {states}")
+        refuse_unknown("ascribe.state", self.state, State)
         self.rewards: str = keys.pop("rewards", FINAL)
-        self.check = keys.pop("check", "drop")
+        self.check: OnProblem = keys.pop("check", "drop")
+        refuse_unknown("ascribe.check", self.check, OnProblem)
         self.dump: str | None = keys.pop("dump", None)
         self.oversample = int(keys.pop("oversample", 0))
         layer = keys.pop("fingerprints", None)
@@ -93,7 +103,20 @@ class LoopSteps:
             self.layer = fingerprint_layer(self.recipe, layer)
         except (TypeError, ValueError) as error:
             raise ValueError(f"ascribe.*: {error}") from error
-        refuse_without_effect(config, self.recipe, self.layer)
+        lists = [given for name, given in SCORES.items() if name in self.recipe.columns]
+        lists += [self.rewards] if self.rewards not in (FINAL, TOOL_REWARDS) else []
+        own = OmegaConf.select(config, "actor_rollout_ref.rollout.agent.agent_loop_config_path")
+        missing = missing_columns(self.recipe, "verl", ("entropy", "value", *SCORES))
+        others = {
+            f"{', '.join(lists)}: verl's own agent loops give no such list; name a loop that does "
+            "in actor_rollout_ref.rollout.agent.agent_loop_config_path": bool(lists and not own),
+            f"ascribe.recipe: {missing}": missing is not None,
+        }
+        refuse_without_effect(config, self.recipe, self.layer, others)
+        lists += [STATES] * (self.state == "key") + [TOOL_REWARDS] * (self.rewards == TOOL_REWARDS)
+        self.lists = lists
+        self.model_path = OmegaConf.select(config, "actor_rollout_ref.model.path")
+        self.ends: frozenset[int] | None = None
 
     def metrics_file(self, done: int) -> Any:  # noqa: ARG002
         """None: verl's own loggers have the metrics."""
@@ -110,6 +133,8 @@ class LoopSteps:
         tokens: Mapping[str, Sequence[Floats]] | None = None,
     ) -> tuple[CreditedSteps, Spans]:
         """Credit the steps of a batch; as ``EpisodeSteps.credit``."""
+        if self.ends is None:
+            self.ends = end_tokens(tokenizer, generation_config(self.model_path))
         rows, sessions = _sessions(batch)
         names = ("prompts", "responses", "response_mask", "rm_scores")
         data = fetch(batch, *names)
@@ -119,6 +144,7 @@ class LoopSteps:
         )
         every = extra_fields(batch)
         extra = [every[row] for row in rows]
+        lists, faults = self._turn_lists(sessions, masks, extra)
         ids = list(map(np.append, prompts, responses))
         table, spans = from_sequences(
             ids,
@@ -127,31 +153,36 @@ class LoopSteps:
             trajectory=[session for _, session in sessions],
             decode=tokenizer.decode,
             state=self.state,
-            keys=_lists(extra, STATES) if self.state == "key" else None,
-            truncated=[each[-1] != tokenizer.eos_token_id for each in responses],
-            **self._rewards(sessions, prompts, masks, scores, extra),
+            keys=lists[STATES] if self.state == "key" else None,
+            truncated=[
+                is_truncated(response, mask, self.ends, unanswered=bool(fields.get(TRUNCATED)))
+                for response, mask, fields in zip(responses, masks, extra, strict=True)
+            ],
+            **self._rewards(sessions, prompts, masks, scores, lists.get(self.rewards, ())),
         )
         table = with_first_tokens(table, spans, ids, self.recipe)
+        places = list(zip(spans.sequence, spans.turn, strict=True))
+        found = {
+            name: np.array([lists[given][at][turn] if turn >= 0 else np.nan for at, turn in places])
+            for name, given in SCORES.items()
+            if given in self.lists
+        }
         spans = _in_batch(spans, rows, prompts, len(batch))
         compute = None
         if self.layer is not None:
             whole = self.dump is not None
             vectors, compute = fingerprints(batch, spans, self.recipe, whole=whole)
             table = replace(table, fingerprint=vectors)
-        found = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
-        for name in ("score", "step_score"):
-            if name in self.recipe.columns:
-                given = _lists(extra, f"turn_{name}")
-                found[name] = np.array([v for turns in given for v in turns], dtype=np.float64)
+        found |= {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
         table = with_columns(table, found)
         self.sampled = SampledVersions.of(
             table.group.texts(), table.trajectory.texts(), spans.sequence, batch.tags, version
         )
-        dropped = self.staleness.dropped(self.sampled, metrics)
+        dropped = faults | self.staleness.dropped(self.sampled, metrics)
         credited = credit_steps(
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
-        metrics.update(credit_metrics(credited))
+        metrics.update(credit_metrics(credited) | _episode_metrics(credited.table))
         return credited, spans
 
     def write(self, credited: CreditedSteps, number: int) -> None:
@@ -159,30 +190,45 @@ class LoopSteps:
         if self.dump is not None:
             write_steps(credited, self.dump, number, columns=self.sampled.columns)
 
+    def _turn_lists(
+        self, sessions: Sequence[Any], masks: Sequence[Any], extra: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, list[list[Any]]], dict[str, str]]:
+        """The lists that the configuration asks for, and the groups with a malformed one."""
+        turns = [int(np.sum(np.diff(mask, prepend=0) == 1)) for mask in masks]
+        lists: dict[str, list[list[Any]]] = {}
+        faults: dict[str, str] = {}
+        for name in self.lists:
+            if not any(gives(name, fields) for fields in extra):
+                raise ValueError(
+                    f"none of {len(extra)} rows has {name} in extra_fields: the agent loop must "
+                    "put a list there, with an entry for each turn"
+                )
+            given = [turn_list(name, *pair) for pair in zip(extra, turns, strict=True)]
+            entry = as_text if name == STATES else finite
+            lists[name], found = turn_lists(name, given, turns, sessions, entry)
+            faults |= found
+        return lists, faults
+
     def _rewards(
         self,
         sessions: Sequence[tuple[str, int]],
         prompts: Sequence[Any],
         masks: Sequence[Any],
         scores: Sequence[Any],
-        extra: Sequence[Mapping[str, Any]],
+        turn_rewards: Sequence[Sequence[float]],
     ) -> dict[str, Any]:
-        """The scores of episodes, or those of turns, whose sums are the scores of episodes."""
-        finals = [float(score.sum()) for score in scores]
+        """The scores of episodes, or those of turns, whose sums are the scores of episodes.
+
+        The score of an episode is that of its last row, as in verl.
+        """
+        rest = {name: float(score.sum()) for name, score in zip(sessions, scores, strict=True)}
         if self.rewards == FINAL:
-            return {"reward": finals}
-        rest = dict(zip(sessions, finals, strict=True))
+            return {"reward": [rest[session] for session in sessions]}
         token_rewards = []
-        for row, values in enumerate(_lists(extra, self.rewards)):
+        for row, values in enumerate(turn_rewards):
             begins = np.flatnonzero(np.diff(masks[row], prepend=0) == 1)
-            if len(values) > begins.size:
-                raise ValueError(
-                    f"ascribe.rewards: {self.rewards} has {len(values)} rewards for the "
-                    f"{begins.size} turns of session {'_'.join(map(str, sessions[row]))}; put one "
-                    "for each turn into extra_fields"
-                )
             tokens = np.zeros(prompts[row].size + masks[row].size)
-            tokens[prompts[row].size + begins[: len(values)]] = values
+            tokens[prompts[row].size + begins] = values
             rest[sessions[row]] -= tokens.sum()
             token_rewards.append(tokens)
         # What is left belongs to the last turn of the episode.
@@ -205,15 +251,22 @@ def _sessions(batch: Any) -> tuple[Ints, list[tuple[str, int]]]:
     return np.array(rows, dtype=np.int64), [names[row][:2] for row in rows]
 
 
-def _lists(extra: Sequence[Mapping[str, Any]], name: str) -> list[list[Any]]:
-    """A list that the agent loop put into ``extra_fields``, of each row."""
-    missing = sum(name not in fields for fields in extra)
-    if missing:
-        raise ValueError(
-            f"{missing} of {len(extra)} rows have no {name} in extra_fields: the agent loop must "
-            "put a list there, with an entry for each turn"
-        )
-    return [list(fields[name]) for fields in extra]
+def _episode_metrics(table: StepTable | None) -> dict[str, float]:
+    """How many episodes count, and the mean return and number of turns of one."""
+    if table is None or not len(table):
+        return {"ascribe/episodes": 0.0}
+    _, episode = np.unique(table.trajectory.codes, return_inverse=True)
+    returns = np.bincount(episode, table.reward)
+    return {
+        "ascribe/episodes": float(returns.size),
+        "ascribe/return": float(returns.mean()),
+        "ascribe/turns": len(table) / returns.size,
+    }
+
+
+def generation_config(path: str) -> Any:
+    """That of a model."""
+    return get_generation_config(copy_to_local(path))
 
 
 def _in_batch(spans: Spans, rows: Ints, prompts: Sequence[Any], size: int) -> Spans:
@@ -259,6 +312,9 @@ def refuse_without_effect(
         ),
         f"critic.enable: {recipe.name} needs the column value, which verl's critic gives; set it "
         "to True, and critic.model.path": values and not critic,
+        "actor_rollout_ref.actor.strategy: fingerprints need fsdp or fsdp2": (
+            layer is not None and _strategy(config) not in ("fsdp", "fsdp2")
+        ),
         "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
             layer is not None and _sequence_parallel(config) > 1
         ),
@@ -272,6 +328,10 @@ def refuse_without_effect(
     problems = [problem for problem, is_wrong in wrong.items() if is_wrong]
     if problems:
         raise ValueError("\n".join(problems))
+
+
+def _strategy(config: Any) -> Any:
+    return OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
 
 
 def _sequence_parallel(config: Any) -> int:

@@ -1,8 +1,8 @@
 """What verl loads in every process that imports it, by the entry point ``verl.plugins``.
 
 Three names become known: the estimator ``ascribe`` (``algorithm.adv_estimator``), the trainer
-``ascribe`` (``trainer.v1.trainer_mode``), and an engine that can hand out hidden states. None of
-them does anything in runs that do not name Ascribe.
+``ascribe`` (``trainer.v1.trainer_mode``), and an engine that can hand out hidden states; verl's
+agent loop records its tool calls. None of them does anything in runs that do not name Ascribe.
 
 verl runs in a dozen processes, and most need none of this. So each part is loaded when verl loads
 the module that it adds to, and not before.
@@ -20,6 +20,7 @@ from types import ModuleType
 PARTS = {
     "verl.trainer.ppo.v1": "trainer",
     "verl.workers.engine": "engine",
+    "verl.experimental.agent_loop.tool_agent_loop": "tools",
 }
 """Our part by the module of verl's that it adds to."""
 

@@ -6,7 +6,7 @@ rewards and masks of rows, and no states or actions. So the trainer computes the
 steps, and ``algorithm.adv_estimator=ascribe`` puts it on the rows' tokens.
 
 Steps come from one of two places: ``loops`` reads them from the tokens of any agent loop, and
-``episodes`` from those of Ascribe's own environments. Overridden private methods: ``HOOKS``.
+``episodes`` from those of Ascribe's own environments. Private names of verl: ``hooks.PRIVATE``.
 """
 
 import logging
@@ -39,19 +39,11 @@ from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import LAYER
 from ascribe.engines.verl.episodes import EpisodeSteps
+from ascribe.engines.verl.hooks import check_verl
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.rows import batch_multiple, minibatch_count, minibatch_order
 from ascribe.engines.verl.tasks import names_run
 from ascribe.steps.arrays import Floats
-
-HOOKS = (
-    "_compute_old_log_prob",
-    "_compute_advantage",
-    "_get_required_batch_multiple",
-    "_update_actor",
-    "_update_critic",
-)
-"""Private methods of verl's ``PPOTrainer`` that are overridden."""
 
 TOKENS = {"entropy": "entropy", "value": "values"}
 """Columns of the step table that come from tokens, and verl's fields with them."""
@@ -109,9 +101,10 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
     """verl's own name of the trainer below."""
 
     def __init__(self, config: Any) -> None:
+        check_verl()
         self.steps: Any = EpisodeSteps(config) if names_run(config) else LoopSteps(config)
         self._history: History = None
-        self._learned = 0
+        self._learned, self._ranks = 0, 1
         if self.steps.oversample and self.mode != "sync":
             raise ValueError(
                 "oversample: an asynchronous trainer keeps the groups that a step does not take "
@@ -208,7 +201,7 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         if self.steps.minibatches is not None:
             size = len(credited_batch)
             count = self._minibatches(size)
-            credited_batch.reorder(minibatch_order(learned, size, self._ranks(), count))
+            credited_batch.reorder(minibatch_order(learned, size, self._ranks, count))
         return credited_batch
 
     def _without_advantages(self, batch: Any) -> Any:
@@ -220,25 +213,24 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
             keys=batch.keys, partition_id=batch.partition_id, fields=fields
         )
 
-    def _ranks(self) -> int:
-        return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1
-
     # The update. Where an episode may be any number of rows, every batch has another number of
     # them, and each minibatch has its share of those that count.
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows are padded so that ranks, minibatches and passes are all of equal size."""
-        if self.steps.minibatches is None:
-            return int(super()._get_required_batch_multiple(dp_size))
+        self._ranks = dp_size
         actor = self.config.actor_rollout_ref.actor
         at_once = 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
-        return batch_multiple(dp_size * at_once, self.steps.minibatches, self.steps.minibatch_rows)
+        unit = dp_size * at_once
+        if self.steps.minibatches is None:
+            return int(super()._get_required_batch_multiple(dp_size))
+        return batch_multiple(unit, self.steps.minibatches, self.steps.minibatch_rows)
 
     def _minibatches(self, size: int) -> int:
         """How many minibatches there are, in a batch of so many rows, padding included."""
         wanted = self.steps.minibatches
         if self.steps.minibatch_rows is not None:
-            wanted = size // self._get_required_batch_multiple(self._ranks())
+            wanted = size // self._get_required_batch_multiple(self._ranks)
         return minibatch_count(self._learned, wanted)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:

@@ -7,6 +7,8 @@ from typing import Any
 
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
+from ascribe.engines.verl.hooks import OF_VLLM, check_verl
+
 WORKER = "ascribe.engines.verl.cpu.vllm_worker.ReloadingWorker"
 
 
@@ -14,6 +16,8 @@ def load_replica() -> Any:
     """The class of replicas whose servers run ``ReloadingWorker``."""
     import ray
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+
+    check_verl(OF_VLLM)
 
     class Server(vLLMHttpServer):  # type: ignore[misc]
         def _get_worker_extension_cls(self) -> str:
