@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import (
     Compute,
@@ -28,7 +26,7 @@ from ascribe.engines.metrics import (
 )
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
-from ascribe.engines.verl.loops import refuse_without_effect
+from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step
 from ascribe.engines.verl.rows import FIELD, unpack
 from ascribe.engines.verl.run import BEST
 from ascribe.engines.verl.tasks import run_of
@@ -58,12 +56,8 @@ class EpisodeSteps:
         self.minibatch_rows = self.run.config.update.minibatch_rows
         rollout = self.run.config.rollout
         self.staleness = Staleness(rollout.versions, rollout.stale)
-        separate = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).endswith(
-            "separate_async"
-        )
-        updates = config.trainer.v1.separate_async.parameter_sync_step if separate else 1
         self.oversample = rollout.oversample
-        self.episodes = self.run.config.episodes // updates
+        self.episodes = self.run.config.episodes // updates_per_step(config)
         """Of an update."""
 
     def metrics_file(self, done: int) -> Any:

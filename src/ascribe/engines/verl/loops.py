@@ -76,8 +76,8 @@ class LoopSteps:
     """
 
     minibatches: int | None = None
+    """None where verl's own are right: if episodes have several rows, verl counts these instead."""
     minibatch_rows: int | None = None
-    """verl's own."""
 
     def __init__(self, config: Any) -> None:
         keys = dict(
@@ -115,6 +115,11 @@ class LoopSteps:
         refuse_without_effect(config, self.recipe, self.layer, others)
         lists += [STATES] * (self.state == "key") + [TOOL_REWARDS] * (self.rewards == TOOL_REWARDS)
         self.lists = lists
+        episodes = OmegaConf.select(config, "data.train_batch_size", default=1)
+        size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size", default=1)
+        self.updates = max(1, episodes // updates_per_step(config) // size)
+        """Of the policy, with each batch."""
+        self.distils = bool(OmegaConf.select(config, "distillation.enabled"))
         self.model_path = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
 
@@ -178,6 +183,8 @@ class LoopSteps:
         self.sampled = SampledVersions.of(
             table.group.texts(), table.trajectory.texts(), spans.sequence, batch.tags, version
         )
+        several = len(set(sessions)) < len(sessions)
+        self.minibatches = self.updates if several and not self.distils else None
         dropped = faults | self.staleness.dropped(self.sampled, metrics)
         credited = credit_steps(
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
@@ -283,6 +290,12 @@ def _in_batch(spans: Spans, rows: Ints, prompts: Sequence[Any], size: int) -> Sp
         lengths=lengths,
         turns=turns,
     )
+
+
+def updates_per_step(config: Any) -> int:
+    """How many batches a step has; the separate trainer trains on several."""
+    separate = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).endswith("separate_async")
+    return int(config.trainer.v1.separate_async.parameter_sync_step) if separate else 1
 
 
 def refuse_without_effect(

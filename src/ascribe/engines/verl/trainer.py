@@ -10,6 +10,7 @@ Steps come from one of two places: ``loops`` reads them from the tokens of any a
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -222,8 +223,9 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         actor = self.config.actor_rollout_ref.actor
         at_once = 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
         unit = dp_size * at_once
-        if self.steps.minibatches is None:
-            return int(super()._get_required_batch_multiple(dp_size))
+        if isinstance(self.steps, LoopSteps):
+            own = int(super()._get_required_batch_multiple(dp_size))
+            return math.lcm(own, unit * self.steps.updates)
         return batch_multiple(unit, self.steps.minibatches, self.steps.minibatch_rows)
 
     def _minibatches(self, size: int) -> int:
