@@ -1,34 +1,53 @@
-"""AReaL 1.0.4: its own actor with a recipe's advantages, and its own loss.
+"""AReaL 1.0.4: its own actor, engine and worker with a recipe's advantages, and its own loss.
 
 Nightly: to import AReaL takes 40 seconds of CPU time. In the environment ``trainers``:
 ``pytest -m nightly tests/engines/test_adapter_areal.py``.
 """
 
+import socket
+import subprocess
+import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of packages that AReaL imports
     pytest.importorskip("areal.trainer.ppo.actor")
+    from areal.engine.fsdp_engine import FSDPPPOActor
 
 import torch
 from areal.api.cli_args import NormConfig, PPOActorConfig
+from areal.infra.rpc.rtensor import RTensor
+from areal.infra.rpc.serialization import deserialize_value, serialize_value
 from areal.trainer.ppo import actor as actor_module
 from areal.trainer.ppo.actor import PPOActor, grpo_loss_fn
 from areal.utils.data import concat_batch
+from transformers import Qwen2Config
 
 from ascribe import recipe
 from ascribe.engines.adapters import ExampleEpisode, credit_batch
 from ascribe.engines.adapters.areal import ArealAdapter, actor_with
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
+from ascribe.models.http_client import HttpClient, HttpLimits
 from tests.engines.adapter_toys import run_snippet
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("spmd")]
 ADAPTER = ArealAdapter()
 SAME_SIZE = [*EPISODES[:3], *EPISODES[4:]]
 """AReaL's own normalisation takes groups of one size."""
+
+
+@pytest.fixture
+def spmd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode of AReaL's launchers, and its own class after the test."""
+    monkeypatch.setenv("AREAL_SPMD_MODE", "1")
+    monkeypatch.setattr(actor_module, "PPOActor", PPOActor)
 
 
 def config(**changes: object) -> PPOActorConfig:
@@ -54,8 +73,7 @@ def test_grpo_equals_areals_group_normalisation() -> None:
             assert torch.equal(one[name], other[name])
 
 
-def test_its_loss_takes_the_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actor_module, "PPOActor", PPOActor)  # as it was, after the test
+def test_its_loss_takes_the_advantages() -> None:
     tokenizer = SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
     run_snippet("AReaL", tokenizer=tokenizer)
     actor = actor_module.PPOActor(config(), None)
@@ -80,3 +98,59 @@ def test_a_group_of_one_sample_has_no_credit() -> None:
 def test_kl_in_the_reward_is_refused() -> None:
     with pytest.raises(ValueError, match="kl_ctl"):
         actor_with("gigpo")(config(kl_ctl=0.1), None)
+
+
+@pytest.fixture
+def engine_config(tmp_path: Path) -> PPOActorConfig:
+    """The config of an engine; to create one takes the config of a model, not its weights."""
+    Qwen2Config(hidden_size=16, num_hidden_layers=1, vocab_size=64).save_pretrained(tmp_path)
+    return config(path=str(tmp_path), experiment_name="test", trial_name="test")
+
+
+def test_the_engine_of_a_launcher_uses_it(engine_config: PPOActorConfig) -> None:
+    run_snippet("AReaL", tokenizer=SimpleNamespace(decode=str))
+    engine = FSDPPPOActor(engine_config)
+    result = engine.compute_advantages(ADAPTER.example(EPISODES))
+    expected = credit_batch(ADAPTER, ADAPTER.example(EPISODES), "gigpo")[0]
+    for one, other in zip(result, expected, strict=True):
+        assert torch.equal(one["advantages"], other["advantages"])
+
+
+def test_the_worker_of_the_default_mode_does_not_and_so_the_mode_is_refused(
+    engine_config: PPOActorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor_module.PPOActor = actor_with("gigpo")
+    with worker(tmp_path) as post:
+        name = f"{FSDPPPOActor.__module__}.{FSDPPPOActor.__name__}"  # as TrainController sends it
+        post("create_engine", engine=name, init_args=[engine_config], init_kwargs={})
+        batch = ADAPTER.example(SAME_SIZE)
+        result = post("call", method="compute_advantages", args=[batch], kwargs={})["result"]
+        received = RTensor.localize(deserialize_value(result))
+    stock = PPOActor(engine_config, None).compute_advantages(ADAPTER.example(SAME_SIZE))
+    for one, other in zip(received, stock, strict=True):
+        assert torch.equal(one["advantages"], other["advantages"])
+    monkeypatch.delenv("AREAL_SPMD_MODE")
+    with pytest.raises(ValueError, match="AREAL_SPMD_MODE"):
+        run_snippet("AReaL", tokenizer=SimpleNamespace(decode=str))
+
+
+@contextmanager
+def worker(folder: Path) -> Iterator[Callable[..., Any]]:
+    """A worker process of AReaL; gives a function that calls it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = f"{sys.executable} -m areal.infra.rpc.rpc_server --host 127.0.0.1 --port {port}"
+    command += " --experiment-name test --trial-name test --role actor --worker-index 0"
+    command += f" --fileroot {folder} --nfs-record-root {folder}"
+    client = HttpClient(f"http://127.0.0.1:{port}", HttpLimits(120.0, retries=20))
+
+    def post(path: str, **values: Any) -> Any:
+        body = {key: serialize_value(value) for key, value in values.items()}
+        return client.post(f"/{path}", {"engine_name": "actor/0", **body})
+
+    with subprocess.Popen(command.split()) as process:
+        try:
+            client.get("/health")
+            yield post
+        finally:
+            process.terminate()

@@ -1,9 +1,8 @@
 """The one HTTP client: JSON to and from servers that may be slow, broken or hostile.
 
 A time limit covers a whole exchange, from the name of the host to the parsed response, whatever
-the server sends in between, and a response has a limit of size. Redirects are not followed, for
-they could carry the key to another server, and proxies are not used. No error message holds the
-key.
+the server sends, and a response has a limit of size. Redirects are not followed, for they could
+carry the key to another server, and proxies are not used. No error message holds the key.
 """
 
 import io

@@ -7,8 +7,9 @@
 
     actor.PPOActor = actor_with("gigpo", decode=tokenizer.decode)
 
-before the engine is made, in the process that makes it. A batch is a list of padded tensor dicts,
-one for each prompt: its rows are the samples of the prompt, and so a group.
+in a script that one of AReaL's launchers starts, before it creates the engine. A batch is a list of
+padded tensor dicts, one for each prompt: its rows are the samples of the prompt, and so a group. A
+workflow may add a tensor ``truncated``: whether a limit ended each sample.
 """
 
 from collections.abc import Sequence
@@ -32,28 +33,25 @@ class ArealAdapter:
     Attributes:
         decode: token ids to text; without it texts are the ids themselves.
         state: what counts as the state of a step.
-        truncated: the key under which your workflow says that a limit ended a sample, if it does.
     """
 
     decode: Decoder | None = None
     state: State = "observation"
-    truncated: str = "truncated"
 
     def steps(self, batch: Sequence[dict[str, Any]]) -> tuple[StepTable, Spans]:
         """One row for each run of ones in a loss mask; call it before AReaL shifts the mask."""
         rows = [
-            (number, {key: item[key][row] for key in item if torch.is_tensor(item[key])})
+            (number, item, row, int(item["attention_mask"][row].sum()))
             for number, item in enumerate(batch)
             for row in range(len(item["input_ids"]))
         ]
-        sizes = [int(row["attention_mask"].sum()) for _, row in rows]
-        known = self.truncated in batch[0]
+        known = "truncated" in batch[0]
         return from_sequences(
-            [row["input_ids"][:size] for (_, row), size in zip(rows, sizes, strict=True)],
-            [row["loss_mask"][:size] for (_, row), size in zip(rows, sizes, strict=True)],
-            group=[number for number, _ in rows],
-            reward=[float(row["rewards"]) for _, row in rows],
-            truncated=[bool(row[self.truncated]) for _, row in rows] if known else None,
+            [item["input_ids"][row, :size] for _, item, row, size in rows],
+            [item["loss_mask"][row, :size] for _, item, row, size in rows],
+            group=[number for number, *_ in rows],
+            reward=[float(item["rewards"][row]) for _, item, row, _ in rows],
+            truncated=[bool(item["truncated"][row]) for _, item, row, _ in rows] if known else None,
             decode=self.decode,
             state=self.state,
         )
@@ -74,14 +72,13 @@ class ArealAdapter:
 
         groups: dict[str, list[dict[str, Any]]] = {}
         for episode in episodes:
-            rewards, truncated = torch.tensor([episode.reward]), torch.tensor([episode.truncated])
             row = {
                 "input_ids": torch.tensor([episode.tokens]),
                 "loss_mask": torch.tensor([episode.mask]),
                 "logprobs": -0.5 * torch.tensor([episode.mask]),
                 "attention_mask": torch.ones(1, len(episode.tokens), dtype=torch.bool),
-                "rewards": rewards,
-                self.truncated: truncated,
+                "rewards": torch.tensor([episode.reward]),
+                "truncated": torch.tensor([episode.truncated]),
             }
             groups.setdefault(episode.group, []).extend([] if episode.failed else [row])
         return [concat_padded_tensors(rows) for rows in groups.values()]
@@ -96,9 +93,16 @@ def actor_with(method: str | Recipe = "gigpo", **options: Any) -> type:
 
     AReaL still shifts masks and log-probabilities. Its normalisation of rewards and advantages and
     the KL in its rewards have no effect; an actor with ``kl_ctl`` other than 0 is refused.
+    So is AReaL's default mode.
     """
     from areal.trainer.ppo.actor import PPOActor
+    from areal.utils.environ import is_single_controller
 
+    if is_single_controller():
+        raise ValueError(
+            "AReaL's default mode creates actors in worker processes, which import its own class; "
+            "start the script with one of AReaL's launchers, which set AREAL_SPMD_MODE"
+        )
     adapter = ArealAdapter(**options)
     chosen = stateless(method)
 
