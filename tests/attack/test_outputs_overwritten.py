@@ -109,7 +109,7 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with replacing_folder(model) as draft:
         (draft / "model.safetensors").write_text("other weights")
     assert names(tmp_path / "runs") == ["model"]
-    assert names(model) == ["model.safetensors", "notes.txt", "parts"]
+    assert names(model) == [".ascribe.json", "model.safetensors", "notes.txt"]
     assert (model / "model.safetensors").read_text() == "other weights"
 
 

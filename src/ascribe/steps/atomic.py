@@ -4,6 +4,7 @@ Every output of Ascribe is written here, except for files that only grow, such a
 """
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, cast
+
+from ascribe.steps.strict_json import loads
+
+LIST = ".ascribe.json"
+"""File in a folder that was written as a whole: the list of its files."""
 
 
 @contextmanager
@@ -70,28 +76,67 @@ def _compressed(path: str | Path, file: IO[bytes]) -> AbstractContextManager[IO[
 def replacing_folder(path: str | Path) -> Iterator[Path]:
     """A new folder to fill, which takes the place of ``path`` when the block ends without an error.
 
-    If there is one already that holds something, its files are replaced one by one, and others are
-    kept.
+    See ``swap_folder``. An error leaves the old folder as it was.
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     draft, lock = _new_draft(target, is_folder=True)
     try:
         yield draft
-        for entry in [*draft.rglob("*"), draft]:
-            sync(entry)
-        try:
-            draft.rename(target)
-        except OSError:
-            for entry in filter(Path.is_file, draft.rglob("*")):
-                place = target / entry.relative_to(draft)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                entry.replace(place)
+        swap_folder(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+def swap_folder(draft: Path, target: Path) -> None:
+    """Put a complete folder, with a list of its files, in the place of another one.
+
+    The old folder becomes ``.NAME.TOKEN.old`` beside it, the new one takes its name, and then the
+    files that the old one's list names are removed; others stay, in the new folder. A kill between
+    the two renames leaves both folders whole; the next writer puts the old one back.
+    """
+    recover_folder(target)
+    files = [str(entry.relative_to(draft)) for entry in draft.rglob("*") if not entry.is_dir()]
+    write_file(draft / LIST, json.dumps({"files": sorted(files)}))
+    for entry in [*draft.rglob("*"), draft]:
+        sync(entry)
+    if target.is_dir():
+        target.rename(target.with_name(f"{_prefix(target)}{token_hex(8)}.old"))
+    try:
+        draft.rename(target)
+    finally:
+        recover_folder(target)
     sync(target.parent)
+
+
+def recover_folder(target: Path) -> None:
+    """End a swap of folders that was killed: put the old one back, if the new one is not there."""
+    name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{16}\.old")
+    for entry in [entry for entry in target.parent.glob(".*") if name.fullmatch(entry.name)]:
+        if not target.exists():
+            entry.rename(target)
+            continue
+        listed = read_list((entry / LIST).read_bytes() if (entry / LIST).exists() else None)
+        for file in [file for file in entry.rglob("*") if not file.is_dir()]:
+            place = target / file.relative_to(entry)
+            if str(file.relative_to(entry)) not in listed["files"] and not place.exists():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                file.rename(place)
+        shutil.rmtree(entry.rename(entry.with_suffix(".draft")))
+
+
+def read_list(contents: bytes | None) -> dict[str, set[str]]:
+    """The ``files`` that the list of a folder names, and the ``unfinished`` ones, not to be read.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    found = {} if contents is None else loads(contents)
+    if not isinstance(found, dict):
+        raise ValueError(f"the list {LIST} of a folder holds no object; remove it")
+    return {name: set(map(str, found.get(name) or ())) for name in ("files", "unfinished")}
 
 
 def write_file(path: str | Path, contents: str | bytes) -> int:
@@ -143,7 +188,7 @@ def _new_draft(target: Path, *, is_folder: bool = False) -> tuple[Path, int | No
 
     Drafts of the same file or folder whose writers were killed are removed.
     """
-    prefix = f".{os.fsdecode(os.fsencode(target.name)[:200])}."  # a name has at most 255 bytes
+    prefix = _prefix(target)
     _remove_abandoned(target.parent, re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.draft"))
     while True:
         draft = target.with_name(f"{prefix}{token_hex(8)}.draft")
@@ -160,6 +205,11 @@ def _new_draft(target: Path, *, is_folder: bool = False) -> tuple[Path, int | No
         if os.fstat(descriptor).st_nlink:
             return draft, descriptor
         os.close(descriptor)
+
+
+def _prefix(target: Path) -> str:
+    """How the names of drafts and old folders begin; a name has at most 255 bytes."""
+    return f".{os.fsdecode(os.fsencode(target.name)[:200])}."
 
 
 def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
