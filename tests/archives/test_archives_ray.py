@@ -1,6 +1,7 @@
 """Archives on a Ray cluster, and in S3 (moto's server, on loopback)."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from urllib.request import urlopen
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from ascribe import recipe
 from ascribe.archives import credit_archive, run, workers
+from ascribe.cli import app
 from tests.archives.test_archives import SMALL, in_memory, plain, same, steps, written
 
 pytest.importorskip("ray", reason="needs the extra ray")
@@ -30,7 +33,7 @@ def scattered(folder: Path) -> Path:
 
 def kill_once(job: Any, number: int) -> None:
     """A task during which its worker is killed, once."""
-    mark = Path(job.work.path).parent / "killed"
+    mark = Path(job.work.path).parents[1] / "killed"
     if not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -62,7 +65,8 @@ def s3() -> Iterator[str]:
 
     It has the credentials, since workers of the cluster may have been started before.
     """
-    pytest.importorskip("moto", reason="needs moto's server: pip install 'moto[server]'")
+    if (moto := shutil.which("moto_server")) is None:
+        pytest.skip("needs moto's server: pip install 'moto[server]'")
     import socket
 
     from pyarrow.fs import FileSystem
@@ -70,7 +74,7 @@ def s3() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [moto, "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(300):
@@ -80,7 +84,7 @@ def s3() -> Iterator[str]:
             except OSError:
                 time.sleep(0.1)
         options = f"?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{port}"
-        options += "&allow_bucket_creation=true"
+        options += "&allow_bucket_creation=true&allow_delayed_open=true"
         FileSystem.from_uri(f"s3://testing:testing@archive/x{options}")[0].create_dir("archive")
         yield f"s3://testing:testing@archive/{{}}{options}"
     finally:
@@ -109,6 +113,47 @@ def test_archives_in_s3(tmp_path: Path, s3: str, where: str, request: pytest.Fix
         copy = tmp_path / f"{where}.parquet"
         pq.write_table(pq.read_table(f"archive/{name}", filesystem=system), copy)
         assert same(plain(copy), expected)
+
+
+def test_outputs_in_s3_have_the_guard_of_local_ones(tmp_path: Path, s3: str):
+    from pyarrow.fs import FileSelector, FileSystem
+
+    def call(source: str | Path, name: str, *words: str) -> Any:
+        command = ["credit", str(source), "--out", s3.format(name), "--memory", "0.5", *words]
+        return CliRunner().invoke(app, command)
+
+    def names(folder: str) -> list[str]:
+        found = system.get_file_info(FileSelector(f"archive/{folder}"))
+        return sorted(entry.base_name for entry in found)
+
+    source, system = scattered(tmp_path / "in"), FileSystem.from_uri(s3.format("x"))[0]
+    for name in ("important/thesis.txt", ".out.leases/left"):
+        system.create_dir(f"archive/{name.rpartition('/')[0]}")
+        with system.open_output_stream(f"archive/{name}") as file:
+            file.write(b"the only copy")
+    for words in ([], ["--force"]):
+        refused = call(source, "important", *words)
+        assert refused.exit_code == 2
+        assert "thesis.txt" in refused.stderr
+    assert names("important") == ["thesis.txt"]
+    refused = call(source, "out")
+    assert "remove its lease s3://archive/.out.leases/left" in " ".join(refused.stderr.split())
+    system.delete_file("archive/.out.leases/left")
+    first = call(source, "out")
+    assert first.exit_code == 0, first.output
+    assert "testing" not in first.output
+    before = names("out")
+    assert call(source, "out").exit_code == 2
+    assert call(s3.format("out"), "out", "--force").exit_code == 2
+    assert names("out") == before
+    assert call(source, "out", "--force").exit_code == 0
+    assert len(names("out")) == len(before)
+    assert not set(names("out")) & set(before) - {".ascribe.json"}
+    assert system.get_file_info("archive/.out.leases").type.name == "NotFound" or not names(
+        ".out.leases"
+    )
+    credited = pq.read_table("archive/out", filesystem=system)
+    assert credited.num_rows == pq.read_table(source).num_rows
 
 
 PROGRAM = """

@@ -1,8 +1,6 @@
 """Tables in JSON lines or CSV that are larger than memory: written as Parquet, then read."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,18 +29,14 @@ def _is_text(path: Path) -> bool:
     return path.is_file() and (path.suffix == ".csv" or (is_lines and is_table(path)))
 
 
-@contextmanager
-def as_parquet(
-    source: str | Path, beside: Place, progress: Progress
-) -> Iterator[tuple[str | Path, Progress]]:
+def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str | Path, Progress]:
     """The source itself; of a table in JSON lines or CSV, a folder of Parquet files with its rows.
 
-    The files are removed at the end, or if the table is refused. If something else goes wrong, they
-    are there for the next call, unless the source has changed.
+    The files stay for the next call, unless the source has changed.
 
     Args:
         source: a path, or a URI that pyarrow opens.
-        beside: the output; the folder is beside it.
+        work: the folder of intermediate results.
         progress: called with the share that is done; what is left of it is given with the source.
 
     Raises:
@@ -50,23 +44,18 @@ def as_parquet(
         OSError: if a file cannot be read or written.
         ValueError: if the output is not on a local disk.
     """
-    path = Path(source)
-    if "://" in str(source) or not _is_text(path):
-        yield source, progress
-        return
-    if beside.uri:
+    place = Place.of(source)
+    path = Path(place.path)
+    if place.uri or not _is_text(path):
+        return source, progress
+    if work.uri:
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
-    folder, status = Path(beside.sibling(f".{beside.name}.table").path), path.stat()
+    folder, status = Path(work.path, "table"), path.stat()
     files = folder / f"{status.st_size}-{status.st_mtime_ns}"
-    try:
-        if not files.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            _convert(path, files, lambda share: progress(0.5 * share))
-        yield files, lambda share: progress(0.5 + 0.5 * share)
-    except TableError:
-        shutil.rmtree(folder)
-        raise
-    shutil.rmtree(folder)
+    if not files.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        _convert(path, files, lambda share: progress(0.5 * share))
+    return files, lambda share: progress(0.5 + 0.5 * share)
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.archives.places import Archive, Place
+from ascribe.archives.places import Archive, Place, seal, unseal
 from ascribe.steps.arrays import Bools, Ints
-from ascribe.steps.atomic import replacing
 from ascribe.steps.files import compact
 
 if TYPE_CHECKING:
@@ -151,8 +150,8 @@ def scan(archive: Archive, work: Place, number: int, *, by_group: bool) -> None:
             pair["trajectory"], pair["key"] = names[rows], keys
             changes = (pair["trajectory"][1:] != names[rows][:-1]) | (keys[1:] != keys[:-1])
             pairs.append(np.unique(pair[np.append(True, changes)[: pair.size]]))
-    work.child(f"pairs-{number}.bin").write(np.unique(np.concatenate(pairs)).tobytes())
-    work.child(f"spans-{number}.bin").write(joined(np.concatenate(spans)).tobytes())
+    work.child(f"pairs-{number}.bin").write(seal(np.unique(np.concatenate(pairs)).tobytes()))
+    work.child(f"spans-{number}.bin").write(seal(joined(np.concatenate(spans)).tobytes()))
 
 
 def joined(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -255,9 +254,8 @@ def _by_range(
 
 
 def _records(place: Place, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if place.uri or not place.info().size:
-        return np.frombuffer(place.read(), dtype=dtype)
-    return np.memmap(place.path, dtype=dtype, mode="r")
+    contents: Any = place.read() if place.uri else np.memmap(place.path, np.uint8, mode="r")
+    return np.frombuffer(unseal(contents, place.name), dtype=dtype)
 
 
 def _shared(pairs: npt.NDArray[Any]) -> tuple[Keys, Keys]:
@@ -340,14 +338,14 @@ def scatter(
     """Write the rows of a chunk to the disk: an Arrow stream for each batch and part.
 
     Text is written once for each stream and distinct text. After the streams come their ends, and
-    the number of these.
+    the number of these, all with checksums.
     """
     import pyarrow as pa
 
     options = pa.ipc.IpcWriteOptions(compression="lz4")
 
-    def write(file: Any) -> None:
-        ends = []
+    ends = []
+    with work.child(f"rows-{number}.arrow").writing() as file:
         for start, table in archive.batches(number, columns):
             keys, real, _ = keys_of(table, by_group=by_group)
             parts = partition.part_of(keys, real, start)
@@ -361,18 +359,12 @@ def scatter(
             ):
                 if size:
                     part = _with_own_dictionaries(rows.slice(first, size))
-                    with pa.ipc.new_stream(file, part.schema, options=options) as stream:
+                    sink = pa.BufferOutputStream()
+                    with pa.ipc.new_stream(sink, part.schema, options=options) as stream:
                         stream.write_table(part)
+                    file.write(seal(sink.getvalue().to_pybytes()))
                 ends.append(file.tell())
-        file.write(np.array([*ends, len(ends)], dtype=np.int64).tobytes())
-
-    target = work.child(f"rows-{number}.arrow")
-    if work.uri:
-        write(sink := pa.BufferOutputStream())
-        target.write(sink.getvalue())
-        return
-    with replacing(target.path) as file:
-        write(file)
+        file.write(seal(np.array([*ends, len(ends)], dtype=np.int64).tobytes()))
 
 
 def _with_own_dictionaries(table: "pa.Table") -> "pa.Table":
@@ -422,13 +414,15 @@ def _gather_scattered(
         place = work.child(f"rows-{index}.arrow")
         with place.system.open_input_file(place.path) as file:
             size = file.size()
-            streams = int.from_bytes(file.read_at(8, size - 8), "little")
-            ends = np.frombuffer(file.read_at(8 * streams, size - 8 * streams - 8), dtype=np.int64)
+            streams = int.from_bytes(file.read_at(8, size - 16), "little")
+            first = max(size - 8 * streams - 16, 0)
+            tail = unseal(file.read_at(size - first, first), place.name)
+            ends = np.frombuffer(tail, dtype=np.int64)[:-1]
             starts = np.append(0, ends[:-1])
             for stream in range(number, streams, count):
                 if length := int(ends[stream] - starts[stream]):
-                    contents = file.read_at(length, int(starts[stream]))
-                    tables.append(pa.ipc.open_stream(contents).read_all())
+                    contents = unseal(file.read_at(length, int(starts[stream])), place.name)
+                    tables.append(pa.ipc.open_stream(pa.py_buffer(contents)).read_all())
     if not tables:
         return pa.table({}), np.empty(0, dtype=np.int64)
     table = pa.concat_tables(tables)

@@ -1,18 +1,23 @@
 """Files and folders on any file system that pyarrow opens, and archives: tables in such files."""
 
+import json
+import os
+import socket
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from secrets import token_hex
+from typing import IO, TYPE_CHECKING, Any, cast
+from zlib import crc32
 
-from ascribe.steps.atomic import replacing
+from ascribe.steps import atomic
 from ascribe.steps.files import check_columns, check_seal, read_row_groups, readable, write_parquet
-from ascribe.steps.problems import Problem, ProblemKind, TableError
+from ascribe.steps.problems import Problem, ProblemKind, TableError, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import pyarrow as pa
 
 
@@ -22,40 +27,45 @@ class Place:
 
     Attributes:
         uri: where the file system is; empty for local files.
-        path: the path in that file system.
+        path: the path in that file system; of local files, without links.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     path: str
 
     @staticmethod
     def of(location: str | Path) -> "Place":
-        """The place of a path or URI."""
-        text = str(location)
-        if "://" not in text:
-            return Place("", str(Path(text).absolute()))
-        from pyarrow.fs import FileSystem
+        """The place of a path or URI: the one function that says whether it is local.
 
-        return Place(text, FileSystem.from_uri(text)[1])
+        Raises:
+            ValueError: if it is a URI that pyarrow does not know.
+        """
+        text = str(location)
+        system, path = _opened(text) if "://" in text else (None, text)
+        if system is None or system.type_name == "local":
+            return Place("", os.path.realpath(path))
+        return Place(text, path.rstrip("/"))
+
+    def __str__(self) -> str:
+        return f"{self.system.type_name}://{self.path}" if self.uri else self.path
 
     @property
     def system(self) -> Any:
         """The file system."""
-        return _system(self.uri)
+        return _opened(self.uri)[0]
 
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return self.path.rstrip("/").rpartition("/")[2]
+        return self.path.rpartition("/")[2]
 
     def child(self, name: str) -> "Place":
         """A file or folder in this folder."""
-        return Place(self.uri, f"{self.path.rstrip('/')}/{name}")
+        return Place(self.uri, f"{self.path}/{name}")
 
     def sibling(self, name: str) -> "Place":
         """A file or folder beside this one."""
-        folder = self.path.rstrip("/").rpartition("/")[0]
-        return Place(self.uri, f"{folder}/{name}")
+        return Place(self.uri, f"{self.path.rpartition('/')[0]}/{name}")
 
     def info(self) -> Any:
         """What pyarrow knows about it: type, size and time."""
@@ -86,14 +96,31 @@ class Place:
         with self.system.open_input_stream(self.path) as file:
             return bytes(file.read())
 
-    def write(self, contents: Any) -> None:
-        """Write a whole file, of which a reader never sees a part."""
+    @contextmanager
+    def writing(self) -> Iterator[IO[bytes]]:
+        """A whole file to write, of which a reader never sees a part."""
         if not self.uri:
-            with replacing(self.path) as local:
-                local.write(contents)
+            with atomic.replacing(self.path) as local:
+                yield local
             return
-        with self.system.open_output_stream(self.path) as file:
+        draft = self.sibling(f".{self.name}.draft")
+        with tempfile.TemporaryFile() as file:
+            yield cast("IO[bytes]", file)
+            file.seek(0)
+            with self.system.open_output_stream(draft.path) as upload:
+                while block := file.read(8 << 20):
+                    upload.write(block)
+        self.system.move(draft.path, self.path)
+
+    def write(self, contents: bytes) -> None:
+        """Write a whole file."""
+        with self.writing() as file:
             file.write(contents)
+
+    def listing(self) -> dict[str, set[str]]:
+        """What the list of a folder names; see ``ascribe.steps.atomic.read_list``."""
+        place = self.child(atomic.LIST)
+        return atomic.read_list(place.read() if place.exists() else None)
 
     def make_folder(self) -> None:
         """Make the folder, if it is not there."""
@@ -111,10 +138,135 @@ class Place:
 
 
 @lru_cache
-def _system(uri: str) -> Any:
+def _opened(uri: str) -> Any:
+    """The file system of a URI, and the path in it."""
+    import pyarrow as pa
     from pyarrow.fs import FileSystem, LocalFileSystem
 
-    return FileSystem.from_uri(uri)[0] if uri else LocalFileSystem()
+    try:
+        return FileSystem.from_uri(uri) if uri else (LocalFileSystem(), "")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(without_credentials(error)) from None
+
+
+# Outputs.
+
+
+def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
+    """Refuse an output that would destroy an input, or files that no earlier run wrote.
+
+    Args:
+        out: a file, if its name ends in ``.parquet``; else a folder.
+        inputs: what is read.
+        force: whether the output may replace an input file, or the folder of an earlier run.
+
+    Raises:
+        ValueError: naming what stands in the way.
+    """
+    from pyarrow.fs import FileSelector, FileType
+
+    if not out.uri:
+        atomic.recover_folder(Path(out.path))
+    is_file, ours = out.name.endswith(".parquet"), f"{out.path}/"
+    for place in inputs:
+        theirs = f"{place.path}/"
+        overlaps = ours.startswith(theirs) or theirs.startswith(ours)
+        if overlaps and out.system.type_name == place.system.type_name:
+            if not is_file or ours != theirs:
+                raise ValueError(f"{out} overlaps with {place}, which is read; write elsewhere")
+            if not force:
+                raise ValueError(f"{out} is read; write to another file, or add --force")
+    kind = out.info().type
+    if is_file or kind == FileType.NotFound:
+        return
+    if kind != FileType.Directory or (not out.uri and os.path.ismount(out.path)):
+        raise ValueError(f"{out} is a file or a mount point; name a folder that can be replaced")
+    entries = out.system.get_file_info(FileSelector(out.path, recursive=True))
+    names = {e.path.removeprefix(ours) for e in entries if e.type != FileType.Directory} - {
+        atomic.LIST
+    }
+    if foreign := sorted(names - set().union(*out.listing().values())):
+        listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" * (len(foreign) > 3))
+        raise ValueError(
+            f"the folder {out} is not empty: it holds {listed}, which no earlier run wrote; move "
+            "them away, or write to another folder"
+        )
+    if names and not force:
+        raise ValueError(f"the folder {out} is not empty; add --force to replace an earlier output")
+
+
+def publish_folder(draft: Place, target: Place) -> None:
+    """Put a complete folder of Parquet files in the place of another one.
+
+    A store of objects has no folders to rename. There, the new files get new names, and the list of
+    the folder says which files Ascribe reads: those of the old output or of the new one. A kill may
+    leave others, which the list calls unfinished and the next run removes.
+    """
+    if not target.uri:
+        atomic.swap_folder(Path(draft.path), Path(target.path))
+        return
+    token, old, listed = token_hex(4), target.listing(), target.child(atomic.LIST)
+    names = [f"{file.name[:-8]}-{token}.parquet" for file in draft.files(".parquet")]
+    ours = old["files"] | old["unfinished"]
+    target.make_folder()
+    begun = {"files": [*old["files"]], "unfinished": [*old["unfinished"], *names]}
+    listed.write(json.dumps(begun).encode())
+    for file, name in zip(draft.files(".parquet"), names, strict=True):
+        file.system.move(file.path, target.child(name).path)
+    listed.write(json.dumps({"files": names, "unfinished": [*ours]}).encode())
+    for file in target.files(""):
+        if file.name in ours:
+            file.remove()
+
+
+@contextmanager
+def sole_writer(target: Place) -> Iterator[None]:
+    """Refuse a second writer of a place with ``BlockingIOError``.
+
+    A local place is locked by a file beside it, ``.NAME.lock``, which nobody removes. Elsewhere,
+    and on disks without locks, a run writes a lease beside the place, and gives up if it then finds
+    one of another run: at most one of two goes on, where a file that was written is listed at once.
+    A run that is killed leaves its lease, which the message asks to remove.
+    """
+
+    def refuse(what: str = "") -> None:
+        raise BlockingIOError(11, f"another run is writing it{what}", str(target))
+
+    if not target.uri:
+        lock = Path(target.sibling(f".{target.name}.lock").path)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("ab") as file:
+            if atomic.lock_file(file.fileno(), refuse):
+                yield
+                return
+    folder = target.sibling(f".{target.name}.leases")
+    folder.make_folder()
+    own = folder.child(f"{token_hex(8)}-{socket.gethostname()}-{os.getpid()}")
+    own.write(b"")
+    try:
+        for other in folder.files(""):
+            if other.name != own.name:
+                refuse(f"; if that was killed, remove its lease {other}")
+        yield
+    finally:
+        own.remove()
+
+
+# Intermediate results.
+
+
+def seal(contents: bytes) -> bytes:
+    """An intermediate result with its checksum."""
+    return contents + crc32(contents).to_bytes(8, "little")
+
+
+def unseal(contents: Any, name: str) -> memoryview:
+    """What ``seal`` was given; ``TableError`` if it is damaged."""
+    view = memoryview(contents)
+    if len(view) < 8 or crc32(view[:-8]) != int.from_bytes(view[-8:], "little"):
+        detail = f"the intermediate result {name} is damaged; run the command again, from its start"
+        raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
+    return view[:-8]
 
 
 @dataclass(frozen=True)
@@ -210,8 +362,11 @@ def open_archive(location: str | Path, rows_of_chunk: int) -> Archive:
     place = Place.of(location)
     info = place.info()
     if info.type == FileType.NotFound:
-        raise FileNotFoundError(2, "No such file or directory", str(location))
-    files = place.files(".parquet") if info.type == FileType.Directory else [place]
+        raise FileNotFoundError(2, "No such file or directory", str(place))
+    files = [place]
+    if info.type == FileType.Directory:
+        unfinished = place.listing()["unfinished"]
+        files = [file for file in place.files(".parquet") if file.name not in unfinished]
     if not files:
         detail = f"the folder {place.name} holds no .parquet file"
         raise TableError([Problem(ProblemKind.EMPTY_TABLE, detail, count=0)])
@@ -245,15 +400,5 @@ def open_archive(location: str | Path, rows_of_chunk: int) -> Archive:
 
 def write_table(place: Place, tables: "Iterable[pa.Table]") -> None:
     """Write tables as one sealed Parquet file, which is there as a whole or not at all."""
-    if not place.uri:
-        with replacing(place.path) as file:
-            write_parquet(file, tables)
-        return
-    with tempfile.TemporaryFile() as file:
+    with place.writing() as file:
         write_parquet(file, tables)
-        file.seek(0)
-        draft = place.sibling(f".{place.name}.draft")
-        with draft.system.open_output_stream(draft.path) as upload:
-            while block := file.read(8 << 20):
-                upload.write(block)
-        draft.system.move(draft.path, place.path)

@@ -8,28 +8,39 @@ all.
 import itertools
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe import __version__
 from ascribe.archives import workers
 from ascribe.archives.convert import as_parquet, is_large_text
 from ascribe.archives.partition import ArchiveParts, divide, gather, scan, scatter
-from ascribe.archives.places import Archive, Place, open_archive, write_table
+from ascribe.archives.places import (
+    Archive,
+    Place,
+    check_output,
+    open_archive,
+    publish_folder,
+    seal,
+    sole_writer,
+    unseal,
+    write_table,
+)
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.diagnose import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import credit_arrays, credit_columns, credit_selected
 from ascribe.estimators.credit import Reason, join_notes
 from ascribe.steps.arrays import Ints
-from ascribe.steps.atomic import lock_file
 from ascribe.steps.check import CheckReport, check
 from ascribe.steps.files import (
     Progress,
@@ -132,21 +143,16 @@ def row_bytes(archive: Archive, columns: Sequence[str]) -> float:
     return ROW_BYTES + 4.0 * sum(archive.columns[name] for name in columns)
 
 
-def fits_memory(location: str | Path, memory: int, *, carried: bool = True) -> bool:
-    """Whether a Parquet file can be credited in this many bytes of memory as a whole."""
-    archive = open_archive(location, 1 << 20)
-    names = [name for name in archive.columns if carried or name in KNOWN_COLUMNS]
-    return archive.rows * row_bytes(archive, names) + PROCESS_BYTES <= memory
-
-
 def is_archive(source: str, memory: int) -> bool:
     """Whether to process a table in parts: large, in a folder of files, or on another machine."""
     path = Path(source)
     if "://" in source or (path.is_dir() and any(path.glob("*.parquet"))):
         return True
     try:
-        is_large = path.suffix == ".parquet" and not fits_memory(source, memory)
-        return is_large or is_large_text(path, memory)
+        if path.suffix != ".parquet":
+            return is_large_text(path, memory)
+        archive = open_archive(source, 1 << 20)
+        return archive.rows * row_bytes(archive, [*archive.columns]) + PROCESS_BYTES > memory
     except (ValueError, OSError):
         return False  # the reader says what is wrong
 
@@ -161,6 +167,7 @@ def credit_archive(
     memory: int = 2 << 30,
     processes: int | None = None,
     ray: str | None = None,
+    force: bool = False,
     progress: Progress = lambda _: None,
 ) -> ArchiveCredit:
     """Credit a Parquet file, a folder of such files, or JSON lines or CSV, of any size.
@@ -179,19 +186,22 @@ def credit_archive(
         memory: bytes that this process and its workers may use together; on a cluster, of a node.
         processes: workers on this machine; as many as it has cores, if the table is large.
         ray: address of a Ray cluster that does the work.
+        force: whether to replace a file that is read, or a folder that an earlier run wrote.
         progress: called with the share that is done.
 
     Raises:
         TableError: if the table is refused, or no group is left; nothing is written then.
-        OSError: if a file cannot be read or written; what is done is kept for the next call.
-        ValueError: if the recipe needs more of the table at a time than fits into memory.
+        OSError: if a file cannot be read or written, or another run writes the output; what is done
+            is kept for the next call.
+        ValueError: if the recipe needs more of the table at a time than fits into memory, or the
+            output would destroy an input or files that no earlier run wrote.
     """
     target, request = Place.of(out), ArchiveRequest(recipe, on_problem, group_size)
     with (
-        as_parquet(source, target, progress) as (parquet, tell),
-        _open(parquet, memory, processes, ray) as (archive, each, count),
-        _work_folder(target) as work,
+        _work_folder(target, [Place.of(source)], force=force) as work,
+        _open(source, work, memory, processes, ray=ray, progress=progress) as opened,
     ):
+        archive, each, count, tell = opened
         job = _prepare(archive, work, request, memory, count)
         read = [*job.columns, *filter(is_credit_column, archive.columns)]
         at_once = not target.name.endswith(".parquet") and set(archive.columns) == set(read)
@@ -201,13 +211,8 @@ def credit_archive(
             _forget(job, results)
             job = replace(job, at_once=False)
             job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.4, 0.7))
-        try:
-            outcome = _outcome(job, results)
-        except TableError:
-            _discard(work)
-            raise
+        outcome = _outcome(job, results)
         _write(job, results, target, each, _share(tell, 0.7, 1.0))
-        _discard(work)
     return outcome
 
 
@@ -238,13 +243,11 @@ def check_archive(
         OSError: if a file cannot be read or written.
     """
     with (
-        as_parquet(source, Place.of(work), progress) as (parquet, tell),
-        _open(parquet, memory, processes, None) as (archive, each, count),
         _work_folder(Place.of(work)) as folder,
+        _open(source, folder, memory, processes, progress=progress) as (archive, each, count, tell),
     ):
         job = _prepare(archive, folder, ArchiveRequest(None, "keep", group_size), memory, count)
         job, results = _parts(job, each, memory, check_parts, tell)
-        _discard(folder)
     _raise_refused(job, results)
     problems = _joined([problem for result in results for problem in result["problems"]])
     return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
@@ -254,14 +257,42 @@ def check_archive(
 
 
 @contextmanager
+def _work_folder(
+    target: Place, inputs: Sequence[Place] = (), *, force: bool = False
+) -> Iterator[Place]:
+    """The folder of intermediate results beside the output, for one run at a time.
+
+    It is removed at the end, or if the table is refused; after other errors the next call goes on.
+    """
+    root = target.sibling(f".{target.name}.ascribe")
+    check_output(target, inputs, force=force)
+    with sole_writer(target):
+        check_output(target, inputs, force=force)  # another run may have ended between the two
+        root.make_folder()
+        try:
+            yield root
+        except TableError:
+            _discard(root)
+            raise
+        _discard(root)
+
+
+@contextmanager
 def _open(
-    source: str | Path, memory: int, processes: int | None, ray: str | None
-) -> Iterator[tuple[Archive, workers.Each, int]]:
-    """The archive, how to run tasks, and how many run at a time on one machine."""
-    archive = open_archive(source, 1 << 20)
+    source: str | Path,
+    work: Place,
+    memory: int,
+    processes: int | None,
+    *,
+    ray: str | None = None,
+    progress: Progress,
+) -> Iterator[tuple[Archive, workers.Each, int, Progress]]:
+    """The archive, how to run tasks, how many run at a time on one machine, and their progress."""
+    parquet, tell = as_parquet(source, work, progress)
+    archive = open_archive(parquet, 1 << 20)
     if ray is not None:
         with workers.on_ray(ray) as (each, count):
-            yield archive, each, count
+            yield archive, each, count, tell
         return
     if processes is None:
         has_affinity = hasattr(os, "sched_getaffinity")
@@ -269,37 +300,14 @@ def _open(
         limits = (cores, memory // (3 * PROCESS_BYTES), archive.rows // ROWS_OF_WORKER)
         processes = max(min(limits), 1)
     with workers.local(processes) as each:
-        yield archive, each, processes
+        yield archive, each, processes, tell
 
 
-@contextmanager
-def _work_folder(target: Place) -> Iterator[Place]:
-    """The folder of intermediate results beside the output, for one run at a time."""
-    work = target.sibling(f".{target.name}.ascribe")
-    work.make_folder()
-    if work.uri:
-        yield work
-        return
-    descriptor = os.open(work.path, os.O_RDONLY)
-    try:
+def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, count: int) -> Job:
+    """The job; each has a folder of its own in ``root``, and that of an earlier one is removed.
 
-        def busy() -> None:
-            raise BlockingIOError(11, "another run is writing it", target.path)
-
-        lock_file(descriptor, busy)
-        yield work
-    finally:
-        os.close(descriptor)
-
-
-def _prepare(
-    probe: Archive,
-    work: Place,
-    request: ArchiveRequest,
-    memory: int,
-    count: int,
-) -> Job:
-    """The job; results of a run of another job are removed from the folder."""
+    A worker may outlive a run that was killed, and write what it had begun; so jobs share nothing.
+    """
     recipe = request.recipe
     if not probe.rows:
         raise TableError([_empty_table(0)])
@@ -316,26 +324,51 @@ def _prepare(
     room = (memory - PROCESS_BYTES) / count - PROCESS_BYTES
     most_rows = max(int(room / row_bytes(probe, columns)), 1024)
     plan = {
-        "version": __version__,
         "files": [[file.path, (i := file.info()).size, i.mtime_ns] for file in probe.files],
-        "recipe": repr(recipe),
+        "code": _code(type(recipe or Recipe)),
+        "recipe": repr((type(recipe), recipe and asdict(recipe))),
         "on_problem": request.on_problem,
         "group_size": request.group_size,
     }
-    saved = work.child(PLAN)
-    if saved.exists() and (old := json.loads(saved.read())).items() >= plan.items():
+    digest = blake2b(json.dumps(plan).encode(), digest_size=16).hexdigest()
+    saved, work = root.child(PLAN), root.child(digest)
+    old: dict[str, Any] = {"work": digest}
+    if saved.exists():
+        old = json.loads(bytes(unseal(saved.read(), PLAN)))
+    if old["work"] == digest and "most_rows" in old:
         most_rows = old["most_rows"]  # as the results that are there
     else:
-        _discard(work)
+        saved.remove()
+        root.child(old["work"]).remove()
         work.make_folder()
-        saved.write(json.dumps(plan | {"most_rows": most_rows}).encode())
+        saved.write(seal(json.dumps({"work": digest, "most_rows": most_rows}).encode()))
     return Job(probe.cut(max(most_rows // 2, 1024)), work, columns, request, most_rows)
 
 
-def _discard(work: Place) -> None:
+def _code(kind: type) -> str:
+    """A digest of the source of the packages that a class and its bases are from.
+
+    A module that is in no package counts with the other files of its folder, which it may import.
+    """
+    digest = blake2b(digest_size=16)
+    for name in sorted({base.__module__.partition(".")[0] for base in kind.__mro__[:-1]}):
+        top = sys.modules.get(name)
+        files = [
+            file for folder in getattr(top, "__path__", ()) for file in Path(folder).rglob("*.py")
+        ]
+        if not files and (file := getattr(top, "__file__", None)):
+            files = [*Path(file).parent.glob("*.py")]
+        for file in sorted(files):
+            digest.update(f"{file.name} {blake2b(file.read_bytes()).hexdigest()} ".encode())
+        if not files:  # typed in: nothing shows that it is the same in the next call
+            digest.update(token_hex(16).encode())
+    return digest.hexdigest()
+
+
+def _discard(root: Place) -> None:
     """Remove the folder of intermediate results; what a killed run left of it is not used again."""
-    work.child(PLAN).remove()
-    work.remove()
+    root.child(PLAN).remove()
+    root.remove()
 
 
 def _parts(
@@ -432,9 +465,13 @@ def _credit_parts(
         records = np.empty(rows.size, dtype=kinds)
         for name, values in arrays.items():
             records[name] = values
-        result["offsets"] = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
-        place = job.work.child(f"credit-{number}.bin")
-        place.write(rows.astype(np.int64).tobytes() + records.tobytes())
+        ends = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
+        result["offsets"], numbers = ends, rows.astype(np.int64)
+        pieces = [
+            seal(numbers[low:high].tobytes() + records[low:high].tobytes())
+            for low, high in itertools.pairwise(ends)
+        ]
+        job.work.child(f"credit-{number}.bin").write(b"".join(pieces))
 
 
 def _alike(results: Sequence[dict[str, Any]]) -> bool:
@@ -513,7 +550,7 @@ def _finish(job: Job, number: int, rows: Ints, result: dict[str, Any]) -> None:
     for name in ("problems", "refused"):
         if name in result:
             result[name] = [_dump(problem, rows) for problem in result[name]]
-    job.work.child(f"part-{number}.json").write(json.dumps(result).encode())
+    job.work.child(f"part-{number}.json").write(seal(json.dumps(result).encode()))
     pa.default_memory_pool().release_unused()
 
 
@@ -525,7 +562,7 @@ def _dump(problem: Problem, rows: Ints) -> list[Any]:
 
 def _load(place: Place) -> dict[str, Any]:
     """The result of a part."""
-    result: dict[str, Any] = json.loads(place.read())
+    result: dict[str, Any] = json.loads(bytes(unseal(place.read(), place.name)))
     for name in ("problems", "refused"):
         result[name] = [
             Problem(ProblemKind[kind], detail, np.array(rows, dtype=np.int64), count, more)
@@ -602,7 +639,7 @@ def _write(
 ) -> None:
     """Write the archive with its credit: one file, or a folder of them."""
     if job.at_once:
-        _move(job.work.child("out"), target)
+        _publish(job, target)
         return
     chunks = len(job.archive.chunks)
     whole = Output(
@@ -631,18 +668,13 @@ def _write(
         return
     job = replace(job, output=whole)
     _stage(job, each, write_task, range(chunks), "out/{:05d}.parquet", tell=tell)
-    _move(job.work.child("out"), target)
+    _publish(job, target)
 
 
-def _move(folder: Place, target: Place) -> None:
-    """Put the files of the output into their place."""
-    if target.exists():
-        target.remove()
-    if not target.uri:
-        target.system.move(folder.path, target.path)
-        return
-    for file in folder.files(".parquet"):  # a store of objects has no folders to rename
-        file.system.move(file.path, target.child(file.name).path)
+def _publish(job: Job, target: Place) -> None:
+    """Put the folder of the output into its place."""
+    job.work.sibling(PLAN).remove()  # parts whose files are gone from here do not count as done
+    publish_folder(job.work.child("out"), target)
 
 
 def write_task(job: Job, number: int) -> None:
@@ -676,20 +708,18 @@ def _records(job: Job, output: "Output", chunk: int) -> Any:
     # For each chunk and part, the first record of the part that is in the chunk.
     place, width = job.work.child("offsets.bin"), 8 * len(output.parts)
     with place.system.open_input_file(place.path) as file:
-        ends = [
-            np.frombuffer(file.read_at(width, width * number), dtype=np.int64)
-            for number in (chunk, chunk + 1, len(job.archive.chunks))
-        ]
+        ends = np.frombuffer(file.read_at(2 * width, width * chunk), dtype=np.int64)
     for part, kinds in enumerate(output.parts):
-        low, high, count = (int(end[part]) for end in ends)
+        low, high = ends[part].item(), ends[part + len(output.parts)].item()
         if low == high:
             continue
         kind = np.dtype(kinds)
-        place = job.work.child(f"credit-{part}.bin")
+        place, bytes_of_row = job.work.child(f"credit-{part}.bin"), 8 + kind.itemsize
         with place.system.open_input_file(place.path) as file:
-            rows = np.frombuffer(file.read_at(8 * (high - low), 8 * low), dtype=np.int64) - first
-            offset = 8 * count + kind.itemsize * low
-            own = np.frombuffer(file.read_at(kind.itemsize * (high - low), offset), dtype=kind)
+            piece = file.read_at(bytes_of_row * (high - low) + 8, bytes_of_row * low + 8 * chunk)
+        piece = unseal(piece, place.name)
+        rows = np.frombuffer(piece[: 8 * (high - low)], dtype=np.int64) - first
+        own = np.frombuffer(piece[8 * (high - low) :], dtype=kind)
         for name, _ in output.kinds:
             known = name in (kind.names or ())
             missing = own["reason"] if name.startswith("reason") else 0.0

@@ -39,10 +39,8 @@ def sample_archive(
     Returns:
         The sample, its row numbers in the archive, and the number of rows of the archive.
     """
-    with (
-        TemporaryDirectory() as folder,
-        as_parquet(source, Place.of(Path(folder) / "sample"), lambda _: None) as (parquet, _),
-    ):
+    with TemporaryDirectory() as folder:
+        parquet, _ = as_parquet(source, Place.of(folder), lambda _: None)
         return _sample(open_archive(parquet, 1 << 18), memory, wanted)
 
 

@@ -13,7 +13,7 @@ from ascribe.cli import options, screen
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
-from ascribe.steps.problems import Severity, TableError, counted
+from ascribe.steps.problems import Severity, TableError, counted, without_credentials
 from ascribe.steps.table import KNOWN_COLUMNS
 
 
@@ -42,7 +42,9 @@ def check(
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
     if as_json:
-        screen.print_json({"file": source, "refused": False, **report.as_dict()})
+        screen.print_json(
+            {"file": without_credentials(source), "refused": False, **report.as_dict()}
+        )
     else:
         if report.problems:
             screen.out.print(screen.problem_table(report.problems))
@@ -68,6 +70,8 @@ def _check_archive(
         screen.wrong_call(f"cannot open {screen.safe(source)}: {error.strerror or error}")
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=source)
+    except ValueError as error:
+        screen.wrong_call(screen.safe(error, 400))
 
 
 def _verdict(file: str, report: CheckReport) -> Text:

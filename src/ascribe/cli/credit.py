@@ -19,7 +19,7 @@ from ascribe.estimators.assign import Assignment, assign, credit_arrays, credit_
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import TableError, counted
+from ascribe.steps.problems import TableError, counted, without_credentials
 from ascribe.steps.select import OnProblem
 from ascribe.steps.strict_json import loads
 
@@ -68,14 +68,13 @@ def credit(
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(unknown("policy", policy, policies))
-    if ray is not None or is_archive(source, int(memory * 2**30)):
+    if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
         if history is not None:
             screen.wrong_call("--history needs a table that fits into --memory")
         screen.refuse_columns(columns)
-        arguments = (source, out, estimator, policies[policy])
-        credited = _credit_archive(
-            *arguments, group_size=group_size, memory=memory, ray=ray, force=force, as_json=as_json
-        )
+        means = {"group_size": group_size, "memory": int(memory * 2**30), "ray": ray}
+        means |= {"on_problem": policies[policy], "force": force}
+        credited = _credit_archive(source, out, estimator, as_json=as_json, **means)
     else:
         file, written = Path(source), Path(out)
         if written.suffix != ".json":
@@ -107,8 +106,8 @@ def credit(
     if as_json:
         screen.print_json(
             {
-                "file": source,
-                "out": out,
+                "file": without_credentials(source),
+                "out": without_credentials(out),
                 "recipe": repr(estimator),
                 "dropped": {
                     "groups": credited.dropped_groups,
@@ -130,36 +129,14 @@ def credit(
 
 
 def _credit_archive(
-    source: str,
-    out: str,
-    estimator: Recipe,
-    policy: OnProblem,
-    *,
-    group_size: int | None,
-    memory: float,
-    ray: str | None,
-    force: bool,
-    as_json: bool,
+    source: str, out: str, estimator: Recipe, *, as_json: bool, **means: Any
 ) -> ArchiveCredit:
     """Credit a table in parts; stops with a message if that is not possible."""
     if out.endswith((".jsonl", ".jsonl.gz", ".json")):
         screen.wrong_call("a table that is larger than --memory is written to .parquet or a folder")
-    if "://" not in source + out:
-        screen.keep_inputs([Path(source)], [Path(out)], force=force)
-        if Path(out).is_dir() and any(Path(out).iterdir()) and not force:
-            screen.wrong_call(f"the folder {screen.safe(out)} is not empty; add --force")
     try:
         with screen.progress("crediting") as progress, refusals(source, as_json=as_json):
-            return credit_archive(
-                source,
-                out,
-                estimator,
-                policy,
-                group_size=group_size,
-                memory=int(memory * 2**30),
-                ray=ray,
-                progress=progress,
-            )
+            return credit_archive(source, out, estimator, **means, progress=progress)
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out
         why = error.strerror or error

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
 from ascribe.conversations import State
 from ascribe.conversations.formats import FORMATS, Imported, import_files, import_parts
@@ -56,9 +57,12 @@ def import_(
     """
     if out.suffix or out.is_file():
         screen.check_suffix(out)
-    elif out.is_dir() and any(out.iterdir()):
-        screen.wrong_call(f"the folder {screen.safe(out)} is not empty; name another one")
-    screen.keep_inputs(files, [out], force=force)
+        screen.keep_inputs(files, [out], force=force)
+    else:
+        try:
+            check_output(Place.of(out), map(Place.of, files), force=force)
+        except ValueError as error:
+            screen.wrong_call(screen.safe(error, 400))
     choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
     if state not in choices:
         screen.wrong_call(unknown("state", state, choices))

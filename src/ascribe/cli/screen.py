@@ -25,7 +25,7 @@ from rich.text import Text
 from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
-from ascribe.steps.problems import Problem, Severity, TableError, one_line
+from ascribe.steps.problems import Problem, Severity, TableError, one_line, without_credentials
 from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -43,8 +43,9 @@ STYLES = {
 }
 
 
-safe = one_line
-"""Makes untrusted text printable on one line."""
+def safe(text: object, most: int = 80) -> str:
+    """Untrusted text, printable on one line, without the credentials of a URI."""
+    return one_line(without_credentials(text), most)
 
 
 def print_json(value: Any) -> None:
@@ -138,7 +139,7 @@ def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
         worst = max((problem.severity for problem in error.problems), default=Severity.FATAL)
         print_json(
             {
-                "file": str(file),
+                "file": without_credentials(file),
                 "refused": True,
                 "worst": worst.name.lower(),
                 "problems": [problem.as_dict() for problem in error.problems],

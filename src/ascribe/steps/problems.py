@@ -303,6 +303,14 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"
 
 
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/@\s]{1,999}|[^/@\s:]{1,999}:[^@\s]{1,999})(?=@)")
+
+
+def without_credentials(location: object) -> str:
+    """A path or URI to show: of ``s3://KEY:SECRET@bucket``, without key and secret."""
+    return _CREDENTIALS.sub("***", str(location))
+
+
 def one_line(text: object, most: int = 80) -> str:
     """Untrusted text on one line: printable, and at most ``most`` characters."""
     line = printable(str(text)[: 2 * most])
