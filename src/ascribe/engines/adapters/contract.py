@@ -17,7 +17,8 @@ from ascribe.estimators import recipe
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 
-RECIPES = ("grpo", "dr_grpo", "gigpo", "sbc")
+RECIPES = {name: recipe(name) for name in ("grpo", "dr_grpo", "gigpo")}
+RECIPES["sbc"] = recipe("sbc", states="exact")  # no note that there are no fingerprints
 TOLERANCE = 1e-5
 """Trainers hold advantages in single precision."""
 
@@ -113,14 +114,14 @@ def _expected(episodes: Sequence[ExampleEpisode], name: str) -> list[Floats]:
         reward=[e.reward for e in played],
         truncated=[e.truncated for e in played],
     )
-    advantage = credit_steps(table, recipe(name)).advantage
+    advantage = credit_steps(table, RECIPES[name]).advantage
     return [advantage[spans.sequence == number] for number in range(len(played))]
 
 
 def _credited(adapter: Adapter, episodes: Sequence[ExampleEpisode], name: str) -> list[Floats]:
     """The same, from the trainer's batch."""
     table, rows = _rows(adapter, episodes)
-    advantage = credit_steps(table, recipe(name)).advantage
+    advantage = credit_steps(table, RECIPES[name]).advantage
     return [advantage[own] for own in rows]
 
 
