@@ -320,7 +320,7 @@ class Archive:
         return replace(self, chunks=tuple(chunks))
 
     def batches(
-        self, number: int, columns: list[str], *, verify: bool = False
+        self, number: int, columns: list[str], *, verify: bool = False, decode: bool = False
     ) -> "Iterator[tuple[int, pa.Table]]":
         """The rows of a chunk in batches, each with the number of its first row.
 
@@ -328,6 +328,7 @@ class Archive:
             number: of the chunk.
             columns: the columns to read.
             verify: whether to check the seal of the file, if it is the file's first chunk.
+            decode: whether to decode columns that are not the format's.
 
         Raises:
             TableError: if the file is damaged.
@@ -337,7 +338,7 @@ class Archive:
         with readable(place.name), place.system.open_input_file(place.path) as file:
             if verify and chunk.groups[0] == 0:
                 check_seal(file, place.name)
-            for table in read_row_groups(file, columns, range(*chunk.groups)):
+            for table in read_row_groups(file, columns, range(*chunk.groups), decode=decode):
                 yield start, table
                 start += table.num_rows
             if start != chunk.start + chunk.rows:

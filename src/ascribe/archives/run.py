@@ -689,7 +689,7 @@ def _credited(job: Job, output: "Output", chunk: int) -> "Iterator[pa.Table]":
     records = _records(job, output, chunk)
     first = job.archive.chunks[chunk].start
     names = list(job.archive.columns)
-    for start, table in job.archive.batches(chunk, names):
+    for start, table in job.archive.batches(chunk, names, decode=True):
         here = records[start - first : start - first + table.num_rows]
         arrays = {name: here[name] for name, _ in output.kinds}
         yield _with_credit(as_written(table, output.absent, output.width), arrays)

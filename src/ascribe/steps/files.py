@@ -8,7 +8,6 @@ functions, to keep ``import ascribe`` light.
 
 import itertools
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -295,6 +294,16 @@ def _from_arrow(name: str, column: "pa.ChunkedArray") -> Column:
     return values
 
 
+def coded(column: "pa.ChunkedArray") -> Coded:
+    """A column of any type as text, without a copy of a text for each row."""
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if _is_text(kind):
+        return _text_from_arrow("", column)
+    return Coded.encode([value and str(value) for value in column.to_pylist()])
+
+
 def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
     import pyarrow as pa
 
@@ -429,30 +438,36 @@ def readable(name: str) -> Iterator[None]:
 
 
 def read_row_groups(
-    opened: Any, columns: Collection[str], groups: Iterable[int]
+    opened: Any, columns: Collection[str], groups: Iterable[int], *, decode: bool
 ) -> "Iterator[pa.Table]":
     """Columns of row groups of a Parquet file, a limited number of rows at a time.
 
     Columns of the format that hold text are dictionary-coded. A row group is read at once if it
     is small, but for fingerprints, which take many times as much while they are read, and columns
-    that are not the format's, which may expand.
+    that are not the format's. Of these the text is dictionary-coded, too, unless they are to be
+    decoded: then there are fewer rows at a time where it expands.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pq.ParquetFile(opened).schema_arrow
+    file = pq.ParquetFile(opened)
+    schema, room = file.schema_arrow, expansion_limit(opened.seek(0, 2), 100)
     names = [name for name in schema.names if name in columns]
     flat = [name for name in names if name in KNOWN_COLUMNS and name != "fingerprint"]
     wide = [name for name in names if name not in flat]
-    text = [name for name in flat if name in TEXT_COLUMNS and _is_bytes(schema.field(name).type)]
+    inside = tuple(f"{name}." for name in wide)
+    text = _text_paths(file)
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
     for index in groups:
         group = file.metadata.row_group(index)
-        sizes = Counter[str]()
+        size, wide_size = 0, 1
         for column in map(group.column, range(group.num_columns)):
-            sizes[column.path_in_schema.split(".")[0]] += column.total_uncompressed_size
-        small = sum(sizes[name] for name in flat) <= SMALL_BYTES and group.num_rows <= SMALL_ROWS
-        fit = group.num_rows * WIDE_BYTES // max(sum(sizes[name] for name in wide), 1)
+            if column.path_in_schema in flat:
+                size += column.total_uncompressed_size
+            elif f"{column.path_in_schema}.".startswith(inside):
+                wide_size += max(column.total_uncompressed_size, 8 * column.num_values)
+        small = size <= SMALL_BYTES and group.num_rows <= SMALL_ROWS
+        fit = group.num_rows * WIDE_BYTES // wide_size
         step = SMALL_ROWS if small and not wide else min(fit + 1, WIDE_ROWS)
         if small:
             whole = file.read_row_group(index, flat, use_threads=False)
@@ -471,7 +486,30 @@ def read_row_groups(
                 if problem := _damage(repr(name), column):
                     raise TableError([problem])
                 table = table.append_column(name, column)
-            yield table
+            yield from _decoded_pieces(table, schema, wide, room) if decode else [table]
+
+
+def _text_paths(file: Any) -> list[str]:
+    """The paths of text in a Parquet file, in its columns and inside them."""
+    leaves = map(file.schema.column, range(len(file.schema)))
+    return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+
+
+def _decoded_pieces(
+    table: "pa.Table", schema: "pa.Schema", names: list[str], room: int
+) -> "Iterator[pa.Table]":
+    """The rows with these columns decoded, so many at a time that they are of limited size."""
+    size = sum(map(_text_size, table.select(names).columns))
+    if size > PART_BYTES and table.num_rows > 1:
+        half = table.num_rows // 2
+        for part in (table.slice(0, half), table.slice(half)):
+            yield from _decoded_pieces(part, schema, names, room)
+        return
+    _take_room(room, size)
+    for name in names:
+        column = _decoded(table.column(name), schema.field(name).type)
+        table = table.set_column(table.column_names.index(name), name, column)
+    yield table
 
 
 def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Table":
@@ -509,33 +547,24 @@ def _arrow_from_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pq.ParquetFile(opened).schema_arrow
+    file = pq.ParquetFile(opened)
+    schema = file.schema_arrow
     _refuse_repeated(schema.names)
     names = list(filter(wanted, schema.names))
     # Text is read as a dictionary: one that repeats a million times is in memory once.
-    text = [name for name in names if _is_bytes(schema.field(name).type)]
+    text = _text_paths(file)
     file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
-    nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]
-    flat = [name for name in names if name not in nested]
-    room = expansion_limit(opened.seek(0, 2))
+    room = expansion_limit(opened.seek(0, 2), 100)
     tables, start = [], 0
     for index in range(file.num_row_groups):
         row_group = file.metadata.row_group(index)
         stop = start + row_group.num_rows
         inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
         if inside is None or inside.size:
-            cells = row_group.num_rows * len(names)
+            leaves = map(row_group.column, range(row_group.num_columns))
+            cells = sum(leaf.num_values for leaf in leaves)
             room = _take_room(room, row_group.total_byte_size + 8 * cells)
-            table = file.read_row_group(index, columns=flat)
-            for name in nested:  # of which nothing tells the size before
-                batches = []
-                for batch in file.iter_batches(256, [index], [name]):
-                    room = _take_room(room, batch.nbytes)
-                    batches.append(batch.column(0))
-                table = table.append_column(
-                    name, pa.chunked_array(batches, schema.field(name).type)
-                )
-            table = table.select(names)
+            table = file.read_row_group(index, columns=names)
             for place, name in enumerate(names):
                 if name not in KNOWN_COLUMNS:
                     column = table.column(place)
@@ -566,15 +595,22 @@ def _take_room(room: int, size: int) -> int:
     return room - size
 
 
-def _text_size(column: "pa.ChunkedArray") -> int:
-    """Bytes of dictionary-coded text once it is decoded."""
+def _text_size(column: Any) -> int:
+    """Bytes of dictionary-coded text in a column, or inside it, once it is decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pa.types.is_dictionary(column.type) or not _is_bytes(column.type.value_type):
-        return 0
-    sizes = (pc.sum(pc.binary_length(c.dictionary).take(c.indices)).as_py() for c in column.chunks)
-    return sum(size or 0 for size in sizes)
+    kind, parts = column.type, []
+    if isinstance(column, pa.ChunkedArray):
+        parts = column.chunks
+    elif pa.types.is_dictionary(kind) and _is_bytes(kind.value_type):
+        return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    elif pa.types.is_map(kind):
+        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        parts = [each.slice(start, stop - start) for each in (column.keys, column.items)]
+    elif pa.types.is_struct(kind) or _is_list(kind):
+        parts = column.flatten() if pa.types.is_struct(kind) else [column.flatten()]
+    return sum(map(_text_size, parts))
 
 
 def _decoded(column: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray":
@@ -582,7 +618,7 @@ def _decoded(column: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray
     import pyarrow as pa
 
     if column.type == kind or not _is_bytes(kind):
-        return column
+        return column.cast(kind)
     is_plain = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if is_plain and _text_size(column) < 2**31:
         return column.cast(kind)
@@ -678,7 +714,8 @@ def _read_csv(path: Path, rename: Callable[[str], str] = str) -> "pa.Table":
 
     types = {name: string() for name in _csv_names(path) if rename(name) in TEXT_COLUMNS}
     with _readable_csv(path):
-        return csv.read_csv(path, **_csv_options(types))
+        table = csv.read_csv(path, **_csv_options(types))
+        return table.select(table.column_names)  # which must be UTF-8
 
 
 def _csv_parts(
@@ -728,7 +765,7 @@ def _readable_csv(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except ArrowInvalid as error:
+    except (ArrowInvalid, UnicodeDecodeError) as error:
         detail = f"{path.name} cannot be read as CSV: {_first_line(error)}"
         raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
 
@@ -770,6 +807,8 @@ def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
             if known or (known := get_close_matches(name, others, 1)):
                 guesses.append(f"{known[0]} for {name}")
         hint = f"; did you mean {', '.join(guesses)}?" if guesses else ""
+        if {"messages", "conversations"} & set(names) and "step" in missing:
+            hint = "; conversations are read from JSON lines: write one on a line, then import them"
         raise TableError(
             replace(problem, detail=f"{problem.detail}{hint}")
             if problem.kind is ProblemKind.MISSING_COLUMN

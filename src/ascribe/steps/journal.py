@@ -24,13 +24,20 @@ LONGEST_LINE = 64 << 20
 """Bytes of one line; a trace of a thousand long turns has fewer."""
 
 
-SMALLEST_LIMIT = 1 << 30
-"""Bytes that a compressed file may expand to, however small it is."""
+SMALLEST_LIMIT = 1 << 28
+"""Bytes of memory that a compressed file may expand to, however small it is."""
 
 
-def expansion_limit(size: int) -> int:
-    """How many bytes a compressed file of ``size`` may expand to: 100 times as many, or 1 GiB."""
-    return max(SMALLEST_LIMIT, 100 * size)
+def expansion_limit(size: int, times: int = 500) -> int:
+    """How much memory the content of a file of ``size`` may take: so many times, or 256 MiB."""
+    return max(SMALLEST_LIMIT, times * size)
+
+
+def json_memory(text: bytes) -> int:
+    """About how many bytes of memory the values of a JSON text take at most."""
+    values = text.count(b",") + text.count(b":") + text.count(b"[") + text.count(b"{")
+    wide = not text.isascii() or b"\\u" in text  # one such letter makes all of a text wider
+    return len(text) * (5 if wide else 2) + 64 * values
 
 
 class LineError(ValueError):
@@ -56,10 +63,10 @@ def numbered_lines(
         try:
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
-                expanded += len(line)
+                expanded += 0 if file is raw else json_memory(line)
                 if len(line) > LONGEST_LINE:
                     raise LineError(f"line {number} has more than {LONGEST_LINE >> 20} MiB")
-                if file is not raw and expanded > room:
+                if expanded > room:
                     raise LineError(
                         f"its {size:,} bytes expand to more than {room:,}; if you trust it, "
                         "decompress it first"
