@@ -314,7 +314,7 @@ def test_limits_are_told_apart_from_ends(tmp_path: Path):
     [
         (chat(reward="1"), "line 1, reward: it must be a number, not text"),
         (chat(reward=[1]), "line 1, reward: it must be a number, not a list"),
-        (chat(reward=1, rewards=[1, 2]), "line 1, rewards: there are 2 rewards for 1 messages"),
+        (chat(reward=1, rewards=[1, 2]), "line 1: episode .* has 2 rewards for 1 messages"),
         ({"messages": [7], "reward": 1}, r"line 1, messages\[0\]: it must be an object"),
         ({"messages": [{"content": "x"}]}, r"messages\[0\].role: it must be text, not missing"),
         ({"messages": [{"role": "cook"}]}, "the role 'cook' is unknown"),
@@ -372,8 +372,8 @@ def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(TableError, match="more than 1,000 bytes"):
         import_files([bomb], "inspect")
     monkeypatch.setattr("ascribe.conversations.formats.records.MAX_RECORD", 10**6)
-    monkeypatch.setattr("ascribe.conversations.formats.records.MAX_ARCHIVE", 3000)
-    with pytest.raises(TableError, match="bytes, unpacked"):
+    monkeypatch.setattr("ascribe.conversations.formats.records.expansion_limit", lambda *_: 3000)
+    with pytest.raises(TableError, match="it expands to more than 3,000 bytes"):
         import_files([DATA / "log.eval"])
 
 

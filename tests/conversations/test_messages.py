@@ -166,4 +166,5 @@ def test_a_truncated_episode_has_not_terminated() -> None:
 
 def test_nothing() -> None:
     assert len(from_messages([])) == 0
-    assert len(from_messages([replace(EPISODE, messages=[USER])])) == 0
+    with pytest.raises(ValueError, match="no message of any episode has the role assistant"):
+        from_messages([replace(EPISODE, messages=[USER])])

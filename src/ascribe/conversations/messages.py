@@ -19,6 +19,7 @@ from ascribe.groups.responses import (
     split_thoughts,
 )
 from ascribe.steps.hints import unknown
+from ascribe.steps.problems import one_line
 from ascribe.steps.strict_json import canonical, without_nan
 from ascribe.steps.table import StepTable
 
@@ -32,6 +33,13 @@ it; the whole observation where there are none. ``history``: everything up to th
 
 Message: TypeAlias = Mapping[str, Any]
 """A message of OpenAI's chat format."""
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function", "demonstration")
+TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
+MEDIA = ("image", "audio", "video", "file", "input_", "document", "data")
+"""Types of the parts of a content that are read, of pictures and files their beginnings."""
+ANTHROPIC = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use")
+"""Types of its blocks, to refuse them by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,17 +99,20 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
         state: what counts as the state of a step.
 
     Raises:
-        ValueError: if an episode has rewards or keys for another number of steps than it has, or a
-            final reward that is not the sum of those of its steps.
+        ValueError: if an episode has rewards or keys for another number of steps than it has, a
+            final reward that is not the sum of those of its steps, or a message that is not in
+            OpenAI's form; and if no message of any episode is the assistant's.
     """
     if state not in get_args(State):
         raise ValueError(unknown("state", state, get_args(State)))
     rows: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}
+    episodes = list(episodes)
     for episode in episodes:
         trajectory = f"{episode.group}/{episode.trajectory}"
+        _check_messages(episode)
         states, actions = _states_and_actions(episode, state)
-        for text, action, reward in zip(states, actions, _rewards(episode), strict=True):
+        for text, action, reward in zip(states, actions, step_rewards(episode), strict=True):
             before = last.get(trajectory)
             row = {
                 "group": episode.group,
@@ -118,6 +129,8 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
                 before["terminated"] = before["truncated"] = False
             rows.append(row)
             last[trajectory] = row
+    if episodes and not rows:
+        raise ValueError("no message of any episode has the role assistant; check the messages")
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else _COLUMNS)}
     if not any(name is not None for name in columns["agent"]):
         del columns["agent"]
@@ -127,8 +140,33 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
 _COLUMNS = ("group", "trajectory", "step", "state", "action", "reward", "agent")
 
 
-def _rewards(episode: Episode) -> list[float]:
-    """The reward of each step."""
+def _check_messages(episode: Episode) -> None:
+    for place, message in enumerate(episode.messages):
+        try:
+            check_form(message)
+            if (role := message.get("role")) not in ROLES:
+                raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
+            split_content(message.get("content"))
+        except ValueError as error:
+            name = f"{episode.group}/{episode.trajectory}"
+            raise ValueError(f"episode {name}, message {place}: {error}") from None
+
+
+def check_form(message: Any) -> None:
+    """Raise ``ValueError`` for a message in the form of LangChain or of something unknown."""
+    if not isinstance(message, Mapping):
+        raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
+    calls = message.get("tool_calls")
+    calls = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    if ("role" not in message and "type" in message) or any("args" in call for call in calls):
+        raise ValueError(
+            "LangChain messages are not read; convert them with "
+            "langchain_core.messages.convert_to_openai_messages"
+        )
+
+
+def step_rewards(episode: Episode) -> list[float]:
+    """The reward of each step; ``ValueError`` if they fit neither the steps nor the final one."""
     count, name = len(episode.steps), f"episode {episode.group}/{episode.trajectory}"
     total = math.nan if episode.reward is None else episode.reward
     if episode.rewards is None or all(reward is None for reward in episode.rewards):
@@ -242,18 +280,33 @@ def _call(value: Any) -> dict[str, Any]:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message: text, nothing, or parts; of a part without text, its kind and hash."""
+    """The text of a message: text, nothing, or parts; of a picture or file, its kind and hash.
+
+    Raises:
+        ValueError: for a part that is not read, such as Anthropic's ``tool_use``.
+    """
+    return split_content(content)[0]
+
+
+def split_content(content: Any) -> tuple[str, str]:
+    """The text of a content, as ``text_of`` returns it, and the reasoning in it."""
     if content is None or isinstance(content, str):
-        return content or ""
-    parts = content if isinstance(content, list) else [content]
-    return "\n".join(_part(part) for part in parts)
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    digest = blake2b(canonical(without_nan(part)).encode(errors="replace"), digest_size=8)
-    kind = part.get("type", "part") if isinstance(part, Mapping) else type(part).__name__
-    return f"[{kind} {digest.hexdigest()}]"
+        return content or "", ""
+    texts, thoughts = [], []
+    for place, part in enumerate(content if isinstance(content, list) else [content]):
+        each = {"text": part} if isinstance(part, str) else part
+        kind = each.get("type", "text") if isinstance(each, Mapping) else type(each).__name__
+        if kind == "reasoning":
+            thoughts.append(str(each.get("reasoning") or each.get("summary") or ""))
+        elif kind in TEXTS and isinstance(text := each.get("text", each.get(kind)), str):
+            texts.append(text)
+        elif str(kind).startswith(MEDIA) and isinstance(each, Mapping):
+            digest = blake2b(canonical(without_nan(each)).encode(errors="replace"), digest_size=8)
+            texts.append(f"[{kind} {digest.hexdigest()}]")
+        else:
+            raise ValueError(
+                f"part {place} of the content is {one_line(kind, 40)!r}, which is not read"
+                f"{': these are Anthropic messages' if kind in ANTHROPIC else ''}; write the "
+                "conversation as OpenAI messages, with tool_calls and results in the role tool"
+            )
+    return "\n".join(texts), "\n".join(thoughts)

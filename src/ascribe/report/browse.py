@@ -1,6 +1,7 @@
 """The data of the trajectory browser: groups, trajectories, steps, and their arithmetic."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby, pairwise
 from math import isfinite
@@ -24,7 +25,7 @@ from ascribe.report.text import embedded, natural, shortened
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.problems import one_line
-from ascribe.steps.strict_json import loads
+from ascribe.steps.strict_json import canonical, loads
 from ascribe.steps.table import Coded
 
 MOST_STEPS = 25_000
@@ -176,7 +177,10 @@ def _messages(text: str | None, index: dict[str, int]) -> list[Plain]:
         return []
 
     def number(value: Any) -> int:
-        return -1 if not value else index.setdefault(text_of(value), len(index))
+        with suppress(ValueError):  # parts of another format stay as they are
+            value = text_of(value)
+        text = value if isinstance(value, str) else canonical(value)
+        return -1 if not value else index.setdefault(text, len(index))
 
     messages = []
     for value in values if isinstance(values, list) else []:

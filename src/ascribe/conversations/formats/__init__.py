@@ -23,21 +23,21 @@ from ascribe.conversations.formats import (
     verl,
 )
 from ascribe.conversations.formats.records import Record, read_records
-from ascribe.conversations.messages import Episode, State, from_messages
+from ascribe.conversations.messages import Episode, State, from_messages, step_rewards
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
-from ascribe.steps.files import Progress, Rollouts, read
+from ascribe.steps.files import Progress, Rollouts, coded, read
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
-from ascribe.steps.table import Coded, StepTable
+from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj")
 STEPS = {"group", "trajectory", "step"}
 """Keys that every line of a table of steps has."""
 
@@ -52,7 +52,7 @@ class Format:
         read: the conversations of a record.
         put: writes the advantages of each conversation into the record, if it has a place for them.
         score: the number of a reward.
-        continued: whether a trajectory may go on in the next record.
+        continued: whether a trajectory may go on in the next record, if its extra says ``named``.
     """
 
     title: str
@@ -83,6 +83,19 @@ FORMATS = {
     "openai": Format("OpenAI messages", openai.recognises, openai.read),
 }
 """Every format by its name, the most specific first."""
+
+UNREAD: dict[str, tuple[set[str], ...]] = {
+    "Claude Code sessions": ({"parentUuid", "sessionId"}, {"leafUuid"}, {"messageId", "snapshot"}),
+    "LangGraph states": ({"values", "thread_id"}, {"values", "next", "created_at"}),
+    "Langfuse traces": ({"observations", "scores"},),
+    "OpenAI Responses": ({"input", "output"}, {"items"}),
+    "OpenHands trajectories": ({"history", "test_result"}, {"history", "instance_id"}),
+    "OpenTelemetry spans": ({"resourceSpans"}, {"traceId", "spanId"}),
+    "ShareGPT conversations": ({"conversations"},),
+    "SWE-agent trajectories": ({"trajectory", "history", "info"},),
+    "tau2 simulations": ({"simulations", "tasks"},),
+}
+"""Formats that are not read, and the keys of their records, to refuse them by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +143,7 @@ def read_rollouts(
     elif path.name.endswith(TABLES):
         foreign = path.suffix != ".parquet" and not is_table(path)
     else:
-        foreign = path.is_dir() or path.suffix in (".json", ".eval")
+        foreign = path.is_dir() or path.suffix in SUFFIXES
     if foreign:
         return import_files([path], progress=progress)
     return read(path, progress, wanted, columns)
@@ -271,7 +284,7 @@ def is_table(path: Path) -> bool:
         first = next(read_records(path), None)
     except TableError:
         return True
-    return first is None or not isinstance(first.value, dict) or _format_of(first) is None
+    return first is None or (_format_of(first) is None and _unread(first) is None)
 
 
 def _format_of(record: Record) -> str | None:
@@ -279,6 +292,13 @@ def _format_of(record: Record) -> str | None:
     if not isinstance(value, dict) or value.keys() >= STEPS:
         return None
     return next((name for name, each in FORMATS.items() if each.recognises(value)), None)
+
+
+def _unread(record: Record) -> str | None:
+    """What a record is called that is of none of the formats."""
+    keys = record.value.keys() if isinstance(record.value, dict) else STEPS
+    matches = (name for name, each in UNREAD.items() if any(keys >= some for some in each))
+    return None if keys >= STEPS else next(matches, None)
 
 
 def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
@@ -296,6 +316,8 @@ def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
             formats = {each: _detect(each, strict=False) for each in inside}
             form = form or next(filter(None, formats.values()), None)
             files += [each for each, name in formats.items() if name == form is not None]
+            for each in inside if form is None else ():
+                _detect(each)
         else:
             form = form or _detect(path)
             files.append(path)
@@ -310,11 +332,15 @@ def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
 def _detect(path: Path, *, strict: bool = True) -> str | None:
     try:
         first = next(read_records(path), None)
+        name = None if first is None else _format_of(first)
+        if first and name is None and (title := _unread(first)):
+            detail = f"{first.place()}: {title} are not read; write them as OpenAI messages"
+            raise _error(f"{detail}, one conversation on a line, with a reward")
     except TableError:
         if strict:
             raise
         return None
-    return None if first is None else _format_of(first)
+    return name
 
 
 def _conversations(
@@ -343,12 +369,16 @@ def _conversations(
             replace(each, reward=form.score(total) if place in last.values() else 0.0, rewards=None)
             for place, each in enumerate(episodes)
         ]
-    names = {(each.group, each.trajectory) for each in episodes}
-    if not form.continued and not names.isdisjoint(seen):
-        place = record.place()
-        episodes = [replace(each, trajectory=f"{each.trajectory} ({place})") for each in episodes]
-        names = {(each.group, each.trajectory) for each in episodes}
-    seen |= names
+    with record.refusing():
+        for each in episodes:
+            step_rewards(each)
+    for mark in (f" ({record.place()})", f" ({record.place()}, {len(seen)})"):
+        if any(each.extra.get("named") for each in episodes) or seen.isdisjoint(
+            (each.group, each.trajectory) for each in episodes
+        ):
+            break
+        episodes = [replace(each, trajectory=f"{each.trajectory}{mark}") for each in episodes]
+    seen.update((each.group, each.trajectory) for each in episodes)
     return episodes
 
 
@@ -440,7 +470,7 @@ def check_carried(rollouts: Rollouts) -> list[Problem]:
     group = table.group.codes
     problems = []
     if "version" in carried.column_names:
-        version = Coded.encode([v and str(v) for v in carried.column("version").to_pylist()]).codes
+        version = coded(carried.column("version")).codes
         label = np.where(real & (version >= 0), group, -1)
         count = table.group.values.size
         several = ~segments.constant(version.astype(np.float64), label, count)
@@ -451,8 +481,9 @@ def check_carried(rollouts: Rollouts) -> list[Problem]:
             kind = ProblemKind.SEVERAL_VERSIONS
             problems.append(Problem(kind, detail, rows, int(several.sum())))
     if "finish" in carried.column_names:
-        finish = np.array([f == "length" for f in carried.column("finish").to_pylist()], np.bool_)
-        rows = np.flatnonzero(real & finish)
+        finish = coded(carried.column("finish"))
+        cut = np.append(finish.values == "length", False)[finish.codes]
+        rows = np.flatnonzero(real & cut.astype(np.bool_))
         if rows.size:
             detail = f"{rows.size:,} of {int(real.sum()):,} responses were cut by a limit on tokens"
             problems.append(Problem(ProblemKind.CUT_RESPONSE, detail, rows, int(rows.size)))

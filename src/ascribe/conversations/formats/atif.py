@@ -2,7 +2,8 @@
 
 The format has no reward and no task. Both are next to the file where Harbor writes it: the reward
 in ``../verifier/reward.txt`` or ``reward.json``, the task in ``../result.json``; else the folder of
-the trial is named after the task.
+the trial is named after the task. A run is one trajectory: those that go on in another file or
+start sub-agents are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,13 +20,21 @@ def recognises(record: Mapping[str, Any]) -> bool:
 
 
 def read(record: Record) -> Iterator[Episode]:
-    """The trajectory; steps that copy an earlier context are left out."""
-    messages: list[Message] = []
-    for step in record.get("steps").items():
-        if not step.get("is_copied_context").flag():
-            messages += _turn(step)
+    """The trajectory."""
+    steps = record.get("steps").items(required=True)
+    parts = [record.get("continued_trajectory_ref"), record.get("subagent_trajectories")]
+    parts += [step.get("is_copied_context") for step in steps]
+    results = (each for step in steps for each in step.get("observation.results").items())
+    parts += [result.get("subagent_trajectory_ref") for result in results]
+    for part in parts:
+        if part.value:
+            raise part.error(
+                "ATIF runs of several trajectories, continued or with sub-agents, are not read; "
+                "write each run as one trajectory, or leave it out"
+            )
+    messages = [each for step in steps for each in _turn(step)]
     trial = record.path.absolute().parent.parent
-    name = record.get("trajectory_id") or record.get("session_id")
+    name = record.get("session_id") or record.get("trajectory_id")
     task = record.get("extra.task") or _beside(trial / "result.json").get("task_name")
     reward = record.get("final_metrics.extra.reward") or _reward(trial)
     yield Episode(
@@ -69,8 +78,8 @@ def _turn(step: Record) -> list[Message]:
 
 
 def _beside(path: Path) -> Record:
-    """The JSON file; a null if there is none."""
-    return next(read_records(path)) if path.is_file() else Record(None, path)
+    """The JSON file; a null if there is none, or nothing in it."""
+    return next(read_records(path), Record(None, path)) if path.is_file() else Record(None, path)
 
 
 def _reward(trial: Path) -> Record:

@@ -25,7 +25,7 @@ def read(sample: Record) -> Iterator[Episode]:
     attachments = sample.get("attachments")
     messages = [
         message(each, sampled=each.get("source").value != "input")
-        for each in sample.get("messages").items()
+        for each in sample.get("messages").items(required=True)
     ]
     for turn in messages:
         for key in ("content", "reasoning_content"):

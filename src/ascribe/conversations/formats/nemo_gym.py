@@ -25,7 +25,7 @@ def read(record: Record) -> Iterator[Episode]:
         messages: list[Message] = [{"role": "user", "content": prompt.text()}]
     else:
         messages = _turns(prompt.items(), sampled=False)
-    messages += _turns(record.get("response.output").items(), sampled=True)
+    messages += _turns(record.get("response.output").items(required=True), sampled=True)
     task = record.get("_ng_task_index") or record.get("task_id")
     rollout = record.get("_ng_rollout_index")
     cut = bool(record.get("response.incomplete_details"))

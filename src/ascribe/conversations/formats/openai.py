@@ -24,15 +24,16 @@ def recognises(record: Mapping[str, Any]) -> bool:
 
 def read(record: Record) -> Iterator[Episode]:
     """The conversation of one line."""
-    messages = [message(each) for each in record.get("messages").items()]
+    if record.get("response_message"):
+        raise record.error(
+            "a log of a gateway, with a line for each model call, is not read; write one line for "
+            "each session, with all of its messages and the last response"
+        )
+    messages = [message(each) for each in record.get("messages").items(required=True)]
     group, trajectory = first(record, GROUPS), first(record, TRAJECTORIES)
     reward, rewards = first(record, REWARDS), record.get("rewards").items()
     steps = sum(each["role"] == "assistant" for each in messages)
     cut = record.get("finish_reason").value == "length"
-    if rewards and len(rewards) != steps:
-        raise record.get("rewards").error(
-            f"there are {len(rewards)} rewards for {steps} messages of the assistant"
-        )
     yield Episode(
         group=group.name() if group else prompt_name(messages),
         trajectory=trajectory.name() if trajectory else record.short(),

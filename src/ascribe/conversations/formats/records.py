@@ -7,6 +7,7 @@ anything is unpacked. Whatever is wrong is reported with the file, the line and 
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-from ascribe.steps.journal import LineError, numbered_lines
+from ascribe.conversations.messages import check_form, split_content
+from ascribe.steps.journal import LineError, expansion_limit, json_memory, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
 from ascribe.steps.strict_json import loads
@@ -23,8 +25,6 @@ from ascribe.steps.table import encodable
 MAX_RECORD = 2**28
 """Bytes of one JSON file or member of an archive."""
 MAX_MEMBERS = 100_000
-MAX_ARCHIVE = 2**33
-"""Bytes of all members of an archive, unpacked."""
 ZSTANDARD = 93
 """The number of a compression that ``zipfile`` learned in Python 3.14."""
 
@@ -53,6 +53,14 @@ class Record:
         """The error that names the file, the line and the field."""
         rows = np.array([self.line - 1] if self.line else [], dtype=np.int64)
         return TableError([Problem(ProblemKind.BAD_RECORD, f"{self.place()}: {detail}", rows)])
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Report a ``ValueError`` as the error of this place."""
+        try:
+            yield
+        except ValueError as error:
+            raise self.error(one_line(error, 300)) from error
 
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
@@ -93,6 +101,12 @@ class Record:
             pass
         raise self.error("the number is too large")
 
+    def integer(self) -> int:
+        """The value, which must be an integer of at most 64 bits."""
+        if type(self.value) is int and not -(2**63) <= self.value < 2**63:
+            raise self.error("the number is too large")
+        return int(self._typed("an integer", int))
+
     def optional_name(self) -> str | None:
         """The name, or None if there is none."""
         return self.name() if self else None
@@ -105,9 +119,9 @@ class Record:
         """The value, which must be true or false; false if there is none."""
         return bool(self._typed("true or false", bool)) if self else False
 
-    def items(self) -> list["Record"]:
-        """The entries of a list; none if there is no list."""
-        values = self._typed("a list", list) if self else []
+    def items(self, *, required: bool = False) -> list["Record"]:
+        """The entries of a list; none if there is no list, unless it is required."""
+        values = self._typed("a list", list) if self or required else []
         return [
             Record(value, self.path, self.line, f"{self.field}[{index}]")
             for index, value in enumerate(values)
@@ -141,7 +155,7 @@ def read_records(path: Path) -> Iterator[Record]:
     """
     if path.suffix == ".eval":
         yield from _members(path)
-    elif path.suffix == ".json":
+    elif path.suffix in (".json", ".traj"):
         with path.open("rb") as file:
             whole = _parse(_limited(file, path), path)
         if isinstance(whole.value, list):
@@ -191,16 +205,17 @@ def _members(path: Path) -> Iterator[Record]:
             names = [info for info in archive.infolist() if info.filename.startswith("samples/")]
             if len(names) > MAX_MEMBERS:
                 raise Record(None, path).error(f"more than {MAX_MEMBERS:,} samples")
-            total = 0
+            room, total = expansion_limit(path.stat().st_size), 0
             for info in sorted(names, key=lambda info: info.filename):
                 field = one_line(info.filename)
                 if not info.filename.endswith(".json") or info.filename.count("/") > 1:
                     message = "this sample is stored in chunks; write the log without them"
                     raise Record(None, path, 0, field).error(message)
                 content = _unpacked(archive, info, path, field)
-                total += len(content)
-                if total > MAX_ARCHIVE:
-                    raise Record(None, path).error(f"more than {MAX_ARCHIVE:,} bytes, unpacked")
+                total += json_memory(content)
+                if total > room:
+                    detail = f"it expands to more than {room:,} bytes; write the log as .json"
+                    raise Record(None, path).error(detail)
                 yield _parse(content, path, 0, field)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise Record(None, path).error(f"it cannot be unpacked: {one_line(error)}") from error
@@ -239,6 +254,9 @@ def message(record: Record, *, sampled: bool = True) -> Message:
     role ``demonstration``, so that it is no step. In OpenAI's files such messages have ``weight``
     0.
     """
+    value = record.mapping()
+    with record.refusing():
+        check_form(value)
     role = record.get("role").text()
     role = ROLES.get(role, role)
     if role not in ("system", "user", "assistant", "tool"):
@@ -265,20 +283,11 @@ def message(record: Record, *, sampled: bool = True) -> Message:
 
 
 def content(record: Record) -> tuple[str, str]:
-    """The text of a content, and the reasoning in it; other parts become their type."""
+    """The text of a content, and the reasoning in it."""
     if not isinstance(record.value, list):
         return (record.text() if record else ""), ""
-    texts, thoughts = [], []
-    for part in record.items():
-        if isinstance(part.value, str):
-            texts.append(part.value)
-        elif part.get("type").value == "reasoning":
-            thoughts.append(str(part.get("reasoning").value or part.get("summary").value or ""))
-        elif part.get("text"):
-            texts.append(part.get("text").text())
-        else:
-            texts.append(f"[{one_line(part.get('type').name(), 40)}]")
-    return "\n".join(texts), "\n".join(thoughts)
+    with record.refusing():
+        return split_content(record.value)
 
 
 def tool_call(name: str, arguments: Any, call: Any = None) -> Message:

@@ -25,15 +25,16 @@ def read(record: Record) -> Iterator[Episode]:
     name = (record.get("id") or record.get("episode_id")).text()
     task, _, rollout = name.rpartition(":")
     trajectories = record.get("trajectories").items()
-    agents = {each.get("name").value for each in trajectories}
+    agents = {each.get("name").text() for each in trajectories}
     iteration = record.get("training_step")
     for index, trajectory in enumerate(trajectories):
         agent = trajectory.get("name").text()
-        steps = trajectory.get("steps").items()
+        steps = trajectory.get("steps").items(required=True)
         total = trajectory.get("reward").optional_number()
         rewards = [step.get("reward").optional_number() for step in steps]
         # rLLM sets a trajectory's reward, or those of its steps, or all of them to the former.
-        summed = total is None or abs(sum(filter(None, rewards)) - total) < 1e-9
+        known = [reward for reward in rewards if reward is not None]
+        summed = bool(known) and (total is None or abs(sum(known) - total) < 1e-9)
         parts = _conversations(steps)
         for place, (first, last, messages, context) in enumerate(parts):
             final = total if place == len(parts) - 1 else 0.0
@@ -44,7 +45,7 @@ def read(record: Record) -> Iterator[Episode]:
                 messages=messages,
                 context=context,
                 reward=None if summed else final,
-                rewards=rewards[first:last] if summed else None,
+                rewards=[reward or 0.0 for reward in rewards[first:last]] if summed else None,
                 truncated=str(record.get("termination_reason").value).startswith(LIMITS),
                 truncated_turns=[
                     turn
@@ -54,7 +55,7 @@ def read(record: Record) -> Iterator[Episode]:
                 agent=agent,
                 version=version.optional_name(),
                 states=_states(steps[first:last]),
-                extra={"iteration": int(iteration.number())} if iteration else {},
+                extra={"iteration": iteration.integer()} if iteration else {},
             )
 
 
@@ -76,12 +77,14 @@ def _conversations(steps: Sequence[Record]) -> list[tuple[int, int, list[Message
         before = parts[-1][2] if parts else []
         if not chat:  # the text alone
             seen, response = step.get("observation").value, step.get("model_response").value
-            chat = [
-                *before,
-                *([] if seen is None else [{"role": "user", "content": canonical(seen)}]),
-            ]
+            chat = before
+            if seen is not None:
+                chat.append({"role": "user", "content": canonical(seen)})
             written = response or step.get("action").value or ""
             chat.append({"role": "assistant", "content": canonical(written)})
+            first, context = (parts.pop()[::3]) if parts else (number, len(chat) - 1)
+            parts.append((first, number + 1, chat, context))
+            continue
         if chat[-1]["role"] != "assistant":
             raise step.get("chat_completions").error("the last message must be the response")
         extends = parts and chat[: len(before)] == before

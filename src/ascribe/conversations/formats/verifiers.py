@@ -16,6 +16,8 @@ from typing import Any
 from ascribe.conversations.formats.records import Record, message
 from ascribe.conversations.messages import Episode
 
+SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
+"""Messages of all paths of a trace, and times its nodes: each path repeats what it shares."""
 LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
 """Stop conditions that are limits, beside those that end in ``_timeout``."""
 
@@ -34,7 +36,8 @@ def read_traces(record: Record) -> Iterator[Episode]:
         if not group:
             raise record.get("task").error("neither the task nor the group has a name")
         stop = str(trace.get("stop_condition").value)
-        nodes, paths = trace.get("nodes").items(), _paths(trace)
+        nodes, paths = trace.get("nodes").items(required=True), _paths(trace)
+        messages = [message(n.get("message"), sampled=_is_sampled(n)) for n in nodes]
         cut = {
             call.get("node").value
             for call in trace.get("calls").items()
@@ -45,10 +48,7 @@ def read_traces(record: Record) -> Iterator[Episode]:
             yield Episode(
                 group=group.name() if len(agents) == 1 else f"{group.name()}/{_agent(trace)}",
                 trajectory=trace.get("id").optional_name() or f"{record.short()}/{index}",
-                messages=[
-                    message(nodes[node].get("message"), sampled=_is_sampled(nodes[node]))
-                    for node in path
-                ],
+                messages=[messages[node] for node in path],
                 context=context,
                 reward=_reward(trace) if place == len(paths) - 1 else 0.0,
                 truncated=stop in LIMITS or stop.endswith("_timeout"),
@@ -75,13 +75,17 @@ def _paths(trace: Record) -> list[tuple[list[int], int]]:
     nodes = trace.get("nodes").items()
     parents = [_parent(node, index) for index, node in enumerate(nodes)]
     seen: set[int] = set()
-    paths = []
+    paths, length = [], 0
     for leaf in sorted(set(range(len(nodes))) - set(parents)):
         path, node = [], leaf
         while node >= 0:
             path.append(node)
             node = parents[node]
         path.reverse()
+        length += len(path)
+        if length > SHORTEST_LIMIT + LONGEST_PATHS * len(nodes):
+            detail = f"its branches share each node {LONGEST_PATHS} times; write one trace for each"
+            raise trace.get("nodes").error(detail)
         context = sum(node in seen for node in path)
         seen.update(path)
         if any(_is_sampled(nodes[node]) for node in path[context:]):

@@ -27,7 +27,8 @@ RESULT = re.compile(
 
 def recognises(record: Mapping[str, Any]) -> bool:
     """Whether this is a rollout that verl dumped."""
-    return record.keys() >= {"input", "output", "score"}
+    texts = record.keys() >= {"input", "output", "score"}
+    return texts and not isinstance(record["output"], list)  # else OpenAI Responses
 
 
 KEY = re.compile(r"(.+)_(\d+)_(\d+)")
@@ -51,9 +52,9 @@ def read(record: Record) -> Iterator[Episode]:
     sample = key[1] if key else blake2b(prompt.encode(errors="replace"), digest_size=8).hexdigest()
     yield Episode(
         group=f"{step.name()}/{sample}" if step else sample,
-        trajectory=key[2] if key else str(record.line),
+        trajectory=key[2] if key else record.short(),
         messages=messages,
         reward=record.get("score").number(),
         version=step.optional_name(),
-        extra={"iteration": int(step.number())} if step else {},
+        extra={"named": bool(key)} | ({"iteration": step.integer()} if step else {}),
     )

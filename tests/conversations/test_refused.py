@@ -1,0 +1,285 @@
+"""What is not read whole is refused by name; nothing becomes other steps than were written."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ascribe import TableError
+from ascribe.cli import app
+from ascribe.conversations import Episode, from_messages
+from ascribe.conversations.formats import import_files, read_rollouts, write_credit
+from ascribe.steps.files import read, read_parts
+
+pytestmark = pytest.mark.unit
+
+DATA = Path(__file__).parents[1] / "data" / "unread"
+UNREAD = {
+    "anthropic.jsonl": "Anthropic messages",
+    "atif_by_path.json": "ATIF runs of several",
+    "atif_first.json": "ATIF runs of several",
+    "atif_second.json": "ATIF runs of several",
+    "atif_team.json": "ATIF runs of several",
+    "claude_code.jsonl": "Claude Code sessions",
+    "gateway.jsonl": "a log of a gateway",
+    "langchain_dump.jsonl": "LangChain messages",
+    "langchain_dumpd.jsonl": "LangChain messages",
+    "langchain_to_dict.jsonl": "LangChain messages",
+    "langfuse.jsonl": "Langfuse traces",
+    "langgraph.jsonl": "LangGraph states",
+    "openhands.jsonl": "OpenHands trajectories",
+    "otlp.jsonl": "OpenTelemetry spans",
+    "responses.jsonl": "OpenAI Responses",
+    "responses_items.jsonl": "OpenAI Responses",
+    "sharegpt.jsonl": "ShareGPT conversations",
+    "spans.jsonl": "OpenTelemetry spans",
+    "swe.traj": "SWE-agent trajectories",
+    "tau2.json": "tau2 simulations",
+    "thinking.jsonl": "Anthropic messages",
+}
+ADVICE = "write |convert "
+
+
+def lines(folder: Path, *rows: Any, name: str = "runs.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_every_file_is_listed() -> None:
+    read = {"atif_plain.json", "langchain_converted.jsonl"}
+    assert {path.name for path in DATA.iterdir()} == {*UNREAD, *read}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_formats_that_are_not_read_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "source" / name
+    source.parent.mkdir()
+    shutil.copy(DATA / name, source)
+    for path in (source, source.parent):
+        with pytest.raises(TableError, match=UNREAD[name]) as caught:
+            read_rollouts(path)
+        (problem,) = caught.value.problems
+        assert name in problem.detail, "where"
+        assert any(word in problem.detail for word in ADVICE.split("|")), "what to do"
+        with pytest.raises(TableError, match=UNREAD[name]):
+            import_files([path])
+
+
+@pytest.mark.parametrize("name", ["anthropic.jsonl", "claude_code.jsonl", "atif_team.json"])
+@pytest.mark.parametrize("command", ["import", "check", "credit", "report"])
+def test_commands_refuse_them(tmp_path: Path, command: str, name: str) -> None:
+    out = {"check": []}.get(command, ["--out", str(tmp_path / "out.parquet")])
+    out = ["--out", str(tmp_path / "out.html")] if command == "report" else out
+    ran = CliRunner().invoke(app, [command, str(DATA / name), *out])
+    assert ran.exit_code == 1
+    assert UNREAD[name].split()[0] in ran.output + ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_advice_leads_to_is_read() -> None:
+    converted = import_files([DATA / "langchain_converted.jsonl"])
+    actions = ['{"arguments":{"path":"/etc/hosts"},"name":"read"}', "8080"]
+    assert converted.table.action.texts() == actions
+    (run,) = import_files([DATA / "atif_plain.json"]).table.trajectory.values
+    assert run.endswith("/run 1"), "the run is the session"
+
+
+def test_all_samples_are_read_or_refused_by_name() -> None:
+    """More files: the folder that ASCRIBE_SESSION_SAMPLES names."""
+    folder = os.environ.get("ASCRIBE_SESSION_SAMPLES")
+    if not folder:
+        pytest.skip("ASCRIBE_SESSION_SAMPLES is not set")
+    whole = {"openai_chat.jsonl", "deg_ts.jsonl", "react.jsonl"}
+    for path in (path for path in Path(folder).rglob("*") if path.suffix not in ("", ".txt")):
+        if path.name in whole:
+            assert len(read_rollouts(path).table) == 98
+            continue
+        with pytest.raises(TableError) as caught:
+            read_rollouts(path)
+        (problem,) = caught.value.problems
+        named = [*UNREAD.values(), "conversations are read from JSON lines"]
+        assert any(name in problem.detail for name in named), problem.detail
+        assert any(word in problem.detail for word in ADVICE.split("|"))
+
+
+# In Python.
+
+
+def blocks(*parts: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "task"}, {"role": "assistant", "content": list(parts)}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        (blocks({"type": "tool_use", "name": "f", "input": {}}), "message 1: part 0.*Anthropic"),
+        (blocks("a", {"type": "tool_result", "content": "x"}), "message 1: part 1.*Anthropic"),
+        (blocks({"type": "thinking", "thinking": "x"}), "'thinking'.*Anthropic messages; write"),
+        (blocks({"type": "new", "text": "x"}), "'new', which is not read; write"),
+        (blocks({"type": "text", "text": 3}), "'text', which is not read"),
+        (blocks(7), "'int', which is not read"),
+        ([{"type": "human", "content": "a"}, {"type": "ai", "content": "b"}], "LangChain"),
+        ([{"type": "ai", "data": {"content": "b"}}], "message 0: LangChain messages.*convert"),
+        ([{"lc": 1, "type": "constructor", "kwargs": {}}], "LangChain"),
+        ([{"content": "a"}], "its role is None; there are: system"),
+        ([{"role": "ai", "content": "a"}], "its role is 'ai'"),
+        ([Path("a")], "Path, not a mapping"),
+        (
+            [{"role": "assistant", "tool_calls": [{"name": "f", "args": {"a": 1}}]}],
+            "LangChain messages are not read",
+        ),
+        ([{"role": "user", "content": "a"}], "no message of any episode has the role assistant"),
+    ],
+)
+def test_messages_of_other_forms_are_refused(messages: Any, why: str) -> None:
+    for state in ("observation", "history", "tool"):
+        with pytest.raises(ValueError, match=why):
+            from_messages(
+                [Episode(group="g", trajectory="t", messages=messages, reward=1)], state=state
+            )
+
+
+def test_parts_that_are_read(tmp_path: Path) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "a"}}
+    parts = [{"type": "reasoning", "reasoning": "Hm."}, {"type": "output_text", "text": "yes"}]
+    chats = [
+        [{"role": "user", "content": [picture, {"type": "text", "text": "?"}]}, blocks(*parts)[1]]
+        for picture in (picture, picture | {"image_url": {"url": "b"}})
+    ]
+    episodes = [
+        Episode(group="g", trajectory=str(n), messages=chat, reward=1.0)
+        for n, chat in enumerate(chats)
+    ]
+    path = lines(tmp_path, *({"task": "g", "messages": chat, "reward": 1.0} for chat in chats))
+    for table in (from_messages(episodes), import_files([path], state="observation").table):
+        assert table.action.texts() == ["yes", "yes"], "reasoning is no part of an action"
+        first, second = table.state.texts()
+        assert first != second, "two pictures are two states"
+
+
+# verl's dump.
+
+
+def dumped(*, score: float, **more: Any) -> dict[str, Any]:
+    return {"input": "task", "output": f"act {score:g}", "score": score, **more}
+
+
+def test_a_list_of_verl_rollouts_is_so_many_trajectories(tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps([dumped(score=float(n)) for n in range(3)]))
+    table = import_files([path]).table
+    assert table.trajectory.values.size == 3
+    assert table.step.tolist() == [0, 0, 0]
+    assert table.reward.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("form", ["verl", "verifiers-results"])
+def test_files_with_equal_names_are_not_joined(tmp_path: Path, form: str) -> None:
+    """Line by line, the first rollouts of all files would be one."""
+    for number in range(4):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        row = dumped(score=float(number))
+        if form != "verl":
+            row = {"example_id": 1, "prompt": "task", "completion": "a", "reward": float(number)}
+        lines(folder, row, row)
+    table = import_files([tmp_path]).table
+    assert table.trajectory.values.size == 8
+    assert table.step.tolist() == [0] * 8
+
+
+def test_outputs_of_a_named_rollout_are_joined_over_files(tmp_path: Path) -> None:
+    for number in range(2):
+        lines(tmp_path, dumped(score=1.0, uid=f"a_0_{number}"), name=f"{number}.jsonl")
+    assert import_files([tmp_path]).table.step.tolist() == [0, 1]
+
+
+# Values that ended in a traceback.
+
+
+def rllm(**trajectory: Any) -> dict[str, Any]:
+    return {"id": "k:0", "trajectories": [{"name": "a", **trajectory}]}
+
+
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (
+            {"messages": CHAT, "reward": 1, "rewards": [0.5]},
+            "line 1.*final reward 1, but those of its steps sum to 0.5",
+        ),
+        (
+            {"messages": CHAT, "reward": 1, "rewards": [0]},
+            "line 1: episode .* steps sum to 0; give either",
+        ),
+        (dumped(score=1.0, step=2**70), "step: the number is too large"),
+        (rllm(reward=1.0), r"trajectories\[0\].steps: it must be a list, not missing"),
+        (rllm(name=["a"], steps=[]), r"trajectories\[0\].name: it must be text, not a list"),
+        (rllm(name={"a": 1}, steps=[]), "name: it must be text, not an object"),
+        ({**rllm(steps=[{"action": "a"}]), "training_step": 2**70}, "training_step: the number"),
+        ({"schema_version": "ATIF-v1.7"}, "steps: it must be a list, not missing"),
+    ],
+)
+def test_bad_values_are_refused_with_their_place(tmp_path: Path, row: Any, why: str) -> None:
+    with pytest.raises(TableError, match=why):
+        import_files([lines(tmp_path, row)])
+
+
+def test_a_line_without_messages_is_not_skipped(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"messages": CHAT, "reward": 1.0}, {"reward": 0.0})
+    with pytest.raises(TableError, match="line 2, messages: it must be a list, not missing"):
+        import_files([path])
+
+
+@pytest.mark.parametrize("text", ["[]", "[3]", "3", "null"])
+def test_a_result_of_harbor_that_holds_nothing(tmp_path: Path, text: str) -> None:
+    trial = tmp_path / "port__0"
+    (trial / "agent").mkdir(parents=True)
+    shutil.copy(DATA / "atif_plain.json", trial / "agent" / "trajectory.json")
+    (trial / "result.json").write_text(text)
+    if "3" in text:
+        with pytest.raises(TableError, match=r"result.json.*it must be an object"):
+            import_files([trial / "agent" / "trajectory.json"])
+    else:
+        table = import_files([trial / "agent" / "trajectory.json"]).table
+        assert list(table.group.values) == ["port"]
+
+
+def test_a_reward_of_zero_is_no_missing_reward(tmp_path: Path) -> None:
+    """rLLM with a trajectory's reward of 0.0 and none for its steps."""
+    step = {"chat_completions": CHAT}
+    failed, won = rllm(reward=0.0, steps=[step]), rllm(reward=1.0, steps=[step])
+    path = lines(tmp_path, failed, {**won, "id": "k:1"})
+    assert import_files([path]).table.reward.tolist() == [0.0, 1.0]
+    # A rewritten history: the reward of a step is in the second conversation alone.
+    other = [{"role": "user", "content": "summary"}, CHAT[1]]
+    steps = [step, {"chat_completions": other, "reward": 1.0}]
+    path = lines(tmp_path, rllm(reward=1.0, steps=steps))
+    assert import_files([path]).table.reward.tolist() == [0.0, 1.0]
+
+
+def test_rllm_without_chats_takes_time_in_proportion_to_its_steps(tmp_path: Path) -> None:
+    steps = [{"observation": str(n), "action": "go"} for n in range(3000)]
+    path = lines(tmp_path, rllm(reward=1.0, steps=steps))
+    imported = import_files([path])
+    assert imported.table.step.tolist() == list(range(3000))
+    write_credit(path, imported, np.arange(3000.0), tmp_path / "out.jsonl")
+    credited = json.loads((tmp_path / "out.jsonl").read_text())
+    assert credited["trajectories"][0]["steps"][-1]["advantage"] == 2999.0
+
+
+def test_a_head_of_csv_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"group,trajectory,step,state,action,reward,\xff\n1,1,0,s,a,1,2\n")
+    for reader in (read, lambda path: list(read_parts(path))):
+        with pytest.raises(TableError, match="cannot be read as CSV"):
+            reader(path)
