@@ -143,7 +143,7 @@ def test_every_sentence_can_be_filled(name: str) -> None:
 
 
 def test_the_sentence_of_the_paper() -> None:
-    """8 peers in this state; the 3 that did the same returned 0.72; all 8 returned 0.41."""
+    """8 steps in this state; the 3 that did the same returned 0.72; all 8 returned 0.41."""
     returns = [0.9, 0.72, 0.54, 0.42, 0.3, 0.2, 0.1, 0.1]
     rows = [
         {
@@ -163,7 +163,7 @@ def test_the_sentence_of_the_paper() -> None:
     figures = {"own": round(term.own[0], 2), "baseline": round(term.baseline[0], 2)}
     text = explained.sentences[explained.way[0]].text
     assert text.format(**figures, peers=term.peers[0], alike=explained.alike[0]) == (
-        "8 peers in this state; the 3 that did the same returned 0.72; all 8 returned 0.41"
+        "8 steps in this state; the 3 that did the same returned 0.72; all 8 returned 0.41"
     )
     assert (term.own - term.baseline)[0] == pytest.approx(0.31)
 

@@ -181,7 +181,7 @@ def test_the_arithmetic_of_a_step_is_told(chromium: Any, report: Path) -> None:
     # Trajectory 0 goes left, as trajectory 2 does; both succeed, five steps later.
     assert "task 0/0, step 0" in said
     assert (
-        "4 peers in this state; the 2 that did the same returned 0.815; all 4 returned 0.407"
+        "4 steps in this state; the 2 that did the same returned 0.815; all 4 returned 0.407"
         in (said)
     )
     assert "4 trajectories returned 0.5 on average; this one returned 1" in said
@@ -215,7 +215,7 @@ def test_the_own_return_is_told_by_task(chromium: Any, tmp_path: Path) -> None:
     assert "own: 20 steps of this task returned 0.452 on average; this one returned 0.815" in said
     assert "step: no other step is in this state; this one returned 0.815" in said
     said = sentences(chromium, tmp_path, told(), recipe("sbc", preset="exact"))
-    assert "step: 4 peers in this state returned 0.407 on average; the 2 that did the same" in said
+    assert "step: 4 steps in this state returned 0.407 on average; the 2 that did the same" in said
 
 
 def test_a_return_without_peers_is_told_as_it_is(chromium: Any, tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_the_credit_of_both_recipes_is_shown(chromium: Any, report: Path) -> Non
     tab, seen = opened(chromium, report)
     by_first = tab.locator(".cell .credit").all_inner_texts()
     tab.locator(".cell").first.click()
-    assert "step: 4 peers in this state" in tab.locator("#detail").inner_text()
+    assert "step: 4 steps in this state" in tab.locator("#detail").inner_text()
     tab.locator("#recipe").select_option("1")
     assert tab.locator(".cell .credit").all_inner_texts() != by_first
     said = tab.locator("#detail").inner_text()

@@ -129,7 +129,7 @@ OTHERS = Sentence(
     "this step returned {own}; the {peers} others in this state returned {baseline} on average"
 )
 SAME = Sentence(
-    "{peers} peers in this state; the {alike} that did the same returned {own}; "
+    "{peers} steps in this state; the {alike} that did the same returned {own}; "
     "all {peers} returned {baseline}"
 )
 DIFFERENT = Sentence(

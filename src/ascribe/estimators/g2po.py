@@ -27,7 +27,7 @@ from ascribe.steps.check import arrange
 from ascribe.steps.returns import following, reward_to_go
 from ascribe.steps.table import StepTable
 
-NEXT = Sentence("{peers} peers in this state came to what is worth {baseline}; this one {own}")
+NEXT = Sentence("{peers} steps in this state came to what is worth {baseline}; this one {own}")
 GAIN = Sentence("the {peers} steps of this task gained {baseline:+} in value; this one {own:+}")
 
 

@@ -47,7 +47,7 @@ BY_STEPS = Sentence(
 )
 RAW = Sentence("alone in its task: its return counts as it is")
 STEP = Sentence(
-    "{peers} peers in this state returned {baseline} on average; this step returned {own}"
+    "{peers} steps in this state returned {baseline} on average; this step returned {own}"
 )
 VISITS = Sentence(
     "{peers} trajectories came to this state and returned {baseline} on average; "

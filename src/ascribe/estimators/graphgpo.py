@@ -27,7 +27,7 @@ from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
 NEARER = Sentence(
-    "by the distance to success, {peers} peers in this state came to what is worth {baseline}; "
+    "by the distance to success, {peers} steps in this state came to what is worth {baseline}; "
     "this one to {own}"
 )
 

@@ -25,7 +25,7 @@ from ascribe.steps.table import StepTable
 
 CONTEXTS = "the recipe averages such comparisons over longer and longer histories"
 SHARED = Sentence(
-    "{peers} peers in this state returned {baseline} on average; this step returned {own}",
+    "{peers} steps in this state returned {baseline} on average; this step returned {own}",
     CONTEXTS,
 )
 ALONE = Sentence("no other step is in this state; this one returned {own}", CONTEXTS)

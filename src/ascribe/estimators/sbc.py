@@ -70,7 +70,7 @@ TASK = Sentence(
     "{peers} steps of this task returned {baseline} on average; this one returned {own}", WEIGHED
 )
 STATE = Sentence(
-    "{peers} peers in this state returned {baseline} on average; the {alike} that did the same "
+    "{peers} steps in this state returned {baseline} on average; the {alike} that did the same "
     "returned {own}",
     "the recipe compares them again among those with the closest fingerprints, and among those "
     "that came from the same state",
