@@ -204,22 +204,19 @@ def readable(action: str) -> str:
 
 
 def _readable_calls(text: str) -> str:
-    """The calls of a JSON text, as ``name(key=value)``; empty if it holds anything else."""
+    """The calls of a JSON text; empty if it holds anything else. Unusual names are quoted."""
+
+    def word(name: str) -> str:
+        return name if re.fullmatch(r"[\w.-]+", name) else canonical(name)
+
     try:
         calls = [name_and_arguments(value) for value in _listed(loads(text))]
     except ValueError:
         return ""
-    return "; ".join(readable_call(name, arguments) for name, arguments in calls)
-
-
-def readable_call(name: str, arguments: dict[str, Any]) -> str:
-    """A call as ``name(key=value)``; names of other characters than usual are quoted."""
-
-    def word(text: str) -> str:
-        return text if re.fullmatch(r"[\w.-]+", text) else canonical(text)
-
-    values = (f"{word(key)}={canonical(value)}" for key, value in arguments.items())
-    return f"{word(name)}({', '.join(values)})"
+    return "; ".join(
+        f"{word(name)}({', '.join(f'{word(k)}={canonical(v)}' for k, v in arguments.items())})"
+        for name, arguments in calls
+    )
 
 
 def _call_texts(text: str) -> tuple[list[str], int]:

@@ -11,12 +11,7 @@ import numpy as np
 
 from ascribe.conversations import text_of
 from ascribe.estimators.credit import Reason, Term
-from ascribe.groups.responses import (
-    ToolCallError,
-    name_and_arguments,
-    readable,
-    readable_call,
-)
+from ascribe.groups.responses import readable
 from ascribe.report.compare import other_name
 from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, read_transcript
@@ -56,8 +51,8 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
         for name in ("state", "action", "agent", "corrects")
         if (column := getattr(table, name)) is not None
     }
-    texts_of_actions = {text: readable(text) for text in {*columns["action"]} - {None}}
-    columns["action"] = [texts_of_actions.get(text) for text in columns["action"]]
+    actions = {text: readable(text) for text in columns["action"] if text is not None}
+    columns["action"] = [actions.get(text) for text in columns["action"]]
     columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
     chats = {name: columns.pop(name) for name in ("messages", "prompt") if name in columns}
     index: dict[str, int] = {}
@@ -187,25 +182,19 @@ def _messages(text: str | None, index: dict[str, int]) -> list[Plain]:
         if not isinstance(value, dict):
             continue
         calls = [each for each in value.get("tool_calls") or [] if isinstance(each, dict)]
+        functions = [f if isinstance(f := call.get("function"), dict) else call for call in calls]
         messages.append(
             {
                 "role": one_line(value.get("role"), 40),
                 "text": number(value.get("content")),
                 "thought": number(value.get("reasoning_content")),
-                "calls": [[name, number(call)] for name, call in map(_call, calls)],
+                "calls": [
+                    [one_line(function.get("name"), 80), number(readable(canonical(function)))]
+                    for function in functions
+                ],
             }
         )
     return messages
-
-
-def _call(value: Plain) -> tuple[str, str]:
-    """The name of a tool, and the call as text, also of one whose arguments cannot be read."""
-    function = value["function"] if isinstance(value.get("function"), dict) else value
-    name = one_line(function.get("name"), 80)
-    try:
-        return name, readable_call(*name_and_arguments(function, strict=False))
-    except ToolCallError:
-        return name, f"{name}({text_of(function.get('arguments'))})"
 
 
 def _term(term: Term, rows: Ints) -> dict[str, list[Any]]:
