@@ -48,6 +48,7 @@ IN_CI: dict[str, tuple[str, ...]] = {
     "correction": (),
     "engine_trl": TRL,
     "estimators": (),
+    "opposite_credit": (),
     "pivots": (),
     "scale": (),
     "states": ("minecraft_data",),

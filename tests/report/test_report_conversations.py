@@ -1,12 +1,17 @@
 """Reports on conversations: messages in the browser, turns, tools, cut responses."""
 
 import json
+import re
+import shlex
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ascribe import recipe
+from ascribe.cli import app
 from ascribe.diagnose import credit_per_tool, diagnose
 from ascribe.report import Picture, picture
 from tests.conversations.test_formats import DATA, chat, lines
@@ -67,9 +72,9 @@ def test_a_call_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path):
     page = picture([lines(tmp_path, row, conversation(2, 0.0))], GRPO, recipe("gigpo"))
     texts, cells = page.browser["texts"], page.browser["groups"][0]["cells"]
     calls = [texts[message[-1]["calls"][0][1]] for message in cells["messages"][::2]]
-    assert calls == ['look({"n": )', "look(n=0)"]
     actions = [texts[number] for number in cells["action"][::2]]
-    assert actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
+    assert calls == actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
+    assert [message[-1]["calls"][0][0] for message in cells["messages"][::2]] == ["look", "look"]
 
 
 def test_actions_of_a_comparison_are_readable(tmp_path: Path):
@@ -149,3 +154,56 @@ def test_diagnosis_of_turns():
     assert diagnosis.truncated_share == 0.0
     assert diagnosis.expected_equal_groups == pytest.approx(2 * 0.5**4)
     assert list(credit_per_tool(table, GRPO(table))) == ["look", "text"]
+
+
+def clocked(attempts: int = 8) -> list[dict[str, Any]]:
+    """Attempts at two tasks whose tools print the time: histories recur only where they begin."""
+    rows, now = [], 0
+    for task, number in product(range(2), range(attempts)):
+        messages: list[dict[str, Any]] = [{"role": "user", "content": f"task {task}"}]
+        room = 0
+        for turn in range(6):
+            now += 7
+            door = (number >> turn % 3) & 1
+            call = {"name": "go", "arguments": json.dumps({"door": door})}
+            room = (room + door) % 3
+            clock = f"{now // 3600:02}:{now // 60 % 60:02}:{now % 60:02}"
+            seen = f"Time {clock}. You are in room {room}."
+            messages += [
+                {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": call}]},
+                {"role": "tool", "tool_call_id": "c", "content": seen},
+            ]
+        messages.append({"role": "assistant", "content": "done"})
+        rows.append({"task": f"t{task}", "messages": messages, "reward": float(room == 1)})
+    return rows
+
+
+COMMAND = re.compile(r"ascribe ((?:import|states) .+? --out [\w.]+\w)")
+
+
+def test_the_advice_for_unique_states_works_when_it_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path, *clocked(), name="my runs.jsonl")
+
+    def alone(file: str) -> tuple[float, str]:
+        page = picture([file], recipe("gigpo"))
+        states = page.facts.diagnosis.states
+        assert states is not None
+        return states.singleton_share_of_rows, page.verdict.advice
+
+    share, advice = alone("my runs.jsonl")
+    assert share > 0.5
+    commands = [shlex.split(command) for command in COMMAND.findall(advice)]
+    assert [command[0] for command in commands] == ["import", "states"]
+    for command in commands:
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    assert alone("keyed.parquet")[0] < 0.05
+    # Readable states need no import, and a table of hashes does not say which logs it is from.
+    (command,) = COMMAND.findall(alone("steps.parquet")[1])
+    assert command == "states steps.parquet --out keyed.parquet"
+    done = CliRunner().invoke(app, ["import", "my runs.jsonl", "--out", "hashed.parquet"])
+    assert done.exit_code == 0
+    assert "ascribe import LOGS --state observation" in alone("hashed.parquet")[1]

@@ -166,7 +166,7 @@ def test_a_batch_of_corrections_alone_is_told_too() -> None:
 
     alone = [row for row in corrected() if row["corrects"] is not None]
     found = credit_batches([batch(alone)], recipe("ibpo"))
-    assert gather(found, ["toy"]).everything["episodes"] == 12
+    assert gather(found, [Path("toy")]).everything["episodes"] == 12
 
 
 def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ascribe import Recipe, StepTable, recipe
 from ascribe.estimators import GRPO, BiGPO, GiGPO
 from ascribe.report import verdict as verdict_module
+from ascribe.report.figures import draw
 from ascribe.report.verdict import Finding, Level, ReportVerdict, _adding_up, judge, percent
 from tests.report.toys import Row, credited, facts, sound, verdict
 
@@ -55,9 +56,6 @@ def copies() -> list[Row]:
     rows = sound()
     return rows + rows[:7]
 
-
-LUCK = {"0": "left", "1": "left", "2": "right", "3": "right"}
-"""Of two trajectories that take the same doors, one succeeds."""
 
 FAULTS = {
     "all singletons": Fault(
@@ -148,13 +146,6 @@ FAULTS = {
         "In 100 % of the groups all trajectories earned the same (always failing: 0, always "
         "succeeding: 6)",
         "harder ones",
-    ),
-    "luck decides": Fault(
-        changed(sound(), lambda row: {"action": LUCK[row["trajectory"][-1]]}),
-        "opposite_credit",
-        "100 % of the steps have the opposite credit of a step with the same state and the same "
-        "action",
-        "averages over equal actions in a state: sbc",
     ),
     "a name for each trajectory": Fault(
         changed(sound(), lambda row: {"group": row["trajectory"]}),
@@ -247,6 +238,19 @@ FAULTS = {
         "1 group (19 rows) could not be credited",
         "write every step",
     ),
+    "states that never recur": Fault(
+        changed(sound(), lambda row: {"state": f"{row['state']} of {row['trajectory']}"}),
+        "no_recurrence",
+        "No state recurs, so gigpo gives what grpo gives.",
+        "ascribe states toy.jsonl --out keyed.parquet",
+        first=False,
+    ),
+    "two rows": Fault(
+        sound(groups=1, size=2, length=1),
+        "few_trajectories",
+        "Too few trajectories for a verdict: 2.",
+        "8 trajectories or more",
+    ),
     "rows written twice": Fault(copies(), "dropped", "duplicate_row", "set padding to true"),
 }
 
@@ -262,6 +266,13 @@ def test_a_planted_fault_is_named(name: str) -> None:
     if fault.first:
         assert found.findings[0] is finding
 
+
+EARLY_AND_LATE = [
+    row | {"trajectory": f"{row['trajectory']}, {length}", "reward": float(row["terminated"])}
+    for length in (3, 5)
+    for row in sound(length=length)
+]
+"""Every trajectory earns 1, some after three steps and some after five."""
 
 SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
     "sound rollouts": (sound(), "All of your steps have a step-level signal.", ""),
@@ -303,20 +314,30 @@ SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
         "distinguish situations.",
         "Check that the column state holds what the agent saw",
     ),
-    "equal decisions, opposite credit": (
-        FAULTS["luck decides"].rows,
-        "100 % of the steps have the opposite credit of a step with the same state and the same "
-        "action: what came later decides it, not this decision.",
-        "Sample more trajectories of every task",
+    "all rewards 1, after different numbers of steps": (
+        EARLY_AND_LATE,
+        "Every trajectory of every task earned 1, so the credit comes from differences within "
+        "episodes alone.",
+        "If some of them succeeded and others failed, check what is written to the column reward.",
+    ),
+    "states that never recur": (
+        FAULTS["states that never recur"].rows,
+        "No state recurs, so gigpo gives what grpo gives.",
+        "Remove from the state what never repeats",
+    ),
+    "two rows": (
+        FAULTS["two rows"].rows,
+        "Too few trajectories for a verdict: 2.",
+        "Give 8 trajectories or more, several of each task.",
     ),
     "no states": (
         FAULTS["no states"].rows,
-        "None of your steps has a step-level signal: they have no state.",
+        "All of your steps have a signal, but no step-level one: they have no state.",
         "Write what the agent saw before each action",
     ),
     "states that hold a clock": (
         FAULTS["all singletons"].rows,
-        "95 % of your steps have no step-level signal: they are alone in their state.",
+        "95 % of your steps have a signal, but no step-level one: they are alone in their state.",
         "Remove from the state what never repeats (clocks, counters, identifiers)",
     ),
     "half of the tasks always fail": (
@@ -326,7 +347,7 @@ SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
     ),
     "two steps alone in their state": (
         [row | {"state": f"{n}"} if n in (3, 7) else row for n, row in enumerate(sound())],
-        "2 % of your steps have no step-level signal: they are alone in their state.",
+        "2 % of your steps have a signal, but no step-level one: they are alone in their state.",
         "",
     ),
 }
@@ -372,25 +393,6 @@ def by_hand() -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("by", "opposite", "level"),
-    [(recipe("gigpo"), 28, Level.BAD), (recipe("sbc"), 20, Level.WARNING)],
-    ids=["gigpo", "sbc"],
-)
-def test_equal_decisions_with_opposite_credit_are_found(
-    by: Recipe, opposite: int, level: Level
-) -> None:
-    assert round(60 * facts(by_hand(), by).diagnosis.opposite_share) == opposite
-    found = verdict(by_hand(), by)
-    (said,) = found.findings
-    assert (said.name, said.level) == ("opposite_credit", level)
-    assert said.message.startswith(
-        f"{percent(opposite / 60)} of the steps have the opposite credit of a step with the same "
-        "state and the same action"
-    )
-    assert (found.headline == said.message) == (level is Level.BAD)
-
-
 @pytest.mark.parametrize("by", [recipe("grpo"), recipe("gigpo"), recipe("sbc", states="exact")])
 def test_the_share_of_opposite_credit_is_counted(by: Recipe) -> None:
     rows = by_hand()
@@ -404,17 +406,52 @@ def test_the_share_of_opposite_credit_is_counted(by: Recipe) -> None:
     ]
     share = sum(opposite) / len(rows)
     assert facts(rows, by).diagnosis.opposite_share == pytest.approx(share)
-    assert ("opposite_credit" in [f.name for f in verdict(rows, by).findings]) == (share >= 0.2)
     assert share > 0
+    # It grows with the attempts at a task, as the credit becomes better: a figure, no fault.
+    assert [found.name for found in verdict(rows, by).findings] == ["nothing_wrong"]
+    (figure,) = (each for each in draw(facts(rows, by), []) if each.name == "reasons")
+    assert f"{percent(share)} of all steps have the opposite credit of a step" in figure.caption
 
 
-def test_a_recipe_that_pools_equal_actions_is_not_told_to() -> None:
-    found = finding(FAULTS["luck decides"].rows, recipe("hgpo"), "opposite_credit")
-    assert "sbc" in found.advice
-    small = replace(facts(by_hand(), recipe("sbc", states="exact")))
-    small = replace(small, diagnosis=replace(small.diagnosis, opposite_share=0.3))
-    (advice,) = (f.advice for f in judge(small).findings if f.name == "opposite_credit")
-    assert advice == "Sample more trajectories of every task."
+def test_groups_of_one_get_no_credit_where_nothing_compares_them() -> None:
+    rows = FAULTS["a name for each trajectory"].rows
+    assert facts(rows).diagnosis.signal_share == 0
+    assert not any("episode-level credit" in each.message for each in verdict(rows).findings)
+    rows = changed(rows, lambda row: {"state": f"{row['group']}, {row['step'] % 3}"})
+    assert verdict(rows).headline == SITUATIONS["groups of one"][1], "revisits are no others"
+
+
+@pytest.mark.parametrize(
+    "by", [recipe("reinforce_pp"), recipe("gigpo", preset="trinity", scope="group")]
+)
+def test_groups_of_one_that_a_recipe_compares_are_no_fault(by: Recipe) -> None:
+    rows = FAULTS["a name for each trajectory"].rows
+    assert facts(rows, by).diagnosis.signal_share == 1
+    assert "groups_of_one" not in [each.name for each in verdict(rows, by).findings]
+
+
+def test_the_headline_agrees_with_the_share_of_steps_with_a_signal() -> None:
+    """Two steps of 40 are alone in their states; then one task of two always fails."""
+    rows = [row | {"state": f"{n}"} if n in (3, 7) else row for n, row in enumerate(sound(2))]
+    said = verdict(rows).headline
+    assert said == (
+        "5 % of your steps have a signal, but no step-level one: they are alone in their state."
+    )
+    rows = changed(rows, lambda row: {"reward": 0.0} if row["group"] == "task 1" else {})
+    assert verdict(rows).headline == (
+        "55 % of your steps have no step-level signal, and 50 % none at all: 50 % are in groups "
+        "with equal returns and 5 % are alone in their state."
+    )
+    assert facts(rows).diagnosis.signal_share == 0.5
+
+
+def test_what_a_recipe_becomes_where_no_state_recurs_is_the_headline() -> None:
+    rows = FAULTS["states that never recur"].rows
+    for by in (recipe("sbc", preset="exact"), recipe("hgpo")):
+        found = verdict(rows, by)
+        assert found.headline == f"No state recurs, so {by.without_recurrence()}."
+        assert "use a recipe that needs none: returns" in found.advice
+    assert "no_recurrence" not in [each.name for each in verdict(rows, "grpo").findings]
 
 
 def test_nothing_is_said_where_nothing_is_wrong() -> None:
@@ -604,8 +641,8 @@ def test_the_headline_adds_up() -> None:
     rows = changed(rows, lambda row: {"reward": 0.0} if row["group"] == "task 0" else {})
     said, advice = headline(verdict(rows))
     assert said == (
-        "33 % of your steps have no step-level signal: 20 % are alone in their state and 13 % are "
-        "in groups with equal returns."
+        "33 % of your steps have no step-level signal, and 17 % none at all: 20 % are alone in "
+        "their state and 13 % are in groups with equal returns."
     )
     assert advice.startswith("Remove from the state what never repeats")
     assert "--recipe sbc --preset ngram" in advice
@@ -653,8 +690,8 @@ def test_the_headline_says_all_where_the_parts_are_all() -> None:
     ]
     said, _ = headline(verdict(rows))
     assert said == (
-        "None of your steps has a step-level signal: 70 % are in groups with equal returns, "
-        "20 % are alone in their state and 10 % have no state."
+        "All of your steps have a signal, but no step-level one: 70 % are in groups with equal "
+        "returns, 20 % are alone in their state and 10 % have no state."
     )
 
 
@@ -691,7 +728,7 @@ def test_the_headline_knows_steps_of_tasks_that_are_mixed() -> None:
         ),
     )
     found = verdict(rows, GiGPO(gamma=1.0))
-    assert "80 % of your steps have no step-level signal" in found.headline
+    assert "80 % of your steps have a signal, but no step-level one" in found.headline
     assert "better and worse trajectories, but those that met earned the same" in found.advice
 
 

@@ -56,7 +56,7 @@ def credited(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Credited:
 
 def facts(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Facts:
     """The facts about rows."""
-    return gather(credited(rows, by), ["toy.jsonl"])
+    return gather(credited(rows, by), [Path("toy.jsonl")])
 
 
 def verdict(rows: Iterable[Row], by: Recipe | str = "gigpo") -> ReportVerdict:

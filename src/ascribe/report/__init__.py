@@ -86,7 +86,7 @@ class Picture:
         facts = self.facts
         return {
             **_frame(self.tables(), self.figures),
-            "files": [one_line(name, 200) for name in facts.files],
+            "files": [one_line(file.name, 200) for file in facts.files],
             "notes": [visible(note) for note in self.notes],
             "recipe": facts.recipe.name,
             "parameters": visible(repr(facts.recipe)),
@@ -167,7 +167,8 @@ def picture(
     progress(0.3)
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)
-    facts = gather(credited, [path.name for path in paths])
+    sources = tuple(dict.fromkeys(batch.path for batch in batches))
+    facts = gather(credited, sources, imported=all(batch.imported for batch in batches))
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)
     comparisons = [] if other is None else [two_recipes(credited, other)]

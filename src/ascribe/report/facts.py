@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose
 from ascribe.estimators import Recipe
-from ascribe.estimators.credit import Reason, Term
+from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
@@ -44,7 +45,7 @@ class Facts:
     """The input of the verdict and the figures.
 
     Attributes:
-        files: names of the files.
+        files: the files.
         recipe: the estimator.
         diagnosis: numbers about the credit of all batches.
         report: problems from ``check``, except that groups with equal returns, or with returns that
@@ -54,7 +55,6 @@ class Facts:
         success_by_column: whether a column says who won; otherwise a return above 0 counts.
         views: what exact and clustered states give.
         tables: rows of plain values by name; ``docs/report.md`` describes them.
-        terms: the terms of the credit.
         main_term: the step term, or the first term of a recipe without one.
         constant_return: what every trajectory earned, if several did and all earned the same.
         amplified: how many times as large as the differences of returns the credit is in groups
@@ -63,6 +63,9 @@ class Facts:
             by the outcome of their task group.
         longest_quarter: share of the gradient of the longest quarter of the trajectories;
             trajectories that tie for its last places share them.
+        uncompared: task groups of one trajectory that the first term compares with nothing.
+        imported: whether the files hold conversations.
+        hashed: whether every state is a hash, such as that of a history.
         cut: share of truncated trajectories.
         cut_turns: share of responses that a limit on tokens cut, if the files tell.
         blank: steps with neither a state nor an action, or with empty ones.
@@ -72,7 +75,7 @@ class Facts:
         trained_differently: share of steps trained with another advantage, if the files tell.
     """
 
-    files: tuple[str, ...]
+    files: tuple[Path, ...]
     recipe: Recipe
     diagnosis: Diagnosis
     report: CheckReport
@@ -81,12 +84,14 @@ class Facts:
     success_by_column: bool
     views: tuple[StateView, ...]
     tables: dict[str, Rows]
-    terms: tuple[Term, ...]
     main_term: str
     constant_return: float | None
     amplified: float
     equal_steps: dict[str, int]
     longest_quarter: float
+    uncompared: int
+    imported: bool
+    hashed: bool
     cut: float
     cut_turns: float | None
     blank: int
@@ -129,8 +134,8 @@ class _Episodes:
     gradient: Floats
 
 
-def gather(credited: Credited, files: Sequence[str]) -> Facts:
-    """The facts about a credit."""
+def gather(credited: Credited, files: Sequence[Path], *, imported: bool = False) -> Facts:
+    """The facts about a credit of files, which may be imported conversations."""
     table, credit, steps = credited.table, credited.credit, credited.steps
     names, family = _families(table, steps)
     episodes = _episodes(credited, family)
@@ -140,6 +145,9 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
     task_outcome = np.where(segments.size(attempts, steps.group_count) > 0, outcome, -1)
     main_term = "step" if "step" in credit.terms else next(iter(credit.terms))
     equal_peers = credit.terms[main_term].reason[steps.rows] == Reason.ZERO_VARIANCE
+    one = (task_outcome == OUTCOMES.index(ONE))[steps.group]
+    reason = next(iter(credit.terms.values())).reason[steps.rows]
+    unpaired = one & ((reason == Reason.GROUP_OF_ONE) | (reason == Reason.SINGLETON))
     labels = credit.terms["step"].labels if "step" in credit.terms else None
     views = state_views(table, credited.recipe, labels)
     _, _, shared, elsewhere, _ = views[0].stages
@@ -175,12 +183,14 @@ def gather(credited: Credited, files: Sequence[str]) -> Facts:
         success_by_column=credited.won is not None,
         views=tuple(views),
         tables=tables,
-        terms=tuple(credit.terms.values()),
         main_term=main_term,
         constant_return=_constant(episodes.compared),
         amplified=_amplified(credited, task_outcome == OUTCOMES.index(PENALTIES)),
         equal_steps=_by_outcome(outcome[steps.group[equal_peers]]),
         longest_quarter=_longest_quarter(episodes),
+        uncompared=int(np.unique(steps.group[unpaired]).size),
+        imported=imported,
+        hashed=all(re.fullmatch("[0-9a-f]{32}", text) for text in table.state.used().values),
         cut=float(steps.truncated[steps.starts].mean()),
         cut_turns=_cut_turns(credited, np.ones(len(table), dtype=np.bool_)),
         blank=_blank(table, steps),

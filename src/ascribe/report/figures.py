@@ -12,6 +12,7 @@ from typing import Any
 
 from ascribe.report.compare import SIGNS, Comparison
 from ascribe.report.facts import OUTCOMES, Facts, Rows
+from ascribe.report.verdict import percent
 from ascribe.report.watch import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.steps.problems import one_line
 
@@ -94,7 +95,7 @@ class Figure:
 def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
     """Every figure that these facts and comparisons give."""
     tables = facts.tables
-    figures = [*_outcomes(facts, tables), _reasons(tables["reasons"])]
+    figures = [*_outcomes(facts, tables), _reasons(facts, tables["reasons"])]
     if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
     figures += [*_states(facts, tables), _lengths(tables["lengths"])]
@@ -152,14 +153,16 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     ]
 
 
-def _reasons(rows: Rows) -> Figure:
+def _reasons(facts: Facts, rows: Rows) -> Figure:
     rows = [{**row, "reason": row["reason"].replace("_", " ")} for row in rows]
     names = sorted({row["reason"] for row in rows}, key=lambda name: (name != "credited", name))
     parts = _color("reason", names)
     return Figure(
         "reasons",
         "Where the signal is",
-        "Steps in each term of the recipe: credited, or the reason why not.",
+        "Steps in each term of the recipe: credited, or the reason why not. "
+        f"{percent(facts.diagnosis.opposite_share)} of all steps have the opposite credit of a "
+        "step of their task with the same state and action, because what followed differed.",
         "reasons",
         _bars(rows, "term", _share("share", "share of steps"), parts, row_height=34),
     )

@@ -50,6 +50,7 @@ class Batch:
         note: what a file of conversations was read as.
         problems: those that the table alone does not show.
         number: of the iteration: the file's own, or else the place among all batches, from 1.
+        imported: whether the file holds conversations.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Batch:
     note: str = ""
     problems: tuple[Problem, ...] = ()
     number: int = 1
+    imported: bool = False
 
 
 class RefusedFileError(TableError):
@@ -120,7 +122,8 @@ def read_batches(
         split = _split(path, rollouts)
         if isinstance(rollouts, Imported):  # reading it again would take as long
             note = f"{one_line(path.name)}: {rollouts.sentence()}"
-            split = [replace(batch, carried=rollouts.carried, note=note) for batch in split]
+            made = {"carried": rollouts.carried, "note": note, "imported": True}
+            split = [replace(batch, **made) for batch in split]
         batches += split
     if any(a.number >= b.number for a, b in pairwise(batches)):
         batches = [replace(batch, number=place) for place, batch in enumerate(batches, start=1)]

@@ -7,10 +7,11 @@ otherwise.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
+from shlex import quote
 from typing import Any
 
 from ascribe.estimators.credit import Reason
-from ascribe.report.facts import EQUAL, ONE, PENALTIES, Facts
+from ascribe.report.facts import EQUAL, PENALTIES, Facts
 from ascribe.report.states import CLUSTERED
 from ascribe.steps.problems import ProblemKind, Severity, counted, one_line
 
@@ -64,9 +65,13 @@ ROOT_CAUSES = (
     "invalid_actions",
     "constant_returns",
     "giant_state",
-    "opposite_credit",
+    "no_recurrence",
+    "few_trajectories",
 )
 """Findings that explain the others; the first of them that is bad is the headline."""
+
+FEWEST = 8
+"""Trajectories below which shares say nothing."""
 
 ADVICE_FROM = 0.1
 """Share of steps without a signal, for one reason, from which the headline has advice."""
@@ -124,9 +129,15 @@ def _signal(facts: Facts) -> tuple[str, str]:
     parts = [f"{percent(share)} {cause}" for share, cause in zip(shares, causes, strict=True)]
     if len(parts) == 1:
         parts = [f"they {causes[0]}"]
-    begin = f"{percent(sum(row['share'] for row in uncredited))} of your steps have no {kind}"
-    if len(uncredited) == len(term_rows):
-        begin = f"None of your steps has a {kind}"
+    every = len(uncredited) == len(term_rows)
+    share = 1.0 if every else sum(row["share"] for row in uncredited)
+    begin = "None of your steps has a" if every else f"{percent(share)} of your steps have no"
+    begin += f" {kind}"
+    if (nothing := 1 - facts.diagnosis.signal_share) == 0:
+        lacking = "no step-level one" if facts.main_term == "step" else f"no {facts.main_term} term"
+        begin = f"{'All' if every else percent(share)} of your steps have a signal, but {lacking}"
+    elif nothing < share - 1e-9:
+        begin += f", and {percent(nothing)} none at all"
     worth_advice = uncredited[0]["share"] >= ADVICE_FROM
     return f"{begin}: {_listed(parts)}.", _advice(facts, reasons[0]) if worth_advice else ""
 
@@ -173,10 +184,19 @@ def _against_singletons(facts: Facts) -> str:
             f" Or group similar states: clustered by n-grams, {percent(then)} would be alone "
             f"instead of {percent(now)} (--recipe sbc --preset ngram)."
         )
-    return (
+    named = len(facts.files) == 1 and (facts.imported or facts.files[0].suffix)
+    file = quote(str(facts.files[0])) if named else "FILE"
+    begin = ""
+    if facts.hashed:
+        logs, file = file if facts.imported else "LOGS", "steps.parquet"
+        begin = (
+            "The states are hashes of whole histories. Compare what the agent saw instead: ascribe "
+            f"import {logs} --state observation --out {file}. Then: "
+        )
+    return begin + (
         "Remove from the state what never repeats (clocks, counters, identifiers): ascribe states "
-        f"proposes a key.{similar} Or sample more trajectories of every task. If states cannot "
-        "recur, use a recipe that needs none: returns."
+        f"{file} --out keyed.parquet.{similar} Or sample more trajectories of every task. If "
+        "states cannot recur, use a recipe that needs none: returns."
     )
 
 
@@ -246,9 +266,13 @@ def _about_rows(facts: Facts) -> Iterator[Finding]:
             "steps.",
             "Set the column padding to true for such rows; then no statistic includes them.",
         )
+    if (count := facts.diagnosis.trajectories) < FEWEST:
+        message = f"Too few trajectories for a verdict: {count}."
+        advice = f"Give {FEWEST} trajectories or more, several of each task."
+        yield Finding("few_trajectories", Level.BAD, message, advice)
     yield from _above(
         (1e-9, 0.5),
-        facts.groups_with(ONE) / facts.task_groups,
+        facts.uncompared / facts.task_groups,
         "groups_of_one",
         "SHARE of the groups have a single trajectory, which cannot be compared with any other.",
         "Give all trajectories of a task the same group name, and sample several of each.",
@@ -266,14 +290,17 @@ def _about_states(facts: Facts) -> Iterator[Finding]:
         if facts.views[-1].name == CLUSTERED
         else "Check that the column state holds what the agent saw, not a constant.",
     )
+    states, instead = facts.diagnosis.states, facts.recipe.without_recurrence()
     singleton = {"term": "step", "reason": Reason.SINGLETON.label}
-    episodes = "episode" in facts.diagnosis.term_share
+    rows = [row for row in facts.tables["reasons"] if singleton.items() <= row.items()]
+    if instead and facts.views[0].stages[1]["steps"] and states and not states.matched_pairs:
+        message, rows = f"No state recurs, so {instead}.", []
+        yield Finding("no_recurrence", Level.BAD, message, _against_singletons(facts))
     yield from _above(
         (0.5, 0.9),
-        sum(row["share"] for row in facts.tables["reasons"] if singleton.items() <= row.items()),
+        sum(row["share"] for row in rows),
         "singletons",
-        "SHARE of the steps are alone in their state and get "
-        f"{'only episode-level' if episodes else 'no'} credit.",
+        "SHARE of the steps are alone in their state and get no step-level credit.",
         _against_singletons(facts),
     )
     yield from _above(
@@ -311,7 +338,7 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
     credited = facts.diagnosis.signal_share > 0
     yield Finding(
         "constant_returns",
-        Level.WARNING if credited else Level.BAD,
+        Level.WARNING if credited and facts.recipe.columns else Level.BAD,
         f"Every trajectory of every task earned {facts.constant_return:.3g}, so "
         + (
             "the credit comes from differences within episodes alone."
@@ -467,17 +494,6 @@ def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _about_credit(facts: Facts) -> Iterator[Finding]:
-    sentences = [each.text for term in facts.terms for each in term.explanation.sentences]
-    pools = any("{alike}" in text for text in sentences)
-    yield from _above(
-        (0.2, 0.4),
-        facts.diagnosis.opposite_share,
-        "opposite_credit",
-        "SHARE of the steps have the opposite credit of a step with the same state and the same "
-        "action: what came later decides it, not this decision.",
-        "Sample more trajectories of every task"
-        + (".", ", or use a recipe that averages over equal actions in a state: sbc.")[not pools],
-    )
     yield from _above(
         (0.6, NEVER_BAD),
         facts.longest_quarter,
