@@ -7,7 +7,7 @@ import pytest
 
 from ascribe import ProblemKind, StepTable, TableError, assign, recipe
 from ascribe.estimators import GiGPO, ReinforcePP
-from ascribe.report import reading
+from ascribe.report import picture, reading
 from ascribe.report.crediting import credit_batches
 from ascribe.report.reading import read_batches, read_transcript
 from ascribe.steps.check import arrange
@@ -211,3 +211,28 @@ def test_columns_of_other_types_are_left_alone(tmp_path: Path) -> None:
     assert each.won is None
     assert each.trained is None
     assert credit_batches([each], recipe("gigpo")).names == ("odd.jsonl",)
+
+
+def test_tables_in_memory_are_reported_like_their_files(tmp_path: Path) -> None:
+    tables = [StepTable.from_dicts(sound(groups=3)), StepTable.from_dicts(sound(groups=2))]
+    files = [tmp_path / f"{number}.parquet" for number in range(2)]
+    for table, file in zip(tables, files, strict=True):
+        write_table(table, file)
+    by = recipe("gigpo")
+    one, two = picture(tables[0], by), picture(tables, by)
+    assert one.tables() == picture(str(files[0]), by).tables() | {
+        "iterations": one.tables()["iterations"]
+    }
+    assert [row["batch"] for row in two.tables()["iterations"]] == ["table 1", "table 2"]
+    read = picture(files, by)
+    assert two.verdict == read.verdict
+    assert two.browser["texts"] == read.browser["texts"]
+    assert two.write(tmp_path / "report.html") > 0
+    mixed = picture([tables[0], files[1]], by)
+    assert [row["batch"] for row in mixed.tables()["iterations"]] == ["table 1", "1.parquet"]
+
+
+def test_a_table_with_iterations_is_reported_by_iteration() -> None:
+    rows = [row | {"iteration": n} for n in (4, 9) for row in sound(groups=1)]
+    page = picture(StepTable.from_dicts(rows), recipe("grpo"))
+    assert [row["iteration"] for row in page.tables()["iterations"]] == [4, 9]

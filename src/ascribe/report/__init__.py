@@ -19,6 +19,7 @@ from ascribe.report.watch import RunMetrics, read_run
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
+from ascribe.steps.table import StepTable
 
 __all__ = [
     "Comparison",
@@ -131,7 +132,7 @@ def write_run(run: RunMetrics, name: str, path: str | Path) -> int:
 
 
 def picture(
-    files: Sequence[str | Path],
+    files: str | Path | StepTable | Sequence[str | Path | StepTable],
     recipe: Recipe,
     against: Recipe | None = None,
     *,
@@ -141,13 +142,13 @@ def picture(
     run: RunMetrics | None = None,
     progress: Progress = lambda _: None,
 ) -> Picture:
-    """A report on files of rollouts.
+    """A report on rollouts.
 
     Each file is a batch that is credited by itself, as a trainer credits an iteration. A file with
     a column ``iteration`` has a batch for each of its values.
 
     Args:
-        files: tables of steps or conversations, in the order of time.
+        files: tables of steps, in files or in memory, or conversations, in the order of time.
         recipe: the estimator.
         against: another estimator to compare with.
         columns: what the files call a column of the format: ``{"reward": "score"}``.
@@ -161,7 +162,9 @@ def picture(
         OSError: if a file cannot be opened.
         ValueError: if a recipe needs something that the files do not have.
     """
-    paths = [Path(file) for file in files]
+    if isinstance(files, str | Path | StepTable):
+        files = [files]
+    paths = [file if isinstance(file, StepTable) else Path(file) for file in files]
     needed = any(getattr(r, "fingerprint", "") == "given" for r in (recipe, against))
     batches = read_batches(paths, fingerprints=needed, columns=columns, memory=memory)
     progress(0.3)

@@ -89,7 +89,7 @@ def refused(batch: Batch, error: TableError) -> RefusedFileError:
 
 
 def read_batches(
-    files: Sequence[Path],
+    files: Sequence[Path | StepTable],
     *,
     fingerprints: bool,
     columns: Mapping[str, str] | None = None,
@@ -98,7 +98,7 @@ def read_batches(
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
 
     Args:
-        files: tables of steps, or conversations.
+        files: tables of steps, in files or in memory, or conversations.
         fingerprints: whether fingerprints are needed, which may be most of a file.
         columns: what the files call a column of the format.
         memory: bytes to use; of larger tables, and of folders of them, a sample of whole groups is
@@ -108,10 +108,17 @@ def read_batches(
         RefusedFileError: if a file cannot be read as a step table.
         OSError: if a file cannot be opened.
     """
+    import pyarrow as pa
+
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     wanted = {*known, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
-    batches = []
+    batches: list[Batch] = []
     for path in files:
+        if isinstance(path, StepTable):
+            nothing = pa.table({})
+            split = _split(Path(f"table {len(batches) + 1}"), Rollouts(path, nothing, nothing))
+            batches += [replace(batch, carried=nothing) for batch in split]
+            continue
         try:
             if is_archive(str(path), memory):
                 batches += _sampled(path, memory // len(files), wanted)
