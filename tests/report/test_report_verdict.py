@@ -622,7 +622,8 @@ def test_a_critic_values_what_a_limit_cut() -> None:
         found = verdict(rows, by)
         (cut,) = [each for each in found.findings if each.name == "cut_by_limit"]
         assert cut.message.endswith("is unknown: the critic's value stands for it.")
-        assert found.advice == "Allow more turns."
+        assert cut.advice.startswith("Allow more turns")
+        assert found.headline == "All of your steps have a signal."
 
 
 def test_copies_count_as_padding_too() -> None:
