@@ -59,6 +59,7 @@ IN_CI: dict[str, tuple[str, ...]] = {
 
 NIGHTLY: dict[str, tuple[str, ...]] = {
     "against_loops": (),
+    "against_stock": TRL,
     "alfworld_speed": ("alfworld", "textworld"),
     "attack/kill_archives": (),
     "attack/report_injections": ("vl_convert",),

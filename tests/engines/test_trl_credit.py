@@ -102,13 +102,19 @@ def test_ascribe_s_environments_in_trl_s_loop(
     assert len(first) == 2  # a group is a task
 
 
-def test_a_turn_s_fingerprint_is_that_of_its_prompt_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "args", [{}, {"mask_truncated_completions": True, "num_iterations": 2, "max_steps": 2}]
+)
+def test_a_turn_s_fingerprint_is_that_of_its_prompt_alone(
+    args: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also where TRL hides truncated completions, which these all are, from its own pass."""
     import torch
 
     from ascribe.fingerprints.capture import capture, padded
 
-    big = recipe("bigpo", radius=0.2)
-    made = toys.own_trainer(tmp_path, recipe=big, fingerprints=0, args={"learning_rate": 0.0})
+    big, args = recipe("bigpo", radius=0.2), {"learning_rate": 0.0, **args}
+    made = toys.own_trainer(tmp_path, recipe=big, fingerprints=0, args=args)
     batches(made)
     ids = [p + c for p, c in zip(*list(vars(made._sequences).values())[:2], strict=True)]
     table, spans = made._turns([{} for _ in ids])
@@ -175,7 +181,7 @@ def test_keys_of_the_caller(tmp_path: Path) -> None:
     table = read_table(tmp_path / "rollouts_00000.parquet")
     assert set(table.state.values) <= {f"turn {n}" for n in range(4)}
     assert set(np.round(table.reward[table.step == 0], 6)) == {0.25}
-    with pytest.raises(ValueError, match="state='key' needs turn_states"):
+    with pytest.raises(ValueError, match="rollout_func returned no turn_states"):
         toys.own_trainer(tmp_path, recipe="gigpo", state="key").train()
 
 
@@ -187,15 +193,43 @@ def test_what_would_have_no_effect_is_refused(wrong: dict[str, Any], tmp_path: P
         toys.own_trainer(tmp_path, args=wrong)
 
 
-def test_the_installed_release_has_what_is_overridden() -> None:
-    from ascribe.engines.trl.trainer import HOOKS, check_trl
+def private_names() -> tuple[set[str], set[str]]:
+    """Private names that the code of the engine takes from objects that are not its own."""
+    import ast
 
-    check_trl()
+    import ascribe.engines.trl.trainer as module
+
+    used, own = set(), set()
+    for path in Path(str(module.__file__)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                used.add(node.attr)
+    return {name for name in used if not name.startswith("__")}, own
+
+
+def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: Path) -> None:
+    """The names in the code that a GRPOTrainer or its parts have are those that are checked."""
+    from trl import GRPOTrainer
+
+    from ascribe.engines.trl.trainer import HOOKS, VLLM_HOOKS, check_trl
+
+    made = toys.own_trainer(tmp_path, GRPOTrainer)
+    used, own = private_names()
+    assert {name for name in used if hasattr(made, name)} == set(HOOKS)
+    assert {name for name in used - own if not hasattr(made, name)} >= set(VLLM_HOOKS)
 
     class Older:
         def _generate(self, prompts: Any) -> None: ...
 
-    with pytest.raises(ImportError, match=r"GRPOTrainer\._calculate_rewards lacks inputs"):
-        check_trl(Older)
+    lacking = r"lacks _tokenizer, _step, .*_dist, _calculate_rewards\(inputs\)"
+    with pytest.raises(ImportError, match=lacking):
+        check_trl(Older(), kind=Older)
+    with pytest.raises(ImportError, match="lacks _iter_named_params"):
+        check_trl(Older(), VLLM_HOOKS)
+    del made._buffered_inputs
+    with pytest.raises(ImportError, match="lacks _buffered_inputs, on which"):
+        check_trl(made)
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)

@@ -104,10 +104,59 @@ def test_a_rollout_function_gives_a_judge_s_scores(tmp_path: Path) -> None:
     table = read_table(tmp_path / "r" / "rollouts_00000.parquet")
     assert table.step_score is not None
     assert recipe("judged")(table).terms["step"].credited.any()
-    with pytest.raises(
-        ValueError, match="judged needs the column step_score: give turn_step_score"
-    ):
+    with pytest.raises(ValueError, match="rollout_func returned no turn_step_score"):
         toys.own_trainer(tmp_path, recipe="judged").train()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"recipe": "ccpo"}, "ccpo needs the column agent and without, which TRL does not"),
+        ({"recipe": "ibpo"}, "ibpo needs the column corrects, which TRL does not"),
+        ({"recipe": "progress", "rollout_func": None}, "progress needs the column score, which"),
+        ({"check": "dorp"}, "check: there is no choice 'dorp'; did you mean drop"),
+        ({"state": "tol"}, "state: there is no choice 'tol'; did you mean tool"),
+        ({"state": "key", "rollout_func": None}, "state='key' needs turn_states"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_before_the_first_rollout(
+    wrong: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        toys.own_trainer(tmp_path, **wrong)
+
+
+def test_ccpo_needs_an_environment_of_a_team(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="ccpo needs the column agent and without"):
+        toys.trainer(tmp_path, setup=SEARCH, recipe="ccpo")
+
+
+def test_malformed_lists_drop_their_groups_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Groups of four: the second of each iteration is malformed in one of its episodes."""
+
+    def careless(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        rows = toys.play(prompts, trainer)
+        lists = rows["turn_rewards"]
+        rows["turn_step_score"] = [[0.5] * len(each) for each in lists]
+        if trainer.state.global_step == 0:
+            lists[5] = lists[5][1:]
+        else:
+            rows["turn_step_score"][6] = ["good"] * len(lists[6])
+        return rows
+
+    options: Any = {"recipe": "judged", "rollout_func": careless, "dump_dir": tmp_path / "r"}
+    made = toys.own_trainer(tmp_path, args={"max_steps": 2}, **options)
+    made.train()
+    assert toys.logged(made, "ascribe/dropped_groups") == [1, 1]
+    assert toys.logged(made, "ascribe/dropped/bad_turn_rewards") == [1]
+    assert toys.logged(made, "ascribe/dropped/bad_turn_step_score") == [1]
+    for number in (0, 1):
+        table = read_table(tmp_path / "r" / f"rollouts_{number:05d}.parquet")
+        assert table.group.used().values.tolist() == [f"{number}/0"]
+    assert "episode 0/1/1: turn_rewards is [" in caplog.text
+    assert "episode 1/1/2: turn_step_score is ['good'" in caplog.text
 
 
 @pytest.mark.parametrize(

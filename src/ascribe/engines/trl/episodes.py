@@ -39,7 +39,7 @@ from ascribe.engines.crediting import (
     write_rollouts,
 )
 from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
-from ascribe.engines.inputs import columns_of, missing_columns, refuse_unknown
+from ascribe.engines.inputs import columns_of, refuse_unknown
 from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
 from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
@@ -123,6 +123,13 @@ class EpisodeTrainer(AscribeTrainer):
         refuse_unknown("layout", layout, Layout)
         refuse_unknown("states", states, States)
         self.layout, self.states, self.context = layout, states, context
+        scoring = not (args.use_vllm or agents) and layout == "step"  # by the model, chat by chat
+        self._of_environment = (
+            "entropy",
+            "corrects",
+            *columns_of(setup.environment),
+            *["score"] * scoring,
+        )
         steps = args.max_steps * args.gradient_accumulation_steps
         iterations = -(-steps // (args.steps_per_generation * args.num_iterations))
         groups = iterations * args.generation_batch_size // args.num_generations
@@ -144,10 +151,6 @@ class EpisodeTrainer(AscribeTrainer):
             raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
         # The rows are drawn already, in an order that a resumed run must find again.
         self.shuffle_dataset = False
-        scoring = not (self.use_vllm or agents) and layout == "step"  # by the model, chat by chat
-        given = ("entropy", "corrects", *columns_of(setup.environment), *["score"] * scoring)
-        if problem := missing_columns(self.recipe, "TRL", given):
-            raise ValueError(problem)
         self.scores = "score" in self.recipe.columns
         played_in = setup.with_expert() if self.scores else setup
         turns = setup.turns(max_turns)

@@ -12,7 +12,7 @@ of tokens that the model wrote between observations (``tool_mask``). The recipe 
 a whole group, also where its members are spread over processes, and each turn's advantage replaces
 TRL's own on the turn's tokens.
 
-Page: docs/engines/trl.md. Overridden private methods of TRL: ``HOOKS``.
+Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,16 @@ from ascribe.engines.crediting import (
     with_first_tokens,
     write_steps,
 )
-from ascribe.engines.inputs import of_steps, with_columns
+from ascribe.engines.endings import end_tokens, is_truncated
+from ascribe.engines.inputs import (
+    as_text,
+    finite,
+    missing_columns,
+    of_steps,
+    refuse_unknown,
+    turn_lists,
+    with_columns,
+)
 from ascribe.engines.metrics import Stopwatch, credit_metrics
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.estimators import Recipe
@@ -55,7 +64,7 @@ from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import INPUT_COLUMNS, StepTable
 
-HOOKS = {
+HOOKS: dict[str, tuple[str, ...]] = {
     "_generate": ("prompts",),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("inputs",),
@@ -68,26 +77,42 @@ HOOKS = {
         "compute_entropy",
     ),
     "_save_checkpoint": ("model", "trial"),
+    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
+    "_compute_loss": ("model", "inputs"),
+    "_get_output_dir": ("trial",),
+    **dict.fromkeys(("_tokenizer", "_step", "_buffered_inputs", "_metrics", "_logs", "_dist"), ()),
 }
-"""Private methods of ``GRPOTrainer`` that are overridden, and the arguments they must take."""
+"""Private names of ``GRPOTrainer``: methods with arguments they must take, and attributes."""
+
+VLLM_HOOKS: dict[str, tuple[str, ...]] = {"_iter_named_params": ()}
+"""Those of its ``VLLMGeneration``."""
 
 Tensors = dict[str, Any]
 
 
-def check_trl(trainer: type = GRPOTrainer) -> None:
-    """Refuse a TRL release that lacks a method in ``HOOKS`` or an argument of it.
+def check_trl(
+    owner: Any, names: Mapping[str, tuple[str, ...]] = HOOKS, kind: type = GRPOTrainer
+) -> None:
+    """Refuse a TRL release that lacks a private name.
+
+    Args:
+        owner: has the attributes.
+        names: private names; methods with arguments that they must take.
+        kind: has these methods, which ``owner`` may override.
 
     Raises:
         ImportError: with what is missing.
     """
-    for name, arguments in HOOKS.items():
-        method = getattr(trainer, name, None)
-        parameters = () if method is None else inspect.signature(method).parameters
-        if missing := [each for each in arguments if each not in parameters]:
-            raise ImportError(
-                f"TRL {trl.__version__}: GRPOTrainer.{name} lacks {', '.join(missing)}, on which "
-                f"AscribeTrainer depends; install a release that {page('engines/trl')} names"
-            )
+    missing = [name for name, taken in names.items() if not taken and not hasattr(owner, name)]
+    for name, taken in names.items():
+        method = getattr(kind, name, None)
+        parameters = inspect.signature(method).parameters if taken and method else ()
+        missing += [f"{name}({each})" for each in taken if each not in parameters]
+    if missing:
+        raise ImportError(
+            f"TRL {trl.__version__} lacks {', '.join(missing)}, on which AscribeTrainer depends; "
+            f"install a release that {page('engines/trl')} names"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,22 +134,27 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         arguments: of GRPOTrainer.
         recipe: how turns are credited: a recipe, or the name of one.
         state: what the state of a turn is: the last ``observation``, the ``tool`` result, the whole
-            ``history``, or a ``key``: the entry of ``turn_states`` (see below).
+            ``history``, or a ``key`` (see below).
         fingerprints: decoder block whose hidden state is a state's fingerprint, for recipes that
             take fingerprints; an index as in Python.
         check: what to do about turns that cannot be credited: ``raise``, ``drop`` or ``keep``.
         dump_dir: where the turns of each iteration are written, with their advantages.
         options: of GRPOTrainer.
 
-    The reward of an episode is that of the reward functions, at its last turn. A ``rollout_func``
-    can return ``turn_rewards`` and ``turn_states``, lists with an entry for each turn, and an
-    environment of ``environment_factory`` can have attributes of these names. Then each turn has
-    its own reward, and the last one what is left of the episode's.
+    The reward of an episode is that of the reward functions, at its last turn. An environment of
+    ``environment_factory`` may have the attribute ``reward_so_far``: then each turn has what its
+    tool calls added to it, and the last one what is left of the episode's. Its ``state_key`` is the
+    key of the turn that follows. A ``rollout_func`` returns lists with an entry for each turn
+    instead: ``turn_rewards``, ``turn_states``, and ``turn_COLUMN`` for a column of the recipe. Its
+    ``truncated`` says which episodes a limit of its own has cut.
 
     Raises:
         ValueError: for arguments that would be without effect.
-        ImportError: for a release of TRL that lacks a method in ``HOOKS``.
+        ImportError: for a release of TRL that lacks a name in ``HOOKS``.
     """
+
+    _of_environment: tuple[str, ...] = ()
+    """Columns that environments give."""
 
     def __init__(
         self,
@@ -136,21 +166,33 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         dump_dir: str | Path | None = None,
         **options: Any,
     ) -> None:
-        check_trl()
+        refuse_unknown("state", state, State)
+        refuse_unknown("check", check, OnProblem)
         self.recipe = make_recipe(recipe) if isinstance(recipe, str) else recipe
         self.layer = fingerprint_layer(self.recipe, fingerprints)
         self.state_choice, self.check, self.dump_dir = state, check, dump_dir
         self._captures = self.layer is not None or "entropy" in self.recipe.columns
         """Whether a pass over the model gives more than log-probabilities."""
         super().__init__(*arguments, **options)
+        check_trl(self)
         self._refuse_unsupported()
         if self.use_vllm and self.vllm_mode == "colocate" and self.accelerator.device.type == "cpu":
+            check_trl(self.vllm_generation, VLLM_HOOKS)
             self.vllm_generation.sync_weights = partial(_sync_on_cpu, self.vllm_generation)
         self._steps_of_iteration = self.args.steps_per_generation * self.num_iterations
         self._history: History = None
         """State carried over from the last iteration, and from the one before it."""
         self._history_before: History = None
+        pad = self._tokenizer.pad_token_id
+        self._ends = end_tokens(self._tokenizer) | {*self.eos_token_ids, pad}
         self._sequences = Sequences([], [], [])
+        self._truncated: list[bool] = []
+        self._given: dict[str, list[Any]] = {}
+        """What the rollout function returned besides, with an entry for each episode."""
+        self._readings: list[list[dict[str, Any]]] = []
+        """Before each turn, what each environment says."""
+        self._failed: dict[str, str] = {}
+        """Groups of this process with a fault in their data, and which."""
         self._rewards: Any = None
         self._capturing = False
         """Whether the next pass over the model captures the awaited fingerprints and entropies."""
@@ -170,6 +212,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"scale_rewards={self.scale_rewards!r} has no effect: the recipe scales; leave it "
                 "unset, and choose a recipe (dr_grpo does not scale)"
             )
+        if self.state_choice == "key" and not (self.rollout_func or self.environment_factories):
+            raise ValueError(
+                "state='key' needs turn_states of a rollout_func, or state_key of an environment"
+            )
+        given = ("entropy",) if self.rollout_func is None else INPUT_COLUMNS
+        if problem := missing_columns(self.recipe, "TRL", (*given, *self._of_environment)):
+            raise ValueError(problem)
 
     # Runs and checkpoints. The state that a recipe carries on is part of a checkpoint.
 
@@ -213,17 +262,34 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         return bool(self.model.training)
 
     def _generate(self, prompts: list[Any]) -> Any:
+        for each in self.environments or () if self.state_choice == "key" else ():
+            if not hasattr(each, "state_key"):
+                raise ValueError(f"state='key': {type(each).__name__} has no attribute state_key")
+        self._readings = []
         generated = self._generated_by_trl(prompts)
-        prompt_ids, completion_ids, masks = generated[:3]
+        prompt_ids, completion_ids, masks, completions, _, self._given = generated[:6]
         if masks is None:
             masks = [[1] * len(ids) for ids in completion_ids]
         self._sequences = Sequences(prompt_ids, completion_ids, masks)
+        cut = self._given.get("truncated")
+        if cut is None:
+            cut = [bool(self.tools) and _is_unanswered(messages[-1]) for messages in completions]
+        self._truncated = [
+            is_truncated(ids, mask, self._ends, unanswered=each)
+            for ids, mask, each in zip(completion_ids, masks, cut, strict=True)
+        ]
         if self._captures and self._training:
             self._await_fingerprints(*_decisions(self._sequences))
         return generated
 
     def _generated_by_trl(self, prompts: list[Any]) -> Any:
         return super()._generate(prompts)
+
+    def _generate_single_turn(self, *given: Any, **options: Any) -> Any:
+        # TRL's loop comes here once for each turn, after all tool calls of the turn before it.
+        if self.environments:
+            self._readings.append(list(map(_reading, self.environments)))
+        return super()._generate_single_turn(*given, **options)
 
     def _calculate_rewards(self, *given: Any, **options: Any) -> Any:
         self._rewards = super()._calculate_rewards(*given, **options)
@@ -237,7 +303,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             batch = self._scored_by_trl(inputs)
         with self._clock("credit"):
             table, spans = self._turns(inputs)
-            table = with_columns(table, self._columns(spans) | self._given_columns(table, inputs))
+            table = with_columns(table, self._columns(spans))
             credited, mine = self._credited(table)
             batch["advantages"] = self._on_tokens(credited.advantage[mine], spans, batch)
         self._log("train", credit_metrics(credited))
@@ -258,26 +324,52 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         rewards = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
         rewards[self._rewards.isnan().all(dim=1)] = torch.nan
         finals = rewards[first : first + len(inputs)].tolist()
-        keys = self._given("turn_states", inputs)
-        if keys is None and self.state_choice == "key":
-            raise ValueError(
-                "state='key' needs turn_states, from rollout_func or as an attribute of the "
-                "environment"
-            )
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        groups = [f"{iteration}/{n // self.num_generations}" for n in numbers]
+        members = [str(n % self.num_generations) for n in numbers]
+        starts = list(map(_starts, sequences.masks))
+        counts = [each.size for each in starts]
+        self._failed = {}
+
+        def lists(name: str, entry: Any = finite) -> list[list[Any]]:
+            """An entry for each turn, from the rollout function or from the environments."""
+            given: Any = self._given.get(name)
+            if given is None and self._readings:
+                said = enumerate(counts)
+                given = [[now[row][name] for now in self._readings[:count]] for row, count in said]
+                if name == "turn_rewards":  # that of the last turn follows from the episode's
+                    given = [np.diff(so_far, append=so_far[-1:]) for so_far in given]
+            elif given is None and name == "turn_rewards":
+                given = [[0.0] * count for count in counts]
+            elif given is None:
+                raise ValueError(f"rollout_func returned no {name}: return a list for each episode")
+            episodes = zip(groups, members, strict=True)
+            kept, failed = turn_lists(name, given, counts, episodes, entry)
+            self._failed |= failed
+            return kept
+
         tokens = [[*p, *c] for p, c in zip(sequences.prompts, sequences.completions, strict=True)]
+        token_rewards = [np.zeros(len(ids)) for ids in tokens]
+        for row, earned in enumerate(lists("turn_rewards")):
+            places = len(sequences.prompts[row]) + starts[row]
+            token_rewards[row][places[:-1]] = earned[:-1]
+            token_rewards[row][-1] = finals[row] - sum(earned[:-1])
         table, spans = from_sequences(
             tokens,
             [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
-            group=[f"{iteration}/{n // self.num_generations}" for n in numbers],
-            trajectory=[str(n % self.num_generations) for n in numbers],
+            group=groups,
+            trajectory=members,
             decode=self._tokenizer.decode,
             state=self.state_choice,
-            keys=keys if self.state_choice == "key" else None,
-            truncated=[ids[-1] not in ends for ids in sequences.completions],
-            **self._turn_rewards(finals, inputs),
+            keys=lists("turn_states", as_text) if self.state_choice == "key" else None,
+            truncated=self._truncated,
+            token_rewards=token_rewards,
         )
-        return with_first_tokens(table, spans, tokens, self.recipe), spans
+        columns = {}
+        for name in self.recipe.columns:
+            if name in INPUT_COLUMNS and name != "entropy":
+                values = np.concatenate(lists(f"turn_{name}", float))
+                columns[name] = np.append(values, np.full(len(table) - values.size, np.nan))
+        return with_first_tokens(with_columns(table, columns), spans, tokens, self.recipe), spans
 
     def _columns(self, spans: Spans) -> dict[str, Floats]:
         """The columns that the recipe needs and the model gives."""
@@ -287,26 +379,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         here = replace(spans, start=spans.start - prompts, end=spans.end - prompts)
         return {"entropy": of_steps("entropy", list(self._entropies), here)}
 
-    def _given_columns(
-        self, table: StepTable, inputs: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Floats]:
-        """The columns that the recipe needs and a rollout function or environments give."""
-        columns = {}
-        for name in self.recipe.columns:
-            if name in INPUT_COLUMNS and name != "entropy":
-                given = self._given(f"turn_{name}", inputs)
-                if given is None:
-                    raise ValueError(
-                        f"{self.recipe.name} needs the column {name}: give turn_{name}, from "
-                        "rollout_func or as an attribute of the environment"
-                    )
-                columns[name] = np.concatenate([np.asarray(each, np.float64) for each in given])
-                if columns[name].size != len(table):
-                    raise ValueError(
-                        f"turn_{name} has {columns[name].size} entries for {len(table)} turns"
-                    )
-        return columns
-
     def _on_tokens(self, advantage: Floats, spans: Spans, batch: Tensors) -> Any:
         """The advantage of each turn on its tokens, in the shape of the batch's completions."""
         prompts = [len(ids) for ids in self._sequences.prompts[: len(spans.lengths)]]
@@ -315,37 +387,23 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         values[: len(tokens)] = torch.from_numpy(tokens)
         return values
 
-    def _turn_rewards(
-        self, finals: list[float], inputs: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """The final rewards, or those of turns, whose sums are the final ones."""
-        given = self._given("turn_rewards", inputs)
-        if given is None:
-            return {"reward": finals}
-        turns = [list(map(float, each)) for each in given]
-        for each, final in zip(turns, finals, strict=True):
-            each[-1] = final - sum(each[:-1])
-        return {"turn_rewards": turns}
-
-    def _given(self, name: str, inputs: Sequence[Mapping[str, Any]]) -> list[Any] | None:
-        """What a rollout function returned under a name, or environments have; None if neither."""
-        if all(name in row for row in inputs):
-            return [row[name] for row in inputs]
-        if self.environments and all(hasattr(each, name) for each in self.environments):
-            return [getattr(each, name) for each in self.environments]
-        return None
-
     def _credited(self, local: StepTable) -> tuple[CreditedSteps, slice]:
         """The credit of all processes' turns, and which of them are of this process."""
         if self.layer is not None:
-            local = replace(local, fingerprint=self._vectors)
+            assert self._vectors is not None
+            silent = len(local) - len(self._vectors)  # episodes without a turn have no state
+            vectors = np.pad(self._vectors, ((0, silent), (0, 0)), constant_values=np.nan)
+            local = replace(local, fingerprint=vectors)
         tables = gather_object([table_to_arrow(local)])
+        failed = {name: why for part in gather_object([self._failed]) for name, why in part.items()}
         table = table_from_arrow(pa.concat_tables(tables))
         # As TRL does: a completion without a reward takes no part, and its group goes on without.
         totals = np.zeros(len(table.trajectory.values))
         np.add.at(totals, table.trajectory.codes, table.reward)
         scored = ~np.isnan(totals)[table.trajectory.codes]
-        credited = credit_steps(table.take(scored), self.recipe, self.check, history=self._history)
+        credited = credit_steps(
+            table.take(scored), self.recipe, self.check, failed=failed, history=self._history
+        )
         counts = scored.copy()
         counts[scored] = credited.counts
         credited = replace(credited, counts=counts)
@@ -365,8 +423,11 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._captures and self._vectors is None and self._entropies is None:
             self._capturing = True
             ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-            mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
             size, width = self.args.per_device_train_batch_size, batch["completion_ids"].shape[1]
+            # Not TRL's mask, which may hide whole completions.
+            lengths = ids.new_tensor([len(each) for each in self._sequences.completions])
+            real = torch.arange(width, device=ids.device) < lengths[:, None]
+            mask = torch.cat([batch["prompt_mask"], real.to(batch["prompt_mask"])], dim=1)
             with torch.no_grad():
                 self._get_per_token_logps_and_entropies(self.model, ids, mask, width, size)
         return batch
@@ -376,8 +437,9 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._awaited = rows, offsets
         every = self._steps_of_iteration
         corrects = self.use_vllm and self.vllm_importance_sampling_correction
-        # Else TRL's first pass, if there is one, is over the reference.
-        self._capturing = self.args.gradient_accumulation_steps % every != 0 or corrects
+        # Else TRL's first pass, if there is one, is over the reference, or lacks completions.
+        own = self.args.gradient_accumulation_steps % every != 0 or corrects
+        self._capturing = own and not self.mask_truncated_completions
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -437,12 +499,26 @@ def _sync_on_cpu(generation: Any) -> None:
     generation.llm.reset_prefix_cache()
 
 
+def _reading(environment: Any) -> dict[str, Any]:
+    """What an environment says between two turns, under the names of a rollout function's lists."""
+    so_far = getattr(environment, "reward_so_far", 0.0)
+    key = as_text(getattr(environment, "state_key", None))
+    number = float(so_far) if isinstance(so_far, SupportsFloat) else np.nan
+    return {"turn_rewards": number, "turn_states": key}
+
+
+def _is_unanswered(message: Any) -> bool:
+    """Whether the last message of an episode is a tool call, or the result of one."""
+    return bool(message.get("tool_calls") or message.get("role") == "tool")
+
+
+def _starts(mask: Sequence[int]) -> Ints:
+    """The first token of each turn."""
+    return np.flatnonzero(np.diff((np.asarray(mask) != 0).astype(np.int8), prepend=0) == 1)
+
+
 def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:
     """The token before each turn: its row, and its place counted from the completion's first."""
-    rows, offsets = [], []
-    for row, mask in enumerate(sequences.masks):
-        written = np.asarray(mask) != 0
-        starts = np.flatnonzero(written & ~np.append(False, written[:-1]))
-        rows.append(np.full(starts.size, row))
-        offsets.append(starts - 1)
-    return np.concatenate(rows), np.concatenate(offsets)
+    starts = list(map(_starts, sequences.masks))
+    rows = np.repeat(np.arange(len(starts)), [each.size for each in starts])
+    return rows, np.concatenate(starts) - 1
