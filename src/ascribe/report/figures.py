@@ -160,9 +160,13 @@ def _reasons(facts: Facts, rows: Rows) -> Figure:
     return Figure(
         "reasons",
         "Where the signal is",
-        "Steps in each term of the recipe: credited, or the reason why not. "
-        f"{percent(facts.diagnosis.opposite_share)} of all steps have the opposite credit of a "
-        "step of their task with the same state and action, because what followed differed.",
+        "Steps in each term of the recipe: credited, or the reason why not."
+        + (
+            f" {percent(opposite)} of all steps have the opposite credit of a step of their task "
+            "with the same state and action, because what followed differed."
+            if (opposite := facts.diagnosis.opposite_share)
+            else ""
+        ),
         "reasons",
         _bars(rows, "term", _share("share", "share of steps"), parts, row_height=34),
     )

@@ -375,7 +375,7 @@ function detail(at) {
     el("p", { class: "sum" }, total(group, at) + "."), ...sums,
     el("p", {}, facts, el("a", { class: "permalink", href: linkTo(group, at) }, "Link to this step")),
     conversation,
-    conversation ? el("details", {}, el("summary", {}, "State and action as they were compared"), texts) : texts,
+    conversation ? el("details", {}, el("summary", {}, "State and action"), texts) : texts,
     promptOf(at),
     peersOf(at),
   ];
