@@ -6,9 +6,13 @@ An archive of scattered groups is credited in small parts by two worker processe
 command and its workers are killed (SIGKILL) at a random moment, and the command is called again.
 ``worker``: one of its workers is killed at a random moment, and the command goes on by itself.
 ``disk``: it writes to a tmpfs that has room for a random part of what it writes, fails, and is
-called again with more room; this needs the right to mount. Runs are repeated until as many were
-``interrupted``, so that they did not end by themselves. ``torn`` counts outputs that were neither
-absent nor those of an unbroken run, before or after the second call.
+called again with more room; this needs the right to mount. ``swap``: the output of an earlier run
+is replaced, and the command is killed at a random moment or, every third time, between the two
+renames of the folders; after that, the old folder may be under its other name. ``writers``: two
+runs of different recipes begin on one output up to two seconds apart, by a path or a URI in turn.
+Runs are repeated until as many were ``interrupted``, so that they did not end by themselves (of
+``writers``: one was refused). ``torn`` counts outputs that were neither absent nor those of an
+unbroken run, before or after the second call.
 """
 
 import os
@@ -28,18 +32,26 @@ import common
 import scale
 
 CREDIT = """
-import sys
+import os, signal, sys
 from ascribe.archives import credit_archive
 from ascribe.estimators import recipe
+
+def kill(event, arguments):
+    if event == "os.rename" and str(arguments[1]) == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
 if __name__ == "__main__":
-    credit_archive(sys.argv[1], sys.argv[2], recipe("gigpo"), memory=1, processes=2)
+    source, out, name, *injected = sys.argv[1:]
+    if injected:
+        sys.addaudithook(kill)
+    credit_archive(source, out, recipe(name), memory=1, processes=2, force=True)
 """
 ROWS = 30_000
-ATTACKS = ("driver", "worker", "disk")
+ATTACKS = ("driver", "worker", "disk", "swap", "writers")
 
 
 def main() -> None:
-    """Interrupt runs in three ways."""
+    """Interrupt runs in five ways."""
     seed = {"type": int, "default": 0}
     times = {"type": int, "default": 20}
     only = {"choices": ATTACKS, "help": "one attack alone"}
@@ -76,13 +88,15 @@ class Attack:
         started = time.monotonic()
         self.start(folder / "out").wait()
         self.seconds = time.monotonic() - started
-        self.expected = contents(folder / "out")
-        if not self.expected:
+        self.expected, self.runs = contents(folder / "out"), 0
+        self.start(folder / "old", "grpo").wait()
+        self.old = contents(folder / "old")
+        if not self.expected or not self.old:
             raise SystemExit("the unbroken run failed")
 
-    def start(self, out: Path) -> "subprocess.Popen[bytes]":
+    def start(self, out: object, name: str = "gigpo", *words: str) -> "subprocess.Popen[bytes]":
         """Begin to credit the archive."""
-        command = [sys.executable, "-c", CREDIT, str(self.source), str(out)]
+        command = [sys.executable, "-c", CREDIT, str(self.source), str(out), name, *words]
         return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
 
     def judge(self, out: Path, *, interrupted: bool) -> tuple[bool, bool]:
@@ -115,6 +129,44 @@ class Attack:
             os.kill(chance.choice(workers), signal.SIGKILL)
         failed = process.wait() != 0
         return bool(workers), failed or contents(out) != self.expected
+
+    def swap(self, chance: random.Random) -> tuple[bool, bool]:
+        """Kill the command while it replaces the output of an earlier run."""
+        out, self.runs = self.folder / "swap", self.runs + 1
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(self.folder / "old", out)
+        injected = self.runs % 3 == 1
+        process = self.start(out, "gigpo", *["kill"] * injected)
+        if not injected:
+            time.sleep(chance.uniform(0.2, 1.0) * self.seconds)
+        interrupted = injected or process.poll() is None
+        if not injected and interrupted:
+            os.killpg(process.pid, signal.SIGKILL)
+        killed = process.wait() == -signal.SIGKILL
+        if injected:  # its workers live
+            os.killpg(process.pid, signal.SIGKILL)
+        between = list(self.folder.glob(".swap.*.old"))
+        whole = contents(out) in (self.old, self.expected)
+        if injected:
+            whole = killed and not out.exists() and [contents(one) for one in between] == [self.old]
+        if interrupted:
+            self.start(out).wait()
+        left = [*self.folder.glob(".swap.*.old"), *self.folder.glob(".swap.*.draft")]
+        return interrupted, not whole or contents(out) != self.expected or bool(left)
+
+    def writers(self, chance: random.Random) -> tuple[bool, bool]:
+        """Begin two runs on one output, of which the second may be refused."""
+        out, self.runs = self.folder / "writers", self.runs + 1
+        shutil.rmtree(out, ignore_errors=True)
+        address = f"file://{out}" if self.runs % 2 else out
+        both = [self.start(address, "gigpo")]
+        time.sleep(chance.uniform(0.1, 2.0))
+        both.append(self.start(address, "grpo"))
+        codes = [process.wait() for process in both]
+        if all(codes):
+            return True, True
+        last = self.expected if codes[1] else self.old
+        return any(codes), contents(out) != last
 
     def disk(self, chance: random.Random) -> tuple[bool, bool] | None:
         """Write to a disk that becomes full."""

@@ -21,23 +21,16 @@ def is_large_text(path: Path, memory: int) -> bool:
     """Whether a file is a table in JSON lines or CSV that takes more bytes of memory than these."""
     if path.suffix not in EXPANSION or not path.is_file():
         return False
-    return path.stat().st_size * EXPANSION[path.suffix] > memory and _is_text(path)
-
-
-def _is_text(path: Path) -> bool:
-    is_lines = path.name.endswith((".jsonl", ".jsonl.gz"))
-    return path.is_file() and (path.suffix == ".csv" or (is_lines and is_table(path)))
+    is_text = path.suffix == ".csv" or path.name.endswith((".jsonl", ".jsonl.gz"))
+    is_large = path.stat().st_size * EXPANSION[path.suffix] > memory
+    return is_text and is_large and (path.suffix == ".csv" or is_table(path))
 
 
 def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str | Path, Progress]:
     """The source itself; of a table in JSON lines or CSV, a folder of Parquet files with its rows.
 
-    The files stay for the next call, unless the source has changed.
-
-    Args:
-        source: a path, or a URI that pyarrow opens.
-        work: the folder of intermediate results.
-        progress: called with the share that is done; what is left of it is given with the source.
+    The files stay for the next call, unless the source has changed. Also gives the progress that is
+    left.
 
     Raises:
         TableError: if the source cannot be read as a step table.
@@ -46,7 +39,7 @@ def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str
     """
     place = Place.of(source)
     path = Path(place.path)
-    if place.uri or not _is_text(path):
+    if place.uri or not is_large_text(path, -1):
         return source, progress
     if work.uri:
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")

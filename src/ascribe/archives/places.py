@@ -15,7 +15,7 @@ from zlib import crc32
 
 from ascribe.steps import atomic
 from ascribe.steps.files import check_columns, check_seal, read_row_groups, readable, write_parquet
-from ascribe.steps.problems import Problem, ProblemKind, TableError, without_credentials
+from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line, without_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,11 +35,7 @@ class Place:
 
     @staticmethod
     def of(location: str | Path) -> "Place":
-        """The place of a path or URI: the one function that says whether it is local.
-
-        Raises:
-            ValueError: if it is a URI that pyarrow does not know.
-        """
+        """The place of a path or URI: the one function that says whether it is local."""
         text = str(location)
         system, path = _opened(text) if "://" in text else (None, text)
         if system is None or system.type_name == "local":
@@ -153,44 +149,35 @@ def _opened(uri: str) -> Any:
 
 
 def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
-    """Refuse an output that would destroy an input, or files that no earlier run wrote.
+    """Refuse with ``ValueError`` to destroy an input, or files that no earlier run wrote.
 
     Args:
         out: a file, if its name ends in ``.parquet``; else a folder.
         inputs: what is read.
         force: whether the output may replace an input file, or the folder of an earlier run.
-
-    Raises:
-        ValueError: naming what stands in the way.
     """
     from pyarrow.fs import FileSelector, FileType
 
     if not out.uri:
         atomic.recover_folder(Path(out.path))
-    is_file, ours = out.name.endswith(".parquet"), f"{out.path}/"
+    is_file, ours, kind = out.name.endswith(".parquet"), f"{out.path}/", out.info().type
     for place in inputs:
         theirs = f"{place.path}/"
         overlaps = ours.startswith(theirs) or theirs.startswith(ours)
-        if overlaps and out.system.type_name == place.system.type_name:
-            if not is_file or ours != theirs:
-                raise ValueError(f"{out} overlaps with {place}, which is read; write elsewhere")
-            if not force:
-                raise ValueError(f"{out} is read; write to another file, or add --force")
-    kind = out.info().type
+        may_replace = force and is_file and ours == theirs
+        if overlaps and not may_replace and out.system.type_name == place.system.type_name:
+            advice = "write elsewhere, or add --force" if is_file else "write elsewhere"
+            raise ValueError(f"{out} overlaps with {place}, which is read; {advice}")
     if is_file or kind == FileType.NotFound:
         return
     if kind != FileType.Directory or (not out.uri and os.path.ismount(out.path)):
         raise ValueError(f"{out} is a file or a mount point; name a folder that can be replaced")
     entries = out.system.get_file_info(FileSelector(out.path, recursive=True))
-    names = {e.path.removeprefix(ours) for e in entries if e.type != FileType.Directory} - {
-        atomic.LIST
-    }
-    if foreign := sorted(names - set().union(*out.listing().values())):
-        listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" * (len(foreign) > 3))
-        raise ValueError(
-            f"the folder {out} is not empty: it holds {listed}, which no earlier run wrote; move "
-            "them away, or write to another folder"
-        )
+    names = {e.path.removeprefix(ours) for e in entries if e.type != FileType.Directory}
+    listed = {atomic.LIST}.union(*out.listing().values())
+    if foreign := one_line(", ".join(sorted(names - listed)), 200):
+        what = f"no earlier run wrote {foreign}; move that away, or write to another folder"
+        raise ValueError(f"the folder {out} is not empty, and {what}")
     if names and not force:
         raise ValueError(f"the folder {out} is not empty; add --force to replace an earlier output")
 
@@ -198,24 +185,26 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
 def publish_folder(draft: Place, target: Place) -> None:
     """Put a complete folder of Parquet files in the place of another one.
 
-    A store of objects has no folders to rename. There, the new files get new names, and the list of
-    the folder says which files Ascribe reads: those of the old output or of the new one. A kill may
-    leave others, which the list calls unfinished and the next run removes.
+    A store of objects has no folders to rename. There, new files get new names, and the list of the
+    folder says which ones Ascribe reads: the old output or the new one, whatever is killed.
     """
     if not target.uri:
         atomic.swap_folder(Path(draft.path), Path(target.path))
         return
-    token, old, listed = token_hex(4), target.listing(), target.child(atomic.LIST)
-    names = [f"{file.name[:-8]}-{token}.parquet" for file in draft.files(".parquet")]
-    ours = old["files"] | old["unfinished"]
+    token, old, files = token_hex(4), target.listing(), draft.files(".parquet")
+    new = {f"{file.name[:-8]}-{token}.parquet" for file in files}
+
+    def write_list(files: set[str], unfinished: set[str]) -> None:
+        lists = {"files": sorted(files), "unfinished": sorted(unfinished)}
+        target.child(atomic.LIST).write(json.dumps(lists).encode())
+
     target.make_folder()
-    begun = {"files": [*old["files"]], "unfinished": [*old["unfinished"], *names]}
-    listed.write(json.dumps(begun).encode())
-    for file, name in zip(draft.files(".parquet"), names, strict=True):
+    write_list(old["files"], old["unfinished"] | new)
+    for file, name in zip(files, sorted(new), strict=True):
         file.system.move(file.path, target.child(name).path)
-    listed.write(json.dumps({"files": names, "unfinished": [*ours]}).encode())
+    write_list(new, old["unfinished"] | old["files"])
     for file in target.files(""):
-        if file.name in ours:
+        if file.name in old["unfinished"] | old["files"]:
             file.remove()
 
 
@@ -223,10 +212,9 @@ def publish_folder(draft: Place, target: Place) -> None:
 def sole_writer(target: Place) -> Iterator[None]:
     """Refuse a second writer of a place with ``BlockingIOError``.
 
-    A local place is locked by a file beside it, ``.NAME.lock``, which nobody removes. Elsewhere,
-    and on disks without locks, a run writes a lease beside the place, and gives up if it then finds
-    one of another run: at most one of two goes on, where a file that was written is listed at once.
-    A run that is killed leaves its lease, which the message asks to remove.
+    A local place is locked by a file beside it, which nobody removes. Elsewhere, and on disks
+    without locks, a run writes a lease, and gives up if it then finds one of another run: at most
+    one of two goes on, where a written file is listed at once. A killed run leaves its lease.
     """
 
     def refuse(what: str = "") -> None:

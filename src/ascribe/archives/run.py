@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -191,28 +191,24 @@ def credit_archive(
 
     Raises:
         TableError: if the table is refused, or no group is left; nothing is written then.
-        OSError: if a file cannot be read or written, or another run writes the output; what is done
-            is kept for the next call.
-        ValueError: if the recipe needs more of the table at a time than fits into memory, or the
-            output would destroy an input or files that no earlier run wrote.
+        OSError: if a file cannot be read or written; what is done is kept for the next call.
+        ValueError: if a recipe needs more of the table than fits, or files would be destroyed.
     """
     target, request = Place.of(out), ArchiveRequest(recipe, on_problem, group_size)
-    with (
-        _work_folder(target, [Place.of(source)], force=force) as work,
-        _open(source, work, memory, processes, ray=ray, progress=progress) as opened,
-    ):
-        archive, each, count, tell = opened
-        job = _prepare(archive, work, request, memory, count)
-        read = [*job.columns, *filter(is_credit_column, archive.columns)]
-        at_once = not target.name.endswith(".parquet") and set(archive.columns) == set(read)
-        job = replace(job, at_once=at_once)
-        job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.0, 0.7))
-        if job.at_once and not _alike(results):
-            _forget(job, results)
-            job = replace(job, at_once=False)
-            job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.4, 0.7))
-        outcome = _outcome(job, results)
-        _write(job, results, target, each, _share(tell, 0.7, 1.0))
+    with _work(target, [Place.of(source)], force=force) as work:
+        parquet, tell = as_parquet(source, work, progress)
+        with _open(parquet, memory, processes, ray) as (archive, each, count):
+            job = _prepare(archive, work, request, memory, count)
+            read = [*job.columns, *filter(is_credit_column, archive.columns)]
+            at_once = not target.name.endswith(".parquet") and set(archive.columns) == set(read)
+            job = replace(job, at_once=at_once)
+            job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.0, 0.7))
+            if job.at_once and not _alike(results):
+                _forget(job, results)
+                job = replace(job, at_once=False)
+                job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.4, 0.7))
+            outcome = _outcome(job, results)
+            _write(job, results, target, each, _share(tell, 0.7, 1.0))
     return outcome
 
 
@@ -242,12 +238,12 @@ def check_archive(
         TableError: if the files cannot be read as a step table.
         OSError: if a file cannot be read or written.
     """
-    with (
-        _work_folder(Place.of(work)) as folder,
-        _open(source, folder, memory, processes, progress=progress) as (archive, each, count, tell),
-    ):
-        job = _prepare(archive, folder, ArchiveRequest(None, "keep", group_size), memory, count)
-        job, results = _parts(job, each, memory, check_parts, tell)
+    request = ArchiveRequest(None, "keep", group_size)
+    with _work(Place.of(work)) as folder:
+        parquet, tell = as_parquet(source, folder, progress)
+        with _open(parquet, memory, processes, None) as (archive, each, count):
+            job = _prepare(archive, folder, request, memory, count)
+            job, results = _parts(job, each, memory, check_parts, tell)
     _raise_refused(job, results)
     problems = _joined([problem for result in results for problem in result["problems"]])
     return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
@@ -257,9 +253,7 @@ def check_archive(
 
 
 @contextmanager
-def _work_folder(
-    target: Place, inputs: Sequence[Place] = (), *, force: bool = False
-) -> Iterator[Place]:
+def _work(target: Place, inputs: Sequence[Place] = (), *, force: bool = False) -> Iterator[Place]:
     """The folder of intermediate results beside the output, for one run at a time.
 
     It is removed at the end, or if the table is refused; after other errors the next call goes on.
@@ -279,20 +273,13 @@ def _work_folder(
 
 @contextmanager
 def _open(
-    source: str | Path,
-    work: Place,
-    memory: int,
-    processes: int | None,
-    *,
-    ray: str | None = None,
-    progress: Progress,
-) -> Iterator[tuple[Archive, workers.Each, int, Progress]]:
-    """The archive, how to run tasks, how many run at a time on one machine, and their progress."""
-    parquet, tell = as_parquet(source, work, progress)
-    archive = open_archive(parquet, 1 << 20)
+    source: str | Path, memory: int, processes: int | None, ray: str | None
+) -> Iterator[tuple[Archive, workers.Each, int]]:
+    """The archive, how to run tasks, and how many run at a time on one machine."""
+    archive = open_archive(source, 1 << 20)
     if ray is not None:
         with workers.on_ray(ray) as (each, count):
-            yield archive, each, count, tell
+            yield archive, each, count
         return
     if processes is None:
         has_affinity = hasattr(os, "sched_getaffinity")
@@ -300,14 +287,11 @@ def _open(
         limits = (cores, memory // (3 * PROCESS_BYTES), archive.rows // ROWS_OF_WORKER)
         processes = max(min(limits), 1)
     with workers.local(processes) as each:
-        yield archive, each, processes, tell
+        yield archive, each, processes
 
 
 def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, count: int) -> Job:
-    """The job; each has a folder of its own in ``root``, and that of an earlier one is removed.
-
-    A worker may outlive a run that was killed, and write what it had begun; so jobs share nothing.
-    """
+    """The job; each has a folder of its own, since workers of a killed run may still write."""
     recipe = request.recipe
     if not probe.rows:
         raise TableError([_empty_table(0)])
@@ -332,24 +316,20 @@ def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, 
     }
     digest = blake2b(json.dumps(plan).encode(), digest_size=16).hexdigest()
     saved, work = root.child(PLAN), root.child(digest)
-    old: dict[str, Any] = {"work": digest}
-    if saved.exists():
-        old = json.loads(bytes(unseal(saved.read(), PLAN)))
-    if old["work"] == digest and "most_rows" in old:
+    old = json.loads(bytes(unseal(saved.read(), PLAN))) if saved.exists() else {}
+    if old.get("work") == digest:
         most_rows = old["most_rows"]  # as the results that are there
     else:
         saved.remove()
-        root.child(old["work"]).remove()
+        for name in {digest, old.get("work", digest)}:
+            root.child(name).remove()
         work.make_folder()
         saved.write(seal(json.dumps({"work": digest, "most_rows": most_rows}).encode()))
     return Job(probe.cut(max(most_rows // 2, 1024)), work, columns, request, most_rows)
 
 
 def _code(kind: type) -> str:
-    """A digest of the source of the packages that a class and its bases are from.
-
-    A module that is in no package counts with the other files of its folder, which it may import.
-    """
+    """A digest of the source of the packages, or folders of modules, of a class and its bases."""
     digest = blake2b(digest_size=16)
     for name in sorted({base.__module__.partition(".")[0] for base in kind.__mro__[:-1]}):
         top = sys.modules.get(name)
@@ -358,10 +338,9 @@ def _code(kind: type) -> str:
         ]
         if not files and (file := getattr(top, "__file__", None)):
             files = [*Path(file).parent.glob("*.py")]
-        for file in sorted(files):
-            digest.update(f"{file.name} {blake2b(file.read_bytes()).hexdigest()} ".encode())
-        if not files:  # typed in: nothing shows that it is the same in the next call
-            digest.update(token_hex(16).encode())
+        sources = [blake2b(file.read_bytes()).digest() for file in sorted(files)]
+        # Of what was typed in, nothing shows that it is the same in the next call.
+        digest.update(b"".join(sources) or token_bytes())
     return digest.hexdigest()
 
 
@@ -655,14 +634,11 @@ def _write(
     offsets = np.array([result.get("offsets", [0] * (chunks + 1)) for result in results])
     job.work.child("offsets.bin").write(offsets.astype(np.int64).T.tobytes())
     if target.name.endswith(".parquet"):
-        tables = (table for chunk in range(chunks) for table in _credited(job, whole, chunk))
-        total = job.archive.rows
 
-        def told(done: int = 0) -> "Iterator[pa.Table]":
-            for table in tables:
-                yield table
-                done += table.num_rows
-                tell(done / total)
+        def told() -> "Iterator[pa.Table]":
+            for chunk in range(chunks):
+                yield from _credited(job, whole, chunk)
+                tell((chunk + 1) / chunks)
 
         write_table(target, told())
         return

@@ -6,17 +6,18 @@ Every output of Ascribe is written here, except for files that only grow, such a
 import gzip
 import json
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from glob import escape
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, cast
 
 from ascribe.steps.strict_json import loads
 
+TOKEN = "[0-9a-f]" * 16
 LIST = ".ascribe.json"
 """File in a folder that was written as a whole: the list of its files."""
 
@@ -113,8 +114,7 @@ def swap_folder(draft: Path, target: Path) -> None:
 
 def recover_folder(target: Path) -> None:
     """End a swap of folders that was killed: put the old one back, if the new one is not there."""
-    name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{16}\.old")
-    for entry in [entry for entry in target.parent.glob(".*") if name.fullmatch(entry.name)]:
+    for entry in list(target.parent.glob(f"{escape(_prefix(target))}{TOKEN}.old")):
         if not target.exists():
             entry.rename(target)
             continue
@@ -128,15 +128,11 @@ def recover_folder(target: Path) -> None:
 
 
 def read_list(contents: bytes | None) -> dict[str, set[str]]:
-    """The ``files`` that the list of a folder names, and the ``unfinished`` ones, not to be read.
-
-    Raises:
-        ValueError: if it is damaged.
-    """
+    """The ``files`` that a folder's list names, and ``unfinished`` ones; ``ValueError`` if torn."""
     found = {} if contents is None else loads(contents)
-    if not isinstance(found, dict):
-        raise ValueError(f"the list {LIST} of a folder holds no object; remove it")
-    return {name: set(map(str, found.get(name) or ())) for name in ("files", "unfinished")}
+    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
+        raise ValueError(f"the list {LIST} of a folder is damaged; remove it")
+    return {name: set(map(str, found.get(name, ()))) for name in ("files", "unfinished")}
 
 
 def write_file(path: str | Path, contents: str | bytes) -> int:
@@ -189,7 +185,14 @@ def _new_draft(target: Path, *, is_folder: bool = False) -> tuple[Path, int | No
     Drafts of the same file or folder whose writers were killed are removed.
     """
     prefix = _prefix(target)
-    _remove_abandoned(target.parent, re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.draft"))
+    for abandoned in list(target.parent.glob(f"{escape(prefix)}{TOKEN}.draft")):
+        with suppress(OSError):
+            descriptor = os.open(abandoned, os.O_RDONLY)
+            try:
+                if lock_file(descriptor):
+                    shutil.rmtree(abandoned) if abandoned.is_dir() else abandoned.unlink()
+            finally:
+                os.close(descriptor)
     while True:
         draft = target.with_name(f"{prefix}{token_hex(8)}.draft")
         if is_folder:
@@ -208,16 +211,5 @@ def _new_draft(target: Path, *, is_folder: bool = False) -> tuple[Path, int | No
 
 
 def _prefix(target: Path) -> str:
-    """How the names of drafts and old folders begin; a name has at most 255 bytes."""
+    """How names of drafts and old folders begin, of at most 255 bytes."""
     return f".{os.fsdecode(os.fsencode(target.name)[:200])}."
-
-
-def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
-    for entry in [entry for entry in os.scandir(folder) if name.fullmatch(entry.name)]:
-        with suppress(OSError):
-            descriptor = os.open(entry.path, os.O_RDONLY)
-            try:
-                if lock_file(descriptor):
-                    shutil.rmtree(entry) if entry.is_dir() else Path(entry.path).unlink()
-            finally:
-                os.close(descriptor)
