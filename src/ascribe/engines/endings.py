@@ -13,20 +13,13 @@ RESPONSE = "ascribe"
 
 
 def end_tokens(tokenizer: Any, generation_config: Any = None) -> frozenset[int]:
-    """The tokens that end a turn of the model.
-
-    They are those of the tokenizer, of the generation config, and the first special token that the
-    chat template writes after a response, which need not be one of the others.
-
-    Args:
-        tokenizer: from ``transformers``.
-        generation_config: of the model; its ``eos_token_id`` may be a number, a list or None.
-    """
+    """The end-of-turn tokens of a tokenizer, of its chat template, and of a generation config."""
     ends = as_ids(tokenizer.eos_token_id) | as_ids(getattr(generation_config, "eos_token_id", None))
     if tokenizer.chat_template is None:
         return ends
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": RESPONSE}]
     _, found, after = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(RESPONSE)
+    # The template's is the first special token after a response, and need not be the tokenizer's.
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     ids = tokenizer(after, add_special_tokens=False)["input_ids"] if found else []
     return ends | frozenset([number for number in ids if number in special][:1])
@@ -35,14 +28,9 @@ def end_tokens(tokenizer: Any, generation_config: Any = None) -> frozenset[int]:
 def is_truncated(
     ids: Sequence[int], mask: Sequence[int], ends: Collection[int], *, unanswered: bool
 ) -> bool:
-    """Whether an episode was cut, rather than ended by the model.
+    """Whether an episode was cut; ``mask`` is nonzero where the model wrote the token.
 
-    Args:
-        ids: the tokens of its last sequence.
-        mask: nonzero where the model wrote the token.
-        ends: the tokens that end a turn.
-        unanswered: whether its last turn called a tool and the model could not answer the result:
-            there were no turns left, or the result did not fit.
+    ``unanswered``: its last turn called a tool, and no turn was left or the result did not fit.
     """
     written = [token for token, wrote in zip(ids, mask, strict=True) if wrote]
     return unanswered or not written or written[-1] not in ends

@@ -27,11 +27,7 @@ OF_TEAMS = ("agent", "without")
 
 
 def refuse_unknown(key: str, value: object, choices: Any) -> None:
-    """Refuse a value that is not among those of a ``Literal``.
-
-    Raises:
-        ValueError: with the key, and the values there are.
-    """
+    """Raise ValueError for a value of a key that is not among those of a ``Literal``."""
     if value not in get_args(choices):
         raise ValueError(f"{key}: {unknown('choice', value, get_args(choices))}")
 
@@ -61,11 +57,7 @@ def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str 
 
 
 def finite(value: Any) -> float:
-    """The number, if it is a finite one.
-
-    Raises:
-        ValueError: if it is not.
-    """
+    """The number; raises ValueError if it is not finite."""
     if not math.isfinite(number := float(value)):
         raise ValueError(f"{number} is not finite")
     return number
@@ -85,14 +77,8 @@ def turn_lists(
 ) -> tuple[list[list[Any]], dict[str, str]]:
     """The list of each sequence, with an entry for each turn; and the groups to drop, with why.
 
-    A malformed list is logged, and replaced by one of empty entries.
-
-    Args:
-        name: of the lists.
-        given: a list for each sequence; anything else is a fault.
-        turns: of each sequence.
-        episodes: the group and the trajectory of each sequence.
-        entry: makes an entry of a value, and raises TypeError or ValueError if it cannot.
+    A malformed list is logged, and replaced by one of empty entries. ``episodes`` are the groups
+    and trajectories; ``entry`` raises TypeError or ValueError for a value that is none.
     """
     kept: list[list[Any]] = []
     failed: dict[str, str] = {}

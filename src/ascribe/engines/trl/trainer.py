@@ -69,11 +69,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("inputs",),
     "_get_per_token_logps_and_entropies": (
-        "model",
-        "input_ids",
-        "attention_mask",
-        "logits_to_keep",
-        "batch_size",
+        *("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
         "compute_entropy",
     ),
     "_save_checkpoint": ("model", "trial"),
@@ -93,16 +89,7 @@ Tensors = dict[str, Any]
 def check_trl(
     owner: Any, names: Mapping[str, tuple[str, ...]] = HOOKS, kind: type = GRPOTrainer
 ) -> None:
-    """Refuse a TRL release that lacks a private name.
-
-    Args:
-        owner: has the attributes.
-        names: private names; methods with arguments that they must take.
-        kind: has these methods, which ``owner`` may override.
-
-    Raises:
-        ImportError: with what is missing.
-    """
+    """Raise ImportError if an object lacks one of these attributes, or its class a method."""
     missing = [name for name, taken in names.items() if not taken and not hasattr(owner, name)]
     for name, taken in names.items():
         method = getattr(kind, name, None)
@@ -183,16 +170,9 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._history: History = None
         """State carried over from the last iteration, and from the one before it."""
         self._history_before: History = None
-        pad = self._tokenizer.pad_token_id
-        self._ends = end_tokens(self._tokenizer) | {*self.eos_token_ids, pad}
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        self._ends = end_tokens(self._tokenizer) | ends
         self._sequences = Sequences([], [], [])
-        self._truncated: list[bool] = []
-        self._given: dict[str, list[Any]] = {}
-        """What the rollout function returned besides, with an entry for each episode."""
-        self._readings: list[list[dict[str, Any]]] = []
-        """Before each turn, what each environment says."""
-        self._failed: dict[str, str] = {}
-        """Groups of this process with a fault in their data, and which."""
         self._rewards: Any = None
         self._capturing = False
         """Whether the next pass over the model captures the awaited fingerprints and entropies."""
@@ -265,7 +245,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         for each in self.environments or () if self.state_choice == "key" else ():
             if not hasattr(each, "state_key"):
                 raise ValueError(f"state='key': {type(each).__name__} has no attribute state_key")
-        self._readings = []
+        self._readings: list[Any] = []  # before each turn, of each environment
         generated = self._generated_by_trl(prompts)
         prompt_ids, completion_ids, masks, completions, _, self._given = generated[:6]
         if masks is None:
@@ -287,7 +267,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate_single_turn(self, *given: Any, **options: Any) -> Any:
         # TRL's loop comes here once for each turn, after all tool calls of the turn before it.
-        if self.environments:
+        if self.environments and self.rollout_func is None:
             self._readings.append(list(map(_reading, self.environments)))
         return super()._generate_single_turn(*given, **options)
 
@@ -328,7 +308,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         members = [str(n % self.num_generations) for n in numbers]
         starts = list(map(_starts, sequences.masks))
         counts = [each.size for each in starts]
-        self._failed = {}
+        self._failed: dict[str, str] = {}  # groups with a fault in their data, and which
 
         def lists(name: str, entry: Any = finite) -> list[list[Any]]:
             """An entry for each turn, from the rollout function or from the environments."""
