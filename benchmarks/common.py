@@ -308,7 +308,11 @@ SMOLLM2_SHAPE = {
 }
 """Config of a Llama with the shape of SmolLM2-135M."""
 
-STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+_QUANTILES = (
+    *(12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160),
+    *(2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069),
+)
+STUDENT = dict(enumerate(_QUANTILES, start=2))
 """97.5 % quantile of Student's t, by number of values (one more than degrees of freedom)."""
 
 

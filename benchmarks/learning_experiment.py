@@ -5,11 +5,14 @@ The design, the contrasts and what is said for each outcome were committed befor
 its success over training, from evaluations of 512 episodes (trapezoids). Runs of one seed share
 start, tasks and random numbers. A case is ``environment/start/recipe``; without a start it is the
 mean over starts, and ``all`` is the mean over environments and starts. ``auc`` is the mean over
-seeds, ``iqm`` the mean of the middle half of the runs, with 95 % bootstrap intervals over seeds.
-``difference`` is that of ``auc`` to ``gigpo``, paired by seed, with the ``p`` value of an exact
-sign-flip test; ``holm`` is that value corrected for all contrasts but the primary one.
-``rank_correlation`` is Spearman's, of ``auc`` in ``all`` and a score of ``benchmarks/audit.py``
-(groups of 8, mean over worlds), over recipes.
+seeds, ``iqm`` the mean of the middle half of the runs. Intervals are over seeds, at 95 %: by
+Student's t for means, by bootstrap for ``iqm``. ``difference`` is that of ``auc`` to ``gigpo``,
+paired by seed, with the ``p`` value of an exact sign-flip test, and ``ahead`` the number of seeds
+in which it is above 0. ``holm`` is p corrected for all contrasts but the primary one,
+``holm_first_look`` the same after the nine seeds that were looked at first, and
+``holm_two_looks`` twice ``holm``. Cases ``explored: ...`` are contrasts that the protocol does not
+name. ``rank_correlation`` is Spearman's, of ``auc`` in ``all`` and a score of
+``benchmarks/audit.py`` (groups of 8, mean over worlds), over recipes.
 ``purity`` is the share of pairs of steps in a cluster of hidden states whose states are equal.
 Controls run in fewer cells, and are compared with their own recipe there.
 
@@ -36,7 +39,7 @@ from typing import Any
 import learning_loop as loop
 import numpy as np
 import torch
-from common import RESULTS, Figures, bootstrap, read_lines
+from common import RESULTS, Figures, bootstrap, mean_interval, read_lines
 
 from ascribe.audit.policy import with_radius
 from ascribe.audit.run import scored_recipe
@@ -81,7 +84,21 @@ CONTROLS = {
     "bigpo, pretrained": Arm("bigpo", pretrained=True, tuned_as="bigpo"),
     "bipace_q, pretrained": Arm("bipace_q", pretrained=True, tuned_as="bipace_q"),
 }
-ARMS = RECIPES | CONTROLS
+ADDED = {"returns, discount 0.9": Arm("returns_0.9", tuned_as="returns")}
+"""Run after the results were known, where the controls run."""
+ARMS = RECIPES | CONTROLS | ADDED
+EXPLORED = (
+    ("all", "sbc", "returns"),
+    ("weak", "sbc, random groups", "grpo"),
+    ("weak", "sbc, hidden states", "returns"),
+    ("weak", "returns, discount 0.9", "returns"),
+    ("weak", "sbc", "returns, discount 0.9"),
+)
+"""Contrasts that the protocol does not name: place, and the two arms."""
+SCORES = ("update_cosine", "learning_auc", "momentum_auc")
+"""Scores of the audit that AUC is compared with."""
+FIRST_LOOK = 9
+"""Seeds whose results were known before the others were run."""
 BASE, PRIMARY = "gigpo", "sbc"
 TARGET = Target(low=1e-4, over="rows")
 """BiPACE's rule for the radius of clusters: a median size of 4 to 8 (here over steps)."""
@@ -99,6 +116,7 @@ class Design:
     cells: tuple[Cell, ...] = tuple(itertools.product(loop.WORLDS, ("weak", "strong")))
     recipes: tuple[str, ...] = tuple(RECIPES)
     controls: tuple[str, ...] = tuple(CONTROLS)
+    added: tuple[str, ...] = tuple(ADDED)
     rates: tuple[float, ...] = (5e-4, 1e-3, 2e-3)
     seeds: tuple[int, ...] = tuple(range(101, 125))
     control_seeds: tuple[int, ...] = tuple(range(101, 113))
@@ -115,6 +133,7 @@ QUICK = Design(
     cells=(("textcraft", "weak"), ("sokoban", "weak")),
     recipes=("gigpo", "sbc"),
     controls=("gigpo, random groups", "sbc, pretrained"),
+    added=(),
     rates=(1e-3, 2e-3),
     seeds=(1, 2),
     control_seeds=(1, 2),
@@ -162,7 +181,7 @@ def comparison(design: Design, rates: Mapping[tuple[str, str], float]) -> list[U
     for seed, cell in itertools.product(design.seeds, design.cells):
         names = list(design.recipes)
         if seed in design.control_seeds and cell[1] == "weak":
-            names += design.controls
+            names += design.controls + design.added
         runs = [(name, rates[cell[0], ARMS[name].tuned_as or name]) for name in names]
         units.append(Unit(cell, seed, tuple(runs)))
     return units
@@ -320,7 +339,7 @@ def of_complete_seeds(design: Design, lines: Sequence[dict[str, Any]]) -> list[d
     done = {(line["environment"], line["start"], line["arm"], line["seed"]) for line in lines}
     missing = {
         unit.seed
-        for unit in comparison(design, rates)
+        for unit in comparison(replace(design, added=()), rates)
         for arm, _ in unit.runs
         if (*unit.cell, arm, unit.seed) not in done
     }
@@ -357,27 +376,29 @@ def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) ->
         for cell in cells:
             place = f"{'/'.join(cell)}/{arm}"
             of_cell = np.array(list(values[arm][cell].values()))
-            figures.emit_interval(place, "auc", bootstrap(of_cell), "share", "higher")
+            figures.emit_interval(place, "auc", mean_interval(of_cell), "share", "higher")
             if pure[arm, cell]:
                 figures.emit(place, "purity", float(np.mean(pure[arm, cell])), "share", "higher")
             at_end = np.array(list(ends[arm][cell].values()))
-            figures.emit_interval(place, "end", bootstrap(at_end), "share", "higher")
+            figures.emit_interval(place, "end", mean_interval(at_end), "share", "higher")
         whole = table(values, arm, cells)
         if arm in design.recipes and len(cells) == len(design.cells) and len(whole):
             means[arm] = float(whole.mean())
-            figures.emit_interval(f"all/{arm}", "auc", bootstrap(whole), "share", "higher")
+            of_seeds = whole.mean(axis=1)
+            figures.emit_interval(f"all/{arm}", "auc", mean_interval(of_seeds), "share", "higher")
             iqm = bootstrap(whole, middle_mean)
             figures.emit_interval(f"all/{arm}", "iqm", iqm, "share", "higher")
             figures.emit(f"all/{arm}", "seeds", len(whole), "seeds", "higher")
     _contrasts(figures, design, values)
-    for metric in ("update_cosine", "learning_auc"):
+    for metric, left_out in itertools.product(SCORES, ("", PRIMARY)):
         scores = predictions(metric)
-        both = [arm for arm in means if ARMS[arm].recipe in scores]
+        both = [arm for arm in means if ARMS[arm].recipe in scores and arm != left_out]
         if len(both) > 3:
             found, p = spearman(
                 [means[arm] for arm in both], [scores[ARMS[arm].recipe] for arm in both]
             )
-            case = f"{len(both)} recipes, {metric} of the audit"
+            case = f"{metric} of the audit, {len(both)} recipes"
+            case += f" without {left_out}" if left_out else ""
             figures.emit(case, "rank_correlation", found, "1", "higher")
             figures.emit(case, "p", p, "1", "lower")
 
@@ -393,7 +414,7 @@ def table(values: Values, arm: str, cells: Sequence[Cell], other: str = "") -> A
     return rows.reshape(len(seeds), len(cells))
 
 
-def _contrasts(figures: Figures, design: Design, values: Values) -> None:
+def _contrasts(figures: Figures, design: Design, values_of: Values) -> None:
     """Paired differences: recipes to the base, in all places; controls to their recipe."""
     found: dict[str, Any] = {}
     places: dict[str, list[Cell]] = {"all": list(design.cells)}
@@ -402,26 +423,41 @@ def _contrasts(figures: Figures, design: Design, values: Values) -> None:
         places["/".join(cell)] = [cell]
     for arm in (name for name in design.recipes if name != BASE):
         for place, cells in places.items():
-            found[f"{place}/{arm} minus {BASE}"] = table(values, arm, cells, BASE)
+            found[f"{place}/{arm} minus {BASE}"] = table(values_of, arm, cells, BASE)
     for arm in design.controls:
         weak = [cell for cell in design.cells if cell[1] == "weak"]
         recipe = ARMS[arm].tuned_as
-        found[f"weak/{arm} minus {recipe}"] = table(values, arm, weak, recipe)
-    found = {case: rows for case, rows in found.items() if len(rows) > 1}
-    p = {case: sign_flip(rows.mean(axis=1)) for case, rows in found.items()}
+        found[f"weak/{arm} minus {recipe}"] = table(values_of, arm, weak, recipe)
+    by_seed = {case: rows.mean(axis=1) for case, rows in found.items() if len(rows) > 1}
     primary = f"all/{PRIMARY} minus {BASE}"
-    tested = {c: v for c, v in p.items() if c != primary and c.startswith(("all/", "weak/"))}
-    corrected = holm(tested)
-    for case, rows in found.items():
-        mean = bootstrap(rows)
-        figures.emit_interval(case, "difference", mean, "share", "higher")
+    tested = [case for case in by_seed if case != primary and case.startswith(("all/", "weak/"))]
+    p = {case: sign_flip(values) for case, values in by_seed.items()}
+    corrected = holm({case: p[case] for case in tested})
+    at_first = holm({case: sign_flip(by_seed[case][:FIRST_LOOK]) for case in tested})
+    for case, values in by_seed.items():
+        _emit_difference(figures, case, values)
         figures.emit(case, "p", p[case], "1", "lower", 0.05 if case == primary else None)
         if case in corrected:
             figures.emit(case, "holm", corrected[case], "1", "lower")
+            if len(values) > FIRST_LOOK:
+                figures.emit(case, "holm_first_look", at_first[case], "1", "lower")
+                figures.emit(case, "holm_two_looks", min(1.0, 2 * corrected[case]), "1", "lower")
         if case.startswith(("all/", "weak/")):
-            spread = float(rows.mean(axis=1).std(ddof=1))
-            figures.emit(case, "paired_sd", spread, "share", "lower")
+            figures.emit(case, "paired_sd", float(values.std(ddof=1)), "share", "lower")
+            figures.emit(case, "seeds", len(values), "seeds", "higher")
+    for place, arm, other in EXPLORED:
+        cells = [cell for cell in design.cells if place in ("all", cell[1])]
+        rows = table(values_of, arm, cells, other)
+        if len(rows) > 1:
+            case = f"explored: {place}/{arm} minus {other}"
+            _emit_difference(figures, case, rows.mean(axis=1))
             figures.emit(case, "seeds", len(rows), "seeds", "higher")
+
+
+def _emit_difference(figures: Figures, case: str, values: Any) -> None:
+    """The mean over seeds with its interval, and in how many of them it is above 0."""
+    figures.emit_interval(case, "difference", mean_interval(values, -1), "share", "higher")
+    figures.emit(case, "ahead", float((values > 0).sum()), "seeds", "higher")
 
 
 def predictions(metric: str) -> dict[str, float]:

@@ -1,9 +1,10 @@
-"""Fill ``docs/learning.md`` and ``README.md`` from the committed results.
+"""Fill ``docs/learning.md``, and the pages that quote it, from the committed results.
 
     python benchmarks/learning_page.py
 
 The sentences of the block ``answer`` are those that ``benchmarks/learning_protocol.md`` has for
-each outcome. "Ahead" and "behind" in it are differences whose corrected p is below 0.05.
+each outcome, as its last changes have them. "Ahead" and "behind" in it are differences whose
+corrected p, counting both looks at the results, is below 0.05.
 """
 
 from math import isnan, nan
@@ -11,20 +12,35 @@ from statistics import mean
 
 from audit_policy_page import OBJECTIVES, PolicyResults
 from common import RESULTS, ROOT, fill_page, read_lines
-from learning_experiment import ARMS, BASE, CONTROLS, FULL, PRIMARY, RECIPES, predictions
+from learning_experiment import (
+    ARMS,
+    BASE,
+    CONTROLS,
+    FIRST_LOOK,
+    FULL,
+    PRIMARY,
+    RECIPES,
+    SCORES,
+    predictions,
+)
 
 from ascribe.audit.report import markdown
 
 PAGE = ROOT / "docs" / "learning.md"
-README = ROOT / "README.md"
+QUOTING = (ROOT / "README.md", ROOT / "docs" / "howto" / "recipe.md")
 PICTURE = "![Success over training, and differences in AUC](figures/learning_experiment.svg)"
 ENVIRONMENTS = tuple(dict.fromkeys(cell[0] for cell in FULL.cells))
 WEAK = tuple(f"{environment}/weak" for environment in ENVIRONMENTS)
+UNSEEN, DEVELOPED_ON = "sokoban", "textcraft"
+"""The environment that did not serve the development of the primary recipe, and the other."""
+PLANNED = len(FULL.seeds)
 SPEED = {1: "faster", -1: "more slowly"}
-SCORES = ("update_cosine", "learning_auc")
 AUDITED = {"gigpo": "gigpo, text", "hgpo": "hgpo, text", "sbc": "sbc, text"}
 AUDITED |= {"bipace_q": "bipace_q, hidden"}
 """What the audit of real policies calls a recipe with the states that it has here."""
+
+CORRECTED = "holm_two_looks"
+"""The corrected p that decides."""
 
 Case = dict[str, float]
 """Values by metric."""
@@ -60,15 +76,20 @@ def chance(case: Case, metric: str = "p") -> str:
 
 def tested(case: Case) -> str:
     """A difference and what its test says."""
-    p = f"corrected p {chance(case, 'holm')}" if "holm" in case else f"p {chance(case)}"
+    p = f"corrected p {chance(case, CORRECTED)}" if CORRECTED in case else f"p {chance(case)}"
     return f"{value(case, 'difference')}, {p}"
 
 
 def side(case: Case) -> int:
     """1 if the first of two is ahead, -1 if it is behind, 0 if neither was found."""
-    if case.get("holm", case["p"]) >= 0.05:
+    if case.get(CORRECTED, case["p"]) >= 0.05:
         return 0
     return 1 if case["difference"] > 0 else -1
+
+
+def excludes_zero(case: Case, sign: int) -> bool:
+    """Whether the whole interval has this sign."""
+    return bool(min(sign * case["difference_low"], sign * case["difference_high"]) > 0)
 
 
 def smallest(case: Case) -> float:
@@ -80,45 +101,15 @@ def smallest(case: Case) -> float:
 
 
 def verdicts(figures: Cases) -> list[str]:
-    """The protocol's sentences for these figures, that on the primary contrast first."""
-    grpo, returns = (figures[f"all/{name} minus {BASE}"] for name in ("grpo", "returns"))
-    random = figures[f"weak/{BASE}, random groups minus {BASE}"]
-    if side(random) < 0:
-        groups = f"`{BASE}` was ahead of its random groups"
-    elif side(grpo) < 0:
-        groups = f"Here the gain of `{BASE}` over `grpo` does not come from comparing equal states"
-    else:
-        groups = f"`{BASE}` was ahead neither of its random groups nor of `grpo`"
-    groups += f" (random groups minus `{BASE}`: {tested(random)}; `grpo` minus `{BASE}`: "
-    alone = f"Discounting alone did {'worse' if side(returns) < 0 else 'as well'}"
-    said = [
-        _primary(figures),
-        f"{groups}{tested(grpo)}).",
-        f"{alone} (`returns` minus `{BASE}`: {tested(returns)}).",
-    ]
-    for name in ("bigpo", "bipace_q"):
-        case = figures[f"weak/{name}, pretrained minus {name}"]
-        own, other = (
-            mean(figures[f"{place}/{arm}"]["purity"] for place in WEAK)
-            for arm in (name, f"{name}, pretrained")
-        )
-        if other <= own:
-            outcome = (
-                "pretrained fingerprints made no purer clusters, so they do not test the claim"
-            )
-        elif side(case) > 0:
-            outcome = "clusters help where hidden states tell states apart"
-        else:
-            outcome = "better clusters did not help here"
-        said.append(
-            f"`{name}`: {outcome} (pretrained fingerprints minus its own: {tested(case)}; purity "
-            f"{other:.2f} against {own:.2f})."
-        )
-    for name, case in figures.items():
-        if (found := case.get("rank_correlation")) is not None:
-            order = "predicted the order" if found >= 0.3 else "did not predict the order"
-            in_part = " in part" if 0.3 <= found <= 0.6 else ""
-            said.append(f"The audit {order}{in_part} ({name}: rank correlation {found:.2f}).")
+    """What is said for these figures, that on the primary contrast first."""
+    said = [_primary(figures), _seeds(figures), _pointless(figures), _random_groups(figures)]
+    said += [_discounting(figures), *(_clusters(figures, name) for name in ("bigpo", "bipace_q"))]
+    found = {name: case for name, case in figures.items() if "rank_correlation" in case}
+    parts = [f"{_rank(case)} ({name})" for name, case in found.items()]
+    said.append(
+        f"Rank correlation of the audit with this order: {'; '.join(parts)}. `{PRIMARY}` was "
+        "tuned on the audit."
+    )
     least = least_corrected(figures)
     if least >= 0.05:
         said.append(
@@ -128,30 +119,116 @@ def verdicts(figures: Cases) -> list[str]:
     return said
 
 
+def _rank(case: Case) -> str:
+    return f"{case['rank_correlation']:.2f}, one-sided p {chance(case)}"
+
+
+def _seeds(figures: Cases) -> str:
+    """What the seeds allow, and which environment counts."""
+    case = figures[f"all/{PRIMARY} minus {BASE}"]
+    seeds, other = int(case["seeds"]), figures[f"{DEVELOPED_ON}/{PRIMARY} minus {BASE}"]
+    floor = 2.0 ** (1 - seeds)
+    said = f"{seeds} of {PLANNED} planned seeds were run; the smallest p that {seeds} seeds can "
+    said += f"give is {floor:.2g} (2^-{seeds - 1}). "
+    return said + (
+        f"`{DEVELOPED_ON}`, with the same games, also served to develop `{PRIMARY}`; there the "
+        f"difference is {value(other, 'difference')}, so `{UNSEEN}` counts for more."
+    )
+
+
+def _pointless(figures: Cases) -> str:
+    """What becomes of the primary recipe without states."""
+    case = figures[f"explored: weak/{PRIMARY}, random groups minus grpo"]
+    return (
+        f"With states that mean nothing (random groups), `{PRIMARY}` minus `grpo` is "
+        f"{value(case, 'difference')}."
+    )
+
+
+def _random_groups(figures: Cases) -> str:
+    grpo = figures[f"all/grpo minus {BASE}"]
+    random = figures[f"weak/{BASE}, random groups minus {BASE}"]
+    if side(random) < 0:
+        said = f"`{BASE}` was ahead of its random groups"
+    else:
+        said = f"Whether `{BASE}` gains from comparing equal states is open"
+    said += f" (random groups minus `{BASE}`: {tested(random)}"
+    if CORRECTED in random:
+        said += (
+            f", which counts two looks at the results; {chance(random, 'holm')} for one look, and "
+            f"{chance(random, 'holm_first_look')} after the first {FIRST_LOOK} seeds"
+        )
+    return f"{said}; `grpo` minus `{BASE}`: {tested(grpo)})."
+
+
+def _discounting(figures: Cases) -> str:
+    """What discounting alone did, and by how much it is behind the primary recipe."""
+    returns = figures[f"all/returns minus {BASE}"]
+    found = {1: "was ahead of", -1: "was behind", 0: ""}[side(returns)]
+    said = f"`returns`, which discounts and compares no states, {found} `{BASE}`"
+    if not found:
+        said = f"No difference was found between `returns`, which compares no states, and `{BASE}`"
+    cells = [figures[f"{'/'.join(cell)}/returns minus {BASE}"] for cell in FULL.cells]
+    behind = sum(excludes_zero(case, -1) for case in cells)
+    said += f" (`returns` minus `{BASE}`: {tested(returns)}; behind in {behind} of {len(cells)} "
+    said += "cells by their intervals)."
+    apart = figures[f"explored: all/{PRIMARY} minus returns"]
+    said += f" `{PRIMARY}` minus `returns`: {value(apart, 'difference')}"
+    if shorter := figures.get(f"explored: weak/{PRIMARY} minus returns, discount 0.9"):
+        gain = figures["explored: weak/returns, discount 0.9 minus returns"]
+        said += (
+            f". From the weak starts, a discount of 0.9 in place of 0.95 changes `returns` by "
+            f"{value(gain, 'difference')}, and `{PRIMARY}` minus that is "
+            f"{value(shorter, 'difference')}"
+        )
+    return f"{said}."
+
+
+def _clusters(figures: Cases, name: str) -> str:
+    case = figures[f"weak/{name}, pretrained minus {name}"]
+    own, other = (
+        mean(figures[f"{place}/{arm}"]["purity"] for place in WEAK)
+        for arm in (name, f"{name}, pretrained")
+    )
+    if other <= own:
+        outcome = "pretrained fingerprints made no purer clusters, so they do not test the claim"
+    elif side(case) > 0:
+        outcome = "clusters help where hidden states tell states apart"
+    else:
+        outcome = "better clusters did not help here"
+    return (
+        f"`{name}`: {outcome} (pretrained fingerprints minus its own: {tested(case)}; purity "
+        f"{other:.2f} against {own:.2f})."
+    )
+
+
 def least_corrected(figures: Cases) -> float:
     """The smallest corrected p that a contrast could have, if it had one sign in all seeds."""
-    tests = [case for case in figures.values() if "holm" in case]
-    return float(min((len(tests) * 2 / 2 ** case["seeds"] for case in tests), default=0.0))
+    tests = [case for case in figures.values() if CORRECTED in case]
+    return float(min((len(tests) * 4 / 2 ** case["seeds"] for case in tests), default=0.0))
 
 
 def _primary(figures: Cases) -> str:
     case = figures[f"all/{PRIMARY} minus {BASE}"]
-    where = "in mean success over training, in small policies in two environments"
+    where = "in mean success over training, in small policies"
     sign = side(case)
     if sign == 0:
         bound = max(-case["difference_low"], case["difference_high"])
         return (
             f"No difference was found; differences above {bound:.3f} are ruled out: `{PRIMARY}` "
-            f"minus `{BASE}` is {tested(case)}, {where}. With {case['seeds']:.0f} seeds, the power "
-            f"to find a difference of {smallest(case):.3f} was 0.9."
+            f"minus `{BASE}` is {tested(case)}, {where} in two environments. With "
+            f"{case['seeds']:.0f} seeds, the power to find a difference of {smallest(case):.3f} "
+            "was 0.9."
         )
-    said = f"`{PRIMARY}` learned {SPEED[sign]} than `{BASE}`: by {_by(case, sign)} {where} "
-    said += f"(p {chance(case)})"
-    for environment in ENVIRONMENTS:
-        one = figures[f"{environment}/{PRIMARY} minus {BASE}"]
-        if max(sign * one["difference_low"], sign * one["difference_high"]) < 0:
-            said += f"; in `{environment}` alone {SPEED[-sign]}, by {_by(one, -sign)}"
-    return f"{said}."
+    one = figures[f"{UNSEEN}/{PRIMARY} minus {BASE}"]
+    seeds = one["ahead"] if sign > 0 else case["seeds"] - one["ahead"]
+    if excludes_zero(one, sign):
+        said = f"In {UNSEEN.title()}, `{PRIMARY}` learned {SPEED[sign]} than `{BASE}`: by "
+        said += f"{_by(one, sign)} {where}, in {seeds:.0f} of {case['seeds']:.0f} seeds"
+    else:
+        said = f"In {UNSEEN.title()}, `{PRIMARY}` minus `{BASE}` is {value(one, 'difference')} "
+        said += where
+    return f"{said}. Over both environments it is {tested(case)}."
 
 
 def _by(case: Case, sign: int) -> str:
@@ -171,7 +248,7 @@ def _ordered(figures: Cases, place: str) -> list[str]:
 def _contrast(figures: Cases, arm: str, other: str, place: str) -> list[str]:
     """A difference and its values of p; dashes for the base itself."""
     case = figures.get(f"{place}/{arm} minus {other}", {})
-    return [value(case, "difference"), chance(case), chance(case, "holm")]
+    return [value(case, "difference"), chance(case), chance(case, CORRECTED)]
 
 
 def _recipes(figures: Cases) -> str:
@@ -205,7 +282,7 @@ def _controls(figures: Cases) -> str:
 
 
 def _purity(figures: Cases) -> str:
-    arms = [arm for arm in ARMS if "purity" in figures[f"{WEAK[0]}/{arm}"]]
+    arms = [arm for arm in ARMS if "purity" in figures.get(f"{WEAK[0]}/{arm}", {})]
     rows = [[a, *(f"{figures[f'{place}/{a}']['purity']:.2f}" for place in WEAK)] for a in arms]
     return markdown(["recipe", *(place.replace("/", ", ") for place in WEAK)], rows)
 
@@ -248,9 +325,29 @@ def smollm2() -> str:
             " to ".join(str(sum(goal[end] >= least for goal in goals)) for end in ("start", "end"))
             for least in (1, 0.25)
         ]
-        rows.append([engine, f"{found[engine]['iterations']:.0f}", *played, gain, *won])
+        valid = " to ".join(f"{share:.2f}" for share in _of_held_out(found, "valid_actions"))
+        rows.append([engine, f"{found[engine]['iterations']:.0f}", *played, gain, valid, *won])
     head = ["engine", "iterations", "success at the start", "success at the end", "mean gain"]
-    return markdown([*head, "goals won in all episodes", "in at least one"], rows)
+    return markdown([*head, "valid actions", "goals won in all episodes", "in at least one"], rows)
+
+
+def _of_held_out(found: Cases, metric: str) -> list[float]:
+    """A share at the goals that were held out, at the start and at the end."""
+    return [case[metric] for case in found.values() if metric in case]
+
+
+def in_short() -> str:
+    """Success and valid actions of both engines, in two sentences."""
+    trl, verl = (read(f"learning_smollm2_{engine}") for engine in ("trl", "verl"))
+    (a, b), (c, d) = (_of_held_out(found, "success") for found in (trl, verl))
+    (e, f), (g, h) = (_of_held_out(found, "valid_actions") for found in (trl, verl))
+    return (
+        f"After {trl['trl']['iterations']:.0f} iterations with `gigpo` on a CPU, SmolLM2-135M won "
+        f"{b:.0%} of its episodes at 60 goals that it had never seen, trained with TRL ({a:.0%} "
+        f"before), and {d:.0%}, trained with verl ({c:.0%} before): one run each. Its valid "
+        f"actions rose from {e:.2f} to {f:.2f} and from {g:.2f} to {h:.2f}, which may be much of "
+        "the gain."
+    ).replace("%", " %")
 
 
 def filled(text: str) -> str:
@@ -266,11 +363,15 @@ def filled(text: str) -> str:
     return fill_page(text, {name: f"{block}\n" for name, block in blocks.items() if block})
 
 
-def readme(text: str) -> str:
-    """The README with the sentence on the primary contrast."""
-    return fill_page(text, {"learning": f"{_primary(read('learning_experiment'))}\n"})
+def quoted(text: str) -> str:
+    """Another page with the sentences on the primary contrast, and on SmolLM2 if it has a place."""
+    figures = read("learning_experiment")
+    said = [_primary(figures), _seeds(figures), _pointless(figures)]
+    blocks = {"learning": f"{' '.join(said)}\n", "smollm2": f"{in_short()}\n"}
+    return fill_page(text, {k: v for k, v in blocks.items() if f"<!-- begin: {k} -->" in text})
 
 
 if __name__ == "__main__":
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in QUOTING:
+        path.write_text(quoted(path.read_text(encoding="utf-8")), encoding="utf-8")

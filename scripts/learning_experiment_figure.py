@@ -14,6 +14,7 @@ from figures import ROOT, Line, new_figure, read, save
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+from common import mean_interval
 from learning_experiment import BASE, FULL, PRIMARY, of_complete_seeds
 
 COLOURS = {"grpo": "#999999", BASE: "#0072b2", PRIMARY: "#d55e00"}
@@ -53,7 +54,7 @@ def draw(curves: list[Line], figures: list[Line]) -> None:
 def draw_curve(
     panel: Any, colour: str, arm: str, curves: list[Line], cell: tuple[str, str]
 ) -> None:
-    """The mean over seeds, with its 95 % bootstrap band."""
+    """The mean over seeds, with its 95 % band by Student's t."""
     chosen = [
         line["held_out"]
         for line in curves
@@ -63,12 +64,9 @@ def draw_curve(
     ]
     if not chosen:
         return
-    values = np.array(chosen)
-    at = np.arange(values.shape[1]) * FULL.every
-    rng = np.random.default_rng(0)
-    means = values[rng.integers(0, len(values), (2000, len(values)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    panel.plot(at, values.mean(axis=0), color=colour, label=arm)
+    means, low, high = np.array([mean_interval(values) for values in zip(*chosen, strict=True)]).T
+    at = np.arange(len(means)) * FULL.every
+    panel.plot(at, means, color=colour, label=arm)
     panel.fill_between(at, low, high, color=colour, alpha=0.2, lw=0)
 
 

@@ -21,7 +21,7 @@ LATER = 3
 """Updates along the exact gradient between the two policies that are scored."""
 
 POOLED = 32
-"""``update_cosine`` is of the summed gradient of this many batches: it predicts learning best."""
+"""``update_cosine`` is of the summed gradient of this many batches, which predicts learning."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,11 @@ from ascribe.cli import options, screen
 from ascribe.estimators import RECIPES, Recipe, recipe_class
 
 DEFAULT = (
-    "To start with: sbc if episodes of several steps come through the same states (ascribe states "
-    "proposes a key), else returns; grpo for single steps. In the audit of real policies they "
-    "come closest to the gradient, with states and without, at every stage and for both objectives."
+    "The default is sbc, for episodes of several steps that come through the same states (ascribe "
+    "states proposes a key). Where states do not recur, take returns; for single steps, grpo. No "
+    "learning run covers agents whose states rarely recur."
 )
-"""What the audits in small worlds and of real policies recommend; see docs/audit_policy.md."""
+"""What the evidence recommends, and where it ends; see docs/howto/recipe.md."""
 
 
 def recipes(
