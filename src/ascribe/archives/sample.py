@@ -8,7 +8,7 @@ import numpy as np
 
 from ascribe.archives.convert import as_parquet
 from ascribe.archives.partition import NAMES, keys_of
-from ascribe.archives.places import Archive, Place, open_archive
+from ascribe.archives.places import Place, open_archive
 from ascribe.archives.run import row_bytes
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import (
@@ -39,31 +39,26 @@ def sample_archive(
     Returns:
         The sample, its row numbers in the archive, and the number of rows of the archive.
     """
-    with TemporaryDirectory() as folder:
-        parquet, _ = as_parquet(source, Place.of(folder), lambda _: None)
-        return _sample(open_archive(parquet, 1 << 18), memory, wanted)
-
-
-def _sample(
-    archive: Archive, memory: int, wanted: Callable[[str], bool]
-) -> tuple[Rollouts, Ints, int]:
     import pyarrow as pa
 
-    names = [name for name in archive.columns if wanted(name) or name in NAMES]
-    share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))
-    limit = np.uint64(min(int(share * 2**64), 2**64 - 1))
-    tables, rows = [], []
-    for number in range(len(archive.chunks)):
-        for start, table in archive.batches(number, names, verify=True):
-            keys, real, _ = keys_of(table, by_group=True)
-            chosen = np.flatnonzero((keys <= limit) & real)
-            part = table.take(pa.array(chosen))
-            columns = [without_unused(column) for column in part.columns]
-            tables.append(pa.table(columns, part.column_names))
-            rows.append(start + chosen)
-    arrow = pa.concat_tables(tables, promote_options="permissive")
-    others = [name for name in arrow.column_names if name not in KNOWN_COLUMNS]
-    carried = arrow.select([name for name in others if not is_credit_column(name)])
-    credit = arrow.select([name for name in others if is_credit_column(name)])
-    rollouts = Rollouts(table_from_arrow(arrow), carried, credit, unknown_note(names))
-    return rollouts, np.concatenate(rows), archive.rows
+    with TemporaryDirectory() as folder:
+        parquet, _ = as_parquet(source, Place.of(folder), lambda _: None)
+        archive = open_archive(parquet, 1 << 18)
+        names = [name for name in archive.columns if wanted(name) or name in NAMES]
+        share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))
+        limit = np.uint64(min(int(share * 2**64), 2**64 - 1))
+        tables, rows = [], []
+        for number in range(len(archive.chunks)):
+            for start, table in archive.batches(number, names, verify=True):
+                keys, real, _ = keys_of(table, by_group=True)
+                chosen = np.flatnonzero((keys <= limit) & real)
+                part = table.take(pa.array(chosen))
+                columns = [without_unused(column) for column in part.columns]
+                tables.append(pa.table(columns, part.column_names))
+                rows.append(start + chosen)
+        arrow = pa.concat_tables(tables, promote_options="permissive")
+        others = [name for name in arrow.column_names if name not in KNOWN_COLUMNS]
+        carried = arrow.select([name for name in others if not is_credit_column(name)])
+        credit = arrow.select([name for name in others if is_credit_column(name)])
+        rollouts = Rollouts(table_from_arrow(arrow), carried, credit, unknown_note(names))
+        return rollouts, np.concatenate(rows), archive.rows

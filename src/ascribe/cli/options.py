@@ -34,7 +34,7 @@ Memory = Annotated[
     float,
     Option(help="GiB of memory to use; larger tables are processed in parts.", min=0.5),
 ]
-Force = Annotated[bool, Option("--force", help="Replace an input file, or an earlier folder.")]
+Force = Annotated[bool, Option("--force", help="Replace an input, or an earlier output folder.")]
 GroupSize = Annotated[
     int | None, Option(help="Expected number of trajectories in each group.", min=1)
 ]
