@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from glob import escape
@@ -116,15 +117,18 @@ def recover_folder(target: Path) -> None:
     """End a swap of folders that was killed: put the old one back, if the new one is not there."""
     for entry in list(target.parent.glob(f"{escape(_prefix(target))}{TOKEN}.old")):
         if not target.exists():
-            entry.rename(target)
-            continue
-        listed = read_list((entry / LIST).read_bytes() if (entry / LIST).exists() else None)
-        for file in [file for file in entry.rglob("*") if not file.is_dir()]:
-            place = target / file.relative_to(entry)
-            if str(file.relative_to(entry)) not in listed["files"] and not place.exists():
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.rename(place)
-        shutil.rmtree(entry.rename(entry.with_suffix(".draft")))
+            time.sleep(0.1)  # in which a process that lives ends its swap
+        with suppress(FileNotFoundError):  # another process may do the same
+            if not target.exists():
+                entry.rename(target)
+                continue
+            listed = read_list((entry / LIST).read_bytes() if (entry / LIST).exists() else None)
+            for file in [file for file in entry.rglob("*") if not file.is_dir()]:
+                place = target / file.relative_to(entry)
+                if str(file.relative_to(entry)) not in listed["files"] and not place.exists():
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    file.rename(place)
+            shutil.rmtree(entry.rename(entry.with_suffix(".draft")))
 
 
 def read_list(contents: bytes | None) -> dict[str, set[str]]:
