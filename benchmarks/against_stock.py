@@ -131,7 +131,7 @@ def by_hand(episode: Episode, kinds: Counter[str]) -> list[tuple[float, str, boo
         kinds["turns without a call"] += not calls
         is_last = message is episode.messages[-1]
         kinds["turns whose results were rolled back"] += is_last and reached > 0
-        kinds["turns at the limit of turns"] += is_last and bool(calls) and not reached
+        kinds["last turns whose calls reached no tool"] += is_last and bool(calls) and not reached
         steps.append((earned, state, False))
     assert not log
     last = episode.messages[-1]
@@ -236,7 +236,7 @@ def main() -> None:
             for pair in zip(episode.steps, by_hand(episode, kinds), strict=True)
         ]
         for kind, count in kinds.items():
-            figures.emit(f"{name}: {kind}", "count", count, kind.split()[0], "higher", goal=1.0)
+            figures.emit(f"{name}: {kind}", "count", count, "times", "higher", goal=1.0)
         wrong = {
             "largest_difference": max(abs(ours[0] - hand[0]) for ours, hand in steps),
             "different_states": sum(ours[1] != hand[1] for ours, hand in steps),

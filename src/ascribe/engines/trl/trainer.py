@@ -251,9 +251,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if masks is None:
             masks = [[1] * len(ids) for ids in completion_ids]
         self._sequences = Sequences(prompt_ids, completion_ids, masks)
-        cut = self._given.get("truncated")
-        if cut is None:
-            cut = [bool(self.tools) and _is_unanswered(messages[-1]) for messages in completions]
+        cut = self._given.get("truncated") or [
+            bool(self.tools and (each[-1].get("tool_calls") or each[-1]["role"] == "tool"))
+            for each in completions
+        ]
         self._truncated = [
             is_truncated(ids, mask, self._ends, unanswered=each)
             for ids, mask, each in zip(completion_ids, masks, cut, strict=True)
@@ -485,11 +486,6 @@ def _reading(environment: Any) -> dict[str, Any]:
     key = as_text(getattr(environment, "state_key", None))
     number = float(so_far) if isinstance(so_far, SupportsFloat) else np.nan
     return {"turn_rewards": number, "turn_states": key}
-
-
-def _is_unanswered(message: Any) -> bool:
-    """Whether the last message of an episode is a tool call, or the result of one."""
-    return bool(message.get("tool_calls") or message.get("role") == "tool")
 
 
 def _starts(mask: Sequence[int]) -> Ints:
