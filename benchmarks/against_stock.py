@@ -29,6 +29,8 @@ common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl", "verl"
 
 TASK = "Leave the hall."
 TOOLS = ("move", "push", "look")
+TURNS = 3
+"""Turns that an episode may have."""
 VIEW = "You see " + "a door and " * 12 + "a window."
 RESPONSES = (
     CALL % ("move", "room", 1),
@@ -131,7 +133,8 @@ def by_hand(episode: Episode, kinds: Counter[str]) -> list[tuple[float, str, boo
         kinds["turns without a call"] += not calls
         is_last = message is episode.messages[-1]
         kinds["turns whose results were rolled back"] += is_last and reached > 0
-        kinds["last turns whose calls reached no tool"] += is_last and bool(calls) and not reached
+        assert not reached or len(steps) < TURNS - 1
+        kinds["turns at the limit of turns"] += bool(calls) and len(steps) == TURNS - 1
         steps.append((earned, state, False))
     assert not log
     last = episode.messages[-1]
@@ -174,7 +177,7 @@ def trl(folder: Path, iterations: int) -> list[Episode]:
             per_device_train_batch_size=16,
             num_generations=8,
             max_completion_length=150,
-            max_tool_calling_iterations=3,
+            max_tool_calling_iterations=TURNS - 1,
             learning_rate=0.0,
             bf16=False,
             use_cpu=True,

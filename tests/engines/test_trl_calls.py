@@ -26,7 +26,7 @@ KINDS = {
     "calls without a reward",
     "turns without a call",
     "turns whose results were rolled back",
-    "last turns whose calls reached no tool",
+    "turns at the limit of turns",
     "episodes that were truncated",
 }
 
@@ -58,7 +58,7 @@ def test_truncated_is_one_thing(episodes: list[stock.Episode]) -> None:
         ways["by tokens"] += not episode.ended
         ways["by turns, or a result"] += called and episode.ended
         ways["not"] += not cut
-        ways["by the limit of turns"] += called and len(episode.steps) == 4
+        ways["by the limit of turns"] += called and len(episode.steps) == stock.TURNS
     assert len(ways) == 4
     assert all(ways.values())
 
