@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -87,14 +88,21 @@ def values(path: Path) -> list[Any]:
     return [json.dumps(part, default=repr, sort_keys=True) for part in parts]
 
 
-def outcomes(clean: bytes, due: list[Any], path: Path, draws: list[Random]) -> list[str]:
+def outcomes(
+    clean: bytes,
+    due: list[Any],
+    path: Path,
+    draws: list[Random],
+    values: Callable[[Path], list[Any]] = values,
+    damaged: Callable[[bytes, Random], bytes] = bytes_of,
+) -> list[str]:
     """How reading each damaged file ends, in a fork; the rest of a batch that died is crashed."""
     results, writer = os.pipe()
     child = os.fork()
     if not child:
         signal.alarm(SECONDS)
         for draw in draws:
-            path.write_bytes(bytes_of(clean, draw))
+            path.write_bytes(damaged(clean, draw))
             try:
                 end = b"r" if values(path) == due else b"c"
             except TableError:

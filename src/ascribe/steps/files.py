@@ -499,11 +499,13 @@ def _decoded_pieces(
     table: "pa.Table", schema: "pa.Schema", names: list[str], room: int
 ) -> "Iterator[pa.Table]":
     """The rows with these columns decoded, so many at a time that they are of limited size."""
+    import pyarrow as pa
+
     size = sum(map(_text_size, table.select(names).columns))
     if size > PART_BYTES and table.num_rows > 1:
-        half = table.num_rows // 2
-        for part in (table.slice(0, half), table.slice(half)):
-            yield from _decoded_pieces(part, schema, names, room)
+        for rows in np.array_split(np.arange(table.num_rows), 2):
+            # Not a slice: what its lists hold would be decoded as a whole.
+            yield from _decoded_pieces(table.take(pa.array(rows)), schema, names, room)
         return
     _take_room(room, size)
     for name in names:
