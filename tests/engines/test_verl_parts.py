@@ -87,7 +87,7 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
     """What our modules read from objects that are not theirs, define over verl's, or wrap."""
     from verl.trainer.ppo.v1 import PPOTrainer
 
-    from ascribe.engines.verl import engine, hooks, tools, trainer
+    from ascribe.engines.verl import engine, hooks, trainer
 
     hooks.check_verl()
     listed = {name for names in (hooks.PRIVATE | hooks.OF_VLLM).values() for name in names}
@@ -104,7 +104,7 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
         (engine.CpuValueEngine, engine.FSDPEngineWithValueHead),
     ):
         used |= {name for name in vars(ours) if hasattr(theirs, name)} - {"_abc_impl"}
-    used |= {*tools.HOOKS, "_get_worker_extension_cls"} & {*tools.HOOKS, *own}
+    used |= {"_get_worker_extension_cls", *hooks.TOOL_LOOP}
     assert {name for name in used if name.startswith("_") and name[1] != "_"} == listed
     monkeypatch.delattr(PPOTrainer, "_update_actor")
     with pytest.raises(ImportError, match=r"has no PPOTrainer\._update_actor.*verl==0\.9\.1"):
@@ -374,7 +374,8 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
     ]
     monkeypatch.setattr(loops, "fetch", lambda *_: fields)
     monkeypatch.setattr(loops, "extra_fields", lambda _: extra)
-    monkeypatch.setattr(loops, "generation_config", lambda _: None)
+    monkeypatch.setattr(loops, "copy_to_local", lambda _: None)
+    monkeypatch.setattr(loops, "get_generation_config", lambda _: None)
     versions = {"min_global_steps": 0, "max_global_steps": 0}
     tags = [{"is_padding": key.startswith("pad"), **versions} for key in rows]
     return Batch(keys=list(rows), tags=tags, partition_id="train"), extra
@@ -460,7 +461,7 @@ def test_columns_come_from_tokens_and_from_the_loop(batch: Any) -> None:
     assert credit.table.entropy.tolist() == [3, 5, 7, 2]
     assert credit.table.value.tolist() == [2, 5, 7, 1]
     # λ-returns of the recipe inside, however entropy scales its advantage; the first is cut.
-    assert critic_targets(credit, credit.table.value).tolist() == [7.0, 7.0, 7.0, 0.5]
+    assert critic_targets(credit, credit.table.value).tolist() == [9.0, 9.0, 9.0, 0.5]
     for fields in extra:
         fields["turn_step_score"] = fields["turn_rewards"]
     keys = {"recipe": "judged", "check": "keep"}

@@ -109,7 +109,7 @@ def play(texts: list[str], tool: Any, *overrides: str, end: str | None = None) -
             processor=None,
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
-            tools=ToolListWrap([tool]),
+            tools=ToolListWrap(tool if isinstance(tool, list) else [tool]),
         )
         return await loop.run({}, raw_prompt=[{"role": "user", "content": "Begin."}])
 
@@ -148,6 +148,8 @@ def as_batch(
     }
     monkeypatch.setattr(loops, "fetch", lambda *_: fields)
     monkeypatch.setattr(loops, "extra_fields", lambda _: [row["extra_fields"] for row in rows])
-    monkeypatch.setattr(loops, "generation_config", lambda _: generation_config, raising=False)
+    monkeypatch.setattr(loops, "copy_to_local", lambda _: None, raising=False)
+    name = "get_generation_config"
+    monkeypatch.setattr(loops, name, lambda _: generation_config, raising=False)
     tags = [{"min_global_steps": 0, "max_global_steps": 0} for _ in rows]
     return Batch(keys=keys, tags=tags, partition_id="train")

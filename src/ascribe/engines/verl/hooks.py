@@ -1,45 +1,37 @@
 """The private names of verl 0.9.1 that the plug-in overrides, wraps or calls."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 
-PRIVATE: dict[str, tuple[str, ...]] = {
+TOOL_LOOP = ("_call_tool", "_handle_generating_state")
+
+PRIVATE: dict[str, Collection[str]] = {
     "verl.trainer.ppo.v1:PPOTrainer": (
-        "_add_prompts_to_generate",
-        "_compute_advantage",
-        "_compute_old_log_prob",
-        "_get_required_batch_multiple",
-        "_update_actor",
-        "_update_critic",
+        *("_add_prompts_to_generate", "_compute_advantage", "_compute_old_log_prob"),
+        *("_get_required_batch_multiple", "_update_actor", "_update_critic"),
     ),
     "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": (
-        "_clear_groups",
-        "_sync_metadata_from_transfer_queue",
+        *("_clear_groups", "_sync_metadata_from_transfer_queue"),
     ),
     "verl.workers.engine:FSDPEngineWithLMHead": ("_get_packed_pad_size",),
     "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": ("_build_module",),
-    "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": (
-        "_call_tool",
-        "_handle_generating_state",
-        "_handle_processing_tools_state",
-    ),
+    "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": TOOL_LOOP,
 }
 """By module and class."""
 
-OF_VLLM: dict[str, tuple[str, ...]] = {
-    "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer": (
-        "_get_worker_extension_cls",
-    ),
-    "verl.workers.rollout.vllm_rollout.utils:vLLMColocateWorkerExtension": ("_get_zmq_handle",),
+VLLM = "verl.workers.rollout.vllm_rollout"
+OF_VLLM: dict[str, Collection[str]] = {
+    f"{VLLM}.vllm_async_server:vLLMHttpServer": ("_get_worker_extension_cls",),
+    f"{VLLM}.utils:vLLMColocateWorkerExtension": ("_get_zmq_handle",),
 }
 """What runs on the CPU need besides."""
 
 
-def check_verl(private: Mapping[str, tuple[str, ...]] = PRIVATE) -> None:
-    """Refuse a release of verl that lacks one of the names.
+def check_verl(private: Mapping[str, Collection[str]] = PRIVATE) -> None:
+    """Refuse a release of verl that lacks one of the names: nothing would call an override of it.
 
     Raises:
-        ImportError: with the names; a method under another name would never be called.
+        ImportError: with the names that are missing.
     """
     missing = []
     for place, names in private.items():

@@ -22,6 +22,7 @@ episode. The keys ``ascribe.*`` of verl's configuration say how the steps are cr
 All other keys are parameters of the recipe.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,7 @@ from verl.utils.fs import copy_to_local
 from verl.utils.model import get_generation_config
 
 from ascribe.conversations import Spans, State, from_sequences
+from ascribe.conversations.sequences import START
 from ascribe.engines.crediting import (
     CreditedSteps,
     History,
@@ -52,17 +54,22 @@ from ascribe.engines.inputs import (
 )
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
-from ascribe.engines.verl.turns import SCORES, STATES, TOOL_REWARDS, TRUNCATED, gives, turn_list
+from ascribe.engines.verl.tools import CALLS, TRUNCATED
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.estimators import Recipe
 from ascribe.estimators import recipe as make_recipe
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.select import OnProblem
-from ascribe.steps.table import StepTable
 
 FINAL = "final"
 """The choice of rewards: the score of the whole episode, at its last turn."""
+TOOL_REWARDS = "tool_rewards"
+"""The choice of rewards: those of tool calls, at the turns that made them."""
+STATES = "turn_states"
+"""The list in ``extra_fields`` with the state of each turn."""
+SCORES = {"score": "turn_score", "step_score": "turn_step_score"}
+"""Columns of the step table, and lists in ``extra_fields`` with an entry for each turn."""
 
 
 class LoopSteps:
@@ -120,7 +127,7 @@ class LoopSteps:
         self.updates = max(1, episodes // updates_per_step(config) // size)
         """Of the policy, with each batch."""
         self.distils = bool(OmegaConf.select(config, "distillation.enabled"))
-        self.model_path = OmegaConf.select(config, "actor_rollout_ref.model.path")
+        self.model = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
 
     def metrics_file(self, done: int) -> Any:  # noqa: ARG002
@@ -139,7 +146,7 @@ class LoopSteps:
     ) -> tuple[CreditedSteps, Spans]:
         """Credit the steps of a batch; as ``EpisodeSteps.credit``."""
         if self.ends is None:
-            self.ends = end_tokens(tokenizer, generation_config(self.model_path))
+            self.ends = end_tokens(tokenizer, get_generation_config(copy_to_local(self.model)))
         rows, sessions = _sessions(batch)
         names = ("prompts", "responses", "response_mask", "rm_scores")
         data = fetch(batch, *names)
@@ -189,7 +196,12 @@ class LoopSteps:
         credited = credit_steps(
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
-        metrics.update(credit_metrics(credited) | _episode_metrics(credited.table))
+        metrics.update(credit_metrics(credited))
+        counted = table.take(credited.counts)
+        if episodes := np.unique(counted.trajectory.codes).size:
+            metrics["ascribe/return"] = float(counted.reward.sum()) / episodes
+            metrics["ascribe/turns"] = len(counted) / episodes
+        metrics["ascribe/episodes"] = episodes
         return credited, spans
 
     def write(self, credited: CreditedSteps, number: int) -> None:
@@ -205,13 +217,13 @@ class LoopSteps:
         lists: dict[str, list[list[Any]]] = {}
         faults: dict[str, str] = {}
         for name in self.lists:
-            if not any(gives(name, fields) for fields in extra):
+            if not any(_gives(name, fields) for fields in extra):
                 raise ValueError(
                     f"none of {len(extra)} rows has {name} in extra_fields: the agent loop must "
                     "put a list there, with an entry for each turn"
                 )
-            given = [turn_list(name, *pair) for pair in zip(extra, turns, strict=True)]
-            entry = as_text if name == STATES else finite
+            given = [_turn_list(name, *pair) for pair in zip(extra, turns, strict=True)]
+            entry = as_text if name == STATES else _number
             lists[name], found = turn_lists(name, given, turns, sessions, entry)
             faults |= found
         return lists, faults
@@ -258,22 +270,32 @@ def _sessions(batch: Any) -> tuple[Ints, list[tuple[str, int]]]:
     return np.array(rows, dtype=np.int64), [names[row][:2] for row in rows]
 
 
-def _episode_metrics(table: StepTable | None) -> dict[str, float]:
-    """How many episodes count, and the mean return and number of turns of one."""
-    if table is None or not len(table):
-        return {"ascribe/episodes": 0.0}
-    _, episode = np.unique(table.trajectory.codes, return_inverse=True)
-    returns = np.bincount(episode, table.reward)
-    return {
-        "ascribe/episodes": float(returns.size),
-        "ascribe/return": float(returns.mean()),
-        "ascribe/turns": len(table) / returns.size,
-    }
+def _gives(name: str, fields: Mapping[str, Any]) -> bool:
+    """Whether a row has a list of this name; calls of which none reports a state give no states."""
+    calls = fields.get(CALLS)
+    if name == STATES and name not in fields and calls is not None:
+        return not calls or any(state is not None for _, _, state in calls)
+    return name in fields
 
 
-def generation_config(path: str) -> Any:
-    """That of a model."""
-    return get_generation_config(copy_to_local(path))
+def _turn_list(name: str, fields: Mapping[str, Any], turns: int) -> Any:
+    """An entry for each turn of a row, if what it gives is well formed.
+
+    The reward of a turn is that of its calls, and its state what the last call before it reported.
+    """
+    calls, given = fields.get(CALLS), fields.get(name)
+    if name == STATES and given is None and calls is not None:
+        told = [(turn, state) for turn, _, state in reversed(calls) if state is not None]
+        return [next((s for at, s in told if at < turn), START) for turn in range(turns)]
+    if name == TOOL_REWARDS and (calls is not None or not given):
+        paid = [(turn, reward) for turn, reward, _ in calls or () if reward is not None]
+        return [[reward for at, reward in paid if at == turn] for turn in range(turns)]
+    return given
+
+
+def _number(value: Any) -> float:
+    """A finite number, or the sum of several."""
+    return math.fsum(map(finite, value)) if isinstance(value, list) else finite(value)
 
 
 def _in_batch(spans: Spans, rows: Ints, prompts: Sequence[Any], size: int) -> Spans:
@@ -314,6 +336,7 @@ def refuse_without_effect(
     """
     algorithm, critic = config.algorithm, bool(OmegaConf.select(config, "critic.enable"))
     values = "value" in recipe.columns
+    strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
     wrong = {
         f"algorithm.adv_estimator: {algorithm.adv_estimator}; with trainer_mode=ascribe it must be "
         "ascribe": algorithm.adv_estimator != "ascribe",
@@ -326,7 +349,7 @@ def refuse_without_effect(
         f"critic.enable: {recipe.name} needs the column value, which verl's critic gives; set it "
         "to True, and critic.model.path": values and not critic,
         "actor_rollout_ref.actor.strategy: fingerprints need fsdp or fsdp2": (
-            layer is not None and _strategy(config) not in ("fsdp", "fsdp2")
+            layer is not None and strategy not in ("fsdp", "fsdp2")
         ),
         "ulysses_sequence_parallel_size: fingerprints need whole sequences; set it to 1": (
             layer is not None and _sequence_parallel(config) > 1
@@ -341,10 +364,6 @@ def refuse_without_effect(
     problems = [problem for problem, is_wrong in wrong.items() if is_wrong]
     if problems:
         raise ValueError("\n".join(problems))
-
-
-def _strategy(config: Any) -> Any:
-    return OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
 
 
 def _sequence_parallel(config: Any) -> int:
