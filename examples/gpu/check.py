@@ -139,9 +139,6 @@ def run_case(name: str, model: str, steps: int, folder: Path, *, cpu: bool) -> i
 
 
 CPU_KEYS = ON_CPU | {
-    "+ray_kwargs.ray_init.num_gpus": 1,
-    "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-    "actor_rollout_ref.actor.strategy": "fsdp2",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 4096,
     "actor_rollout_ref.rollout.max_model_len": 512,
     "actor_rollout_ref.rollout.calculate_log_probs": True,

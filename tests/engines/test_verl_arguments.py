@@ -55,7 +55,7 @@ def test_every_key_that_is_said_elsewhere_is_told() -> None:
 def test_a_machine_without_a_gpu_is_told_more() -> None:
     found = overrides(cpu=True, engine__verl={"trainer.n_gpus_per_node": 2})
     assert found["trainer.device"] == "cpu"
-    assert found["+ray_kwargs.ray_init.num_gpus"] == 2
+    assert found["+ray_kwargs.ray_init.num_gpus"] >= 2
     assert found["trainer.n_gpus_per_node"] == 2
     assert "trainer.device" not in overrides()
 

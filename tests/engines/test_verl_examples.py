@@ -13,7 +13,8 @@ from ascribe.engines.crediting import fingerprint_layer
 from ascribe.engines.load import load_config
 from ascribe.engines.resolve import resolve
 from ascribe.engines.trl.arguments import grpo_arguments
-from ascribe.engines.verl.arguments import verl_overrides
+from ascribe.engines.verl.arguments import ON_CPU, verl_overrides
+from tests.engines import verl_toys as toys
 
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")
 
@@ -26,6 +27,7 @@ EXAMPLES = [
     for path in sorted((ROOT / "examples/train").glob("*.yaml"))
     if load_config(path).config.engine.verl
 ]
+COMMANDS = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
 SHOWN = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SMALLEST = {"model.path": "m", "environment.name": "sokoban", "output.folder": "out"}
 
@@ -110,12 +112,36 @@ def test_what_the_page_shows_is_for_verl(text: str, tmp_path: Path) -> None:
 
 
 def test_verl_knows_the_keys_of_the_command_on_the_page() -> None:
-    few, whole = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
+    few, whole, on_cpu = COMMANDS
     names = re.findall(r"(?:^|[\s'])(\+?[a-z][\w.]+)=", few)
     assert names == ["algorithm.adv_estimator", "trainer.v1.trainer_mode", "+ascribe.recipe"]
     names += re.findall(r"(?:^|[\s'])([a-z][\w.]+)=", whole)
     assert len(names) > 20
-    assert_verl_knows(names)
+    assert "ON_CPU" in on_cpu
+    assert_verl_knows([*names, *ON_CPU])
+
+
+@pytest.mark.nightly
+@pytest.mark.engine
+@toys.NEEDS_VERL
+def test_the_command_of_the_page_runs_on_a_cpu(tmp_path: Path) -> None:
+    """Typed as it stands, with a small model in place of the page's, and few episodes."""
+    model = toys.write_tiny(tmp_path / "models" / "Qwen2.5-1.5B-Instruct")
+    (tmp_path / "run").mkdir()
+    toys.write_config(tmp_path / "run.yaml", model)
+    _, whole, on_cpu = (command.removesuffix("```").rstrip() for command in COMMANDS)
+    small = {
+        "data.train_batch_size": 2,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 2,
+        "actor_rollout_ref.rollout.n": 4,
+        "trainer.total_training_steps": 1,
+        "trainer.n_gpus_per_node": 1,
+    }
+    words = " ".join(f"{name}={value}" for name, value in small.items())
+    cpu = on_cpu.partition("...")[2]
+    (tmp_path / "typed.sh").write_text(f"export VERL_PLATFORM=cpu\n{whole} \\\n{cpu} {words}\n")
+    toys.run_typed(["bash", "typed.sh"], tmp_path)
+    assert "ascribe/return:" in (tmp_path / "log.txt").read_text(errors="replace")
 
 
 def test_verl_knows_the_keys_of_the_rooms() -> None:

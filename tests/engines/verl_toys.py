@@ -106,9 +106,6 @@ def when_ray_runs(
 
 CPU = ON_CPU | {
     "trainer.resume_mode": "disable",
-    "+ray_kwargs.ray_init.num_gpus": 1,
-    "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-    "actor_rollout_ref.actor.strategy": "fsdp2",
     "actor_rollout_ref.actor.fsdp_config.model_dtype": "fp32",
     "actor_rollout_ref.rollout.dtype": "float32",
     "actor_rollout_ref.rollout.max_num_seqs": 32,
@@ -116,7 +113,7 @@ CPU = ON_CPU | {
     "actor_rollout_ref.rollout.calculate_log_probs": True,
     "reward.num_workers": 1,
 }
-"""What plain verl needs on a machine without a GPU."""
+"""Plain verl on a machine without a GPU, with a small model."""
 
 
 def run_stock(
@@ -124,9 +121,14 @@ def run_stock(
 ) -> None:
     """A run of plain verl on the CPU, to its end; it talks to ``log.txt``."""
     words = [*command, *(f"{name}={value}" for name, value in (CPU | keys).items())]
+    run_typed(words, folder, VERL_PLATFORM="cpu", **environment)
+
+
+def run_typed(words: Sequence[str], folder: Path, **environment: str) -> None:
+    """A command that starts verl, to its end; it talks to ``log.txt``."""
     root = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    own = {"VERL_PLATFORM": "cpu", "RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
+    own = {"RAY_USAGE_STATS_ENABLED": "0", "HYDRA_FULL_ERROR": "1"}
     found = {**os.environ, "PYTHONPATH": root, "PATH": path, **own, **environment}
     found.pop("OMP_NUM_THREADS", None)
     code = end_of(when_ray_runs(words, folder, found))

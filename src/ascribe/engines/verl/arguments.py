@@ -132,11 +132,10 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     overrides = {name: attrgetter(key)(config) for name, key in SAME.items()}
     overrides |= _data(config, run_file) | _actor(config, model, cpu=cpu) | _trainer(config)
     overrides |= _critic(config, model, cpu=cpu)
-    separate = config.engine.verl.get(MODE) == SEPARATE
-    if separate:
+    if config.engine.verl.get(MODE) == SEPARATE:
         overrides |= _separate(config, cpu=cpu)
     if cpu:
-        overrides |= _on_cpu(config, separate=separate)
+        overrides |= _on_cpu(config)
     own = {name.lstrip("+") for name in config.engine.verl}
     kept = {name: value for name, value in overrides.items() if name.lstrip("+") not in own}
     return kept | dict(config.engine.verl)
@@ -285,9 +284,12 @@ ON_CPU = {
     "trainer.device": "cpu",
     # Logical: Ray starts nothing where it counts too few, and says nothing.
     "ray_kwargs.ray_init.num_cpus": 64,
+    "+ray_kwargs.ray_init.num_gpus": 64,
     "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
     "+ray_kwargs.ray_init.include_dashboard": False,
     "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    ATTENTION: "sdpa",
+    "actor_rollout_ref.actor.strategy": "fsdp2",
     "actor_rollout_ref.model.use_remove_padding": False,
     "actor_rollout_ref.model.enable_gradient_checkpointing": False,
     "actor_rollout_ref.actor.use_torch_compile": False,
@@ -303,12 +305,10 @@ ON_CPU = {
 """What every run of verl needs on a machine without a GPU."""
 
 
-def _on_cpu(config: Config, *, separate: bool) -> dict[str, Any]:
+def _on_cpu(config: Config) -> dict[str, Any]:
     """What a machine without a GPU needs besides."""
     ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
-    servers = config.engine.verl.get(ROLLOUT_GPUS, 1) if separate else 0
     return ON_CPU | {
-        "+ray_kwargs.ray_init.num_gpus": ranks + servers,  # logical, as num_cpus
         ATTENTION: config.model.attention or "sdpa",
         "actor_rollout_ref.rollout.max_num_seqs": max(16, config.episodes // ranks),
         "actor_rollout_ref.rollout.max_num_batched_tokens": max(2048, _context(config)),
