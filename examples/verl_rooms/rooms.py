@@ -16,13 +16,13 @@ TASK = "Visit room 2 as often as you can."
 
 
 @function_tool
-def move(room: int) -> str:
+def move(room: int) -> tuple[str, float]:
     """Go to a room.
 
     Args:
         room: its number.
     """
-    return f"You are in room {room}."
+    return f"You are in room {room}.", 0.25 * (room == 2)
 
 
 def compute_score(

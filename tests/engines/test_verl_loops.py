@@ -1,7 +1,8 @@
-"""Stock verl with credit for turns: its ToolAgentLoop, and a user's agent loop, in one real run."""
+"""Stock verl with credit for turns: its ToolAgentLoop, and users' agent loops, in one real run."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,10 @@ KEYS = {
     "trainer.val_before_train": False,
     "trainer.test_freq": -1,
     "trainer.save_freq": -1,
-    "trainer.total_training_steps": 2,
+    "trainer.total_training_steps": 3,
+    "actor_rollout_ref.rollout.multi_turn.max_assistant_turns": 3,
+    "actor_rollout_ref.rollout.agent.agent_loop_config_path": Path(__file__).parent
+    / "verl_agents.yaml",
     "ascribe.recipe": "sbc",
     "+ascribe.fingerprints": -1,
 }
@@ -39,7 +43,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two steps: the first with verl's ToolAgentLoop, the second with the example's loop."""
+    """Three steps: verl's ToolAgentLoop, the example's loop, and one that returns several rows."""
     folder = tmp_path_factory.mktemp("rooms")
     model = write_tool_model(folder / "model", "Visit room 2 as often as you can.")
     toys.run_stock(
@@ -47,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder,
         KEYS,
         MODEL=str(model),
-        AGENT="tool_agent rooms",
+        AGENT="tool_agent rooms rows",
         VERL_USE_EXTERNAL_MODULES="tests.engines.verl_loop_spy",
         SPY=str(folder / "spied"),
     )
@@ -56,6 +60,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows(run: Path, step: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((run / "spied" / f"rows_{step}.json").read_text())
+    return [row for row in found if not row["padding"]]
+
+
+def update(run: Path, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "spied" / f"update_{step}.json").read_text())
     return found
 
 
@@ -75,10 +84,10 @@ def turns(row: dict[str, Any]) -> list[tuple[int, int]]:
     return list(map(tuple, edges.reshape(-1, 2).tolist()))
 
 
-@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("step", [1, 2, 3])
 def test_grpo_is_verls_own(run: Path, step: int) -> None:
     noted = rows(run, step)
-    assert len(noted) == 32
+    assert len(noted) == (48 if step == 3 else 32)
     for row in noted:
         np.testing.assert_allclose(row["grpo"], row["verl"], atol=1e-6)
     assert any(np.any(row["verl"]) for row in noted)
@@ -99,7 +108,7 @@ def test_credit_of_the_dump_is_on_the_tokens_of_each_turn(run: Path, name: str, 
         )
     )
     noted = rows(run, step)
-    assert len(place) == sum(len(turns(row)) for row in noted) > 2 * len(noted)
+    assert len(place) == sum(len(turns(row)) for row in noted) > 1.5 * len(noted)
     for row in noted:
         tokens = np.zeros(len(row["responses"]))
         for turn, (start, end) in enumerate(turns(row)):
@@ -121,6 +130,61 @@ def test_states_are_tool_results_or_keys_of_the_loop(run: Path) -> None:
         assert state == given[name]["turn_states"][step]
         assert reward == pytest.approx(given[name]["turn_rewards"][step])
     assert set(first.group.texts()) == {row["key"].split("_")[0] for row in rows(run, 1)}
+
+
+def test_rewards_of_tools_are_those_of_their_turns(run: Path) -> None:
+    """By hand, from the text: the result that stands behind a turn's call says what it earned."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    table = dumped(run, "gigpo", 1).table
+    places = zip(table.trajectory.texts(), table.step, strict=True)
+    found = dict(zip(places, table.reward, strict=True))
+    assert len({turn for (_, turn), reward in found.items() if reward}) > 1
+    for row in rows(run, 1):
+        starts = [start for start, _ in turns(row)]
+        texts = [
+            tokenizer.decode(row["responses"][start:end])
+            for start, end in zip(starts, [*starts[1:], None], strict=True)
+        ]
+        by_hand = [0.25 * len(re.findall("You are in room 2", text)) for text in texts]
+        by_hand[-1] += sum(row["rm_scores"]) - sum(by_hand)
+        assert [found[episode(row), turn] for turn in range(len(starts))] == by_hand
+
+
+def test_an_episode_that_ran_out_of_turns_is_truncated(run: Path) -> None:
+    """By hand, from the text: its last turn is a call that verl can read."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    table = dumped(run, "gigpo", 1).table
+    cut = dict(zip(table.trajectory.texts(), table.truncated, strict=True))  # of the last turn
+    for row in rows(run, 1):
+        last = tokenizer.decode(row["responses"][turns(row)[-1][0] :])
+        calls = any(map(is_call, re.findall("<tool_call>(.*?)</tool_call>", last, re.DOTALL)))
+        assert cut[episode(row)] == (calls or not last.endswith(tokenizer.eos_token))
+        assert not calls or len(turns(row)) == 3
+    assert any(cut.values())
+    assert not all(cut.values())
+
+
+def is_call(text: str) -> bool:
+    try:
+        return {"name", "arguments"} <= json.loads(text).keys()
+    except (AttributeError, ValueError):
+        return False
+
+
+def test_several_rows_of_an_episode_are_one_update(run: Path) -> None:
+    """The 32 episodes of a minibatch, whatever number of rows they have; verl counts 32 rows."""
+    found = update(run, 3)
+    assert found["rows"] == found["minibatch"] >= 48
+    assert update(run, 1)["minibatch"] == update(run, 1)["rows"] == 32
+    scores = {episode(row): sum(row["rm_scores"]) for row in rows(run, 3)}
+    assert len(scores) == found["ascribe/episodes"] == 32
+    assert found["ascribe/return"] == pytest.approx(np.mean(list(scores.values())), abs=1e-6)
+    said = (run / "log.txt").read_text(errors="replace")
+    assert len(re.findall(r"ascribe/return:[-.\d]+", said)) == 3
 
 
 def test_fingerprints_are_those_of_each_turn(run: Path) -> None:

@@ -11,15 +11,20 @@ from typing import Any
 
 import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
 from ascribe.engines.verl import vectors
-from ascribe.engines.verl.batch import extra_fields, fetch
+from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.trainer import CreditMixin, PPOTrainerSync
 
 RECIPES: dict[str, dict[str, Any]] = {"grpo": {}, "gigpo": {}, "sbc": {"fingerprints": -1}}
-CHOICES = {1: {"state": "tool"}, 2: {"state": "key", "rewards": "turn_rewards"}}
-"""How turns become steps: of verl's ToolAgentLoop in step 1, of a user's in step 2."""
+CHOICES = {
+    1: {"state": "tool", "rewards": "tool_rewards"},
+    2: {"state": "key", "rewards": "turn_rewards"},
+    3: {"state": "observation"},
+}
+"""How turns become steps: of verl's ToolAgentLoop in step 1, of a user's loops in steps 2 and 3."""
 
 compute_advantage = CreditMixin._compute_advantage
+update_actor = CreditMixin._update_actor
 
 
 def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -31,7 +36,8 @@ def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
     fields, extra = fetch(batch, *names), extra_fields(batch)
     rows = [
         {"key": key, **{name: fields[name][row].tolist() for name in names}}
-        | {name: extra[row].get(name) for name in ("turn_states", "turn_rewards")}
+        | {name: extra[row].get(name) for name in ("turn_states", "turn_rewards", "truncated")}
+        | {"padding": is_padding(batch.tags[row])}
         for row, key in enumerate(batch.keys)
     ]
     algorithm, own = self.config.algorithm, self.steps
@@ -68,4 +74,20 @@ def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
     return result
 
 
+def updated(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
+    """Notes how many rows an update takes."""
+    found = update_actor(self, batch, metrics)
+    sizes = {"rows": len(batch), "minibatch": found.extra_info["mini_batch_size"]}
+    folder = Path(os.environ["SPY"])
+    (folder / f"update_{self.global_steps}.json").write_text(
+        json.dumps({**sizes, **_plain(metrics)})
+    )
+    return found
+
+
+def _plain(metrics: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if name.startswith("ascribe/")}
+
+
 CreditMixin._compute_advantage = spied
+CreditMixin._update_actor = updated
