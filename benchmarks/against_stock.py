@@ -1,14 +1,17 @@
 """Rewards of turns by hand against ours, in the stock tool loops of TRL and verl.
 
-A small model walks through rooms with tools: several calls in one turn, calls that fail, calls of
-tools that do not exist or with wrong arguments, calls without a reward, turns without a call,
-results that do not fit and are rolled back, and calls after the last turn. The environment keeps a
-log of the calls that reach it. The rewards and states of turns, and which episodes were truncated,
-follow by hand from this log and the engine's own messages, and are compared with the steps that our
-trainer credits. Rewards are multiples of 1/8, so that sums are exact.
+A small model (on verl, a script that draws responses) walks through rooms with tools: several calls
+in one turn, calls that fail, calls of tools that do not exist or with wrong arguments, calls
+without a reward, turns without a call, results that do not fit and are rolled back, and calls after
+the last turn. The environment keeps a log of the calls that reach it. The rewards and states of
+turns, and which episodes were truncated, follow by hand from this log and the engine's own
+messages, and are compared with the steps that our trainer credits. Rewards are multiples of 1/8, so
+that sums are exact.
 """
 
+import json
 import os
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -207,6 +210,73 @@ def trl(folder: Path, iterations: int) -> list[Episode]:
     return [Episode(*facts, ours) for facts, ours in zip(played, steps, strict=True)]
 
 
+def verl(_: Path, iterations: int) -> list[Episode]:
+    """Episodes of verl's own ``ToolAgentLoop``, with responses that are drawn at random."""
+    os.environ.setdefault("VERL_PLATFORM", "cpu")
+    from pytest import MonkeyPatch  # noqa: PLC0415, PT013
+
+    from ascribe.conversations.sequences import START  # noqa: PLC0415
+    from ascribe.engines.verl.loops import LoopSteps  # noqa: PLC0415
+    from tests.engines import verl_script  # noqa: PLC0415
+
+    rollout, random = "actor_rollout_ref.rollout", np.random.default_rng(0)
+    limits = (f"{rollout}.response_length=320", f"{rollout}.multi_turn.max_assistant_turns=4")
+    outputs, facts = [], []
+    for _number in range(16 * iterations):
+        rooms, texts = Rooms(), [str(random.choice(RESPONSES)) for _turn in range(4)]
+        rooms.reset()
+        output = verl_script.play(texts, verl_tools(rooms), *limits)
+        turns = int((np.diff(output.response_mask, prepend=0) == 1).sum())
+        messages = [{"role": "assistant", "tool_calls": calls_in(text)} for text in texts[:turns]]
+        ended = output.response_ids[-1] == verl_script.tokenizer().eos_token_id
+        outputs.append(output)
+        facts.append((messages, ended, rooms.log, rooms.get_reward()))
+    with MonkeyPatch.context() as patch:
+        batch = verl_script.as_batch(outputs, [reward for *_, reward in facts], patch)
+        keys = ("+ascribe.rewards=tool_rewards", "+ascribe.state=key", "+ascribe.check=keep")
+        steps = LoopSteps(verl_script.verl_config(*keys))
+        table = steps.credit(batch, verl_script.tokenizer(), None, {}, version=0)[0].table
+    assert table is not None
+    assert table.truncated is not None
+    rows: dict[int, list[Any]] = {number: [] for number in range(len(facts))}
+    columns = (table.trajectory.texts(), table.reward, table.state.texts(), table.truncated)
+    for name, reward, state, cut in zip(*columns, strict=True):
+        said = "room 0" if state == START else str(state)  # nothing was reported yet
+        rows[int(str(name).rpartition("/")[2])].append((float(reward), said, bool(cut)))
+    return [Episode(*each, rows[number]) for number, each in enumerate(facts)]
+
+
+def verl_tools(rooms: Rooms) -> list[Any]:
+    """The methods of an environment as verl's tools; a call that raises returns no reward."""
+    from verl.tools.base_tool import BaseTool  # noqa: PLC0415
+    from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse  # noqa: PLC0415
+
+    class Method(BaseTool):  # type: ignore[misc]
+        async def execute(self, _: str, parameters: dict[str, Any], **__: Any) -> Any:
+            try:
+                text = getattr(rooms, self.name)(**parameters)
+            except RuntimeError:
+                rooms.log[-1] = (*rooms.log[-1][:2], 0.0, rooms.room)
+                raise
+            return ToolResponse(text=text), rooms.log[-1][2] or None, {"state": rooms.state_key}
+
+    nothing = {"type": "object", "properties": {}, "required": []}
+    return [
+        Method(
+            {},
+            OpenAIFunctionToolSchema(
+                type="function", function={"name": name, "description": name, "parameters": nothing}
+            ),
+        )
+        for name in TOOLS
+    ]
+
+
+def calls_in(text: str) -> list[dict[str, Any]]:
+    """The calls that a response holds."""
+    return [{"function": json.loads(call)} for call in re.findall(r"{\"name\".*", text)]
+
+
 def chats() -> list[tuple[list[dict[str, Any]], str]]:
     """Chats with some turns, and the next response."""
     made = []
@@ -221,7 +291,7 @@ def chats() -> list[tuple[list[dict[str, Any]], str]]:
     return made
 
 
-ENGINES: dict[str, Callable[[Path, int], list[Episode]]] = {"trl": trl}
+ENGINES: dict[str, Callable[[Path, int], list[Episode]]] = {"trl": trl, "verl": verl}
 
 
 def main() -> None:
