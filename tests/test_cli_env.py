@@ -132,7 +132,7 @@ def test_an_extra_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch)
     assert entries["search_qa"].missing == ("no-such-package",)
     assert entries["gymnasium"].installed
     assert entries["gymnasium"].extra == "gymnasium"
-    assert entries["agentgym"] == Entry(
-        "agentgym", "adapter", ADAPTERS["agentgym"], extra=None, missing=(), installed=True
+    assert entries["sokoban"] == Entry(
+        "sokoban", "environment", ENVIRONMENTS["sokoban"], extra=None, missing=(), installed=True
     )
     assert "no: no-such-package" in run("list").stdout

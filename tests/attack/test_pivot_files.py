@@ -75,7 +75,7 @@ def test_no_environment_declares_an_option_that_holds_a_path_or_an_address() -> 
 
 
 def test_an_environment_of_others_is_refused_whatever_it_declares() -> None:
-    for name in ("tests.envs.toys:Toy", "openenv", "agentgym", None, ["sokoban"]):
+    for name in ("tests.envs.toys:Toy", "openenv", "gymnasium", None, ["sokoban"]):
         with pytest.raises(ValueError, match="not Ascribe's own"):
             check_file_options(name, {})
 

@@ -100,7 +100,6 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gymnasium": ("FrozenLake-v1", {"render": repr, "actions": None, "task": ""}),
     "textarena": ("TowerOfHanoi-v0", {}),
     "openenv": ("http://127.0.0.1:9", {"render": repr, "act": repr, "task": ""}),
-    "verifiers": ("", {}),
 }
 
 

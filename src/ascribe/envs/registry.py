@@ -45,8 +45,6 @@ ADAPTERS = {
     "gymnasium": "ascribe.envs.adapters.gymnasium:GymnasiumEnvironment",
     "textarena": "ascribe.envs.adapters.textarena:TextArenaEnvironment",
     "openenv": "ascribe.envs.adapters.openenv:OpenEnvEnvironment",
-    "agentgym": "ascribe.envs.adapters.agentgym:AgentGymEnvironment",
-    "verifiers": "ascribe.envs.adapters.verifiers:VerifiersEnvironment",
 }
 """Every adapter to another environment convention by name, and where it is."""
 
