@@ -12,7 +12,7 @@ over what it takes undisturbed. Where it is far from 1, other programs used the 
 ``pool_overhead`` of the run means anything, not even one below 1. (Processes that sleep are hardly
 slowed down themselves, but a pool that must be woken for every answer is.) ``extra_cpu`` suffers
 less: the CPU time of a step in caller and worker, less that
-of a step in a plain process. It leaves out what Ray's own processes spend.
+of a step in a plain process.
 
 ``steps_per_second`` counts the time inside ``step`` alone, in one process, with actions drawn from
 those that info offers. ``reset_seconds`` is the mean time of a reset. The first episode does not
@@ -29,7 +29,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,7 @@ from ascribe.pivots import write_turns
 from ascribe.rollout.pools import (
     EnvironmentSpec,
     Failure,
-    Pool,
     ProcessPool,
-    RayPool,
     Reset,
     StepResult,
 )
@@ -155,11 +152,10 @@ def plain_processes(options: Info, slots: int) -> Iterator[Run]:
 
 
 @contextmanager
-def pooled(kind: type[Any], options: Info, slots: int) -> Iterator[Run]:
+def pooled(options: Info, slots: int) -> Iterator[Run]:
     """The same in a pool."""
     spec = EnvironmentSpec("environments:Work", options)
-    pool: Pool
-    with kind(spec, WORKERS, slots, AMPLE, AMPLE) as pool:
+    with ProcessPool(spec, WORKERS, slots, AMPLE, AMPLE) as pool:
         all_told(pool.reset({slot: Reset(slot) for slot in range(slots)}))
 
         def run(rounds: int) -> float:
@@ -181,20 +177,16 @@ def all_told(answers: dict[int, StepResult | Failure]) -> list[StepResult]:
 
 def overheads(figures: common.Figures) -> None:
     """Pools against plain processes."""
-    kinds: dict[str, type[Any]] = {"processes": ProcessPool}
-    if find_spec("ray") is not None:
-        kinds["ray"] = RayPool
-    else:
-        say("RayPool is not measured: Ray is not installed")
     efforts = {"busy": numbers_in(MILLISECOND), "sleep": MILLISECOND}
     turns, seconds = (5, 0.2) if figures.quick else (15, 1.0)
     for effort, slots in [("busy", 16), ("sleep", 16), ("busy", 2), ("sleep", 2)]:
         options = {"kind": effort, "effort": efforts[effort]}
         rounds = round(seconds / MILLISECOND * WORKERS / slots)
         with ExitStack() as stack:
-            sides = {"plain": stack.enter_context(plain_processes(options, slots))}
-            for name, kind in kinds.items():
-                sides[name] = stack.enter_context(pooled(kind, options, slots))
+            sides = {
+                "plain": stack.enter_context(plain_processes(options, slots)),
+                "processes": stack.enter_context(pooled(options, slots)),
+            }
             times = taking_turns(sides, rounds, turns)
         plain = times.pop("plain")
         slowdown = statistics.median(spent.wall for spent in plain) / seconds

@@ -47,12 +47,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Any:
-    """Ray on this machine, as a pool starts it. Like a pool's, it runs until the tests end."""
+    """Ray on this machine, on the loopback address; it runs until the tests end."""
     ray = pytest.importorskip("ray", reason="needs the extra ray")
-    from ascribe.rollout.pools.ray_pool import start_ray
-
     if not ray.is_initialized():
-        start_ray()
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # else it listens everywhere
+        ray.init(include_dashboard=False)
     return ray
 
 

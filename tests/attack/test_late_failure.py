@@ -250,7 +250,9 @@ def test_a_torn_line_is_no_episode(tmp_path: Path, cut: int) -> None:
 def test_a_rollout_that_was_only_not_written_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     play_unwritten(out)
-    play_to_file(replace(SETUP, pool="ray", workers=9), RANDOM, PLAN, out)  # nothing is opened
+    play_to_file(
+        replace(SETUP, pool="processes", workers=9), RANDOM, PLAN, out
+    )  # nothing is opened
     assert out.read_bytes() == unbroken(tmp_path)
 
 

@@ -13,7 +13,6 @@ from ascribe.rollout.pools import (
     FailureKind,
     Pool,
     ProcessPool,
-    RayPool,
     Reset,
     SerialPool,
     StepResult,
@@ -28,17 +27,14 @@ def open_pool(kind: str, slots: int = 3, **options: Any) -> Pool:
     spec = EnvironmentSpec(TOY, options)
     if kind == "serial":
         return SerialPool(spec, slots)
-    pool = {"processes": ProcessPool, "ray": RayPool}[kind]
-    return pool(spec, workers=2, slots=slots, step_limit=20, reset_limit=20)
+    return ProcessPool(spec, workers=2, slots=slots, step_limit=20, reset_limit=20)
 
 
 @pytest.fixture(
     scope="module",
-    params=["serial", "processes", pytest.param("ray", marks=pytest.mark.engine)],
+    params=["serial", "processes"],
 )
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "ray":
-        pytest.importorskip("ray", reason="needs the extra ray")
     return str(request.param)
 
 
@@ -265,5 +261,5 @@ def test_a_pool_has_slots(slots: int) -> None:
 
 
 def test_there_is_no_such_pool() -> None:
-    with pytest.raises(ValueError, match="no pool 'threads'; there are: serial, processes, ray"):
+    with pytest.raises(ValueError, match="no pool 'threads'; there are: serial, processes"):
         make_pool("threads", EnvironmentSpec(TOY), 1, 1, 1.0, 1.0)  # type: ignore[arg-type]

@@ -18,7 +18,6 @@ from ascribe.rollout.pools import (
     FailureKind,
     Pool,
     ProcessPool,
-    RayPool,
     Reset,
     SerialPool,
     StepResult,
@@ -49,17 +48,12 @@ calls = st.one_of(
 
 @pytest.fixture(
     scope="module",
-    params=["one process", "two processes", pytest.param("ray", marks=pytest.mark.engine)],
+    params=["one process", "two processes"],
 )
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
-    if request.param == "ray":
-        pytest.importorskip("ray", reason="needs the extra ray")
-        with RayPool(SPEC, 2, SLOTS, 60.0, 60.0) as ray_pool:
-            yield ray_pool
-    else:
-        workers = 1 if request.param == "one process" else 2
-        with ProcessPool(SPEC, workers, SLOTS, 60.0, 60.0) as process_pool:
-            yield process_pool
+    workers = 1 if request.param == "one process" else 2
+    with ProcessPool(SPEC, workers, SLOTS, 60.0, 60.0) as process_pool:
+        yield process_pool
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])

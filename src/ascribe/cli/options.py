@@ -107,9 +107,9 @@ MaxTurns = Annotated[
     int | None, Option(help="Decisions of an episode. Default: the environment's limit.", min=1)
 ]
 Pool = Annotated[
-    str, Option(help="Where environments run: processes, ray, or serial (here, no limits).")
+    str, Option(help="Where environments run: processes, or serial (here, no limits).")
 ]
-Workers = Annotated[int, Option(help="Processes or actors of the pool.", min=1)]
+Workers = Annotated[int, Option(help="Processes of the pool.", min=1)]
 StepLimit = Annotated[float, Option(help="Seconds that one step may take.", min=0.001)]
 EpisodeLimit = Annotated[
     float | None, Option(help="Seconds that an episode may spend in its environment.")

@@ -24,7 +24,7 @@ from ascribe.rollout.pools import (
 from ascribe.rollout.run import Keep, Place, Plan, Progress, Rollout, Trajectory, rollout
 from ascribe.steps.hints import unknown
 
-PoolName = Literal["serial", "processes", "ray"]
+PoolName = Literal["serial", "processes"]
 MOST_SLOTS = 256
 """Environments that are open at once, at most."""
 FACT_RETRIES = 2

@@ -17,7 +17,6 @@ from typing import Any
 from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.resolve import MODEL, EngineError, Run, start_folder, write_config
 from ascribe.engines.verl.arguments import verl_overrides
-from ascribe.rollout.pools.ray_pool import LOOPBACK, starts_own_ray
 from ascribe.steps.atomic import replacing_folder, write_file
 
 RUN = "run.yaml"
@@ -33,6 +32,9 @@ CODE_KEPT = "128"
 """Of how many operations torch keeps its code on a CPU. It makes some for every width of a batch,
 and would keep 1024 of them, which are gigabytes."""
 
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Set to 0, this variable makes a Ray that is started here listen on the loopback address alone,
+on every system. Ray has no other way: it replaces a loopback address that it is told."""
 
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)$)(?:/|[a-z_])[a-z0-9_./-]*", re.IGNORECASE)
 """Texts that Hydra reads as they are; all others are quoted."""
@@ -130,8 +132,9 @@ def _environment(*, cpu: bool, one_node: bool) -> dict[str, str]:
     if cpu:
         variables["VERL_PLATFORM"] = "cpu"
         variables["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CODE_KEPT
-    if one_node and starts_own_ray():
-        variables[LOOPBACK] = "0"
+    cluster = Path(tempfile.gettempdir(), "ray", "ray_current_cluster")
+    if one_node and "RAY_ADDRESS" not in os.environ and not cluster.exists():
+        variables[LOOPBACK] = "0"  # Ray is started here, rather than joined
     return variables | dict(os.environ)
 
 

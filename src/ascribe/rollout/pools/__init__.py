@@ -13,12 +13,11 @@ from ascribe.rollout.pools.pool import (
     StepResult,
 )
 from ascribe.rollout.pools.processes import ProcessPool, SerialPool
-from ascribe.rollout.pools.ray_pool import RayPool
 from ascribe.steps.hints import unknown
 
 
 def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
-    kind: Literal["serial", "processes", "ray"],
+    kind: Literal["serial", "processes"],
     spec: EnvironmentSpec,
     workers: int,
     slots: int,
@@ -30,15 +29,12 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
 
     Raises:
         ValueError: if there is no such pool.
-        MissingExtraError: if it needs a package that is not installed.
     """
     if kind == "serial":
         return SerialPool(spec, slots)
     if kind == "processes":
         return ProcessPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
-    if kind == "ray":
-        return RayPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
-    raise ValueError(unknown("pool", kind, ("serial", "processes", "ray")))
+    raise ValueError(unknown("pool", kind, ("serial", "processes")))
 
 
 __all__ = [
@@ -49,7 +45,6 @@ __all__ = [
     "Pool",
     "PoolBrokenError",
     "ProcessPool",
-    "RayPool",
     "Reset",
     "SerialPool",
     "StepResult",

@@ -1,4 +1,4 @@
-"""Pools with workers and time limits, and those of this machine: ``SerialPool``, ``ProcessPool``.
+"""``ProcessPool``: environments in worker processes, with time limits; ``SerialPool``: without.
 
 A worker carries out the tasks of its slots one after the other and sends every result as soon as it
 has it, so the time between two results is the time of one command. A worker that dies or hangs
@@ -14,12 +14,11 @@ import subprocess
 import sys
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from multiprocessing.connection import Pipe, wait
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ascribe.rollout.pools.pool import (
     EnvironmentQuery,
@@ -70,9 +69,6 @@ class SerialPool(Pool):
             self._worker.close()
 
 
-# Workers that are watched.
-
-
 class TimeLimits(NamedTuple):
     """Time limits in seconds."""
 
@@ -82,17 +78,16 @@ class TimeLimits(NamedTuple):
     """The start of a worker, and the making of an environment."""
 
 
-class SupervisedWorker(ABC):
-    """Keeps one worker running, and reports which slot killed it.
-
-    A subclass implements the worker. Its methods raise TimeoutError if the worker is too slow and
-    EOFError if it is gone.
+class ProcessWorker:
+    """Keeps one worker process running, and reports which slot killed it.
 
     Args:
         spec: the environment, pickled.
         limits: time limits of steps, resets and starts.
         tries: how often in a row a worker may die without a result.
     """
+
+    process: "subprocess.Popen[bytes]"
 
     def __init__(self, spec: bytes, limits: TimeLimits, tries: int) -> None:
         self._spec, self._limits, self._tries = spec, limits, tries
@@ -109,36 +104,6 @@ class SupervisedWorker(ABC):
         self._tasks: Sequence[Task] = ()
         self._pending: deque[Task] = deque()
         self._command_began = 0.0
-
-    @abstractmethod
-    def _launch(self) -> None:
-        """Start a worker, without waiting until it is ready."""
-
-    @abstractmethod
-    def _wait_until_ready(self, timeout: float) -> None: ...
-
-    @abstractmethod
-    def _send(self, tasks: bytes) -> None: ...
-
-    @abstractmethod
-    def _receive(self) -> bytes:
-        """The next message; called only when there is one."""
-
-    @abstractmethod
-    def request_stop(self) -> None:
-        """Ask the worker to close its environments and exit."""
-
-    @abstractmethod
-    def _kill(self, patience: float) -> str:
-        """Wait ``patience`` seconds for the worker to exit, then kill it. Returns how it ended."""
-
-    def _has_exited(self) -> bool:
-        """Whether the worker has ended, as far as can be told without a call."""
-        return False
-
-    def _has_message(self) -> bool:
-        """Whether ``_receive`` would return at once."""
-        return False
 
     @property
     def busy(self) -> bool:
@@ -163,7 +128,7 @@ class SupervisedWorker(ABC):
 
     def start(self) -> None:
         """Start a worker unless one is running."""
-        if self.running and self._has_exited():
+        if self.running and self.process.poll() is not None:
             self._record_death()
         if self.running:
             return
@@ -233,8 +198,8 @@ class SupervisedWorker(ABC):
 
     def check_running(self) -> None:
         """Detect an exit that did not close the connection because a fork holds it open."""
-        if self.busy and self._has_exited():
-            while self.busy and self._has_message():
+        if self.busy and self.process.poll() is not None:
+            while self.busy and self.connection.poll(0):
                 self.receive()
             if self.busy:
                 self._crashed()
@@ -279,143 +244,7 @@ class SupervisedWorker(ABC):
         self._last_death = reason or ending
         return self._last_death
 
-
-class SupervisedPool(Pool):
-    """Environments with workers, under time limits. Slots are dealt to the workers in turn.
-
-    Args:
-        spec: the environment.
-        workers: how many; no more are started than there are slots.
-        slots: how many environments.
-        step_limit: seconds that a step may take.
-        reset_limit: seconds that a reset may take.
-        start_limit: seconds that a worker may take to start, and an environment to be made.
-        tries: how often in a row a worker may die without one result from an environment. After
-            that, a call that needs this worker raises ``PoolBrokenError``.
-    """
-
-    def __init__(
-        self,
-        spec: EnvironmentSpec,
-        workers: int,
-        slots: int,
-        step_limit: float,
-        reset_limit: float,
-        *,
-        start_limit: float = 120.0,
-        tries: int = 5,
-    ) -> None:
-        super().__init__(slots)
-        limits = TimeLimits(step_limit, reset_limit, start_limit)
-        for name, limit in limits._asdict().items():
-            if not limit > 0:
-                raise ValueError(f"{name}_limit must be above 0, not {limit}")
-        for name, count in {"workers": workers, "tries": tries}.items():
-            if count < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
-        pickled = pickle.dumps(spec)
-        self._workers = [
-            self._make_worker(pickled, limits, tries) for _ in range(min(workers, slots))
-        ]
-        self._finalizer = weakref.finalize(self, _end, self._workers, os.getpid())
-        self._calls = 0
-        for worker in self._workers:
-            worker.start()
-
-    @abstractmethod
-    def _make_worker(self, spec: bytes, limits: TimeLimits, tries: int) -> Any:
-        """A ``SupervisedWorker`` of this pool's kind."""
-
-    @abstractmethod
-    def _wait(self, workers: Sequence[Any], timeout: float) -> list[Any]:
-        """Wait for messages; returns the workers that have sent some."""
-
-    def _run(self, tasks: Sequence[Task]) -> None:
-        self._calls += 1
-        batches: dict[int, list[Task]] = {}
-        for task in tasks:
-            batches.setdefault(task.slot % len(self._workers), []).append(task)
-        # A command that cannot be pickled raises here, before anything is sent.
-        messages = [
-            pickle.dumps((self._calls, [(task.slot, task.commands) for task in batch]))
-            for batch in batches.values()
-        ]
-        workers = [self._workers[index] for index in batches]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.prepare()
-        try:
-            for worker, batch, message in zip(workers, batches.values(), messages, strict=True):
-                worker.assign(self._calls, batch, message)
-            self._collect(workers)
-        except BaseException:
-            for worker in workers:
-                worker.abandon()
-            raise
-
-    def _collect(self, workers: Sequence[Any]) -> None:
-        """Take results until every task is done."""
-        check = time.monotonic() + LIVENESS_INTERVAL
-        while busy := [worker for worker in workers if worker.busy]:
-            wake_at = min(check, *(worker.deadline for worker in busy))
-            ready = self._wait(busy, max(0.0, wake_at - time.monotonic()))
-            now = time.monotonic()
-            for worker in busy:
-                if worker in ready:
-                    worker.receive()
-                elif now >= worker.deadline:
-                    worker.time_out()
-            if now >= check:
-                check = now + LIVENESS_INTERVAL
-                for worker in busy:
-                    worker.check_running()
-
-    def _close(self) -> None:
-        self._finalizer()
-
-
-def _end(workers: Sequence[Any], owner: int) -> None:
-    """End all workers; in the process that started them, not in a fork of it."""
-    if os.getpid() != owner:
-        return
-    for worker in workers:
-        if worker.running:
-            worker.request_stop()
-    deadline = time.monotonic() + CLOSING_TIME
-    for worker in workers:
-        worker.end(deadline)
-
-
-# Worker processes.
-
-
-class ProcessPool(SupervisedPool):
-    """Environments in worker processes of this machine; the arguments are ``SupervisedPool``'s.
-
-    A worker is a fresh Python interpreter, never a fork: this process may hold threads of torch or
-    Ray. It does not import the program's main module either, so scripts need no guard.
-    """
-
-    @property
-    def processes(self) -> list[int | None]:
-        """The process of each worker; slot ``s`` is with worker ``s % len(processes)``."""
-        return [worker.process.pid if worker.running else None for worker in self._workers]
-
-    def _make_worker(self, spec: bytes, limits: TimeLimits, tries: int) -> "ProcessWorker":
-        if os.name != "posix":
-            raise OSError("ProcessPool needs a POSIX system; use SerialPool or RayPool")
-        return ProcessWorker(spec, limits, tries)
-
-    def _wait(self, workers: Sequence[Any], timeout: float) -> list[Any]:
-        connections = {worker.connection: worker for worker in workers}
-        return [connections[ready] for ready in wait(list(connections), timeout)]
-
-
-class ProcessWorker(SupervisedWorker):
-    """A worker process and the connection to it."""
-
-    process: "subprocess.Popen[bytes]"
+    # The process and the connection to it: TimeoutError if it is too slow, EOFError if it is gone.
 
     def _launch(self) -> None:
         self.connection, theirs = Pipe()
@@ -461,12 +290,6 @@ class ProcessWorker(SupervisedWorker):
         except OSError:  # incomplete or too large
             raise EOFError from None
 
-    def _has_message(self) -> bool:
-        return self.connection.poll(0)
-
-    def _has_exited(self) -> bool:
-        return self.process.poll() is not None
-
     def request_stop(self) -> None:
         """Send the last message."""
         with suppress(TimeoutError, EOFError):
@@ -486,6 +309,114 @@ class ProcessWorker(SupervisedWorker):
     def _release(self) -> None:
         self.connection.close()
         os.close(self._lifeline)
+
+
+class ProcessPool(Pool):
+    """Environments in worker processes, under time limits. Slots are dealt to the workers in turn.
+
+    A worker is a fresh Python interpreter, never a fork: this process may hold threads of torch or
+    Ray. It does not import the program's main module either, so scripts need no guard.
+
+    Args:
+        spec: the environment.
+        workers: how many; no more are started than there are slots.
+        slots: how many environments.
+        step_limit: seconds that a step may take.
+        reset_limit: seconds that a reset may take.
+        start_limit: seconds that a worker may take to start, and an environment to be made.
+        tries: how often in a row a worker may die without one result from an environment. After
+            that, a call that needs this worker raises ``PoolBrokenError``.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        workers: int,
+        slots: int,
+        step_limit: float,
+        reset_limit: float,
+        *,
+        start_limit: float = 120.0,
+        tries: int = 5,
+    ) -> None:
+        if os.name != "posix":
+            raise OSError("ProcessPool needs a POSIX system; use SerialPool")
+        super().__init__(slots)
+        limits = TimeLimits(step_limit, reset_limit, start_limit)
+        for name, limit in limits._asdict().items():
+            if not limit > 0:
+                raise ValueError(f"{name}_limit must be above 0, not {limit}")
+        for name, count in {"workers": workers, "tries": tries}.items():
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
+        pickled = pickle.dumps(spec)
+        self._workers = [ProcessWorker(pickled, limits, tries) for _ in range(min(workers, slots))]
+        self._finalizer = weakref.finalize(self, _end, self._workers, os.getpid())
+        self._calls = 0
+        for worker in self._workers:
+            worker.start()
+
+    @property
+    def processes(self) -> list[int | None]:
+        """The process of each worker; slot ``s`` is with worker ``s % len(processes)``."""
+        return [worker.process.pid if worker.running else None for worker in self._workers]
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        self._calls += 1
+        batches: dict[int, list[Task]] = {}
+        for task in tasks:
+            batches.setdefault(task.slot % len(self._workers), []).append(task)
+        # A command that cannot be pickled raises here, before anything is sent.
+        messages = [
+            pickle.dumps((self._calls, [(task.slot, task.commands) for task in batch]))
+            for batch in batches.values()
+        ]
+        workers = [self._workers[index] for index in batches]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.prepare()
+        try:
+            for worker, batch, message in zip(workers, batches.values(), messages, strict=True):
+                worker.assign(self._calls, batch, message)
+            self._collect(workers)
+        except BaseException:
+            for worker in workers:
+                worker.abandon()
+            raise
+
+    def _collect(self, workers: Sequence[ProcessWorker]) -> None:
+        """Take results until every task is done."""
+        check = time.monotonic() + LIVENESS_INTERVAL
+        while busy := [worker for worker in workers if worker.busy]:
+            wake_at = min(check, *(worker.deadline for worker in busy))
+            connections = [worker.connection for worker in busy]
+            ready = set(wait(connections, max(0.0, wake_at - time.monotonic())))
+            now = time.monotonic()
+            for worker, connection in zip(busy, connections, strict=True):
+                if connection in ready:
+                    worker.receive()
+                elif now >= worker.deadline:
+                    worker.time_out()
+            if now >= check:
+                check = now + LIVENESS_INTERVAL
+                for worker in busy:
+                    worker.check_running()
+
+    def _close(self) -> None:
+        self._finalizer()
+
+
+def _end(workers: Sequence[ProcessWorker], owner: int) -> None:
+    """End all workers; in the process that started them, not in a fork of it."""
+    if os.getpid() != owner:
+        return
+    for worker in workers:
+        if worker.running:
+            worker.request_stop()
+    deadline = time.monotonic() + CLOSING_TIME
+    for worker in workers:
+        worker.end(deadline)
 
 
 def _limit_stalls(descriptor: int, seconds: float) -> None:
