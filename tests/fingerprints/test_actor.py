@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ascribe.fingerprints.actor import BACKBONES, actor, actor_layers
-from ascribe.fingerprints.sentence import package_folder
-from ascribe.models.loading import load_causal_lm, load_smollm2
+from ascribe.models.loading import load_causal_lm, load_smollm2, package_folder
 
 pytestmark = pytest.mark.unit
 

@@ -26,8 +26,7 @@ def load_tokenizer() -> Any:
         pytest.importorskip(package, reason="needs the extra actor")
     from transformers import AutoTokenizer
 
-    from ascribe.fingerprints.sentence import package_folder
-    from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
+    from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL, package_folder
 
     package, file = SMOLLM2
     try:

@@ -12,8 +12,7 @@ from ascribe.engines.resolve import HUB_ID, Run, resolve, write_config
 from ascribe.engines.trl.arguments import grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
 from ascribe.envs.registry import check_call
-from ascribe.fingerprints.sentence import package_folder
-from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL
+from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL, package_folder
 from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import is_path
 

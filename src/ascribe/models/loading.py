@@ -3,16 +3,17 @@
 Nothing is fetched from the network, and no weights are unpickled.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ascribe.fingerprints.sentence import check_weights, package_folder
 from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.hints import install, unknown
 
@@ -160,3 +161,30 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
     return transformers.AutoTokenizer.from_pretrained(
         folder, trust_remote_code=False, local_files_only=True, **options
     )
+
+
+def package_folder(package: str, command: str) -> Path:
+    """The folder of an installed package, which is not imported.
+
+    Args:
+        package: its import name.
+        command: how to install it, for the error.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"needs the package {package}; install it with: {command}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def check_weights(file: Path, sha256: str, command: str) -> None:
+    """Check the SHA-256 of a model file in a third party's package.
+
+    Raises:
+        ValueError: if it differs; the message names ``command``, which installs the right file.
+    """
+    with file.open("rb") as weights:
+        if hashlib.file_digest(weights, "sha256").hexdigest() != sha256:
+            raise ValueError(
+                f"{file} is not the file that Ascribe knows (SHA-256 {sha256[:12]}...), so it is "
+                f"not read; reinstall it with: {command}"
+            )
