@@ -141,10 +141,10 @@ def test_credit(tmp_path: Path, before: str, after: str):
     result = run("credit", tmp_path / f"in{before}", "--out", out)
     assert result.exit_code == 0
     assert "Wrote" in result.stdout
-    assert "gigpo" in result.stdout.lower()
+    assert "SBC(" in result.stdout
     written = read(out)
     assert written.table.to_dicts() == good_rows()
-    credit = recipe("gigpo")(table)
+    credit = recipe("sbc")(table)
     due = [
         float(value) if reason == 0 else None
         for value, reason in zip(credit.advantage, credit.reason, strict=True)
@@ -153,14 +153,14 @@ def test_credit(tmp_path: Path, before: str, after: str):
     assert list(columns) == [
         "advantage",
         "reason",
-        "advantage_episode",
-        "reason_episode",
+        "advantage_own",
+        "reason_own",
         "advantage_step",
         "reason_step",
     ]
     assert columns["advantage"] == due
     assert columns["reason"][-2:] == ["padding", "padding"]
-    for name in ("advantage", "advantage_episode", "advantage_step"):
+    for name in ("advantage", "advantage_own", "advantage_step"):
         reasons = columns[name.replace("advantage", "reason")]
         assert [v is not None for v in columns[name]] == [r == "credited" for r in reasons]
 
@@ -219,7 +219,16 @@ def test_credit_hands_statistics_from_file_to_file(tmp_path: Path):
 
 def test_credit_passes_parameters_on(good_file: Path, tmp_path: Path):
     out = tmp_path / "out.parquet"
-    given = ["--preset", "verl-agent", "--set", "gamma=0.5", "--set", "normalise=mean"]
+    given = [
+        "--recipe",
+        "gigpo",
+        "--preset",
+        "verl-agent",
+        "--set",
+        "gamma=0.5",
+        "--set",
+        "normalise=mean",
+    ]
     assert run("credit", good_file, "--out", out, *given).exit_code == 0
     due = recipe("gigpo", preset="verl-agent", gamma=0.5, normalise="mean")
     credit = due(read_table(good_file))
@@ -317,14 +326,14 @@ def test_credit_group_size(good_file: Path, tmp_path: Path):
     ("arguments", "said"),
     [
         (["--recipe", "gigpoo"], "no recipe 'gigpoo'; did you mean gigpo? there are: grpo, rloo"),
-        (["--preset", "nobody"], "gigpo has no preset 'nobody'; it has: roll, trinity, verl-agent"),
-        (["--set", "gama=1"], "gigpo has no parameter 'gama'; did you mean gamma? it has:"),
+        (["--preset", "nobody"], "sbc has no preset 'nobody'; it has: exact, ngram"),
+        (["--set", "gama=1"], "sbc has no parameter 'gama'; did you mean gamma? it has:"),
         (["--set", "gamma"], "--set takes name=value, not 'gamma'"),
         (["--set", "gamma=2"], "gamma is 2, but must lie between 0.0 and 1.0"),
         (["--set", "gamma=NaN"], "must be a finite float"),
         (["--set", "gamma=high"], "gamma is 'high', but must be"),
         (["--set", "gamma=" + "9" * 400], "gamma is"),
-        (["--set", "normalise=max"], "must be one of std, mean"),
+        (["--set", "scale=max"], "must be one of paper, equal"),
         (["--set", "name=x"], "name"),
         (["--policy", "ignore"], "no policy 'ignore'; there are: raise, drop, keep"),
         (["--out", "out.csv"], "cannot tell the format of out.csv"),
@@ -429,7 +438,7 @@ def test_show_json(good_file: Path):
     assert [{name: step[name] for name in rows[0]} for step in steps] == [
         rows[number] for number in numbers
     ]
-    credit = assign(StepTable.from_dicts(rows), recipe("gigpo")).credit
+    credit = assign(StepTable.from_dicts(rows)).credit
     assert credit.credited[numbers].all()
     assert [step["advantage"] for step in steps] == credit.advantage[numbers].tolist()
 

@@ -147,7 +147,7 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ({"update": 3}, "update: must be keys and values (iterations, learning_rate, "),
         (
             {"rollout.size": 1},
-            "rollout.size: must be at least 2, since gigpo compares trajectories",
+            "rollout.size: must be at least 2, since sbc compares trajectories",
         ),
         ({"rollout.top_p": 0}, "rollout.top_p: must be greater than 0, not 0"),
         (
@@ -165,7 +165,7 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
             {"rollout.corrections": -1},
             "rollout.corrections: must be at least 0, not -1",
         ),
-        ({"rollout.corrections": 1}, "rollout.corrections: gigpo does not learn from corrections"),
+        ({"rollout.corrections": 1}, "rollout.corrections: sbc does not learn from corrections"),
         (
             {"rollout.references": -1},
             "rollout.references: must be at least 0, not -1",
@@ -179,9 +179,9 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
             {"recipe.name": "gipgo"},
             "recipe: there is no recipe 'gipgo'; did you mean gigpo?",
         ),
-        ({"recipe.preset": "mine"}, "recipe: gigpo has no preset 'mine'"),
-        ({"recipe.parameters": {"gama": 1.0}}, "recipe: gigpo has no parameter 'gama'"),
-        ({"recipe.parameters": {"gamma": 2.0}}, "recipe: gigpo: gamma is 2.0, but must lie"),
+        ({"recipe.preset": "mine"}, "recipe: sbc has no preset 'mine'"),
+        ({"recipe.parameters": {"gama": 1.0}}, "recipe: sbc has no parameter 'gama'"),
+        ({"recipe.parameters": {"gamma": 2.0}}, "recipe: sbc: gamma is 2.0, but must lie"),
         ({"environment.options": {"a": {1, 2}}}, "environment.options: each entry must be a value"),
         (
             {"environment.options": {1: 2}},
@@ -198,7 +198,7 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ),
         ({"model.attention": "fast"}, "model.attention: must be one of sdpa, eager, "),
         ({"recipe.parameters": {"preset": "roll"}}, "recipe: preset is no parameter: set recipe"),
-        ({"recipe.parameters": {"name": "grpo"}}, "recipe: gigpo has no parameter 'name'; it has"),
+        ({"recipe.parameters": {"name": "grpo"}}, "recipe: sbc has no parameter 'name'; it has"),
         ({"model.lora.rank": 0}, "model.lora.rank: must be at least 1, not 0"),
         ({"output.log_to": ["screen"]}, "output.log_to: each entry must be one of tensorboard, "),
         ({"output.rollouts": 1}, "output.rollouts: must be true or false, not 1"),

@@ -20,7 +20,7 @@ import pytest
 from ascribe.engines.crediting import HISTORY
 from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.verl.rows import FIELD, unpack
-from ascribe.estimators import recipe
+from ascribe.estimators import DEFAULT, recipe
 from ascribe.models.policy import Request, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
 from ascribe.rollout.episode import EpisodeFailure, FailedEpisode
@@ -90,7 +90,7 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
     from ascribe.engines.verl import engine, hooks, trainer
 
     hooks.check_verl()
-    listed = set(" ".join((hooks.PRIVATE | hooks.OF_VLLM).values()).split())
+    listed = {name for names in (hooks.PRIVATE | hooks.OF_VLLM).values() for name in names}
     files = Path(hooks.__file__).parent.rglob("*.py")
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
     attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
@@ -104,7 +104,7 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
         (engine.CpuValueEngine, engine.FSDPEngineWithValueHead),
     ):
         used |= {name for name in vars(ours) if hasattr(theirs, name)} - {"_abc_impl"}
-    used |= {"_call_tool", "_handle_generating_state", "_get_worker_extension_cls"}
+    used |= {"_get_worker_extension_cls", *hooks.TOOL_LOOP}
     assert {name for name in used if name.startswith("_") and name[1] != "_"} == listed
     monkeypatch.delattr(PPOTrainer, "_update_actor")
     with pytest.raises(ImportError, match=r"has no PPOTrainer\._update_actor.*verl==0\.9\.1"):
@@ -327,7 +327,6 @@ def loop_config(**keys: Any) -> Any:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({}, r"add \+ascribe\.recipe=gigpo"),
         ({"recipe": "gigpo", "state": "room"}, "ascribe.state: .*'room'.*observation"),
         ({"recipe": "gigpo", "gama": 0.9}, r"ascribe\.\*: .*gama"),
         ({"recipe": "nothing"}, r"ascribe\.\*: .*nothing"),
@@ -338,6 +337,8 @@ def test_wrong_keys_are_refused(keys: dict[str, Any], said: str) -> None:
 
     with pytest.raises(ValueError, match=said):
         LoopSteps(loop_config(**keys))
+    assert LoopSteps(loop_config()).recipe == recipe(DEFAULT, scale="equal")
+    assert LoopSteps(loop_config(scale="paper")).recipe == recipe(DEFAULT)
     wrong = loop_config(recipe="grpo")
     wrong.algorithm.adv_estimator = "grpo"
     with pytest.raises(ValueError, match="it must be ascribe"):

@@ -15,7 +15,11 @@ from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.trainer import CreditMixin, PPOTrainerSync
 
-RECIPES: dict[str, dict[str, Any]] = {"grpo": {}, "gigpo": {}, "sbc": {"fingerprints": -1}}
+RECIPES: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "gigpo": {},
+    "sbc": {"fingerprints": -1, "scale": "paper"},  # the form that tasks can credit by groups
+}
 CHOICES = {
     1: {"state": "tool", "rewards": "tool_rewards"},
     2: {"state": "key", "rewards": "turn_rewards"},

@@ -13,7 +13,7 @@ from ascribe.engines import crediting
 from ascribe.estimators.clusters import BY_TEXT
 from ascribe.estimators.credit import Credit, join_notes
 from ascribe.steps.table import Coded
-from tests.estimators.golden import THREE_WAYS, close, steps, table
+from tests.estimators.golden import THREE_WAYS, close, reasons, steps, table
 from tests.strategies import recipes, step_tables
 
 HEIRS = ("gigpo", "bigpo", "bipace_diff", "bipace_q", "graphgpo")
@@ -91,6 +91,16 @@ def test_sbc_takes_late_penalties_in_full():
     credit = recipe("sbc", gamma=1.0, invalid_penalty=0.08, penalty_timing="after")(trips)
     close(credit.advantage, [1 / 12 + 0.02, 1 / 12 + 0.02, -1 / 12 + 0.02, -1 / 12 - 0.06], 1e-12)
     assert credit.notes[-1] == "No state recurs, so sbc gives returns / 6 less late penalties."
+
+
+@pytest.mark.unit
+def test_the_step_term_of_sbc_says_which_rows_have_no_peers():
+    trips = table([[steps("a", "b", reward=1.0), steps("a", None, "c")]])
+    term = recipe("sbc")(trips).terms["step"]
+    assert reasons(term.reason) == [
+        *("credited", "singleton", "credited", "missing_state", "singleton")
+    ]
+    assert reasons(recipe("sbc")(trips).reason) == ["credited"] * 5
 
 
 @pytest.mark.slow

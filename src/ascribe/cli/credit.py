@@ -14,7 +14,7 @@ from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_arch
 from ascribe.cli import options, screen
 from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import diagnose
-from ascribe.estimators import Recipe, recipe
+from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign, credit_arrays, credit_columns
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
@@ -33,7 +33,7 @@ def credit(
             "if a table is read from one or is larger than --memory."
         ),
     ],
-    recipe: options.Recipe = "gigpo",
+    recipe: options.Recipe = DEFAULT,
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)

@@ -10,7 +10,7 @@ from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.resolve import resolve
-from ascribe.estimators import Recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.report import Picture, RefusedFileError, RunMetrics, picture, read_run, write_run
 from ascribe.report.verdict import Level
 
@@ -34,7 +34,7 @@ def report(
         str | None,
         Option(
             help="A recipe (ascribe recipes), or module:Name of your own. Default: that of the "
-            "run, or gigpo.",
+            f"run, or {DEFAULT}.",
             autocompletion=options.complete_recipe,
             show_default=False,
         ),
@@ -74,7 +74,7 @@ def report(
     if own is not None and recipe is None and preset is None and not parameters:
         estimator = own
     else:
-        estimator = make_recipe(recipe or "gigpo", preset, parameters)
+        estimator = make_recipe(recipe or DEFAULT, preset, parameters)
     renamed = screen.column_names(columns)
     compared = None if against is None else make_recipe(against, against_preset, [])
     try:

@@ -4,7 +4,7 @@ Most trainers hold an episode as one sequence: a prompt, the model's tokens (mas
 tools or the environment (mask 0), the model's again, and so on. A step is a run of ones::
 
     table, spans = from_sequences(ids, mask, group=tasks, reward=rewards, decode=tokenizer.decode)
-    advantages = spread(recipe("gigpo")(table), spans)
+    advantages = spread(recipe("sbc")(table), spans)
 
 Everything is vectorised over tokens. Python loops over runs alone, and decodes each distinct run
 once.

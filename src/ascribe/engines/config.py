@@ -22,9 +22,9 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from ascribe.engines import training_recipe
 from ascribe.engines.corrections import Corrections, correction_problem
-from ascribe.estimators import Recipe
-from ascribe.estimators import recipe as make_recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.rollout import FailurePolicy, Setup
 from ascribe.rollout.record import States
 from ascribe.rollout.setup import PoolName
@@ -131,7 +131,10 @@ class EnvironmentSection:
 class RecipeSection:
     """The recipe that assigns credit to steps."""
 
-    name: str = key("a recipe (ascribe recipes)", "gigpo")
+    name: str = key(
+        "a recipe (ascribe recipes); sbc has the parameter scale: equal here, unless it is set",
+        DEFAULT,
+    )
     preset: str | None = key("the recipe as public code computes it; null: as the paper", None)
     parameters: Options = key("of the recipe, where they differ", {})
 
@@ -143,7 +146,7 @@ class RecipeSection:
         """The recipe, with parameters changed."""
         if "preset" in self.parameters:
             raise ValueError("preset is no parameter: set recipe.preset")
-        return make_recipe(self.name, preset=self.preset, **{**self.parameters, **changes})
+        return training_recipe(self.name, preset=self.preset, **{**self.parameters, **changes})
 
 
 @dataclass(frozen=True, config=STRICT)

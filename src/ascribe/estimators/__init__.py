@@ -67,6 +67,9 @@ BUILT_IN = {
 }
 """Module and class of each recipe of this package."""
 
+DEFAULT = "sbc"
+"""The recipe of every command, config and trainer that names none."""
+
 _CLASSES = {kind: module for module, kind in BUILT_IN.values()} | {"Recipe": "base"}
 
 
@@ -114,6 +117,11 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
             guess, listed = nearest(parameter, names), ", ".join(names)
             raise ValueError(f"{name} has no parameter {parameter!r}; {guess}it has: {listed}")
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
+
+
+def as_recipe(method: "str | Recipe") -> "Recipe":
+    """The recipe, or the one of that name."""
+    return recipe(method) if isinstance(method, str) else method
 
 
 def recipe_class(name: str) -> "type[Recipe]":

@@ -148,8 +148,11 @@ class SBC(Clustering):
         late = self.late_penalties(steps)
         own -= late - _mean(late, rows.task, rows.task_count)
         reason = _reason(steps, rows, returns - late)
-        silent = reason != Reason.CREDITED
-        peers[silent], own[silent] = 0.0, 0.0
+        own[reason != Reason.CREDITED] = 0.0
+        met, visits = reason.copy(), segments.size(rows.state, rows.state_count)
+        met[(met == Reason.CREDITED) & np.append(visits == 1, False)[rows.state]] = Reason.SINGLETON
+        met[(met == Reason.CREDITED) & (rows.state < 0)] = Reason.MISSING_STATE
+        peers[met != Reason.CREDITED] = 0.0
         terms = {
             "own": self.term(
                 table,
@@ -161,7 +164,7 @@ class SBC(Clustering):
             "step": self.term(
                 table,
                 peers,
-                reason.copy(),
+                met,
                 groups.labels,
                 explain=partial(_explain_peers, rows, returns - late),
             ),

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ascribe.engines import training_recipe
 from ascribe.engines.crediting import CreditedSteps, credit_steps
-from ascribe.estimators import Recipe, recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
@@ -69,7 +70,7 @@ class Adapter(Protocol):
 
 
 def credit_batch(
-    adapter: Adapter, batch: Any, method: str | Recipe = "gigpo", on_problem: OnProblem = "drop"
+    adapter: Adapter, batch: Any, method: str | Recipe = DEFAULT, on_problem: OnProblem = "drop"
 ) -> tuple[Any, CreditedSteps]:
     """Credit a batch of another trainer.
 
@@ -97,7 +98,7 @@ def stateless(method: str | Recipe) -> Recipe:
         ValueError: if it carries state from one iteration to the next, which the checkpoints of
             another trainer would not hold; or for an unknown name.
     """
-    chosen = recipe(method) if isinstance(method, str) else method
+    chosen = training_recipe(method)
     if chosen.has_history:
         raise ValueError(
             f"{chosen.name} carries running statistics from one iteration to the next, which the "

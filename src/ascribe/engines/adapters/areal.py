@@ -5,7 +5,7 @@
     from areal.trainer.ppo import actor
     from ascribe.engines.adapters.areal import actor_with
 
-    actor.PPOActor = actor_with("gigpo", decode=tokenizer.decode)
+    actor.PPOActor = actor_with("sbc", decode=tokenizer.decode)
 
 in a script that one of AReaL's launchers starts, before it creates the engine. A batch is a list of
 padded tensor dicts, one for each prompt: its rows are the samples of the prompt, and so a group. A
@@ -21,7 +21,7 @@ import torch
 from ascribe.conversations import Decoder, Spans, State, from_sequences, spread
 from ascribe.engines.adapters import ExampleEpisode, stateless
 from ascribe.engines.crediting import credit_steps
-from ascribe.estimators import Recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 
@@ -88,7 +88,7 @@ class ArealAdapter:
         return [row.tolist() for item in result for row in item["advantages"]]
 
 
-def actor_with(method: str | Recipe = "gigpo", **options: Any) -> type:
+def actor_with(method: str | Recipe = DEFAULT, **options: Any) -> type:
     """A subclass of AReaL's ``PPOActor``; options are those of the adapter.
 
     AReaL still shifts masks and log-probabilities. Its normalisation of rewards and advantages and

@@ -5,7 +5,7 @@
     from tinker_cookbook.rl import train
     from ascribe.engines.adapters.tinker import assemble_with
 
-    train.assemble_training_data = assemble_with("gigpo", decode=tokenizer.decode)
+    train.assemble_training_data = assemble_with("sbc", decode=tokenizer.decode)
 
 A batch is a list of ``TrajectoryGroup``; each transition is a step.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from ascribe.conversations import Decoder
 from ascribe.conversations.sequences import START
 from ascribe.engines.adapters import ExampleEpisode, credit_batch
-from ascribe.estimators import Recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 
@@ -114,7 +114,7 @@ class TinkerAdapter:
         return [datum.loss_fn_inputs["advantages"].tolist() for datum in result[0]]
 
 
-def assemble_with(method: str | Recipe = "gigpo", **options: Any) -> Callable[..., Any]:
+def assemble_with(method: str | Recipe = DEFAULT, **options: Any) -> Callable[..., Any]:
     """A function in place of ``assemble_training_data``; options are those of the adapter."""
     adapter = TinkerAdapter(**options)
     return lambda groups, _=None: credit_batch(adapter, groups, method)[0]

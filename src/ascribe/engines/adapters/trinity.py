@@ -5,7 +5,7 @@
     algorithm:
       algorithm_type: multi_step_grpo
       advantage_fn: ascribe.engines.adapters.trinity.AscribeAdvantage
-      advantage_fn_args: {recipe: gigpo}
+      advantage_fn_args: {recipe: sbc}
 
 A batch is a list of ``Experience``: one for each step of a run, or one for a whole run with a mask.
 """
@@ -21,8 +21,9 @@ from trinity.buffer.operators import ExperienceOperator
 from trinity.common.experience import EID, Experience
 
 from ascribe.conversations import Decoder, Spans, State, from_sequences, spread
+from ascribe.engines import training_recipe
 from ascribe.engines.adapters import ExampleEpisode, credit_batch, stateless
-from ascribe.estimators import recipe as recipe_of
+from ascribe.estimators import DEFAULT
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 
@@ -102,8 +103,8 @@ class TrinityAdapter:
 class AscribeAdvantage(AdvantageFn, ExperienceOperator):  # type: ignore[misc]
     """Trinity's advantage function; its arguments are a recipe and the adapter's options."""
 
-    def __init__(self, recipe: str = "gigpo", preset: str | None = None, **options: Any) -> None:
-        self.recipe = stateless(recipe_of(recipe, preset=preset))
+    def __init__(self, recipe: str = DEFAULT, preset: str | None = None, **options: Any) -> None:
+        self.recipe = stateless(training_recipe(recipe, preset))
         self.adapter = TrinityAdapter(**options)
 
     def __call__(self, exps: Any, **_: Any) -> Any:
@@ -114,4 +115,4 @@ class AscribeAdvantage(AdvantageFn, ExperienceOperator):  # type: ignore[misc]
     process = __call__
 
     compute_in_trainer = classmethod(lambda _: False)  # but before the trainer splits the batch
-    default_args = classmethod(lambda _: {"recipe": "gigpo"})
+    default_args = classmethod(lambda _: {"recipe": DEFAULT})

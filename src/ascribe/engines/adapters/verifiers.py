@@ -5,7 +5,7 @@
     from ascribe.engines.adapters import credit_batch
     from ascribe.engines.adapters.verifiers import VerifiersAdapter
 
-    credit_batch(VerifiersAdapter(), episodes, "gigpo")
+    credit_batch(VerifiersAdapter(), episodes, "sbc")
 
 A batch is a list of ``Episode``. Traces that failed, or are not trainable, take no part.
 """

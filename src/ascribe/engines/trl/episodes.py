@@ -44,7 +44,7 @@ from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metr
 from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors
-from ascribe.estimators import Recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models import ModelPolicy, TransformersPolicy
 from ascribe.models.policy import AnswerScoring
@@ -99,7 +99,7 @@ class EpisodeTrainer(AscribeTrainer):
         args: GRPOConfig,
         *,
         setup: Setup,
-        recipe: Recipe | str = "gigpo",
+        recipe: Recipe | str = DEFAULT,
         max_turns: int | None = None,
         episode_limit: float | None = None,
         layout: Layout = "step",

@@ -7,7 +7,7 @@
         args=GRPOConfig(...),
         train_dataset=Dataset.from_list(tool_tasks(64)),
         environment_factory=environment_factory("textcraft", depth=2),
-        recipe="gigpo",
+        recipe="sbc",
         state="tool",
     )
 """

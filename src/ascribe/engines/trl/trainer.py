@@ -4,7 +4,7 @@
 
     trainer = AscribeTrainer(            # in place of GRPOTrainer, with the same arguments
         model, reward_funcs, args, train_dataset, environment_factory=Game,
-        recipe="gigpo",                  # a name, or recipe("bipace_q", radius=0.05)
+        recipe="sbc",                    # a name, or recipe("bipace_q", radius=0.05)
     )
 
 TRL generates, runs tools and environments, computes rewards, and updates the model. A turn is a run
@@ -31,6 +31,7 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ascribe.conversations import Spans, State, from_sequences, spread
+from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
     CreditedSteps,
     History,
@@ -53,8 +54,7 @@ from ascribe.engines.inputs import (
 )
 from ascribe.engines.metrics import Stopwatch, credit_metrics
 from ascribe.engines.trl import PREFIX, last_checkpoint
-from ascribe.estimators import Recipe
-from ascribe.estimators import recipe as make_recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
 from ascribe.models.vllm_policy import reload_on_cpu
@@ -146,7 +146,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self,
         *arguments: Any,
-        recipe: Recipe | str = "gigpo",
+        recipe: Recipe | str = DEFAULT,
         state: State = "observation",
         fingerprints: int | None = None,
         check: OnProblem = "drop",
@@ -155,7 +155,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         refuse_unknown("state", state, State)
         refuse_unknown("check", check, OnProblem)
-        self.recipe = make_recipe(recipe) if isinstance(recipe, str) else recipe
+        self.recipe = training_recipe(recipe)
         self.layer = fingerprint_layer(self.recipe, fingerprints)
         self.state_choice, self.check, self.dump_dir = state, check, dump_dir
         self._captures = self.layer is not None or "entropy" in self.recipe.columns

@@ -34,6 +34,7 @@ from verl.utils.model import get_generation_config
 
 from ascribe.conversations import Spans, State, from_sequences
 from ascribe.conversations.sequences import START
+from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
     CreditedSteps,
     History,
@@ -57,8 +58,7 @@ from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
 from ascribe.engines.verl.tools import CALLS, TRUNCATED
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
-from ascribe.estimators import Recipe
-from ascribe.estimators import recipe as make_recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.select import OnProblem
 
@@ -90,12 +90,7 @@ class LoopSteps:
         keys = dict(
             OmegaConf.to_container(config.get("ascribe") or OmegaConf.create(), resolve=True)
         )
-        name = keys.pop("recipe", None)
-        if name is None:
-            raise ValueError(
-                "trainer_mode=ascribe needs a recipe: add +ascribe.recipe=gigpo, or another one "
-                "that ascribe recipes lists"
-            )
+        name = keys.pop("recipe", DEFAULT)
         self.state: State = keys.pop("state", "observation")
         refuse_unknown("ascribe.state", self.state, State)
         self.rewards: str = keys.pop("rewards", FINAL)
@@ -106,7 +101,7 @@ class LoopSteps:
         layer = keys.pop("fingerprints", None)
         try:
             self.staleness = Staleness(keys.pop("versions", None), keys.pop("stale", "drop"))
-            self.recipe = make_recipe(name, **keys)
+            self.recipe = training_recipe(name, **keys)
             self.layer = fingerprint_layer(self.recipe, layer)
         except (TypeError, ValueError) as error:
             raise ValueError(f"ascribe.*: {error}") from error
