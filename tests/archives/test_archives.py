@@ -26,7 +26,8 @@ from ascribe.archives import (
 from ascribe.archives.partition import ArchiveParts, divide, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
-from ascribe.estimators.assign import assign, credit_arrays, credit_columns
+from ascribe.estimators.assign import assign
+from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.report import picture
 from ascribe.steps.check import check
 from ascribe.steps.files import read, read_parts, table_to_arrow, write

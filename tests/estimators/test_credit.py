@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from ascribe import assign, recipe, write_table
+from ascribe.archives import credit_archive
 from ascribe.estimators.credit import Credit, Reason, Term
+from tests.estimators.golden import THREE_WAYS, table
 
 pytestmark = pytest.mark.unit
 
@@ -75,3 +78,48 @@ def test_rows_that_were_dropped_say_so(credit):
 def test_labels_of_reasons():
     assert Reason.ZERO_VARIANCE.label == "zero_variance"
     assert len({reason.label for reason in Reason}) == len(Reason)
+
+
+def test_the_repr_is_short(credit):
+    assert repr(credit) == "<Credit: 3 rows, 2 credited, terms episode, step, by hand>"
+    assert "explain" not in repr(credit.terms["step"])
+
+
+def test_reasons_in_words(credit):
+    assert credit.reasons.tolist() == ["credited", "credited", "padding"]
+
+
+def test_rows_with_their_advantages(credit):
+    """Null where there is no credit, and reasons in words, of terms too."""
+    steps = table([[[{"state": "s", "reward": 1.0}] * 3]])
+    rows = credit.to_table(steps).to_pylist()
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert [row["advantage"] for row in rows] == [1.0, 1.0, None]
+    assert [row["reason"] for row in rows] == ["credited", "credited", "padding"]
+    assert [row["advantage_step"] for row in rows] == [None, 2.0, None]
+    assert [row["reason_episode"] for row in rows] == ["credited", "group_of_one", "padding"]
+    assert credit.to_table().num_columns == 6
+
+
+def test_a_name_stands_for_a_recipe():
+    steps = table(THREE_WAYS)
+    by_name = assign(steps, "gigpo").credit
+    assert by_name.recipe == repr(recipe("gigpo"))
+    np.testing.assert_array_equal(by_name.advantage, recipe("gigpo")(steps).advantage)
+    assert assign(steps).credit.recipe == repr(recipe("sbc"))
+    with pytest.raises(ValueError, match="no recipe 'gigpoo'; did you mean gigpo"):
+        assign(steps, "gigpoo")
+
+
+def test_an_archive_takes_a_name(tmp_path):
+    steps = table(THREE_WAYS)
+    write_table(steps, tmp_path / "in.parquet")
+    credit_archive(tmp_path / "in.parquet", tmp_path / "out.parquet", "gigpo")
+    expected = assign(steps, "gigpo").credit.to_table().column("advantage").to_pylist()
+    assert read_column(tmp_path / "out.parquet", "advantage") == expected
+
+
+def read_column(path, name):
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path).column(name).to_pylist()

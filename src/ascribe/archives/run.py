@@ -37,9 +37,9 @@ from ascribe.archives.places import (
 )
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.diagnose import Diagnosis, added, diagnosis, sums
-from ascribe.estimators import Recipe
-from ascribe.estimators.assign import credit_arrays, credit_columns, credit_selected
-from ascribe.estimators.credit import Reason, join_notes
+from ascribe.estimators import Recipe, as_recipe
+from ascribe.estimators.assign import credit_selected
+from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import CheckReport, check
 from ascribe.steps.files import (
@@ -160,7 +160,7 @@ def is_archive(source: str, memory: int) -> bool:
 def credit_archive(
     source: str | Path,
     out: str | Path,
-    recipe: Recipe,
+    recipe: Recipe | str,
     on_problem: OnProblem = "raise",
     *,
     group_size: int | None = None,
@@ -180,7 +180,7 @@ def credit_archive(
     Args:
         source: a path, or a URI that pyarrow opens, such as ``s3://bucket/folder``.
         out: where to write; for a cluster, a place that all its nodes reach.
-        recipe: the estimator.
+        recipe: the estimator, or its name.
         on_problem: what to do about problems, see ``ascribe.steps.select``.
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes that this process and its workers may use together; on a cluster, of a node.
@@ -194,7 +194,7 @@ def credit_archive(
         OSError: if a file cannot be read or written; what is done is kept for the next call.
         ValueError: if a recipe needs more of the table than fits, or files would be destroyed.
     """
-    target, request = Place.of(out), ArchiveRequest(recipe, on_problem, group_size)
+    target, request = Place.of(out), ArchiveRequest(as_recipe(recipe), on_problem, group_size)
     with _work(target, [Place.of(source)], force=force) as work:
         parquet, tell = as_parquet(source, work, progress)
         with _open(parquet, memory, processes, ray) as (archive, each, count):

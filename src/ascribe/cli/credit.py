@@ -15,7 +15,8 @@ from ascribe.cli import options, screen
 from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
-from ascribe.estimators.assign import Assignment, assign, credit_arrays, credit_columns
+from ascribe.estimators.assign import Assignment, assign
+from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.hints import unknown

@@ -11,7 +11,8 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe, print_notes, refusals
-from ascribe.estimators.assign import assign, credit_arrays, credit_columns
+from ascribe.estimators import DEFAULT
+from ascribe.estimators.assign import assign
 from ascribe.groups.responses import readable
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
@@ -25,7 +26,7 @@ def show(
     ] = None,
     recipe: Annotated[
         str | None,
-        Option(help="Credit by this recipe; by default the credit in the file, else gigpo."),
+        Option(help=f"Credit by this recipe; by default the credit in the file, else {DEFAULT}."),
     ] = None,
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
@@ -71,13 +72,12 @@ def _credit(
             screen.wrong_call(
                 "the credit in the file is no numbers; name a --recipe to compute one"
             )
-    estimator = make_recipe(name or "gigpo", preset, parameters)
+    estimator = make_recipe(name or DEFAULT, preset, parameters)
     with refusals(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
     print_notes(credit.notes)
-    return {
-        name: column.to_pylist() for name, column in credit_columns(credit_arrays(credit)).items()
-    }
+    columns: dict[str, list[object]] = credit.to_table().to_pydict()
+    return columns
 
 
 def _rows(table: StepTable, trajectory: str | None) -> Ints:

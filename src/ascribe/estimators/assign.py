@@ -1,21 +1,14 @@
 """From a table to its credit in one call: check it, select its groups, compute."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ascribe.estimators import Recipe
+from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.estimators.credit import Credit, Reason
 from ascribe.steps.arrays import Bools
 from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.select import GroupSelection, OnProblem, select
 from ascribe.steps.table import StepTable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +21,7 @@ class Assignment:
 
 def assign(
     table: StepTable,
-    recipe: Recipe,
+    recipe: Recipe | str = DEFAULT,
     on_problem: OnProblem = "raise",
     *,
     severity: Severity = Severity.ERROR,
@@ -41,7 +34,7 @@ def assign(
 
     Args:
         table: the steps.
-        recipe: the estimator.
+        recipe: the estimator, or its name.
         on_problem: what to do about problems, see ``select``; by default, refuse the table.
         severity: the least severity that counts.
         group_size: how many trajectories each group was meant to have, if known.
@@ -50,11 +43,12 @@ def assign(
     Raises:
         TableError: if the table is refused, or no group is left.
     """
+    estimator = as_recipe(recipe)
     selection = select(table, on_problem, severity=severity, group_size=group_size)
     if not selection.keep.any():
         kinds = selection.dropped_rows
         raise TableError(p for p in selection.report.problems if p.kind.label in kinds)
-    return Assignment(credit_selected(table, recipe, selection.keep, **inputs), selection)
+    return Assignment(credit_selected(table, estimator, selection.keep, **inputs), selection)
 
 
 def credit_selected(table: StepTable, recipe: Recipe, keep: Bools, **inputs: Any) -> Credit:
@@ -66,30 +60,3 @@ def credit_selected(table: StepTable, recipe: Recipe, keep: Bools, **inputs: Any
     for reasons in (credit.reason, *(term.reason for term in credit.terms.values())):
         reasons[padding] = Reason.PADDING
     return credit
-
-
-def credit_arrays(credit: Credit) -> dict[str, npt.NDArray[Any]]:
-    """The columns of a credit: ``advantage`` and ``reason``, and those of each term.
-
-    ``advantage_TERM`` is not multiplied by the term's weight.
-    """
-    columns: dict[str, npt.NDArray[Any]] = {"advantage": credit.advantage, "reason": credit.reason}
-    for name, term in credit.terms.items():
-        columns |= {f"advantage_{name}": term.values, f"reason_{name}": term.reason}
-    return columns
-
-
-def credit_columns(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, "pa.Array"]:
-    """Arrow columns from ``credit_arrays``: null where a row has no credit, reasons by name."""
-    import pyarrow as pa
-
-    labels = pa.array([reason.label for reason in Reason])
-    columns = {}
-    for name, values in arrays.items():
-        if name.startswith("reason"):
-            codes = pa.array(values.astype(np.int32))
-            columns[name] = pa.DictionaryArray.from_arrays(codes, labels)
-        else:
-            reason = arrays[name.replace("advantage", "reason", 1)]
-            columns[name] = pa.array(values, mask=reason != Reason.CREDITED)
-    return columns

@@ -1,17 +1,22 @@
 """Credit: advantages, their terms, and the reason where there is no signal."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints, Objects
+from ascribe.steps.table import StepTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Reason(IntEnum):
@@ -125,7 +130,7 @@ class Term:
     reason: Codes8
     labels: Ints
     weight: float = 1.0
-    explain: Callable[[], Explanation] | None = None
+    explain: Callable[[], Explanation] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         rows = np.shape(self.values)
@@ -241,6 +246,31 @@ class Credit:
     def __len__(self) -> int:
         return int(self.advantage.size)
 
+    def __repr__(self) -> str:
+        signal, terms = int(self.credited.sum()), ", ".join(self.terms)
+        return f"<Credit: {len(self):,} rows, {signal:,} credited, terms {terms}, {self.recipe}>"
+
+    @property
+    def reasons(self) -> Objects:
+        """The ``reason`` of each row in words, as in files."""
+        return np.array([reason.label for reason in Reason], dtype=object)[self.reason]
+
+    def to_table(self, table: StepTable | None = None) -> "pa.Table":
+        """The columns that ``ascribe credit`` writes: advantages and reasons, of terms too.
+
+        Args:
+            table: the steps, in whose rows this is the credit: their columns come first.
+        """
+        from ascribe.steps.files import table_to_arrow
+
+        columns = credit_columns(credit_arrays(self))
+        if table is None:
+            return import_module("pyarrow").table(columns)
+        arrow = table_to_arrow(table)
+        for name, column in columns.items():
+            arrow = arrow.append_column(name, column)
+        return arrow
+
     @property
     def recurs(self) -> bool:
         """Whether a group of the step term has two rows: a state came up again, as compared."""
@@ -295,6 +325,33 @@ def join_notes(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
         note if count == every else f"In {count} of {every} parts: {note}"
         for note, count in counts.items()
     )
+
+
+def credit_arrays(credit: Credit) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a credit: ``advantage`` and ``reason``, and those of each term.
+
+    ``advantage_TERM`` is not multiplied by the term's weight.
+    """
+    columns: dict[str, npt.NDArray[Any]] = {"advantage": credit.advantage, "reason": credit.reason}
+    for name, term in credit.terms.items():
+        columns |= {f"advantage_{name}": term.values, f"reason_{name}": term.reason}
+    return columns
+
+
+def credit_columns(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, "pa.Array"]:
+    """Arrow columns from ``credit_arrays``: null where a row has no credit, reasons by name."""
+    import pyarrow as pa
+
+    labels = pa.array([reason.label for reason in Reason])
+    columns = {}
+    for name, values in arrays.items():
+        if name.startswith("reason"):
+            codes = pa.array(values.astype(np.int32))
+            columns[name] = pa.DictionaryArray.from_arrays(codes, labels)
+        else:
+            reason = arrays[name.replace("advantage", "reason", 1)]
+            columns[name] = pa.array(values, mask=reason != Reason.CREDITED)
+    return columns
 
 
 def _within(codes: npt.NDArray[Any], low: int, high: int | None) -> bool:
