@@ -148,21 +148,19 @@ def _check_messages(episode: Episode) -> None:
                 raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
             split_content(message.get("content"))
         except ValueError as error:
-            name = f"{episode.group}/{episode.trajectory}"
-            raise ValueError(f"episode {name}, message {place}: {error}") from None
+            where = f"episode {episode.group}/{episode.trajectory}, message {place}"
+            raise ValueError(f"{where}: {error}") from None
 
 
 def check_form(message: Any) -> None:
     """Raise ``ValueError`` for a message in the form of LangChain or of something unknown."""
     if not isinstance(message, Mapping):
         raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
-    calls = message.get("tool_calls")
-    calls = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
-    if ("role" not in message and "type" in message) or any("args" in call for call in calls):
-        raise ValueError(
-            "LangChain messages are not read; convert them with "
-            "langchain_core.messages.convert_to_openai_messages"
-        )
+    calls = message["tool_calls"] if isinstance(message.get("tool_calls"), list) else ()
+    has_args = any(isinstance(call, Mapping) and "args" in call for call in calls)
+    if has_args or ("role" not in message and "type" in message):
+        convert = "langchain_core.messages.convert_to_openai_messages"
+        raise ValueError(f"LangChain messages are not read; convert them with {convert}")
 
 
 def step_rewards(episode: Episode) -> list[float]:

@@ -28,10 +28,8 @@ def read(record: Record) -> Iterator[Episode]:
     parts += [result.get("subagent_trajectory_ref") for result in results]
     for part in parts:
         if part.value:
-            raise part.error(
-                "ATIF runs of several trajectories, continued or with sub-agents, are not read; "
-                "write each run as one trajectory, or leave it out"
-            )
+            detail = "ATIF runs of several trajectories, continued or with sub-agents, are not read"
+            raise part.error(f"{detail}; write each run as one trajectory, or leave it out")
     messages = [each for step in steps for each in _turn(step)]
     trial = record.path.absolute().parent.parent
     name = record.get("session_id") or record.get("trajectory_id")

@@ -25,10 +25,8 @@ def recognises(record: Mapping[str, Any]) -> bool:
 def read(record: Record) -> Iterator[Episode]:
     """The conversation of one line."""
     if record.get("response_message"):
-        raise record.error(
-            "a log of a gateway, with a line for each model call, is not read; write one line for "
-            "each session, with all of its messages and the last response"
-        )
+        detail = "a log of a gateway, with a line for each model call, is not read; write one line"
+        raise record.error(f"{detail} for each session, with all messages and the last response")
     messages = [message(each) for each in record.get("messages").items(required=True)]
     group, trajectory = first(record, GROUPS), first(record, TRAJECTORIES)
     reward, rewards = first(record, REWARDS), record.get("rewards").items()
