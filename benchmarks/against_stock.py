@@ -220,14 +220,14 @@ def verl(_: Path, iterations: int) -> list[Episode]:
     from tests.engines import verl_script  # noqa: PLC0415
 
     rollout, random = "actor_rollout_ref.rollout", np.random.default_rng(0)
-    limits = (f"{rollout}.response_length=320", f"{rollout}.multi_turn.max_assistant_turns=4")
+    turns = f"{rollout}.multi_turn.max_assistant_turns={TURNS}"
     outputs, facts = [], []
     for _number in range(16 * iterations):
-        rooms, texts = Rooms(), [str(random.choice(RESPONSES)) for _turn in range(4)]
+        rooms, texts = Rooms(), [str(random.choice(RESPONSES)) for _turn in range(TURNS)]
         rooms.reset()
-        output = verl_script.play(texts, verl_tools(rooms), *limits)
-        turns = int((np.diff(output.response_mask, prepend=0) == 1).sum())
-        messages = [{"role": "assistant", "tool_calls": calls_in(text)} for text in texts[:turns]]
+        output = verl_script.play(texts, verl_tools(rooms), turns, f"{rollout}.response_length=220")
+        played = int((np.diff(output.response_mask, prepend=0) == 1).sum())
+        messages = [{"role": "assistant", "tool_calls": calls_in(text)} for text in texts[:played]]
         ended = output.response_ids[-1] == verl_script.tokenizer().eos_token_id
         outputs.append(output)
         facts.append((messages, ended, rooms.log, rooms.get_reward()))

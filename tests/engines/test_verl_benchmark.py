@@ -63,3 +63,16 @@ def test_quick_run_compares_both_ways(tmp_path: Path) -> None:
     assert min(found["adv"].values()) > 0
     whole = found[""]
     assert whole["ratio_low"] <= whole["step_ratio"] <= whole["ratio_high"]
+
+
+def test_turns_by_hand_are_ours() -> None:
+    command = [sys.executable, "benchmarks/against_stock.py", "--quick", "--engine", "verl"]
+    run = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    figures = [assert_figure(line, "against_stock") for line in run.stdout.splitlines()]
+    found = {(figure["case"], figure["metric"]): figure["value"] for figure in figures}
+    wrong = ("largest_difference", "different_states", "different_truncation")
+    assert [found["verl", metric] for metric in wrong] == [0.0, 0.0, 0.0]
+    assert all(found[case, metric] for case, metric in found if metric == "count")

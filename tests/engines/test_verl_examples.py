@@ -132,6 +132,9 @@ def test_the_command_of_the_page_runs_on_a_cpu(tmp_path: Path) -> None:
     _, whole, on_cpu = (command.removesuffix("```").rstrip() for command in COMMANDS)
     small = {
         "data.train_batch_size": 2,
+        "data.max_prompt_length": 296,
+        "data.max_response_length": 24,
+        "actor_rollout_ref.rollout.max_model_len": 320,
         "actor_rollout_ref.actor.ppo_mini_batch_size": 2,
         "actor_rollout_ref.rollout.n": 4,
         "trainer.total_training_steps": 1,
