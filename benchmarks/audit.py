@@ -3,29 +3,40 @@
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
 the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
 the 95 % interval over blocks. ``--work`` is the folder of ``audit_predictor.py``: what it holds is
-not measured again. ``--docs`` writes the committed results into docs/audit_results.md and
-docs/howto/recipe.md and draws the figure (with matplotlib) instead of running anything. So all
-pages come from
+not measured again. ``--docs`` writes the committed results into docs/audit_results.md,
+docs/audit.md and docs/howto/recipe.md, and draws the figure (with matplotlib) instead of running
+anything. So all pages come from
 
     python benchmarks/audit_predictor.py --work W --out benchmarks/results/audit_predictor.jsonl
     python benchmarks/audit.py --work W --out benchmarks/results/audit.jsonl
     python benchmarks/audit.py --docs
 
 Cases ``worlds: WORLD/sbc minus RECIPE/8`` compare learning in all 24 worlds, as the mean of two
-runs, with the recipe that learns best there of those that are not a form of ``sbc``.
+runs, with the recipe that learns best there of those that are not a form of ``sbc``. Cases
+``pairs: mean/A minus B/8`` are what docs/audit.md says about learning.
 """
 
+import itertools
 import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit_predictor import MOMENTUM, RECIPES, SETTINGS, measured, pooled
+from audit_predictor import (
+    CHOSEN,
+    MOMENTUM,
+    RECIPES,
+    SETTINGS,
+    SUBSETS,
+    measured,
+    of_subset,
+    pooled,
+)
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe.audit import (
@@ -58,12 +69,28 @@ from ascribe.audit.scores import POOLED
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import write_file
 
+LEARNED = ("learning_auc", "momentum_auc")
 PAGE = ROOT / "docs" / "audit_results.md"
+SUMMARY = ROOT / "docs" / "audit.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
 CHOICE = ROOT / "docs" / "howto" / "recipe.md"
 PREDICTOR = RESULTS / "audit_predictor.jsonl"
 RELEASED = RESULTS / "audit_released.jsonl"
+SCORES = PREDICTOR.with_suffix("") / "scores.jsonl"
 LEADER = "sbc"
+PAIRS = (
+    ("returns", "gigpo"),
+    ("gigpo_mean", "grpo"),
+    ("gigpo_mean", "gigpo_mean_undiscounted"),
+    ("gigpo_mean", "gigpo_mean_random"),
+    ("bipace_q_mean", "bipace_q_mean_random"),
+    ("bipace_q_equal", "bipace_q"),
+    ("sbc", "sbc_random"),
+    ("sbc", "gigpo"),
+    ("sbc", "returns"),
+    ("sbc_exact", "returns_0.9"),
+)
+"""Differences that the page on the audit speaks of."""
 SHOWN_SCORES = (
     "both, 8 trajectories, success cosine",
     "start, 8 trajectories, success pooled 16",
@@ -103,6 +130,7 @@ def main() -> None:
     """Run the audit and print its figures, or write the page from the committed ones."""
     if "--docs" in sys.argv:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        SUMMARY.write_text(filled(SUMMARY.read_text(encoding="utf-8")), encoding="utf-8")
         CHOICE.write_text(with_scores(CHOICE.read_text(encoding="utf-8")), encoding="utf-8")
         figure(kept(), PICTURE)
         return
@@ -129,7 +157,8 @@ def lines_of(folder: Path, *, quick: bool) -> list[dict[str, Any]]:
     """The audit, then the parts of ``sbc`` left out one by one, then blurred fingerprints."""
     if quick:
         return run(QUICK_FORMS, QUICK)
-    lines = list(json_lines(measured_audit(folder, tuple(WORLDS), FULL_FORMS), LEADER))
+    found = measured_audit(folder, tuple(WORLDS), FULL_FORMS)
+    lines = list(json_lines(found, LEADER)) + marked("pairs", list(pair_lines(found)))
     lines += marked("worlds", learning_in_every_world(folder))
     for what, (names, settings) in ADDITIONS.items():
         path = folder / f"{what}.json"
@@ -165,6 +194,14 @@ def measured_audit(folder: Path, worlds: Sequence[str], names: Sequence[str]) ->
                     case["momentum_auc"] = of["momentum"]
     recipes = {name: repr(scored_recipe(name)) for name in names}
     return Audit(replace(SETTINGS, worlds=tuple(worlds)), recipes, scores)
+
+
+def pair_lines(found: Audit) -> Iterator[dict[str, Any]]:
+    """What ``PAIRS`` differ by in learning, without and with momentum, as means over worlds."""
+    size = found.settings.learning_size
+    for (first, second), metric in itertools.product(PAIRS, LEARNED):
+        apart = found.difference("mean", first, second, size, metric)
+        yield line_of(f"mean/{first}{MINUS}{second}/{size}", metric, apart, None)
 
 
 def learning_in_every_world(folder: Path) -> list[dict[str, Any]]:
@@ -220,7 +257,9 @@ def tables(text: str) -> dict[str, str]:
     """Every part of the page that is made from results and has a place there, by its name."""
     parts: dict[str, Callable[[], str]] = {
         "results": lambda: page(kept()),
+        "pairs": pairs,
         "predictor": predictor,
+        "subsets": subsets,
         "worlds": in_every_world,
         "released": released,
         "ablation": lambda: two_tables("ablation", AuditTables.by_world),
@@ -233,6 +272,50 @@ def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> s
     """Means of an addition to the audit, and a table by world."""
     tables = AuditTables(kept(what))
     return f"{markdown(*tables.means(8))}\n\n{markdown(*second(tables, 8))}\n"
+
+
+def pairs() -> str:
+    """Differences in learning, without and with momentum, and what they are like over worlds."""
+    tables, lines = AuditTables(kept()), {}
+    for line in kept("pairs"):
+        lines[line["case"].split("/")[1], line["metric"]] = line
+    rows = []
+    for first, second in PAIRS:
+        row = [f"`{first}` minus `{second}`"]
+        for metric in LEARNED:
+            mean = lines[f"{first}{MINUS}{second}", metric]
+            first_in, second_in = (
+                {w: tables.lines[w, name, 8, metric]["value"] for w in WORLDS}
+                for name in (first, second)
+            )
+            apart = {world: first_in[world] - second_in[world] for world in WORLDS}
+            others = np.mean([value for world, value in apart.items() if world != "dense"])
+            ends = f"[{mean['low']:+.3f}, {mean['high']:+.3f}]"
+            ahead = sum(value > 0 for value in apart.values())
+            row += [f"{mean['value']:+.3f} {ends}", f"{others:+.3f}", f"{ahead} of {len(WORLDS)}"]
+        rows.append(row)
+    head = [name for metric in LEARNED for name in (metric, "without dense", "worlds ahead")]
+    return markdown(["difference", *head], rows) + "\n"
+
+
+def subsets() -> str:
+    """How the chosen score compares with other scores, and its correlation over fewer recipes."""
+    lines = {(line["case"], line["metric"]): line["value"] for line in read_lines(PREDICTOR)[1:]}
+    score, tested = f"`{CHOSEN}`", lines[CHOSEN, "tested_on"]
+    scores = [case for case, metric in lines if metric == "chosen_on" and case != "ceiling"]
+    better = sum(lines[case, "tested_on"] > tested for case in scores)
+    plain = "start, 8 trajectories, success cosine"
+    said = (
+        f"On the worlds that it was not chosen on, {score} has {tested:.3f}, and {better} of all "
+        f"{len(scores)} scores do better there, the plain cosine of a batch with the gradient of "
+        f"success at the start among them ({lines[plain, 'tested_on']:.3f}). So the choice of this "
+        "score is not what the correlation shows. It also depends on the recipes, "
+        f"{sum(name.startswith(LEADER) for name in RECIPES)} of which are forms of `{LEADER}`:"
+    )
+    scored = read_lines(SCORES)
+    rows = [[n, str(len(of)), f"{of_subset(scored, of):.3f}"] for n, of in SUBSETS.items()]
+    head = ["recipes, in a later run", "number", f"correlation of {score} with learning"]
+    return f"{said}\n\n{markdown(head, rows)}\n"
 
 
 def predictor() -> str:
@@ -276,7 +359,7 @@ def released() -> str:
 
 
 def with_scores(text: str) -> str:
-    """The page with learning and its predictor in rows ``| `RECIPE` | 0.1 ±0.1 | 0.1 ±0.1 |``.
+    """The page with learning and its predictor in rows ``| `RECIPE` | 0.1 ±0.1 | 0.1 ±0.1 | ...``.
 
     Each recipe is shown in its better form.
     """
@@ -288,7 +371,7 @@ def with_scores(text: str) -> str:
         best[plain] = max(best.get(plain, cells), cells)
     for name, cells in best.items():
         text = re.sub(
-            rf"(\| `{name}` \|)( [0-9.]+ ±[0-9.]+ \|){{2}}", rf"\1 {' | '.join(cells)} |", text
+            rf"(\| `{name}` \|)( [0-9.]+ ±[0-9.]+ \|){{3}}", rf"\1 {' | '.join(cells)} |", text
         )
     return text
 

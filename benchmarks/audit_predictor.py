@@ -13,15 +13,18 @@ runs: noise in the runs alone keeps a score below about its square root.
 ``pooled N`` is the cosine of the summed gradient of N batches (``Moments.pooled_cosine``): 1 counts
 bias and noise as a single batch does, infinity bias alone. Each world's scores are kept in
 ``--work``, a run that was stopped goes on there, and ``audit.py`` makes its tables from the same
-files.
+files. With ``--out NAME.jsonl``, ``NAME/scores.jsonl`` has learning and the score that was chosen
+for each recipe in each world to test on; ``SUBSETS`` are correlated from it.
 """
 
+import itertools
 import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from common import Figures
@@ -44,6 +47,8 @@ SEED = 2216
 """Named before its run. The list of scores was made with seed 22, which cannot test it."""
 FIXED = "later, 8 trajectories, success pooled 32"
 """The score that was chosen with seed 22 in 19 of the worlds, and is the audit's headline."""
+CHOSEN = "later, 8 trajectories, success pooled 48"
+"""The score that is chosen with ``SEED``."""
 WORLDS = tuple(ALL_WORLDS)
 CHOSEN_ON, TESTED_ON = WORLDS[::2], WORLDS[1::2]
 MOMENTUM = 0.9
@@ -57,6 +62,13 @@ RECIPES = (
     *(name for name in FULL_FORMS if name not in LATER),
     *("sbc-own", "sbc-bootstrap", "sbc-shrinkage"),
 )
+FAMILIES = ("grpo", "returns", "gigpo", "hgpo", "bigpo_mean", "bipace_diff_mean", "bipace_q", "sbc")
+SUBSETS = {
+    "all recipes, forms and controls": RECIPES,
+    "one of each family": FAMILIES,
+    "of these, recipes of papers that compare states, and returns": FAMILIES[1:-1],
+}
+"""Recipes over which the chosen score is correlated with learning."""
 SETTINGS = replace(FULL, worlds=WORLDS, seed=SEED, momentum=MOMENTUM)
 BATCHES = (0.5, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, np.inf)
 """Numbers of batches that a pooled gradient is of."""
@@ -77,6 +89,7 @@ def main() -> None:
         worlds = ("graph", "stop") if figures.quick else WORLDS
         tables = {world: measured(world, folder) for world in worlds}
         report(figures, tables)
+        figures.write_curve(score_lines(tables), "scores")
 
 
 def measured(world: str, folder: Path, names: Sequence[str] = RECIPES) -> Table:
@@ -213,6 +226,33 @@ def report(figures: Figures, tables: dict[str, Table]) -> None:
     for world in tables:
         for score in (chosen, "ceiling"):
             figures.emit(f"{world}, {score}", "correlation", found[score][world], "1", "higher")
+
+
+def score_lines(tables: dict[str, Table]) -> list[dict[str, Any]]:
+    """Learning and the chosen score of every recipe in the worlds to test on."""
+    lines = []
+    for world, name in itertools.product((w for w in TESTED_ON if w in tables), RECIPES):
+        means = candidates(tables[world][name])
+        learning = (means["learning"] + means["again"]) / 2
+        line = {"world": world, "recipe": name, "learning": round(learning, 5)}
+        lines.append(line | {CHOSEN: round(means[CHOSEN], 5)})
+    return lines
+
+
+def of_subset(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> float:
+    """The correlation of the chosen score with learning over these recipes, mean over worlds."""
+    by_world: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        if line["recipe"] in names:
+            by_world.setdefault(line["world"], []).append(line)
+    return float(
+        np.mean(
+            [
+                spearman([line[CHOSEN] for line in of], [line["learning"] for line in of])
+                for of in by_world.values()
+            ]
+        )
+    )
 
 
 def choose(found: dict[str, dict[str, float]]) -> str:

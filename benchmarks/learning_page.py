@@ -104,8 +104,7 @@ def verdicts(figures: Cases) -> list[str]:
     """What is said for these figures, that on the primary contrast first."""
     said = [_primary(figures), _seeds(figures), _pointless(figures), _random_groups(figures)]
     said += [_discounting(figures), *(_clusters(figures, name) for name in ("bigpo", "bipace_q"))]
-    found = {name: case for name, case in figures.items() if "rank_correlation" in case}
-    parts = [f"{_rank(case)} ({name})" for name, case in found.items()]
+    parts = [f"{_rank(case)} ({n})" for n, case in figures.items() if n.startswith(SCORES[0])]
     said.append(
         f"Rank correlation of the audit with this order: {'; '.join(parts)}. `{PRIMARY}` was "
         "tuned on the audit."
