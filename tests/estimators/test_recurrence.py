@@ -26,6 +26,11 @@ def unique(steps: StepTable) -> StepTable:
     return replace(steps, state=Coded.encode([f"state {row}" for row in range(len(steps))]))
 
 
+def compares(credit: Credit) -> bool:
+    """Whether a row has a state and takes part in the step term: else nothing is said."""
+    return bool((credit.terms["step"].labels >= 0).any())
+
+
 def same(credit: Credit, wanted: Credit, factor: float = 1.0) -> None:
     np.testing.assert_allclose(credit.advantage, factor * wanted.advantage, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(credit.credited, wanted.credited)
@@ -35,7 +40,7 @@ def same(credit: Credit, wanted: Credit, factor: float = 1.0) -> None:
 @pytest.mark.parametrize("name", HEIRS)
 def test_gigpo_and_its_heirs_are_grpo(name):
     credit = recipe(name)(table(APART))
-    assert not credit.recurs
+    assert credit.alone_share == 1
     assert f"No state recurs, so {name} gives what grpo gives." in credit.notes
     same(credit, recipe("grpo")(table(APART)))
 
@@ -46,7 +51,10 @@ def test_gigpo_and_its_heirs_are_grpo(name):
 def test_what_the_heirs_of_gigpo_say_holds(name, data, steps):
     method, steps = data.draw(recipes(name, grouping="exact")), unique(steps)
     credit = method(steps)
-    said = next(note for note in credit.notes if note.startswith("No state recurs"))
+    said = next((note for note in credit.notes if note.startswith("No state recurs")), "")
+    assert bool(said) == compares(credit)
+    if not said:
+        return
     if "episode term alone" in said:
         np.testing.assert_array_equal(credit.advantage, credit.terms["episode"].values)
         return
@@ -64,7 +72,8 @@ def test_what_the_heirs_of_gigpo_say_holds(name, data, steps):
 def test_hgpo_gives_no_credit(method, steps):
     credit = method(unique(steps))
     if not method.episode:
-        assert "No state recurs, so hgpo gives no credit." in credit.notes
+        said = "No state recurs, so hgpo gives no credit." in credit.notes
+        assert said == compares(credit)
         assert not credit.credited.any()
         assert not credit.advantage.any()
 
@@ -81,7 +90,7 @@ def test_sbc_is_a_sixth_of_returns(method, steps):
     factor = credit.metrics.get("scale_factor", 1.0) / 6
     same(credit, returns, factor)
     size = "returns rescaled to the size of grpo" if method.scale == "equal" else "returns / 6"
-    assert f"No state recurs, so sbc gives {size}." in credit.notes
+    assert (f"No state recurs, so sbc gives {size}." in credit.notes) == compares(credit)
 
 
 @pytest.mark.unit
@@ -110,7 +119,7 @@ def test_g2po_has_its_episodes_and_returns(method, steps):
         return
     steps = unique(steps)
     credit = method(steps)
-    assert any("no actions" in note for note in credit.notes)
+    assert any("compares no actions" in note for note in credit.notes) == compares(credit)
     assert not credit.terms["step"].values.any()
     returns = recipe("returns", gamma=method.gamma, truncation=method.truncation)(steps)
     wanted = (1 - method.gamma) * returns.advantage
@@ -119,10 +128,35 @@ def test_g2po_has_its_episodes_and_returns(method, steps):
 
 @pytest.mark.unit
 @pytest.mark.parametrize("name", [*HEIRS, "hgpo", "g2po", "sbc"])
-def test_nothing_is_said_where_a_state_recurs(name):
+def test_nothing_is_said_where_states_recur(name):
     credit = recipe(name)(table(THREE_WAYS))
-    assert credit.recurs
-    assert not any(note.startswith("No state recurs") for note in credit.notes)
+    assert credit.alone_share < 0.5
+    assert not any("recurs" in note or "alone" in note for note in credit.notes)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", [*HEIRS, "hgpo", "g2po", "sbc"])
+def test_steps_after_a_shared_start_are_alone(name):
+    """All attempts at a task begin in one state, which alone must not silence the note."""
+    starts = table([[steps("a", "b", "c", reward=1.0), steps("a", "d", "e"), steps("a", "f", "g")]])
+    credit = recipe(name)(starts)
+    [note] = [each for each in credit.notes if each.startswith("Most steps are alone")]
+    alone = np.flatnonzero(starts.step > 0)
+    if "what grpo gives" in note:
+        wanted = recipe("grpo")(starts).advantage
+    elif "returns / 6" in note:
+        wanted = recipe("returns", gamma=recipe("sbc").gamma)(starts).advantage / 6
+    elif "no credit" in note:
+        wanted = np.zeros(9)
+    else:
+        wanted, credit = np.zeros(9), replace(credit, advantage=credit.terms["step"].values)
+    np.testing.assert_allclose(credit.advantage[alone], wanted[alone], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.unit
+def test_nothing_is_said_where_no_row_has_a_state():
+    nowhere = table([[steps(None, None, reward=1.0), steps(None, None)]])
+    assert not any("recurs" in note for note in recipe("gigpo")(nowhere).notes)
 
 
 @pytest.mark.unit

@@ -142,8 +142,12 @@ class Recipe:
                     f"{self!r}: {name} is not finite in rows {rows}; rewards or parameters are too "
                     "large, or the recipe has a bug"
                 )
-        if (instead := self.without_recurrence()) and not credit.recurs:
-            credit = replace(credit, notes=(*credit.notes, f"No state recurs, so {instead}."))
+        alone = credit.alone_share
+        if (instead := self.without_recurrence()) and alone > 0.5:
+            # Without the share, which changes: engines log equal notes once.
+            most = "Most steps are alone in their state; there,"
+            where = "No state recurs, so" if alone == 1 else most
+            credit = replace(credit, notes=(*credit.notes, f"{where} {instead}."))
         return credit
 
     def _compute_each(
@@ -174,7 +178,7 @@ class Recipe:
         return (BY_WORDS,) if by_tokens and table.first_tokens is None else ()
 
     def without_recurrence(self) -> str:
-        """What the recipe gives where no state recurs, as a clause; empty if it is nothing else."""
+        """What the recipe gives to steps that are alone in their state, as a clause; or nothing."""
         return ""
 
     @classmethod

@@ -272,10 +272,11 @@ class Credit:
         return arrow
 
     @property
-    def recurs(self) -> bool:
-        """Whether a group of the step term has two rows: a state came up again, as compared."""
+    def alone_share(self) -> float:
+        """Share of the step term's rows that are alone in their state; 0 if it has none."""
         labels = self.terms["step"].labels if "step" in self.terms else np.zeros(0, np.int64)
-        return bool(segments.size(labels, int(labels.max(initial=-1)) + 1).max(initial=0) > 1)
+        sizes = segments.size(labels, int(labels.max(initial=-1)) + 1)
+        return float(np.sum(sizes == 1) / max(1, sizes.sum()))
 
     @property
     def credited(self) -> Bools:

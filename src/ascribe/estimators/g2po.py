@@ -73,8 +73,8 @@ class G2PO(TwoLevel):
     normalise: Literal["std", "mean"] = "mean"
 
     def without_recurrence(self) -> str:
-        """Every state is worth the one return from it, so a gain is 1 - γ of the return."""
-        return f"{self.name} compares no actions: it has its episode term, and 1 - gamma of returns"
+        """No two actions were taken in one state; the gain to the next state remains."""
+        return f"{self.name} compares no actions and has its episode term and gains alone"
 
     def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
         """``A^next`` and ``A^gain``; excluded rows give no values to states."""
