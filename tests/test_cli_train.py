@@ -170,7 +170,7 @@ def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:
         (("--noise", "1.5"), "noise: must be less than 1"),
         (("--learning-rate", "0"), "learning_rate: must be greater than 0"),
         (("--style", "loud"), "there is no style 'loud'"),
-        (("--pool", "threads"), "no pool 'threads'; there are: serial, processes, ray"),
+        (("--pool", "threads"), "no pool 'threads'; there are: serial, processes"),
     ):
         code, output = run("warmup", *options, *arguments)
         assert code == 2, output

@@ -189,7 +189,7 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ),
         (
             {"environment.pool": "threads"},
-            "environment.pool: must be one of serial, processes, ray",
+            "environment.pool: must be one of serial, processes",
         ),
         ({"rollout.max_turns": "many"}, "rollout.max_turns: must be a whole number, or null, not"),
         (
