@@ -150,6 +150,9 @@ def test_a_malformed_list_drops_its_group_alone(
     assert metrics["ascribe/episodes"] == 2
     assert "episode group1/2: mine is [0.25, 0.25], but must be a list" in caplog.text
     assert "episode group2/4: mine is ['much']" in caplog.text
+    del made[0].extra_fields["turn_calls"], made[0].extra_fields["tool_rewards"]
+    _, metrics = credited(made, [1.0] * 6, monkeypatch, "+ascribe.rewards=tool_rewards")
+    assert metrics["ascribe/dropped/bad_tool_rewards"] == metrics["ascribe/dropped_groups"] == 1
     table, metrics = credited(made[2:], [1.0] * 4, monkeypatch, *keys)
     assert len(table) == 0
     assert metrics["ascribe/dropped/bad_mine"] == 2

@@ -282,7 +282,7 @@ def _turn_list(name: str, fields: Mapping[str, Any], turns: int) -> Any:
     if name == STATES and given is None and calls is not None:
         told = [(turn, state) for turn, _, state in reversed(calls) if state is not None]
         return [next((s for at, s in told if at < turn), START) for turn in range(turns)]
-    if name == TOOL_REWARDS and (calls is not None or not given):
+    if name == TOOL_REWARDS and (calls is not None or given == []):
         paid = [(turn, reward) for turn, reward, _ in calls or () if reward is not None]
         return [[reward for at, reward in paid if at == turn] for turn in range(turns)]
     return given
