@@ -238,6 +238,9 @@ def test_a_line_without_messages_is_not_skipped(tmp_path: Path) -> None:
     path = lines(tmp_path, {"messages": CHAT, "reward": 1.0}, {"reward": 0.0})
     with pytest.raises(TableError, match="line 2, messages: it must be a list, not missing"):
         import_files([path])
+    path = lines(tmp_path, rllm(reward=1.0, steps=[{"chat_completions": CHAT}]), {"id": "k:1"})
+    with pytest.raises(TableError, match="line 2, trajectories: it must be a list, not missing"):
+        import_files([path])
 
 
 @pytest.mark.parametrize("text", ["[]", "[3]", "3", "null"])

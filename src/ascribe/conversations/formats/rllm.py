@@ -24,7 +24,7 @@ def read(record: Record) -> Iterator[Episode]:
     """The conversations of each trajectory; different agents are not compared."""
     name = (record.get("id") or record.get("episode_id")).text()
     task, _, rollout = name.rpartition(":")
-    trajectories = record.get("trajectories").items()
+    trajectories = record.get("trajectories").items(required=True)
     agents = {each.get("name").text() for each in trajectories}
     iteration = record.get("training_step")
     for index, trajectory in enumerate(trajectories):
