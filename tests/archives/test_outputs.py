@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -22,7 +24,16 @@ from ascribe.archives import credit_archive, places, run
 from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
 from ascribe.steps.atomic import replacing_folder
-from tests.archives.test_archives import SMALL, hidden, in_memory, plain, same, steps, written
+from tests.archives.test_archives import (
+    SMALL,
+    as_text,
+    hidden,
+    in_memory,
+    plain,
+    same,
+    steps,
+    written,
+)
 from tests.conftest import good_rows
 
 LIST = ".ascribe.json"
@@ -118,17 +129,19 @@ def test_a_lease_that_a_killed_run_left_is_named(tmp_path: Path, location: Any) 
     credit_archive(source, location("out"), recipe("gigpo"), memory=SMALL)
 
 
-@pytest.mark.parametrize("changed", ["mine.py", "helper.py", "nothing"])
+@pytest.mark.parametrize("changed", ["mine.py", "helper.py", "parts/core.py", "nothing"])
 def test_a_run_does_not_go_on_with_the_credit_of_other_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     code = tmp_path / "code"
-    code.mkdir()
+    (code / "parts").mkdir(parents=True)
     (code / "mine.py").write_text(OWN)
-    (code / "helper.py").write_text("FACTOR = 1.0\n")
+    (code / "helper.py").write_text("from parts.core import FACTOR\n")
+    (code / "parts" / "core.py").write_text("FACTOR = 1.0\n")
     monkeypatch.syspath_prepend(code)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    for name in ("helper", "mine"):
+    names = ("helper", "mine", "parts", "parts.core")
+    for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     columns = steps(90)
     order = np.random.default_rng(0).permutation(len(columns["step"]))
@@ -138,10 +151,10 @@ def test_a_run_does_not_go_on_with_the_credit_of_other_code(
         credit_archive(source, out, mine.Mine(), memory=SMALL)
     if changed == "mine.py":
         (code / "mine.py").write_text(OWN.replace("FACTOR *", "-3 *"))
-    elif changed == "helper.py":
-        (code / "helper.py").write_text("FACTOR = -3.0\n")
+    elif changed != "nothing":
+        (code / changed).write_text("FACTOR = -3.0\n")
     importlib.invalidate_caches()
-    for name in ("helper", "mine"):
+    for name in names:
         sys.modules.pop(name)
     again = importlib.import_module("mine").Mine()
     with during("credit_parts", interrupt, after=-1) as redone:
@@ -149,6 +162,37 @@ def test_a_run_does_not_go_on_with_the_credit_of_other_code(
     assert set(done) <= set(redone) or changed == "nothing"
     assert not set(done) & set(redone) or changed != "nothing"
     assert same(plain(out), in_memory(source, again))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("way", ["another path", "renamed", "copied"])
+def test_a_run_does_not_go_on_with_the_credit_of_another_input(
+    tmp_path: Path, kind: str, way: str
+) -> None:
+    columns, out = steps(90), tmp_path / "out"
+    files = [tmp_path / name / f"in.{kind}" for name in ("first", "second")]
+    for file in files:
+        file.parent.mkdir()
+        columns["reward"] = 1.0 - np.round(columns["reward"])
+        if kind == "jsonl":
+            as_text(file, columns)
+        else:
+            table = pa.table(columns)
+            pq.write_table(table, file, compression="none", use_dictionary=False)
+        os.utime(file, (1e9, 1e9))
+    first, second = files
+    assert first.stat().st_size == second.stat().st_size
+    with during("credit_parts", interrupt, after=2) as done, pytest.raises(KeyboardInterrupt):
+        credit_archive(first, out, recipe("gigpo"), memory=SMALL)
+    assert done
+    shutil.copy2(second, tmp_path / second.name)
+    if way == "renamed":
+        second.replace(first)
+    elif way == "copied":
+        shutil.copy2(second, first)
+    source = second if way == "another path" else first
+    credit_archive(source, out, recipe("gigpo"), memory=SMALL)
+    assert same(plain(out), in_memory(tmp_path / second.name, recipe("gigpo")))
 
 
 @pytest.mark.parametrize("stage", ["credit_parts", "write_task"])

@@ -1,10 +1,11 @@
 """Tables in JSON lines or CSV that are larger than memory: written as Parquet, then read."""
 
 import shutil
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascribe.archives.places import Place
+from ascribe.archives.places import Place, code_of
 from ascribe.conversations.formats import is_table
 from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.files import Progress, read_parts, write
@@ -29,8 +30,8 @@ def is_large_text(path: Path, memory: int) -> bool:
 def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str | Path, Progress]:
     """The source itself; of a table in JSON lines or CSV, a folder of Parquet files with its rows.
 
-    The files stay for the next call, unless the source has changed. Also gives the progress that is
-    left.
+    The files stay for the next call, unless the source or Ascribe has changed. Also gives the
+    progress that is left.
 
     Raises:
         TableError: if the source cannot be read as a step table.
@@ -43,8 +44,8 @@ def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str
         return source, progress
     if work.uri:
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
-    folder, status = Path(work.path, "table"), path.stat()
-    files = folder / f"{status.st_size}-{status.st_mtime_ns}"
+    folder, key = Path(work.path, "table"), f"{place.identity()} {code_of(Place)}"
+    files = folder / blake2b(key.encode(), digest_size=16).hexdigest()
     if not files.exists():
         shutil.rmtree(folder, ignore_errors=True)
         _convert(path, files, lambda share: progress(0.5 * share))

@@ -3,13 +3,16 @@
 import json
 import os
 import socket
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from typing import IO, TYPE_CHECKING, Any, cast
 from zlib import crc32
 
@@ -66,6 +69,12 @@ class Place:
     def info(self) -> Any:
         """What pyarrow knows about it: type, size and time."""
         return self.system.get_file_info(self.path)
+
+    def identity(self) -> list[Any]:
+        """What is not the same in another file, or once a file has been written again."""
+        info, local = self.info(), None if self.uri else Path(self.path).stat()
+        more = [local.st_ino, local.st_ctime_ns] if local else []  # mtime can be set, not ctime
+        return [self.path, info.size, info.mtime_ns, *more]
 
     def exists(self) -> bool:
         """Whether there is a file or folder."""
@@ -258,6 +267,25 @@ def unseal(contents: Any, name: str) -> memoryview:
 
 
 @dataclass(frozen=True)
+def code_of(kind: type) -> str:
+    """A digest of the source of a class; if not Ascribe's, with what is imported, not installed."""
+    names, files = {base.__module__.partition(".")[0] for base in kind.__mro__[:-1]}, set[Path]()
+    for module in map(sys.modules.get, names):
+        folders = map(Path, getattr(module, "__path__", ()))
+        sources = {file for folder in folders for file in folder.rglob("*.py")}
+        file = Path(getattr(module, "__file__", None) or "")
+        files |= sources or {file, *file.parent.glob("*.py")}
+    if names != {"ascribe"}:
+        paths = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+        installed, modules = tuple(paths), [*sys.modules.values()]
+        imported = [str(getattr(module, "__file__", None)) for module in modules]
+        own = [Path(name) for name in imported if not name.startswith(installed)]
+        files.update(filter(Path.is_file, own))
+    # Of what was typed in, nothing shows that it is the same in the next call.
+    texts = [file.read_bytes() if file.is_file() else token_bytes() for file in sorted(files)]
+    return blake2b(b"\0".join(texts), digest_size=16).hexdigest()
+
+
 class Chunk:
     """Row groups of one file that are read together.
 

@@ -8,7 +8,6 @@ all.
 import itertools
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from ascribe.archives.places import (
     Archive,
     Place,
     check_output,
+    code_of,
     open_archive,
     publish_folder,
     seal,
@@ -308,8 +307,8 @@ def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, 
     room = (memory - PROCESS_BYTES) / count - PROCESS_BYTES
     most_rows = max(int(room / row_bytes(probe, columns)), 1024)
     plan = {
-        "files": [[file.path, (i := file.info()).size, i.mtime_ns] for file in probe.files],
-        "code": _code(type(recipe or Recipe)),
+        "files": [file.identity() for file in probe.files],
+        "code": code_of(type(recipe or Recipe)),
         "recipe": repr((type(recipe), recipe and asdict(recipe))),
         "on_problem": request.on_problem,
         "group_size": request.group_size,
@@ -326,22 +325,6 @@ def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, 
         work.make_folder()
         saved.write(seal(json.dumps({"work": digest, "most_rows": most_rows}).encode()))
     return Job(probe.cut(max(most_rows // 2, 1024)), work, columns, request, most_rows)
-
-
-def _code(kind: type) -> str:
-    """A digest of the source of the packages, or folders of modules, of a class and its bases."""
-    digest = blake2b(digest_size=16)
-    for name in sorted({base.__module__.partition(".")[0] for base in kind.__mro__[:-1]}):
-        top = sys.modules.get(name)
-        files = [
-            file for folder in getattr(top, "__path__", ()) for file in Path(folder).rglob("*.py")
-        ]
-        if not files and (file := getattr(top, "__file__", None)):
-            files = [*Path(file).parent.glob("*.py")]
-        sources = [blake2b(file.read_bytes()).digest() for file in sorted(files)]
-        # Of what was typed in, nothing shows that it is the same in the next call.
-        digest.update(b"".join(sources) or token_bytes())
-    return digest.hexdigest()
 
 
 def _discard(root: Place) -> None:
