@@ -279,7 +279,7 @@ def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(
 
 
 @pytest.mark.parametrize("where", ["objects"])
-def test_objects_are_the_old_output_or_the_new_one_whatever_is_killed(
+def test_objects_of_two_outputs_are_never_read_together_whatever_is_killed(
     tmp_path: Path, location: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, small = written(tmp_path / "in", steps(40)), written(tmp_path / "less", steps(3))
@@ -292,15 +292,59 @@ def test_objects_are_the_old_output_or_the_new_one_whatever_is_killed(
         if place.name == LIST and not left.pop():
             raise KeyboardInterrupt
 
-    for number, size in enumerate(sizes):  # before and after the files are moved
+    def killed(number: int) -> None:
         left[:] = [*range(number + 1)]
-        monkeypatch.setattr(Place, "write", dies)
-        with pytest.raises(KeyboardInterrupt):
-            credit_archive(small, location("out"), recipe("gigpo"), memory=SMALL, force=True)
-        monkeypatch.setattr(Place, "write", write)
-        assert open_archive(location("out"), 1 << 20).rows == size
+        with monkeypatch.context() as patch:
+            patch.setattr(Place, "write", dies)
+            with pytest.raises(KeyboardInterrupt):
+                credit_archive(small, location("out"), recipe("gigpo"), memory=SMALL, force=True)
+
+    killed(0)  # before the files are moved
+    assert open_archive(location("out"), 1 << 20).rows == sizes[0]
+    killed(1)  # after that
+    with pytest.raises(ValueError, match=r"of \d+ files in out are unfinished"):
+        open_archive(location("out"), 1 << 20)
     credit_archive(small, location("out"), recipe("gigpo"), memory=SMALL, force=True)
+    assert open_archive(location("out"), 1 << 20).rows == sizes[1]
     assert pq.read_table(tmp_path / "out").num_rows == sizes[1]
+
+
+@pytest.mark.parametrize("command", ["check", "credit", "report"])
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        ('{"unfinished": ["0.parquet", "2.parquet"]}', "2 of 3 files in in are unfinished"),
+        ('{"files": 5}', "is damaged; remove it"),
+        ("[", "is damaged; remove it"),
+        ("\udcff", "is damaged; remove it"),
+    ],
+)
+def test_a_list_among_the_data_hides_no_file(
+    tmp_path: Path, command: str, contents: str, said: str
+) -> None:
+    source = written(tmp_path / "in", steps(20))
+    out = tmp_path / ("out.html" if command == "report" else "out")
+    (source / LIST).write_bytes(contents.encode(errors="surrogateescape"))
+    refused = call(command, source, "--json", *(["--out", out] if command != "check" else []))
+    assert refused.exit_code in (1, 2)
+    assert isinstance(refused.exception, SystemExit)
+    assert said in " ".join(refused.output.split())
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("source", ["in", "steps.jsonl"])
+def test_a_folder_in_the_place_of_an_output_file_is_refused_at_once(
+    tmp_path: Path, source: str
+) -> None:
+    written(tmp_path / "in", steps(20))
+    as_text(tmp_path / "steps.jsonl", steps(20))
+    out = tmp_path / "out.parquet"
+    out.mkdir()
+    refused = call("credit", tmp_path / source, "--out", out)
+    assert refused.exit_code == 2
+    assert "is a folder; name a file that can be replaced" in " ".join(refused.stderr.split())
+    assert not hidden(tmp_path)
+    assert not list(out.iterdir())
 
 
 def test_a_link_stays_a_link_and_paths_are_resolved(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class Place:
     def listing(self) -> dict[str, set[str]]:
         """What the list of a folder names; see ``ascribe.steps.atomic.read_list``."""
         place = self.child(atomic.LIST)
-        return atomic.read_list(place.read() if place.exists() else None)
+        return atomic.read_list(place.read() if place.exists() else None, self)
 
     def make_folder(self) -> None:
         """Make the folder, if it is not there."""
@@ -177,10 +177,11 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
         if overlaps and not may_replace and out.system.type_name == place.system.type_name:
             advice = "write elsewhere, or add --force" if is_file else "write elsewhere"
             raise ValueError(f"{out} overlaps with {place}, which is read; {advice}")
-    if is_file or kind == FileType.NotFound:
+    if kind == FileType.NotFound or (is_file and kind != FileType.Directory):
         return
-    if kind != FileType.Directory or (not out.uri and os.path.ismount(out.path)):
-        raise ValueError(f"{out} is a file or a mount point; name a folder that can be replaced")
+    if is_file or kind != FileType.Directory or (not out.uri and os.path.ismount(out.path)):
+        found, wanted = ("folder", "file") if is_file else ("file or a mount point", "folder")
+        raise ValueError(f"{out} is a {found}; name a {wanted} that can be replaced")
     entries = out.system.get_file_info(FileSelector(out.path, recursive=True))
     names = {e.path.removeprefix(ours) for e in entries if e.type != FileType.Directory}
     listed = {atomic.LIST}.union(*out.listing().values())
@@ -195,7 +196,7 @@ def publish_folder(draft: Place, target: Place) -> None:
     """Put a complete folder of Parquet files in the place of another one.
 
     A store of objects has no folders to rename. There, new files get new names, and the list of the
-    folder says which ones Ascribe reads: the old output or the new one, whatever is killed.
+    folder says which are unfinished; while these are there, ``open_archive`` refuses the folder.
     """
     if not target.uri:
         atomic.swap_folder(Path(draft.path), Path(target.path))
@@ -266,7 +267,6 @@ def unseal(contents: Any, name: str) -> memoryview:
     return view[:-8]
 
 
-@dataclass(frozen=True)
 def code_of(kind: type) -> str:
     """A digest of the source of a class; if not Ascribe's, with what is imported, not installed."""
     names, files = {base.__module__.partition(".")[0] for base in kind.__mro__[:-1]}, set[Path]()
@@ -286,6 +286,7 @@ def code_of(kind: type) -> str:
     return blake2b(b"\0".join(texts), digest_size=16).hexdigest()
 
 
+@dataclass(frozen=True)
 class Chunk:
     """Row groups of one file that are read together.
 
@@ -382,8 +383,11 @@ def open_archive(location: str | Path, rows_of_chunk: int) -> Archive:
         raise FileNotFoundError(2, "No such file or directory", str(place))
     files = [place]
     if info.type == FileType.Directory:
-        unfinished = place.listing()["unfinished"]
-        files = [file for file in place.files(".parquet") if file.name not in unfinished]
+        files = place.files(".parquet")
+        if count := len(place.listing()["unfinished"] & {file.name for file in files}):
+            detail = f"{count} of {len(files)} files in {place.name} are unfinished, says its list "
+            detail += f"{atomic.LIST}; run the command that writes them again, or remove the list"
+            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
     if not files:
         detail = f"the folder {place.name} holds no .parquet file"
         raise TableError([Problem(ProblemKind.EMPTY_TABLE, detail, count=0)])

@@ -60,9 +60,11 @@ def wrong_call(message: str) -> NoReturn:
 
 
 def check_suffix(path: Path) -> None:
-    """Exit with code 2 unless the suffix names a format of rollouts."""
+    """Exit with code 2 unless this can be a file of rollouts, by its suffix."""
     if not path.name.endswith(SUFFIXES):
         wrong_call(f"cannot tell the format of {safe(path)}; end it in {SUFFIXES}")
+    if path.is_dir():
+        wrong_call(f"{safe(path)} is a folder; name a file that can be replaced")
 
 
 def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None], *, force: bool) -> None:

@@ -122,21 +122,22 @@ def recover_folder(target: Path) -> None:
             if not target.exists():
                 entry.rename(target)
                 continue
-            listed = read_list((entry / LIST).read_bytes() if (entry / LIST).exists() else None)
+            old = read_list((entry / LIST).read_bytes() if (entry / LIST).exists() else None, entry)
             for file in [file for file in entry.rglob("*") if not file.is_dir()]:
                 place = target / file.relative_to(entry)
-                if str(file.relative_to(entry)) not in listed["files"] and not place.exists():
+                if str(file.relative_to(entry)) not in old["files"] and not place.exists():
                     place.parent.mkdir(parents=True, exist_ok=True)
                     file.rename(place)
             shutil.rmtree(entry.rename(entry.with_suffix(".draft")))
 
 
-def read_list(contents: bytes | None) -> dict[str, set[str]]:
+def read_list(contents: bytes | None, folder: object) -> dict[str, set[str]]:
     """The ``files`` that a folder's list names, and ``unfinished`` ones; ``ValueError`` if torn."""
-    found = {} if contents is None else loads(contents)
-    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
-        raise ValueError(f"the list {LIST} of a folder is damaged; remove it")
-    return {name: set(map(str, found.get(name, ()))) for name in ("files", "unfinished")}
+    with suppress(ValueError):
+        found = {} if contents is None else loads(contents)
+        if isinstance(found, dict) and all(isinstance(one, list) for one in found.values()):
+            return {name: set(map(str, found.get(name, ()))) for name in ("files", "unfinished")}
+    raise ValueError(f"the list {LIST} in {folder} is damaged; remove it")
 
 
 def write_file(path: str | Path, contents: str | bytes) -> int:
