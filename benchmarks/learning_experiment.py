@@ -91,8 +91,11 @@ EXPLORED = (
     ("all", "sbc", "returns"),
     ("weak", "sbc, random groups", "grpo"),
     ("weak", "sbc, hidden states", "returns"),
-    ("weak", "returns, discount 0.9", "returns"),
-    ("weak", "sbc", "returns, discount 0.9"),
+    *(
+        (place, *arms)
+        for place in ("weak", *(f"{environment}/weak" for environment in loop.WORLDS))
+        for arms in (("returns, discount 0.9", "returns"), ("sbc", "returns, discount 0.9"))
+    ),
 )
 """Contrasts that the protocol does not name: place, and the two arms."""
 SCORES = ("update_cosine", "learning_auc", "momentum_auc")
@@ -446,7 +449,7 @@ def _contrasts(figures: Figures, design: Design, values_of: Values) -> None:
             figures.emit(case, "paired_sd", float(values.std(ddof=1)), "share", "lower")
             figures.emit(case, "seeds", len(values), "seeds", "higher")
     for place, arm, other in EXPLORED:
-        cells = [cell for cell in design.cells if place in ("all", cell[1])]
+        cells = [cell for cell in design.cells if place in ("all", cell[1], "/".join(cell))]
         rows = table(values_of, arm, cells, other)
         if len(rows) > 1:
             case = f"explored: {place}/{arm} minus {other}"

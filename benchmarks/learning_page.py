@@ -173,13 +173,14 @@ def _discounting(figures: Cases) -> str:
     said += "cells by their intervals)."
     apart = figures[f"explored: all/{PRIMARY} minus returns"]
     said += f" `{PRIMARY}` minus `returns`: {value(apart, 'difference')}"
-    if shorter := figures.get(f"explored: weak/{PRIMARY} minus returns, discount 0.9"):
-        gain = figures["explored: weak/returns, discount 0.9 minus returns"]
-        said += (
-            f". From the weak starts, a discount of 0.9 in place of 0.95 changes `returns` by "
-            f"{value(gain, 'difference')}, and `{PRIMARY}` minus that is "
-            f"{value(shorter, 'difference')}"
-        )
+    for place in WEAK:
+        if shorter := figures.get(f"explored: {place}/{PRIMARY} minus returns, discount 0.9"):
+            gain = figures[f"explored: {place}/returns, discount 0.9 minus returns"]
+            said += (
+                f". From the weak start of `{place.split('/')[0]}`, a discount of 0.9 in place of "
+                f"0.95 changes `returns` by {value(gain, 'difference')}, and `{PRIMARY}` minus "
+                f"that is {value(shorter, 'difference')}"
+            )
     return f"{said}."
 
 

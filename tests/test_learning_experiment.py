@@ -244,7 +244,8 @@ def test_the_page_says_what_the_curves_give() -> None:
 
     everywhere = [f"{e}/{start}" for e in ("textcraft", "sokoban") for start in ("weak", "strong")]
     weak, sokoban = everywhere[::2], everywhere[2:]
-    text, readme = (path.read_text(encoding="utf-8") for path in (page.PAGE, page.QUOTING[0]))
+    pages = (BENCHMARKS.parent / "docs" / "learning.md", BENCHMARKS.parent / "README.md")
+    text, readme = (path.read_text(encoding="utf-8") for path in pages)
     primary = shown("sbc", "gigpo", *sokoban).replace("+", "")
     for said in (text, readme):
         assert f"In Sokoban, `sbc` learned faster than `gigpo`: by {primary} in mean" in said
@@ -253,6 +254,10 @@ def test_the_page_says_what_the_curves_give() -> None:
         assert f"(random groups), `sbc` minus `grpo` is {pointless}." in said
     assert f"`returns` minus `gigpo`: {shown('returns', 'gigpo', *everywhere)}" in text
     assert f"`sbc` minus `returns`: {shown('sbc', 'returns', *everywhere)}" in text
+    added = "returns, discount 0.9"
+    for place in weak:
+        assert f"changes `returns` by {shown(added, 'returns', place)}" in text
+        assert f"`sbc` minus that is {shown('sbc', added, place)}" in text
 
 
 @pytest.mark.slow
