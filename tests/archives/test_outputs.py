@@ -365,7 +365,7 @@ def test_a_link_stays_a_link_and_paths_are_resolved(tmp_path: Path) -> None:
         == 0
     )
     assert link.is_symlink()
-    assert same(plain(real), in_memory(source, recipe("sbc")))
+    assert same(plain(real), in_memory(source, recipe("gigpo")))
     assert hidden(tmp_path) == [".real.lock"]
 
 
