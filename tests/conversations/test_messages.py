@@ -111,11 +111,28 @@ def test_actions(message: dict[str, Any], action: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "calls", [["id"], [None], [{"function": "f"}], [{"id": {"a": 1}, "name": 3}], "id", {"id": 1}]
+    ("calls", "why"),
+    [
+        (["id"], "not JSON|Expecting"),
+        ([None], "a call needs a name and arguments, and has nothing"),
+        ([{"id": {"a": 1}, "name": 3}], "a call needs a name and arguments, and has id, name"),
+        ("id", "its tool_calls are a str"),
+        ({"id": 1}, "its tool_calls are a dict"),
+    ],
 )
-def test_malformed_calls_are_no_error(calls: Any) -> None:
-    messages = [USER, assistant(None) | {"tool_calls": calls}, result("a", {}), assistant("b")]  # type: ignore[arg-type]
-    assert len(from_messages([replace(EPISODE, messages=messages)])) == 2
+def test_malformed_calls_are_refused(calls: Any, why: str) -> None:
+    """Read somehow, different calls would be one action."""
+    messages = [USER, assistant(None) | {"tool_calls": calls}, assistant("b")]
+    with pytest.raises(ValueError, match=f"episode sums/0, message 1: .*({why})"):
+        from_messages([replace(EPISODE, messages=messages)])
+
+
+def test_a_result_with_an_odd_id_is_no_error() -> None:
+    messages = [USER, assistant(None, {"function": "f"}), result("a", {}), assistant("b")]  # type: ignore[arg-type]
+    assert column("action", replace(EPISODE, messages=messages)) == [
+        '{"arguments":{},"name":"f"}',
+        "b",
+    ]
 
 
 def test_images_differ_by_their_hash() -> None:

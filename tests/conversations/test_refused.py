@@ -145,6 +145,105 @@ def test_messages_of_other_forms_are_refused(messages: Any, why: str) -> None:
             )
 
 
+GEMINI = [{"role": "user", "parts": [{"text": "a"}]}, {"role": "model", "parts": [{"text": "b"}]}]
+
+
+def acted(**message: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, **message}]
+
+
+@pytest.mark.parametrize(
+    ("chat", "why"),
+    [
+        (acted(tool_calls=[{"function": {"name": "f", "input": {"x": 1}}}]), "has .*input; write"),
+        (acted(tool_calls=[{"name": "f", "input": {"x": 1}}]), "call needs .* has name, input"),
+        (acted(tool_calls=[{"custom": {"name": "f", "input": "x"}}]), "and has custom; write"),
+        (acted(tool_calls={"name": "f"}), "its tool_calls are a dict; give a list"),
+        (acted(toolCalls=[{"name": "f"}]), "its toolCalls would be left unread; write"),
+        (acted(content="I look.", toolCalls=[{"name": "f"}]), "its toolCalls would be left unread"),
+        (acted(content="", tool_call={"name": "f"}), "its tool_call would be left unread"),
+        (acted(additional_kwargs={"tool_calls": [{}]}), "its additional_kwargs would be left"),
+        (acted(content="<think>Hm.</think>", answer="yes"), "its answer would be left unread"),
+        (acted(audio={"id": "a"}), "its audio would be left unread"),
+        ([{"role": "user", "text": "q"}, acted(content="a")[1]], "its text would be left unread"),
+        (GEMINI, "its parts would be left unread: these are Gemini contents; write"),
+        ([acted()[0], {"role": "model", "content": "a"}], "its role is 'model'; there are: system"),
+        (blocks({"type": "input_json", "x": 1}), "'input_json', which is not read"),
+    ],
+)
+def test_no_action_or_state_is_left_unread(tmp_path: Path, chat: Any, why: str) -> None:
+    """Read without them, different actions or tasks would be one."""
+    with pytest.raises(ValueError, match=why):
+        from_messages([Episode(group="g", trajectory="t", messages=chat, reward=1)])
+    with pytest.raises(TableError, match=rf"line 1, messages.*{why}"):
+        import_files([lines(tmp_path, {"messages": chat, "reward": 1.0})])
+
+
+def test_calls_are_read_alike_in_python_and_in_files(tmp_path: Path) -> None:
+    calls = [
+        {"function": {"name": "f", "arguments": '{"x": 1}'}},
+        {"function": {"name": "f", "parameters": {"x": 2}}},
+        {"name": "f", "parameters": {"x": 3}},
+        {"function": "f", "arguments": {"x": 4}},
+        json.dumps({"name": "f", "arguments": {"x": 5}}),
+        {"function": {"name": "f", "arguments": None}, "parameters": {"x": 6}},
+    ]
+    chats = [*(acted(tool_calls=[call]) for call in calls), acted(function_call=calls[0])]
+    episodes = [
+        Episode(group="g", trajectory=str(n), messages=chat, reward=1.0)
+        for n, chat in enumerate(chats)
+    ]
+    path = lines(tmp_path, *({"task": "g", "messages": chat, "reward": 1.0} for chat in chats))
+    expected = [f'{{"arguments":{{"x":{x}}},"name":"f"}}' for x in (1, 2, 3, 4, 5, 6, 1)]
+    assert from_messages(episodes).action.texts() == expected
+    assert import_files([path]).table.action.texts() == expected
+
+
+def test_what_says_nothing_of_the_action_may_stand_beside_an_empty_one(tmp_path: Path) -> None:
+    beside = {"id": "m", "finish_reason": "stop", "reasoning_details": [{}], "latency": 1.5}
+    chat = acted(**beside, refusal="No.", created_at="now", model="m", annotations=[{}])
+    path = lines(tmp_path, {"messages": chat, "reward": 1.0})
+    assert import_files([path]).table.action.texts() == [""]
+
+
+@pytest.mark.parametrize(
+    "more", [{"response": {}}, {"choices": []}, {"completion": ""}, {"output": None}]
+)
+def test_lines_with_a_response_beside_the_messages_are_a_log(tmp_path: Path, more: Any) -> None:
+    row = {"messages": CHAT, "reward": 1.0}
+    assert len(import_files([lines(tmp_path, {**row, **more})]).table) == 1, "nothing in it"
+    with pytest.raises(TableError, match=f"line 1, {next(iter(more))}: a log of a gateway"):
+        import_files([lines(tmp_path, row | {key: [{"message": CHAT[1]}] for key in more})])
+
+
+@pytest.mark.parametrize("key", ["session_id", "conversation_id", "task_id", "trajectory_id"])
+def test_lines_that_extend_each_other_are_a_log(tmp_path: Path, key: str) -> None:
+    """Each would be a trajectory with the whole reward."""
+    thought = [CHAT[0], {**CHAT[1], "reasoning_content": "Hm."}]  # gone in the next call
+    rows = [{key: "s", "messages": chat, "reward": 1.0} for chat in (thought, [*CHAT, *CHAT])]
+    for order in (rows, rows[::-1]):
+        with pytest.raises(
+            TableError, match=r"line 2: another line goes on where.*a log of a gate"
+        ):
+            import_files([lines(tmp_path, *order)])
+    apart = [{**row, "session_id": str(number)} for number, row in enumerate(rows)]
+    assert import_files([lines(tmp_path, *apart)]).table.trajectory.values.size == 2
+    equal = import_files([lines(tmp_path, rows[1], rows[1])])
+    assert equal.table.trajectory.values.size == 2, "rollouts may be equal"
+
+
+def test_rollouts_of_a_task_that_end_earlier_are_read(tmp_path: Path) -> None:
+    cut, whole = ({"task": "t", "messages": CHAT * n, "reward": n - 1.0} for n in (1, 2))
+    assert import_files([lines(tmp_path, cut, whole)]).table.trajectory.values.size == 2
+
+
+def test_a_system_prompt_beside_the_messages_is_a_message(tmp_path: Path) -> None:
+    rows = [{"system": text, "messages": CHAT, "reward": 1.0} for text in ("add", "delete")]
+    table = import_files([lines(tmp_path, *rows)], state="observation").table
+    assert table.state.texts() == ["system: add\n\nuser: q", "system: delete\n\nuser: q"]
+    assert table.group.values.size == 2
+
+
 def test_parts_that_are_read(tmp_path: Path) -> None:
     picture = {"type": "image_url", "image_url": {"url": "a"}}
     parts = [{"type": "reasoning", "reasoning": "Hm."}, {"type": "output_text", "text": "yes"}]
@@ -241,6 +340,57 @@ def test_a_line_without_messages_is_not_skipped(tmp_path: Path) -> None:
     path = lines(tmp_path, rllm(reward=1.0, steps=[{"chat_completions": CHAT}]), {"id": "k:1"})
     with pytest.raises(TableError, match="line 2, trajectories: it must be a list, not missing"):
         import_files([path])
+
+
+def atif(path: Path, **more: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(json.loads((DATA / "atif_plain.json").read_text()) | more))
+
+
+OWN = {"final_metrics": {"extra": {"reward": 1.0}}}
+
+
+@pytest.mark.parametrize("session", ["run 1", "run 1 sub"])
+@pytest.mark.parametrize("more", [OWN, {}])
+def test_a_trial_of_several_trajectories_is_refused(
+    tmp_path: Path, more: Any, session: str
+) -> None:
+    """Continued or with sub-agents and without a reference, each has the reward of the trial."""
+    for number, name in enumerate(["run 1", session]):
+        atif(tmp_path / "port__0" / "agent" / f"{number}.json", session_id=name, **more)
+    (tmp_path / "port__0" / "verifier").mkdir()
+    (tmp_path / "port__0" / "verifier" / "reward.txt").write_text("1")
+    with pytest.raises(
+        TableError, match=r"1\.json: ATIF runs of several trajectories are not read"
+    ):
+        import_files([tmp_path])
+
+
+def test_runs_in_one_folder_are_told_apart_by_their_session(tmp_path: Path) -> None:
+    for number in range(3):
+        atif(tmp_path / "runs" / f"{number}.json", session_id=str(number), **OWN)
+    assert import_files([tmp_path]).table.trajectory.values.size == 3
+    atif(tmp_path / "runs" / "3.json", session_id="0", **OWN)
+    with pytest.raises(TableError, match=r"3\.json: ATIF runs of several trajectories"):
+        import_files([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        ({"message": [{"type": "audio"}]}, r"steps\[0\].message\[0\].type: a part of ATIF is text"),
+        (
+            {"observation": {"results": [{"content": [{"type": "x"}]}]}},
+            r"content\[0\].type: a part",
+        ),
+        ({"tool_calls": [{"function_name": "f", "input": {}}]}, "arguments: it must be an object"),
+    ],
+)
+def test_parts_and_calls_that_atif_does_not_have(tmp_path: Path, step: Any, why: str) -> None:
+    steps = [{"source": "agent", "message": [{"type": "text", "text": "a"}], **step}]
+    atif(tmp_path / "runs" / "0.json", steps=steps, **OWN)
+    with pytest.raises(TableError, match=why):
+        import_files([tmp_path])
 
 
 @pytest.mark.parametrize("text", ["[]", "[3]", "3", "null"])

@@ -6,12 +6,14 @@ tags. Call ids take no part either: servers draw them at random, so no state wou
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, get_args
 
 from ascribe.groups.responses import (
+    ARGUMENTS,
     ToolCallError,
     all_calls,
     equal_numbers,
@@ -20,7 +22,7 @@ from ascribe.groups.responses import (
 )
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import one_line
-from ascribe.steps.strict_json import canonical, without_nan
+from ascribe.steps.strict_json import canonical, loads, without_nan
 from ascribe.steps.table import StepTable
 
 State: TypeAlias = Literal["observation", "tool", "history", "key"]
@@ -36,10 +38,19 @@ Message: TypeAlias = Mapping[str, Any]
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "demonstration")
 TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
-MEDIA = ("image", "audio", "video", "file", "input_", "document", "data")
-"""Types of the parts of a content that are read, of pictures and files their beginnings."""
+MEDIA = re.compile("(input_)?(image|audio|video|file)(_url|_file|_pil|_embeds)?|document|data")
+"""Types of the parts of a content that are read: texts, and pictures, sounds and files."""
 ANTHROPIC = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use")
 """Types of its blocks, to refuse them by name."""
+KNOWN = re.compile(
+    "role|content|refusal|tool_calls|function_call|annotations|(reasoning|thinking|provider).*|"
+    "(.*_)?(id|ids|at|reason|timestamp)|name|type|source|model|function|error|usage|metadata"
+)
+"""Keys of messages and calls that are read, or say nothing of what was done."""
+CALLS = re.compile("(tool|function)_?(call|use|invocation)s?|additional_kwargs|parts", re.I)
+"""Keys of other formats that hold calls; the last one is Gemini's."""
+ADVICE = "write OpenAI messages, with tool_calls and results in the role tool"
+LANGCHAIN = "LangChain messages are not read; convert them with its convert_to_openai_messages"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +122,7 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
     for episode in episodes:
         trajectory = f"{episode.group}/{episode.trajectory}"
         _check_messages(episode)
-        states, actions = _states_and_actions(episode, state)
+        states, actions = turns_of(episode, state)
         for text, action, reward in zip(states, actions, step_rewards(episode), strict=True):
             before = last.get(trajectory)
             row = {
@@ -144,8 +155,6 @@ def _check_messages(episode: Episode) -> None:
     for place, message in enumerate(episode.messages):
         try:
             check_form(message)
-            if (role := message.get("role")) not in ROLES:
-                raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
             split_content(message.get("content"))
         except ValueError as error:
             where = f"episode {episode.group}/{episode.trajectory}, message {place}"
@@ -153,14 +162,49 @@ def _check_messages(episode: Episode) -> None:
 
 
 def check_form(message: Any) -> None:
-    """Raise ``ValueError`` for a message in the form of LangChain or of something unknown."""
+    """Raise ``ValueError`` for a message in another form, or with calls that are not read."""
     if not isinstance(message, Mapping):
         raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
-    calls = message["tool_calls"] if isinstance(message.get("tool_calls"), list) else ()
-    has_args = any(isinstance(call, Mapping) and "args" in call for call in calls)
-    if has_args or ("role" not in message and "type" in message):
-        convert = "langchain_core.messages.convert_to_openai_messages"
-        raise ValueError(f"LangChain messages are not read; convert them with {convert}")
+    if "role" not in message and "type" in message:
+        raise ValueError(LANGCHAIN)
+    if (role := message.get("role")) not in ROLES:
+        raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
+    keys, calls = _unknown(message), calls_of(message)
+    empty = keys and role == "assistant" and not action_of(message)
+    if calls or not (empty or message.get("content") is None):
+        keys = [key for key in keys if CALLS.fullmatch(key)]
+    if keys:
+        form = ": these are Gemini contents" if "parts" in keys else ""
+        raise ValueError(f"its {', '.join(keys)} would be left unread{form}; {ADVICE}")
+
+
+def _unknown(values: Mapping[str, Any]) -> list[str]:
+    """The keys of texts, lists and objects that are not known."""
+    keys = [str(k) for k, v in values.items() if v and isinstance(v, str | list | Mapping)]
+    return [one_line(key, 40) for key in keys if not KNOWN.fullmatch(key)]
+
+
+def calls_of(message: Message) -> list[tuple[str, Any, Any]]:
+    """The name, the arguments and the id of each call; ``ValueError`` if one is not read."""
+    calls = message.get("tool_calls") or list(filter(None, [message.get("function_call")]))
+    if not isinstance(calls, list):
+        raise ValueError(f"its tool_calls are a {type(calls).__name__}; give a list of calls")
+    return [_read_call(call) for call in calls]
+
+
+def _read_call(value: Any) -> tuple[str, Any, Any]:
+    """A call as OpenAI, verifiers and Inspect write it, or JSON text of one."""
+    call = loads(value) if isinstance(value, str) else value
+    call = call if isinstance(call, Mapping) else {}
+    function = call.get("function")
+    whole = {**call, **function} if isinstance(function, Mapping) else call
+    name = whole.get("name") or function  # Inspect has the name there
+    keys = _unknown(whole) if all(whole.get(key) is None for key in ARGUMENTS) else []
+    if keys or not isinstance(name, str):
+        there = ", ".join(one_line(key, 40) for key in whole) or "nothing"
+        advice = LANGCHAIN if "args" in keys else ADVICE
+        raise ValueError(f"a call needs a name and arguments, and has {there}; {advice}")
+    return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
 
 
 def step_rewards(episode: Episode) -> list[float]:
@@ -183,9 +227,7 @@ def step_rewards(episode: Episode) -> list[float]:
     return rewards
 
 
-def _states_and_actions(
-    episode: Episode, state: State
-) -> tuple[Sequence[str | None], Sequence[str]]:
+def turns_of(episode: Episode, state: State) -> tuple[Sequence[str | None], Sequence[str]]:
     """The state and the action of each step."""
     states: list[str | None] = []
     actions: list[str] = []
@@ -245,12 +287,9 @@ def action_of(message: Message) -> str:
 
     One call is an object with a name and arguments, several are a list of such.
     """
-    calls = message.get("tool_calls") or []
-    if not calls and message.get("function_call"):
-        calls = [message["function_call"]]
-    if not calls:
-        return action_of_text(text_of(message.get("content")))
-    return _written([_call(call) for call in calls])
+    if calls := calls_of(message):
+        return _written([_call(name, arguments) for name, arguments, _ in calls])
+    return action_of_text(text_of(message.get("content")))
 
 
 def action_of_text(text: str) -> str:
@@ -265,16 +304,13 @@ def _written(calls: Sequence[Mapping[str, Any]]) -> str:
     return canonical(without_nan(calls[0] if len(calls) == 1 else list(calls)))
 
 
-def _call(value: Any) -> dict[str, Any]:
-    """The name and the arguments of a call; arguments that cannot be read stay as written."""
+def _call(name: str, arguments: Any) -> dict[str, Any]:
+    """A call; arguments that cannot be read stay as written."""
+    call = {"name": name, "arguments": arguments}
     try:
-        name, arguments = name_and_arguments(value, strict=False)
-        return {"name": name, "arguments": equal_numbers(arguments)}
+        return call | {"arguments": equal_numbers(name_and_arguments(call, strict=False)[1])}
     except ToolCallError:
-        function = value.get("function", value) if isinstance(value, Mapping) else value
-        if not isinstance(function, Mapping):
-            return {"name": str(function), "arguments": {}}
-        return {"name": function.get("name"), "arguments": function.get("arguments") or {}}
+        return call
 
 
 def text_of(content: Any) -> str:
@@ -298,13 +334,12 @@ def split_content(content: Any) -> tuple[str, str]:
             thoughts.append(str(each.get("reasoning") or each.get("summary") or ""))
         elif kind in TEXTS and isinstance(text := each.get("text", each.get(kind)), str):
             texts.append(text)
-        elif str(kind).startswith(MEDIA) and isinstance(each, Mapping):
+        elif MEDIA.fullmatch(str(kind)) and isinstance(each, Mapping):
             digest = blake2b(canonical(without_nan(each)).encode(errors="replace"), digest_size=8)
             texts.append(f"[{kind} {digest.hexdigest()}]")
         else:
             raise ValueError(
                 f"part {place} of the content is {one_line(kind, 40)!r}, which is not read"
-                f"{': these are Anthropic messages' if kind in ANTHROPIC else ''}; write the "
-                "conversation as OpenAI messages, with tool_calls and results in the role tool"
+                f"{': these are Anthropic messages' if kind in ANTHROPIC else ''}; {ADVICE}"
             )
     return "\n".join(texts), "\n".join(thoughts)

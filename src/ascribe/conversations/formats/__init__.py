@@ -192,7 +192,7 @@ def import_parts(
     # A trajectory that may go on in the next record is in one table.
     limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
     batch: list[Episode] = []
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[Any, ...]] = set()
     steps, parts, rewarded = 0, 0, False
     for number, file in enumerate(files):
         for record in read_records(file):
@@ -348,7 +348,7 @@ def _conversations(
     form: Format,
     group: str | None,
     reward: str | None,
-    seen: set[tuple[str, str]],
+    seen: set[tuple[Any, ...]],
 ) -> list[Episode]:
     """The conversations of a record, with the fields that the caller named."""
     if not isinstance(record.value, dict):
@@ -372,6 +372,11 @@ def _conversations(
     with record.refusing():
         for each in episodes:
             step_rewards(each)
+            # Pairs of whether a conversation ends there, and where: none may end in another.
+            parts, refusal = each.extra.get("parts", ((), ""))
+            if any((not last, mark) in seen for last, mark in parts):
+                raise ValueError(refusal)
+            seen.update(parts)
     for mark in (f" ({record.place()})", f" ({record.place()}, {len(seen)})"):
         if any(each.extra.get("named") for each in episodes) or seen.isdisjoint(
             (each.group, each.trajectory) for each in episodes

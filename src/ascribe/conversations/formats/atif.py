@@ -13,6 +13,8 @@ from typing import Any
 from ascribe.conversations.formats.records import Message, Record, content, read_records, tool_call
 from ascribe.conversations.messages import Episode
 
+SEVERAL = "ATIF runs of several trajectories are not read; write each run as one, or leave it out"
+
 
 def recognises(record: Mapping[str, Any]) -> bool:
     """Whether this is a trajectory of ATIF."""
@@ -24,17 +26,27 @@ def read(record: Record) -> Iterator[Episode]:
     steps = record.get("steps").items(required=True)
     parts = [record.get("continued_trajectory_ref"), record.get("subagent_trajectories")]
     parts += [step.get("is_copied_context") for step in steps]
-    results = (each for step in steps for each in step.get("observation.results").items())
+    results = [each for step in steps for each in step.get("observation.results").items()]
     parts += [result.get("subagent_trajectory_ref") for result in results]
+    contents = [
+        *(each.get("message") for each in steps),
+        *(each.get("content") for each in results),
+    ]
+    for part in (p for each in contents if isinstance(each.value, list) for p in each.items()):
+        if part.get("type").value not in ("text", "image"):
+            raise part.get("type").error("a part of ATIF is text or image; write it as one of them")
     for part in parts:
         if part.value:
-            detail = "ATIF runs of several trajectories, continued or with sub-agents, are not read"
-            raise part.error(f"{detail}; write each run as one trajectory, or leave it out")
+            raise part.error(SEVERAL)
     messages = [each for step in steps for each in _turn(step)]
-    trial = record.path.absolute().parent.parent
+    folder = record.path.absolute().parent
+    trial = folder.parent
     name = record.get("session_id") or record.get("trajectory_id")
     task = record.get("extra.task") or _beside(trial / "result.json").get("task_name")
     reward = record.get("final_metrics.extra.reward") or _reward(trial)
+    # A trial has one reward, so it is one run; elsewhere a run is a session.
+    of_trial = folder.name == "agent" or (reward and reward.path != record.path)
+    run = (folder, "" if of_trial else name.optional_name() or record.place())
     yield Episode(
         group=task.name() if task else trial.name.rpartition("__")[0] or trial.name,
         trajectory=name.text() if name else trial.name,
@@ -42,6 +54,7 @@ def read(record: Record) -> Iterator[Episode]:
         reward=reward.optional_number(),
         agent=record.get("agent.name").optional_name(),
         version=record.get("agent.model_name").optional_name(),
+        extra={"parts": ([(True, run), (False, run)], SEVERAL)},
     )
 
 
@@ -57,7 +70,7 @@ def _turn(step: Record) -> list[Message]:
     calls = [
         tool_call(
             call.get("function_name").text(),
-            call.get("arguments").value,
+            call.get("arguments").mapping(),
             call.get("tool_call_id").value,
         )
         for call in step.get("tool_calls").items()

@@ -6,14 +6,18 @@ group, conversations with the same prompt form one.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from ascribe.conversations.formats.records import Message, Record, message
-from ascribe.conversations.messages import Episode
+from ascribe.conversations.formats.records import Message, Record, content, message
+from ascribe.conversations.messages import Episode, turns_of
 
 GROUPS = ("group", "task", "task_id", "example_id", "problem_id", "prompt_id", "question_id")
 TRAJECTORIES = ("trajectory", "trajectory_id", "rollout_id", "id", "uuid")
+SESSIONS = ("session_id", "session", "conversation_id", "thread_id")
+RESPONSES = ("response_message", "response", "choices", "completion", "output")
+GATEWAY = "a log of a gateway, a line for each model call, is not read; write a line for a session"
 REWARDS = ("reward", "final_reward", "score", "return")
 
 
@@ -24,16 +28,18 @@ def recognises(record: Mapping[str, Any]) -> bool:
 
 def read(record: Record) -> Iterator[Episode]:
     """The conversation of one line."""
-    if record.get("response_message"):
-        detail = "a log of a gateway, with a line for each model call, is not read; write one line"
-        raise record.error(f"{detail} for each session, with all messages and the last response")
+    for response in (each for each in map(record.get, RESPONSES) if each.value):
+        raise response.error(f"{GATEWAY}, with all messages and the last response among them")
     messages = [message(each) for each in record.get("messages").items(required=True)]
+    if (system := first(record, ("system", "system_prompt"))).value:
+        messages.insert(0, {"role": "system", "content": content(system)[0]})
     group, trajectory = first(record, GROUPS), first(record, TRAJECTORIES)
     reward, rewards = first(record, REWARDS), record.get("rewards").items()
     steps = sum(each["role"] == "assistant" for each in messages)
+    task = group.name() if group else prompt_name(messages)
     cut = record.get("finish_reason").value == "length"
-    yield Episode(
-        group=group.name() if group else prompt_name(messages),
+    episode = Episode(
+        group=task,
         trajectory=trajectory.name() if trajectory else record.short(),
         messages=messages,
         reward=reward.optional_number(),
@@ -43,6 +49,13 @@ def read(record: Record) -> Iterator[Episode]:
         agent=record.get("agent").optional_name(),
         version=first(record, ("version", "policy_version", "weight_version")).optional_name(),
     )
+    named = first(record, (*SESSIONS, *TRAJECTORIES))
+    # Of a task, a rollout may end where another goes on; less often with the same reward.
+    session = named.optional_name(), None if named.field in SESSIONS else (task, episode.reward)
+    turns = [*zip(*turns_of(episode, "history"), strict=True)] if named or group else []
+    pairs = [(place == len(turns), hash((session, *turn))) for place, turn in enumerate(turns, 1)]
+    detail = f"another line goes on where it ends, or the reverse: {GATEWAY}, or give each rollout"
+    yield replace(episode, extra={"parts": (pairs, f"{detail} its own session_id")})
 
 
 def first(record: Record, names: tuple[str, ...]) -> Record:

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-from ascribe.conversations.messages import check_form, split_content
+from ascribe.conversations.messages import calls_of, check_form, split_content
 from ascribe.steps.journal import LineError, expansion_limit, json_memory, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
@@ -243,8 +243,8 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, field
 
 # Messages.
 
-ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
-"""Other names of roles."""
+ROLES = {"developer": "system", "function": "tool"}
+"""Other names of OpenAI's roles."""
 
 
 def message(record: Record, *, sampled: bool = True) -> Message:
@@ -257,10 +257,7 @@ def message(record: Record, *, sampled: bool = True) -> Message:
     value = record.mapping()
     with record.refusing():
         check_form(value)
-    role = record.get("role").text()
-    role = ROLES.get(role, role)
-    if role not in ("system", "user", "assistant", "tool"):
-        raise record.get("role").error(f"the role {one_line(role, 40)!r} is unknown")
+    role = ROLES.get(value["role"], value["role"])
     text, reasoning = content(record.get("content"))
     converted: Message = {"role": role, "content": text}
     if role == "tool" and (call := record.get("tool_call_id")):
@@ -272,11 +269,8 @@ def message(record: Record, *, sampled: bool = True) -> Message:
             reasoning = content(record.get(name))[0]
     if reasoning:
         converted["reasoning_content"] = reasoning
-    calls = record.get("tool_calls").items()
-    if record.get("function_call"):
-        calls.append(record.get("function_call"))
-    if calls:
-        converted["tool_calls"] = [_tool_call(each) for each in calls]
+    if calls := calls_of(value):
+        converted["tool_calls"] = [tool_call(*call) for call in calls]
     if not sampled or record.get("weight").value == 0:
         converted["role"] = "demonstration"
     return converted
@@ -294,15 +288,3 @@ def tool_call(name: str, arguments: Any, call: Any = None) -> Message:
     """A tool call in OpenAI's form."""
     function = {"name": name, "arguments": canonical(arguments if arguments is not None else {})}
     return {"id": "" if call is None else str(call), "type": "function", "function": function}
-
-
-def _tool_call(record: Record) -> Message:
-    """A call as OpenAI, verifiers and Inspect write it, or JSON text of one."""
-    if isinstance(record.value, str):
-        try:
-            record = Record(loads(record.value), record.path, record.line, record.field)
-        except ValueError as error:
-            raise record.error("it is not JSON") from error
-    function = record.get("function") if isinstance(record.get("function").value, dict) else record
-    name = function.get("name") or record.get("function")  # Inspect has the name there
-    return tool_call(name.text(), function.get("arguments").value, record.get("id").value)
