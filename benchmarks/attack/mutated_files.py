@@ -102,8 +102,8 @@ def outcomes(
     if not child:
         signal.alarm(SECONDS)
         for draw in draws:
-            path.write_bytes(damaged(clean, draw))
             try:
+                path.write_bytes(damaged(clean, draw))
                 end = b"r" if values(path) == due else b"c"
             except TableError:
                 end = b"d"

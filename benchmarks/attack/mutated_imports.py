@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -56,7 +57,8 @@ def damaged(clean: bytes, random: Random) -> bytes:
         return bytes_of(clean, random)
     for _ in range(random.choice((1, 1, 3))):
         inside, key = random.choice(places(random.choice(rows)) or [(rows, 0)])
-        inside[key] = random.choice((*JUNK, *VALUES, 2**70, 1e308, ["a"], {"type": "tool_use"}))
+        junk = random.choice((*JUNK, *VALUES, 2**70, 1e308, ["a"], {"type": "tool_use"}))
+        inside[key] = deepcopy(junk)  # which may be damaged next
     return "\n".join(map(json.dumps, rows)).encode()
 
 
