@@ -1,33 +1,29 @@
 """The private names of verl 0.9.1 that the plug-in overrides, wraps or calls."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 
-TOOL_LOOP = ("_call_tool", "_handle_generating_state")
-
-PRIVATE: dict[str, Collection[str]] = {
-    "verl.trainer.ppo.v1:PPOTrainer": (
-        *("_add_prompts_to_generate", "_compute_advantage", "_compute_old_log_prob"),
-        *("_get_required_batch_multiple", "_update_actor", "_update_critic"),
-    ),
-    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": (
-        *("_clear_groups", "_sync_metadata_from_transfer_queue"),
-    ),
-    "verl.workers.engine:FSDPEngineWithLMHead": ("_get_packed_pad_size",),
-    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": ("_build_module",),
-    "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": TOOL_LOOP,
+PRIVATE = {
+    "verl.trainer.ppo.v1:PPOTrainer": "_add_prompts_to_generate _compute_advantage "
+    "_compute_old_log_prob _get_required_batch_multiple _update_actor _update_critic",
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "_clear_groups "
+    "_sync_metadata_from_transfer_queue",
+    "verl.workers.engine:FSDPEngineWithLMHead": "_get_packed_pad_size",
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": "_build_module",
+    "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": "_call_tool "
+    "_handle_generating_state",
 }
 """By module and class."""
 
 VLLM = "verl.workers.rollout.vllm_rollout"
-OF_VLLM: dict[str, Collection[str]] = {
-    f"{VLLM}.vllm_async_server:vLLMHttpServer": ("_get_worker_extension_cls",),
-    f"{VLLM}.utils:vLLMColocateWorkerExtension": ("_get_zmq_handle",),
+OF_VLLM = {
+    f"{VLLM}.vllm_async_server:vLLMHttpServer": "_get_worker_extension_cls",
+    f"{VLLM}.utils:vLLMColocateWorkerExtension": "_get_zmq_handle",
 }
 """What runs on the CPU need besides."""
 
 
-def check_verl(private: Mapping[str, Collection[str]] = PRIVATE) -> None:
+def check_verl(private: Mapping[str, str] = PRIVATE) -> None:
     """Refuse a release of verl that lacks one of the names: nothing would call an override of it.
 
     Raises:
@@ -37,7 +33,7 @@ def check_verl(private: Mapping[str, Collection[str]] = PRIVATE) -> None:
     for place, names in private.items():
         module, _, owner = place.partition(":")
         found = getattr(import_module(module), owner, None)
-        missing += [f"{owner}.{name}" for name in names if not hasattr(found, name)]
+        missing += [f"{owner}.{name}" for name in names.split() if not hasattr(found, name)]
     if missing:
         raise ImportError(
             f"this release of verl has no {', '.join(missing)}, which trainer_mode=ascribe needs: "
