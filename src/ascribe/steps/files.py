@@ -461,7 +461,7 @@ def read_row_groups(
     for index in groups:
         group = file.metadata.row_group(index)
         size, wide_size = 0, 1
-        for column in map(group.column, range(group.num_columns)):
+        for column in _chunks(file, index):
             if column.path_in_schema in flat:
                 size += column.total_uncompressed_size
             elif f"{column.path_in_schema}.".startswith(inside):
@@ -487,6 +487,17 @@ def read_row_groups(
                     raise TableError([problem])
                 table = table.append_column(name, column)
             yield from _decoded_pieces(table, schema, wide, room) if decode else [table]
+
+
+def _chunks(file: Any, index: int) -> list[Any]:
+    """What a Parquet file says of each column chunk of a row group.
+
+    A chunk whose statistics are damaged ends the process if pyarrow is asked for it, but raises if
+    rows are read. So the first row is read before.
+    """
+    next(file.iter_batches(1, [index], use_threads=False), None)
+    group = file.metadata.row_group(index)
+    return [group.column(number) for number in range(group.num_columns)]
 
 
 def _text_paths(file: Any) -> list[str]:
@@ -563,8 +574,7 @@ def _arrow_from_parquet(
         stop = start + row_group.num_rows
         inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
         if inside is None or inside.size:
-            leaves = map(row_group.column, range(row_group.num_columns))
-            cells = sum(leaf.num_values for leaf in leaves)
+            cells = sum(chunk.num_values for chunk in _chunks(file, index))
             room = _take_room(room, row_group.total_byte_size + 8 * cells)
             table = file.read_row_group(index, columns=names)
             for place, name in enumerate(names):
