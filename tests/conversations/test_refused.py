@@ -320,6 +320,14 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
             {"messages": CHAT, "reward": 1, "rewards": [0]},
             "line 1: episode .* steps sum to 0; give either",
         ),
+        (
+            {
+                "task": "t",
+                "reward": 1,
+                "messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": ""}]}],
+            },
+            "line 1: a call needs a name",
+        ),
         (dumped(score=1.0, step=2**70), "step: the number is too large"),
         (rllm(reward=1.0), r"trajectories\[0\].steps: it must be a list, not missing"),
         (rllm(name=["a"], steps=[]), r"trajectories\[0\].name: it must be text, not a list"),

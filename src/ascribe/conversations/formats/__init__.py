@@ -353,7 +353,8 @@ def _conversations(
     """The conversations of a record, with the fields that the caller named."""
     if not isinstance(record.value, dict):
         raise record.error("it must be an object")
-    episodes = list(form.read(record))
+    with record.refusing():
+        episodes = list(form.read(record))
     if group is not None:
         name = record.get(group)
         if not name:

@@ -59,6 +59,8 @@ class Record:
         """Report a ``ValueError`` as the error of this place."""
         try:
             yield
+        except TableError:
+            raise
         except ValueError as error:
             raise self.error(one_line(error, 300)) from error
 
