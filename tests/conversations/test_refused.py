@@ -326,7 +326,7 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
                 "reward": 1,
                 "messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": ""}]}],
             },
-            "line 1: a call needs a name",
+            r"line 1, messages\[0\]: a call needs a name",
         ),
         (dumped(score=1.0, step=2**70), "step: the number is too large"),
         (rllm(reward=1.0), r"trajectories\[0\].steps: it must be a list, not missing"),

@@ -200,7 +200,7 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
     whole = {**call, **function} if isinstance(function, Mapping) else call
     name = whole.get("name") or function  # Inspect has the name there
     keys = _unknown(whole) if all(whole.get(key) is None for key in ARGUMENTS) else []
-    if keys or not isinstance(name, str):
+    if keys or not name or not isinstance(name, str):
         there = ", ".join(one_line(key, 40) for key in whole) or "nothing"
         advice = LANGCHAIN if "args" in keys else ADVICE
         raise ValueError(f"a call needs a name and arguments, and has {there}; {advice}")
