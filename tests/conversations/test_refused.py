@@ -330,6 +330,14 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         ),
         (dumped(score=1.0, step=2**70), "step: the number is too large"),
         (rllm(reward=1.0), r"trajectories\[0\].steps: it must be a list, not missing"),
+        (
+            {
+                "_ng_task_index": 0,
+                "response": {"output": [{"type": "function_call", "name": "", "arguments": "{}"}]},
+                "reward": 1.0,
+            },
+            "line 1: episode .* message 0: a call needs a name",
+        ),
         (rllm(name=["a"], steps=[]), r"trajectories\[0\].name: it must be text, not a list"),
         (rllm(name={"a": 1}, steps=[]), "name: it must be text, not an object"),
         ({**rllm(steps=[{"action": "a"}]), "training_step": 2**70}, "training_step: the number"),

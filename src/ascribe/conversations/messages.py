@@ -121,7 +121,7 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
     episodes = list(episodes)
     for episode in episodes:
         trajectory = f"{episode.group}/{episode.trajectory}"
-        _check_messages(episode)
+        check_messages(episode)
         states, actions = turns_of(episode, state)
         for text, action, reward in zip(states, actions, step_rewards(episode), strict=True):
             before = last.get(trajectory)
@@ -151,7 +151,8 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
 _COLUMNS = ("group", "trajectory", "step", "state", "action", "reward", "agent")
 
 
-def _check_messages(episode: Episode) -> None:
+def check_messages(episode: Episode) -> None:
+    """Raise ``ValueError`` for a message that is not read, with its place."""
     for place, message in enumerate(episode.messages):
         try:
             check_form(message)

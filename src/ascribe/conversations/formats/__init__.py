@@ -23,7 +23,13 @@ from ascribe.conversations.formats import (
     verl,
 )
 from ascribe.conversations.formats.records import Record, read_records
-from ascribe.conversations.messages import Episode, State, from_messages, step_rewards
+from ascribe.conversations.messages import (
+    Episode,
+    State,
+    check_messages,
+    from_messages,
+    step_rewards,
+)
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
@@ -372,6 +378,7 @@ def _conversations(
         ]
     with record.refusing():
         for each in episodes:
+            check_messages(each)
             step_rewards(each)
             # Pairs of whether a conversation ends there, and where: none may end in another.
             parts, refusal = each.extra.get("parts", ((), ""))
