@@ -338,6 +338,7 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
             },
             "line 1: episode .* message 0: a call needs a name",
         ),
+        (rllm(reward=1.0, steps=[None]), r"steps\[0\]: it must be an object, not missing"),
         (rllm(name=["a"], steps=[]), r"trajectories\[0\].name: it must be text, not a list"),
         (rllm(name={"a": 1}, steps=[]), "name: it must be text, not an object"),
         ({**rllm(steps=[{"action": "a"}]), "training_step": 2**70}, "training_step: the number"),

@@ -73,6 +73,7 @@ def _conversations(steps: Sequence[Record]) -> list[tuple[int, int, list[Message
     """For each: its first step and the one after its last, its messages, and its context."""
     parts: list[tuple[int, int, list[Message], int]] = []
     for number, step in enumerate(steps):
+        step.mapping()  # not a null
         chat = [message(each) for each in step.get("chat_completions").items()]
         before = parts[-1][2] if parts else []
         if not chat:  # the text alone
