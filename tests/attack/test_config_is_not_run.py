@@ -78,7 +78,7 @@ def test_a_dry_run_still_finds_what_is_wrong(
     ("words", "message"),
     [
         (("--set", "recipe.parameters.preset=roll"), "recipe: preset is no parameter"),
-        (("--set", "recipe.parameters.name=grpo"), "recipe: gigpo has no parameter 'name'"),
+        (("--set", "recipe.parameters.name=grpo"), "recipe: sbc has no parameter 'name'"),
     ],
 )
 def test_a_name_of_ours_among_the_parameters_is_a_message(

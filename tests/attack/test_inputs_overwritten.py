@@ -34,7 +34,7 @@ def test_credit_keeps_its_input(rollouts: Path) -> None:
         assert code == 2
         assert "add --force" in " ".join(output.split())
     assert rollouts.read_bytes() == before
-    code, output = run("credit", rollouts, "--out", rollouts, "--force")
+    code, output = run("credit", rollouts, "--recipe=gigpo", "--out", rollouts, "--force")
     assert code == 0, output
     assert len(read_table(rollouts)) == 50
     code, output = run("credit", rollouts, "--recipe=grpo", "--out", rollouts, "--force")

@@ -201,13 +201,16 @@ def test_a_broken_pool_loses_nothing_that_was_played(tmp_path: Path) -> None:
 def test_a_missing_folder_is_told_before_anything_is_played(tmp_path: Path) -> None:
     played = tmp_path / "played"
     options = ("--env", f"{HERE}:Fragile", "--set", f"played={played}", "--pool", "serial")
-    for out in (tmp_path / "missing" / "out.jsonl", tmp_path):
-        target = out if out.suffix else out / "folder.jsonl"
-        if not out.suffix:
-            target.mkdir()
-        code, output = run("rollout", *options, "--model", "random", "--out", target)
+    folder = tmp_path / "folder.jsonl"
+    folder.mkdir()
+    outputs = {
+        tmp_path / "missing" / "out.jsonl": "cannot write",
+        folder: "is a folder; name a file",
+    }
+    for out, message in outputs.items():
+        code, output = run("rollout", *options, "--model", "random", "--out", out)
         assert code == 2
-        assert "cannot write" in output
+        assert message in " ".join(output.split())
     assert not played.exists()
 
 
