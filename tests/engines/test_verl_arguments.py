@@ -76,7 +76,7 @@ def test_an_override_of_what_a_key_says_is_refused(mark: str) -> None:
 def test_a_dry_run_needs_no_verl(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     made = config(model__path=str(tmp_path))
-    assert verify(made, "verl").recipe.name == "gigpo"
+    assert verify(made, "verl").recipe.name == "sbc"
     with pytest.raises(ConfigError, match="on verl one of constant, cosine"):
         verify(replace(made, update=replace(made.update, schedule="linear")), "verl")
 

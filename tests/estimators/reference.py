@@ -747,6 +747,8 @@ def hgpo(rows: list[Row], parameters: Parameters) -> Answer:
             reasons[i] = "singleton" if rows[i]["state"] is not None else "missing_state"
         if parameters["group_of_one"] == "no_credit" and _only_trajectory(rows, counted, i):
             values[i], reasons[i] = 0.0, "group_of_one"
+            for _, found in contexts:
+                found.reasons[i] = "group_of_one"
     step = _part(rows, parameters, values, reasons, same_history(rows, counted, 1))
     whole = standardised(*_counted_returns(rows, parameters), parameters, by, "group_of_one")
     answer = _whole_trajectories(rows, parameters, whole, whole.values, whole.reasons)
