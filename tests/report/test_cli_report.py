@@ -37,7 +37,7 @@ def test_it_writes_a_page_and_says_the_verdict(rollouts: Path, tmp_path: Path) -
     code, said, _ = run(rollouts, rollouts, "--out", out, "--against", "grpo")
     assert code == 0, said
     assert "All of your steps have a step-level signal." in said
-    assert "change sign from gigpo to grpo" in " ".join(said.split())
+    assert "change sign from sbc to grpo" in " ".join(said.split())
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

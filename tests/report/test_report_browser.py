@@ -213,7 +213,7 @@ def test_the_own_return_is_told_by_task(chromium: Any, tmp_path: Path) -> None:
     rows[0]["state"] = "seen by no other"
     said = sentences(chromium, tmp_path, rows, recipe("sbc", preset="exact"))
     assert "own: 20 steps of this task returned 0.452 on average; this one returned 0.815" in said
-    assert "step: no other step is in this state; this one returned 0.815" in said
+    assert "step: no credit: no other step is in this state." in said
     said = sentences(chromium, tmp_path, told(), recipe("sbc", preset="exact"))
     assert "step: 4 steps in this state returned 0.407 on average; the 2 that did the same" in said
 
