@@ -320,7 +320,7 @@ def measure(limit: float) -> dict[str, float]:
     """Seconds of each behaviour.
 
     Most of the time is waiting, so they run at the same time. A behaviour that takes too long is
-    measured again, alone: the machine may have been busy.
+    measured again, alone, and the best of three counts: the machine may have been busy.
     """
     cases: dict[str, Callable[[], float]] = {}
     for scheme, behaviours in (("http", BEHAVIOURS), ("https", TLS)):
@@ -330,7 +330,8 @@ def measure(limit: float) -> dict[str, float]:
     with ThreadPoolExecutor(16) as threads:
         futures = {name: threads.submit(case) for name, case in cases.items()}
         seconds = {name: future.result() for name, future in futures.items()}
-    seconds |= {name: cases[name]() for name, one in seconds.items() if one > limit + 1}
+    late = [name for name, one in seconds.items() if one > limit + 1]
+    seconds |= {name: min(cases[name]() for _ in range(3)) for name in late}
     seconds["accepts no connection at any of three addresses"] = never_accepts(limit)
     seconds["does not resolve the name of the host"] = resolves_slowly(limit)
     return seconds
