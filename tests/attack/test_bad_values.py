@@ -13,6 +13,7 @@ from ascribe.engines.metrics import NAME
 from ascribe.pivots.profile import read_responses
 from ascribe.steps.journal import JournalError
 
+CONFIG = "model: {path: m}\nenvironment: {name: 'e:E'}\noutput: {folder: r}\n"
 LINES: dict[str, bytes] = {
     "not JSON": b"{",
     "not an object": b"[1]",
@@ -39,18 +40,12 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
-def test_watch(tmp_path: Path, lines: bytes) -> None:
+def test_report_on_a_run(tmp_path: Path, lines: bytes) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra report")
     (tmp_path / NAME).write_bytes(b'{"iteration": 0, "loss": 1.0}\n' + lines + b"\n")
-    code, output = run("watch", tmp_path, "--once")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    code, output = run("report", tmp_path, "--out", tmp_path / "report.html")
     assert code == 0 or "line 2 of" in output
-    assert run("watch", tmp_path, "--json")[0] == code
-
-
-@pytest.mark.parametrize("every", ["nan", "inf", "1e300", "0"])
-def test_watch_waits_a_time(tmp_path: Path, every: str) -> None:
-    code, output = run("watch", tmp_path, "--every", every)
-    assert code == 2
-    assert "--every takes seconds" in output
 
 
 TEAM = [

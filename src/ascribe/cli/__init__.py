@@ -32,7 +32,6 @@ COMMANDS = {
     "warmup": "Train a model for a few updates on an expert's responses, so that its actions are "
     "valid.",
     "train": "Train by a config; print every value and who set it.",
-    "watch": "Show the metrics of a training run, and update them while it goes on.",
     "env": "Environments: which there are, and whether one keeps the contract.",
     "adapters": "Adapters for other trainers: whether one keeps the contract.",
     "pivots": "PivotRL: from expert traces to the turns that are worth training on.",

@@ -13,9 +13,9 @@ from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, draw_run
 from ascribe.report.reading import RefusedFileError, read_batches
+from ascribe.report.runs import RunMetrics, read_run
 from ascribe.report.text import visible
 from ascribe.report.verdict import ReportVerdict, judge
-from ascribe.report.watch import RunMetrics, read_run
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
@@ -63,7 +63,7 @@ class Picture:
         for comparison in self.comparisons:
             tables |= comparison.tables()
         if self.run is not None:
-            tables["run"] = self.run.rows()
+            tables["run"] = self.run.rows
         return {name: [_visible(row) for row in rows] for name, rows in tables.items()}
 
     def write(self, path: str | Path) -> int:
@@ -126,7 +126,7 @@ def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]
 
 def write_run(run: RunMetrics, name: str, path: str | Path) -> int:
     """Write a page on the metrics of a run that kept no rollouts; returns its size in bytes."""
-    frame = _frame({"run": run.rows()}, draw_run(run))
+    frame = _frame({"run": run.rows}, draw_run(run))
     nothing: dict[str, list[str]] = {"notes": [], "comparisons": []}
     return write_page({**frame, **nothing, "files": [one_line(name, 200)]}, path)
 

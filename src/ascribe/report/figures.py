@@ -12,8 +12,8 @@ from typing import Any
 
 from ascribe.report.compare import SIGNS, Comparison
 from ascribe.report.facts import OUTCOMES, Facts, Rows
+from ascribe.report.runs import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.report.verdict import percent
-from ascribe.report.watch import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.steps.problems import one_line
 
 Spec = dict[str, Any]
@@ -59,26 +59,39 @@ ITERATION = {"field": "iteration", "type": "ordinal", "title": "iteration", "axi
 
 RUN_SHARES = {
     "signal": (
-        ("signal_share", "singleton_share", "parse_rate"),
+        {
+            "signal_share": "steps with a signal",
+            "singleton_share": "state groups with one step",
+            "parse_rate": "responses with an action",
+        },
         "Signal of the run",
         "Shares of steps, of state groups and of responses in each iteration.",
     ),
     "row_mix": (
-        ("pace", "leave_one_out", "singleton"),
+        {
+            "pace": "credited by same-action peers",
+            "leave_one_out": "credited by leave-one-out",
+            "singleton": "alone in their cluster",
+        },
         "Row mix of the run",
         "What BiPACE compares steps with: peers that did the same, all others of the cluster, or "
         "nothing.",
     ),
 }
-"""Figures of several shares of a run: columns, title and caption."""
-RUN_CAPTIONS = {
-    "matched_pairs": "Pairs of steps in one state group. Without any, no step is compared by its "
-    "state.",
-    "mean_group_size": "Mean number of steps in a state group.",
-    "entropy": "Entropy of the policy's next token. Near 0, its samples no longer differ.",
-    "response_tokens": "Mean number of tokens in a response.",
+"""Figures of several shares of a run: columns with their labels, title and caption."""
+RUN_LINES = {
+    "matched_pairs": (
+        "Pairs of steps to compare",
+        "Pairs of steps in one state group. Without any, no step is compared by its state.",
+    ),
+    "mean_group_size": ("Steps of a state group", "Mean number of steps in a state group."),
+    "entropy": (
+        "Entropy",
+        "Entropy of the policy's next token. Near 0, its samples no longer differ.",
+    ),
+    "response_tokens": ("Tokens of a response", "Mean number of tokens in a response."),
 }
-"""Metrics of a run that have a figure of their own."""
+"""Metrics of a run that have a figure of their own: title and caption."""
 
 
 @dataclass(frozen=True)
@@ -216,12 +229,12 @@ def _iterations(rows: Rows) -> list[Figure]:
 
 def draw_run(run: RunMetrics) -> list[Figure]:
     """The figures of a run, from the metrics of its iterations."""
-    labels = {series.column: series.label for series in run.series}
-    rows = run.rows()
+    rows = run.rows
+    present = rows[0].keys()
     figures = []
-    curves = [name for name in (SUCCESS, HELD_OUT) if name in labels]
-    if curves:
-        chart = _share_lines(rows, {name: labels[name] for name in curves})
+    curves = {SUCCESS: "success", HELD_OUT: "held-out tasks won"}
+    if curves := {name: label for name, label in curves.items() if name in present}:
+        chart = _share_lines(rows, curves)
         if HELD_OUT in curves:
             rule = {
                 "data": {"values": [{"threshold": run.threshold}]},
@@ -232,14 +245,13 @@ def draw_run(run: RunMetrics) -> list[Figure]:
             chart["layer"] = [lines, rule]
         caption = run.summary or "Share of training episodes won; no held-out tasks were played."
         figures.append(Figure("run_success", "Success over the run", caption, "run", chart))
-    for name, (columns, title, caption) in RUN_SHARES.items():
-        if present := {column: labels[column] for column in columns if column in labels}:
-            chart = _share_lines(rows, present)
+    for name, (labels, title, caption) in RUN_SHARES.items():
+        if shares := {column: label for column, label in labels.items() if column in present}:
+            chart = _share_lines(rows, shares)
             figures.append(Figure(f"run_{name}", title, caption, "run", chart))
-    for name, caption in RUN_CAPTIONS.items():
-        if name in labels:
-            title = labels[name][0].upper() + labels[name][1:]
-            chart = _line(rows, name, labels[name])
+    for name, (title, caption) in RUN_LINES.items():
+        if name in present:
+            chart = _line(rows, name, title[0].lower() + title[1:])
             figures.append(Figure(f"run_{name}", title, caption, "run", chart))
     return figures
 

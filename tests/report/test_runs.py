@@ -1,0 +1,84 @@
+"""A report reads the metrics that ``ascribe train`` writes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ascribe.engines.metrics import HELD_OUT, LOGGED, NAME, MetricsFile
+from ascribe.report.runs import COLUMNS, read_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    metrics = MetricsFile(tmp_path)
+    for number in range(1, 4):
+        numbers = {"ascribe/success": number / 10, "ascribe/return": 1.5}
+        metrics.add(number, numbers | {"loss": float("nan"), "unknown": 1})
+    return tmp_path
+
+
+def test_the_numbers_are_those_of_the_file(run: Path) -> None:
+    metrics = read_run(run)
+    assert metrics is not None
+    assert metrics.rows == [
+        {"iteration": number, "success": number / 10, "return": 1.5, "loss": None}
+        for number in (1, 2, 3)
+    ]
+
+
+def test_how_held_out_tasks_went(run: Path) -> None:
+    file = MetricsFile(run, 3)
+    file.add(4, {HELD_OUT: 0.25})
+    file.add(5, {HELD_OUT: 0.75})
+    file.add(6, {"ascribe/success": 0.5})  # they are not played in every iteration
+    metrics = read_run(run)
+    assert metrics is not None
+    assert metrics.summary is not None
+    assert "75.0% at best (val@max, iteration 5)" in metrics.summary
+    assert "50.0% first reached in iteration 5" in metrics.summary
+    assert metrics.rows[-1] == {"iteration": 6, "success": 0.5, "held_out": None} | dict.fromkeys(
+        ("return", "loss")
+    )
+
+
+def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
+    assert read_run(tmp_path) is None
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '{"iteration": "x"}', "{}"])
+def test_other_files_are_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / NAME).write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=r"line 1 of .* has no iteration number"):
+        read_run(tmp_path)
+
+
+def test_names_are_those_that_the_engines_log() -> None:
+    for name in COLUMNS:
+        if name.startswith("ascribe/"):
+            stem = "rms/TERM" if "/rms/" in name else name.removeprefix("ascribe/")
+            assert stem in LOGGED
+
+
+def test_a_run_with_verl_is_read_alike(tmp_path: Path) -> None:
+    metrics = MetricsFile(tmp_path)
+    for number in (1, 2):
+        own = {"actor/pg_loss": 0.5 / number, "actor/grad_norm": 1.0}
+        metrics.add(number, {"ascribe/success": 0.25, **own})
+    read = read_run(tmp_path)
+    assert read is not None
+    assert read.rows == [
+        {"iteration": number, "success": 0.25, "loss": 0.5 / number, "grad_norm": 1.0}
+        for number in (1, 2)
+    ]
+
+
+def test_a_pipe_in_place_of_the_metrics_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
+    with pytest.raises(ValueError, match="not a regular file"):
+        read_run(tmp_path)
+
+
+def test_a_folder_that_is_not_there() -> None:
+    with pytest.raises(OSError, match="no such folder"):
+        read_run("no/such/folder")
