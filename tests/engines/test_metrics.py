@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.engines.crediting import Iteration, credit_iteration
+from ascribe.engines.iterations import Iteration, credit_iteration, iteration_metrics
 from ascribe.engines.metrics import (
     HELD_OUT,
     LOGGED,
     MetricsFile,
     evaluation_summary,
-    iteration_metrics,
     read_metrics,
     steps_to,
 )
@@ -24,7 +23,7 @@ from ascribe.rollout import FailurePolicy, Trajectory
 from ascribe.rollout.pools import FailureKind
 from tests.engines.test_corrections import credited as corrected
 from tests.engines.test_corrections import played as played_with_corrections
-from tests.engines.test_crediting import groups, part
+from tests.engines.test_iterations import groups, part
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "ext"))

@@ -1,14 +1,9 @@
-"""Credit for the groups of an iteration, wherever their members were played.
-
-Every process plays some members of some groups. Their episodes are gathered first, so that every
-group is whole. Then all of them are credited at once, with the same result in every process.
-"""
+"""Credit for the steps of an iteration: which groups count, their advantages, and the files."""
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,14 +11,9 @@ from typing import Any
 import numpy as np
 
 from ascribe.conversations import Spans
-from ascribe.engines.episodes import join_rollouts
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, Reason
-from ascribe.fingerprints import FloatMatrix
-from ascribe.models.policy import Sample
-from ascribe.rollout.episode import FailurePolicy
-from ascribe.rollout.record import FIRST_TOKENS, States, arrow, table
-from ascribe.rollout.run import Rollout, Trajectory
+from ascribe.groups.actions import FIRST_TOKENS
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.atomic import write_file
 from ascribe.steps.check import first_names
@@ -45,40 +35,12 @@ Compute = Callable[[StepTable, Bools], Credit]
 """Credits a table: the steps that count, and a mask of those among all steps."""
 
 
-@dataclass(frozen=True, eq=False)
-class LocalRollout:
-    """The episodes of one process, as it sends them to the others."""
-
-    groups: tuple[str, ...]
-    """Group of each episode that was to be played."""
-    rollout: Rollout
-    fingerprints: FloatMatrix | None = None
-    """One row for each step, in the order of the trajectories."""
-    columns: Mapping[str, Floats] = field(default_factory=dict)
-    """What the engine knows of each step, as entropies; columns of the step table."""
-
-    @property
-    def steps(self) -> int:
-        """How many steps the trajectories have."""
-        return sum(len(trajectory.steps) for trajectory in self.rollout.trajectories)
-
-
-def without_texts(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without prompts and responses, but for the first tokens of each response."""
-    steps = []
-    for step in trajectory.steps:
-        tokens, kept = step.sample.response_ids[:FIRST_TOKENS], step.sample
-        sample = Sample("", response_ids=tokens, finish=kept.finish, score=kept.score)
-        steps.append(replace(step, messages=(), sample=sample))
-    return replace(trajectory, steps=tuple(steps))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CreditedSteps:
     """Steps of whole groups, with their credit."""
 
-    table: StepTable | None
-    """The steps of the groups that count; None if there were no steps at all."""
+    table: StepTable
+    """The steps of the groups that count."""
     counts: Bools
     """For each step whether its group counts."""
     credit: Credit | None
@@ -110,25 +72,6 @@ class CreditedSteps:
     def signal(self) -> Bools:
         """Steps with an advantage other than 0."""
         return np.not_equal(self.advantage, 0.0)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Iteration(CreditedSteps):
-    """All steps of an iteration with their credit.
-
-    Steps are in the order of processes, and of trajectories on each process.
-    """
-
-    rollout: Rollout
-    """Every trajectory that was finished, also those of groups that do not count."""
-    groups: int
-    """How many groups were to be played."""
-
-    @property
-    def counted(self) -> Rollout:
-        """The trajectories of the groups that count; failed episodes stay."""
-        kept = (t for t in self.rollout.trajectories if t.group not in self.dropped)
-        return replace(self.rollout, trajectories=tuple(kept))
 
 
 def credit_steps(
@@ -170,72 +113,6 @@ def credit_steps(
     for note in credit.notes:
         _say_once(note)
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
-
-
-def credit_iteration(
-    played: Sequence[LocalRollout],
-    recipe: Recipe,
-    *,
-    size: int,
-    failures: FailurePolicy,
-    on_problem: OnProblem = "drop",
-    states: States = "observation",
-    history: History = None,
-    dropped: Mapping[str, str] | None = None,
-    compute: Compute | None = None,
-) -> Iteration:
-    """Credit the episodes of all processes.
-
-    Args:
-        played: the episodes of every process, in the order of processes.
-        recipe: the estimator.
-        size: trajectories that a group was meant to have.
-        failures: how many of them a group needs.
-        on_problem: what to do about steps that cannot be credited, see ``select``.
-        states: what stands in the column ``state``.
-        history: the state that the recipe carried over from the iteration before.
-        dropped: groups that do not count whatever their steps are, with the reason.
-        compute: applies the recipe, if not in this process.
-    """
-    everything = join_rollouts([part.rollout for part in played])
-    groups = list(dict.fromkeys(name for part in played for name in part.groups))
-    failed = {**_failed_groups(groups, everything, failures.needs(size)), **(dropped or {})}
-    if everything.trajectories:
-        steps = table(everything, states)
-        if played[0].fingerprints is not None:
-            vectors = [part.fingerprints for part in played if part.fingerprints is not None]
-            steps = replace(steps, fingerprint=np.concatenate(vectors))
-        more: dict[str, Any] = {
-            name: np.concatenate([part.columns[name] for part in played if part.steps])
-            for name in played[0].columns
-        }
-        steps = replace(steps, **more)
-        if recipe.needs_corrections and steps.corrects is None:  # all of them failed, or none due
-            nothing = np.full(len(steps), -1, dtype=np.int64)
-            steps = replace(steps, corrects=Coded(nothing, np.empty(0, dtype=object)))
-        whole = size if failures.smallest_group is None else None
-        credited = credit_steps(
-            steps,
-            recipe,
-            on_problem,
-            group_size=whole,
-            failed=failed,
-            history=history,
-            compute=compute,
-        )
-    else:
-        nobody = np.zeros(0, dtype=np.bool_)
-        credited = CreditedSteps(table=None, counts=nobody, credit=None, dropped=failed)
-    return Iteration(**vars(credited), rollout=everything, groups=len(groups))
-
-
-def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str]:
-    """Groups with too few trajectories, and why the first of the missing ones failed."""
-    finished = Counter(trajectory.group for trajectory in rollout.trajectories)
-    kinds: dict[str, str] = {}
-    for lost in rollout.failed:
-        kinds.setdefault(lost.group, lost.kind.value)
-    return {name: kinds.get(name, "failed") for name in groups if finished[name] < needed}
 
 
 def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
@@ -304,17 +181,6 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
     return history
 
 
-def write_rollouts(
-    iteration: Iteration,
-    folder: str | Path,
-    number: int,
-    states: States,
-    columns: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count, with transcripts."""
-    return write_steps(iteration, folder, number, arrow(iteration.counted, states), columns)
-
-
 def write_steps(
     credited: CreditedSteps,
     folder: str | Path,
@@ -330,12 +196,11 @@ def write_steps(
     """
     import pyarrow as pa
 
-    if credited.table is not None:
-        inputs = table_to_arrow(credited.table)
-        steps = inputs if steps is None else steps
-        for name in inputs.column_names:
-            if name not in steps.column_names:
-                steps = steps.append_column(name, inputs.column(name))
+    inputs = table_to_arrow(credited.table)
+    steps = inputs if steps is None else steps
+    for name in inputs.column_names:
+        if name not in steps.column_names:
+            steps = steps.append_column(name, inputs.column(name))
     for name, values in (columns or {}).items():
         steps = steps.append_column(name, pa.array(values[credited.counts]))
     steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))

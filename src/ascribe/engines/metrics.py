@@ -9,15 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ascribe.agents.parsers import WITH_ACTION
 from ascribe.diagnose import diagnose
-from ascribe.engines.corrections import without_corrections
-from ascribe.engines.crediting import CreditedSteps, Iteration
-from ascribe.rollout.episode import Step
-from ascribe.rollout.run import Rollout
-from ascribe.rollout.summary import success
+from ascribe.engines.crediting import CreditedSteps
 from ascribe.steps.atomic import write_file
 from ascribe.steps.hints import duration
 from ascribe.steps.strict_json import loads, without_nan
@@ -92,17 +85,12 @@ LOGGED = {
 """What each metric means, by its name without ``ascribe/``. A word in capitals stands for many."""
 
 
-def iteration_metrics(iteration: Iteration) -> dict[str, float]:
-    """How the episodes went, which groups were dropped, and where the signal is."""
-    return episode_metrics(iteration.counted) | credit_metrics(iteration)
-
-
 def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
     """Which groups were dropped, and where the signal is."""
     metrics: dict[str, float] = {"dropped_groups": len(credited.dropped)}
     for reason, count in Counter(credited.dropped.values()).items():
         metrics[f"dropped/{reason}"] = count
-    if credited.table is not None and credited.credit is not None:
+    if credited.credit is not None:
         diagnosis = diagnose(credited.table, credited.credit)
         metrics["signal_share"] = diagnosis.signal_share
         metrics["advantage_rms"] = diagnosis.advantage_rms
@@ -113,53 +101,11 @@ def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
             metrics["mean_group_size"] = diagnosis.states.mean_size
             metrics["matched_pairs"] = diagnosis.states.matched_pairs
         metrics |= {f"credit/{name}": value for name, value in credited.credit.metrics.items()}
-    return _prefixed(metrics)
+    return prefixed(metrics)
 
 
-def episode_metrics(rollout: Rollout) -> dict[str, float]:
-    """How the episodes went, without corrections, which do not answer the task."""
-    rollout = without_corrections(rollout)
-    metrics: dict[str, float] = {
-        "episodes": len(rollout.trajectories),
-        "failed": len(rollout.failed),
-        "retries": rollout.retries,
-    }
-    families = success(rollout)
-    if families:
-        total = families.pop()
-        metrics["success"] = total.rate
-        metrics["return"] = total.reward
-        metrics["turns"] = total.turns
-        metrics["invalid_share"] = 1 - total.valid
-        metrics["parse_rate"] = float(np.mean([_is_parsed(step) for step in rollout.steps]))
-    if len(families) > 1:
-        metrics |= {f"success/{one.family}": one.rate for one in families}
-    return _prefixed(metrics)
-
-
-def _is_parsed(step: Step) -> bool:
-    return step.problem is None or step.problem in WITH_ACTION
-
-
-def trl_metrics(rollout: Rollout) -> dict[str, float]:
-    """Metrics of the episodes under TRL's own names, which dashboards for TRL show."""
-    groups: dict[str, list[float]] = {}
-    rollout = without_corrections(rollout)
-    for trajectory in rollout.trajectories:
-        groups.setdefault(trajectory.group, []).append(trajectory.reward)
-    if not groups:
-        return {}
-    returns = np.concatenate(list(groups.values()))
-    cut = [step.sample.finish == "length" for t in rollout.trajectories for step in t.steps]
-    return {
-        "reward": float(returns.mean()),
-        "reward_std": float(returns.std(ddof=1)) if returns.size > 1 else 0.0,
-        "frac_reward_zero_std": float(np.mean([np.ptp(values) == 0 for values in groups.values()])),
-        "completions/clipped_ratio": float(np.mean(cut)),
-    }
-
-
-def _prefixed(metrics: Mapping[str, float]) -> dict[str, float]:
+def prefixed(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics under the names that they are logged by."""
     return {f"ascribe/{name}": float(value) for name, value in metrics.items()}
 
 

@@ -19,6 +19,9 @@ from ascribe.steps.table import Coded
 KeyFunction = Callable[[str], str | None]
 """The key of an action text, or None where it has none."""
 
+FIRST_TOKENS = 8
+"""Tokens of a response by which BiPACE compares actions that cannot be parsed (Section 3.5)."""
+
 _TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL | re.IGNORECASE)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -65,7 +68,7 @@ def tag_body(text: str) -> str | None:
     return None if "<action>" in text.lower() else _fold_whitespace(text)
 
 
-def first_tokens(count: int = 8) -> KeyFunction:
+def first_tokens(count: int = FIRST_TOKENS) -> KeyFunction:
     """The first words and punctuation marks of a text, 8 by default.
 
     Where BiPACE compares the first tokens of responses (``first_n``), this stands in for tables

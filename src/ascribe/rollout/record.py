@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ascribe.agents.clean import replace_surrogates
+from ascribe.groups.actions import FIRST_TOKENS
 from ascribe.rollout.run import Rollout
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.table import StepTable
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 States = Literal["observation", "environment"]
 """What a state is: what the agent sees, as in GiGPO and BiPACE (B.1), or the environment's key of
 the situation, which tells apart what looks the same."""
-
-FIRST_TOKENS = 8
-"""Tokens of a response by which BiPACE compares actions that cannot be parsed (Section 3.5)."""
 
 
 def table(rollout: Rollout, states: States = "observation") -> StepTable:

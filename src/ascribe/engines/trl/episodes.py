@@ -31,16 +31,18 @@ from ascribe.engines.corrections import (
     judged_responses,
     with_corrections,
 )
-from ascribe.engines.crediting import (
+from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
+from ascribe.engines.inputs import columns_of, refuse_unknown
+from ascribe.engines.iterations import (
     Iteration,
     LocalRollout,
     credit_iteration,
+    episode_metrics,
+    iteration_metrics,
+    trl_metrics,
     without_texts,
     write_rollouts,
 )
-from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
-from ascribe.engines.inputs import columns_of, refuse_unknown
-from ascribe.engines.metrics import episode_metrics, iteration_metrics, trl_metrics
 from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors

@@ -8,22 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.conversations import Spans
-from ascribe.engines.crediting import (
-    Compute,
-    History,
+from ascribe.engines.crediting import Compute, History
+from ascribe.engines.inputs import columns_of, missing_columns, of_steps
+from ascribe.engines.iterations import (
     Iteration,
     LocalRollout,
     credit_iteration,
+    iteration_metrics,
     write_rollouts,
 )
-from ascribe.engines.inputs import columns_of, missing_columns, of_steps
-from ascribe.engines.metrics import (
-    HELD_OUT,
-    MetricsFile,
-    iteration_line,
-    iteration_metrics,
-    read_metrics,
-)
+from ascribe.engines.metrics import HELD_OUT, MetricsFile, iteration_line, read_metrics
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step

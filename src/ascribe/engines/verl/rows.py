@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ascribe.conversations import Merged, Spans
-from ascribe.engines.crediting import without_texts
+from ascribe.engines.iterations import without_texts
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import EpisodeFailure, FailedEpisode, Step
 from ascribe.rollout.pools.pool import FailureKind
