@@ -1,4 +1,4 @@
-"""Point 6: results of a pool name their call and slot, and what an environment takes is limited.
+"""Point 6: no fork of a worker sends results, and what an environment takes is limited.
 
 In the first build results were untagged pickles: when an environment forked, the fork's late result
 was taken for that of the next command. The tests of forks failed there; those of limits fail before

@@ -17,7 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
-from multiprocessing.connection import Pipe, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import NamedTuple
 
 from ascribe.rollout.pools.pool import (
@@ -78,7 +78,7 @@ class TimeLimits(NamedTuple):
     """The start of a worker, and the making of an environment."""
 
 
-class ProcessWorker:
+class WorkerProcess:
     """Keeps one worker process running, and reports which slot killed it.
 
     Args:
@@ -87,171 +87,51 @@ class ProcessWorker:
         tries: how often in a row a worker may die without a result.
     """
 
-    process: "subprocess.Popen[bytes]"
+    connection: Connection
 
     def __init__(self, spec: bytes, limits: TimeLimits, tries: int) -> None:
         self._spec, self._limits, self._tries = spec, limits, tries
+        self.process: subprocess.Popen[bytes] | None = None
+        """None while no worker runs."""
         self._deaths = 0
         """Since the last result from an environment."""
         self._last_death = ""
-        self._restart_at = 0.0
-        self.running = False
         self._ready = False
-        self._started = 0.0
         self._with_environment: set[int] = set()
         """The slots whose environment is made."""
-        self._call = 0
         self._tasks: Sequence[Task] = ()
-        self._pending: deque[Task] = deque()
-        self._command_began = 0.0
+        self.pending: deque[Task] = deque()
+        """The tasks of the present call that are not done."""
+        self._limit = 0.0
+        self.deadline = 0.0
+        """When the worker must be ready, or the result of the current command must be here."""
 
-    @property
-    def busy(self) -> bool:
-        """Whether a task is not done yet."""
-        return bool(self._pending)
-
-    @property
-    def limit(self) -> float:
-        """Seconds that the current command may take."""
-        task = self._pending[0]
-        if isinstance(task.command, EnvironmentQuery):
-            return task.command.limit
-        if isinstance(task.command, str):
-            return self._limits.step
-        has_environment = task.slot in self._with_environment
-        return self._limits.reset if has_environment else self._limits.start + self._limits.reset
-
-    @property
-    def deadline(self) -> float:
-        """When the result of the current command must be here."""
-        return self._command_began + self.limit
+    # Starting.
 
     def start(self) -> None:
         """Start a worker unless one is running."""
-        if self.running and self.process.poll() is not None:
+        if self.process is not None and self.process.poll() is not None:
             self._record_death()
-        if self.running:
+        if self.process is not None:
             return
         if self._deaths >= self._tries:
             raise PoolBrokenError(
                 f"a worker died {self._deaths} times in a row without one result from an "
                 f"environment; the last time: {self._last_death}"
             )
-        time.sleep(max(0.0, self._restart_at - time.monotonic()))
+        if self._deaths > 1:
+            time.sleep(min(FIRST_DELAY * 2.0 ** (self._deaths - 2), LONGEST_DELAY))
         self._launch()
-        self.running, self._ready, self._started = True, False, time.monotonic()
+        self._ready = False
         self._with_environment.clear()
-
-    def prepare(self) -> None:
-        """Wait until the worker is ready, restarting it if need be."""
-        self.start()
-        while not self._ready:
-            remaining = self._started + self._limits.start - time.monotonic()
-            try:
-                self._wait_until_ready(max(remaining, 0.001))
-                self._ready = True
-            except TimeoutError:
-                self._record_death(f"not ready within {self._limits.start:g} s")
-            except EOFError:
-                self._record_death()
-            self.start()
-
-    def assign(self, call: int, tasks: Sequence[Task], message: bytes) -> None:
-        """Send the worker the tasks of a call."""
-        self._call, self._tasks = call, tasks
-        self._pending = deque(task for task in tasks if not task.done)
-        self._command_began = time.monotonic()
-        try:
-            self._send(message)
-        except TimeoutError:
-            self.time_out()
-        except EOFError:
-            self._crashed()
-
-    def receive(self) -> None:
-        """Take the next message; there must be one, or the worker must be gone."""
-        task = self._pending[0]
-        try:
-            tag, result = decode(self._receive())
-        except (EOFError, ValueError, TypeError, KeyError):  # gone, or its messages are corrupt
-            self._crashed()
-            return
-        if tag != (self._call, task.slot, len(task.results)):
-            return  # a stale message from a fork of the worker
-        if isinstance(task.command, EnvironmentQuery):
-            self._deaths = 0
-        elif isinstance(result, StepResult):
-            self._deaths = 0
-            self._with_environment.add(task.slot)
-        elif isinstance(task.command, Reset):  # the worker closes an environment that cannot begin
-            self._with_environment.discard(task.slot)
-        task.record(result)
-        self._command_began = time.monotonic()
-        if task.done:
-            self._pending.popleft()
-
-    def time_out(self) -> None:
-        """End the worker because the current command takes too long."""
-        detail = f"no result within {self.limit:g} s"
-        self._record_death(detail)
-        self._fail_tasks(FailureKind.HUNG, detail)
-
-    def check_running(self) -> None:
-        """Detect an exit that did not close the connection because a fork holds it open."""
-        if self.busy and self.process.poll() is not None:
-            while self.busy and self.connection.poll(0):
-                self.receive()
-            if self.busy:
-                self._crashed()
-
-    def abandon(self) -> None:
-        """End the worker if it is in the middle of a call."""
-        if self.busy:
-            self.end(time.monotonic())
-        self._pending.clear()
-
-    def end(self, deadline: float) -> None:
-        """Wait until the deadline for the worker to exit, then kill it."""
-        if self.running:
-            self.running = False
-            self._kill(max(0.0, deadline - time.monotonic()))
-
-    def _crashed(self) -> None:
-        self._fail_tasks(FailureKind.CRASHED, self._record_death())
-
-    def _fail_tasks(self, kind: FailureKind, detail: str) -> None:
-        """Fail the task whose command ended the worker, and mark the other episodes as lost.
-
-        Episodes that had already ended keep their results.
-        """
-        culprit = self._pending[0]
-        lost = Failure(FailureKind.LOST, f"slot {culprit.slot} on the same worker {kind.value}")
-        for task in self._tasks:
-            if task is culprit:
-                task.failure = Failure(kind, detail)
-            elif task.failure is None and not (task.done and task.results[-1].over):
-                task.failure = lost
-        self._pending.clear()
-
-    def _record_death(self, reason: str | None = None) -> str:
-        """End the worker and count its death. Returns why it died."""
-        # A worker that closed its connection is exiting; its exit code tells more than our kill.
-        self.running = False
-        ending = self._kill(0.0 if reason else EXIT_TIME)
-        delay = 0.0 if self._deaths == 0 else FIRST_DELAY * 2.0 ** (self._deaths - 1)
-        self._restart_at = time.monotonic() + min(delay, LONGEST_DELAY)
-        self._deaths += 1
-        self._last_death = reason or ending
-        return self._last_death
-
-    # The process and the connection to it: TimeoutError if it is too slow, EOFError if it is gone.
+        self.deadline = time.monotonic() + self._limits.start
 
     def _launch(self) -> None:
         self.connection, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         program = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from ascribe.rollout.pools.worker import main; main({theirs.fileno()}, {lifeline})"
+            f"from {Worker.__module__} import main; main({theirs.fileno()}, {lifeline})"
         )
         try:
             _limit_stalls(self.connection.fileno(), self._limits.step)
@@ -269,38 +149,125 @@ class ProcessWorker:
             theirs.close()
             os.close(lifeline)
 
-    def _wait_until_ready(self, timeout: float) -> None:
-        if not self.connection.poll(timeout):
-            raise TimeoutError
-        if self._receive() != READY:
-            raise EOFError
-        self._send(self._spec)
+    def wait_until_ready(self) -> None:
+        """Wait until the worker has started, restarting it if need be."""
+        self.start()
+        while not self._ready:
+            try:
+                if not self.connection.poll(max(self.deadline - time.monotonic(), 0.001)):
+                    self._record_death(f"not ready within {self._limits.start:g} s")
+                elif self.connection.recv_bytes(LARGEST_MESSAGE) == READY:
+                    self.connection.send_bytes(self._spec)
+                    self._ready = True
+            except (OSError, EOFError):
+                self._record_death()
+            self.start()
 
-    def _send(self, tasks: bytes) -> None:
+    # A call.
+
+    def assign(self, tasks: Sequence[Task], message: bytes) -> None:
+        """Send the worker its tasks of a call, pickled."""
+        self._tasks = tasks
+        self.pending = deque(task for task in tasks if not task.done)
+        self._begin_command()
         try:
-            self.connection.send_bytes(tasks)
-        except BlockingIOError:
-            raise TimeoutError from None
+            self.connection.send_bytes(message)
+        except BlockingIOError:  # it takes nothing
+            self._time_out()
         except OSError:
-            raise EOFError from None
+            self._crash()
 
-    def _receive(self) -> bytes:
+    def receive(self) -> None:
+        """Take the next message; there must be one, or the worker must be gone."""
         try:
-            return self.connection.recv_bytes(LARGEST_MESSAGE)
-        except OSError:  # incomplete or too large
-            raise EOFError from None
+            result = decode(self.connection.recv_bytes(LARGEST_MESSAGE))
+        except (OSError, EOFError, ValueError, TypeError, KeyError):  # gone, or it sent nonsense
+            self._crash()
+            return
+        task = self.pending[0]
+        if isinstance(task.command, EnvironmentQuery):
+            self._deaths = 0
+        elif isinstance(result, StepResult):
+            self._deaths = 0
+            self._with_environment.add(task.slot)
+        elif isinstance(task.command, Reset):  # the worker closes an environment that cannot begin
+            self._with_environment.discard(task.slot)
+        task.record(result)
+        if task.done:
+            self.pending.popleft()
+        self._begin_command()
 
-    def request_stop(self) -> None:
-        """Send the last message."""
-        with suppress(TimeoutError, EOFError):
-            self._send(STOP)
+    def check(self) -> None:
+        """End a worker that has sent nothing because it is gone or takes too long."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            # A fork of the worker may hold the connection open, so that its end does not show.
+            if not self.connection.poll():
+                self._crash()
+        elif time.monotonic() >= self.deadline:
+            self._time_out()
 
-    def _kill(self, patience: float) -> str:
+    def abandon(self) -> None:
+        """End the worker if it is in the middle of a call."""
+        if self.pending:
+            self.pending.clear()
+            self.end()
+
+    def _begin_command(self) -> None:
+        """Set the deadline of the command that the worker carries out next."""
+        if not self.pending:
+            return
+        task = self.pending[0]
+        if isinstance(task.command, EnvironmentQuery):
+            self._limit = task.command.limit
+        elif isinstance(task.command, str):
+            self._limit = self._limits.step
+        elif task.slot in self._with_environment:
+            self._limit = self._limits.reset
+        else:
+            self._limit = self._limits.start + self._limits.reset
+        self.deadline = time.monotonic() + self._limit
+
+    def _time_out(self) -> None:
+        detail = f"no result within {self._limit:g} s"
+        self._fail_tasks(FailureKind.HUNG, self._record_death(detail))
+
+    def _crash(self) -> None:
+        self._fail_tasks(FailureKind.CRASHED, self._record_death())
+
+    def _fail_tasks(self, kind: FailureKind, detail: str) -> None:
+        """Fail the task whose command ended the worker, and mark the other episodes as lost.
+
+        Episodes that had already ended keep their results.
+        """
+        culprit = self.pending[0]
+        lost = Failure(FailureKind.LOST, f"slot {culprit.slot} on the same worker {kind.value}")
+        for task in self._tasks:
+            if task is culprit:
+                task.failure = Failure(kind, detail)
+            elif task.failure is None and not (task.done and task.results[-1].over):
+                task.failure = lost
+        self.pending.clear()
+
+    # Ending.
+
+    def _record_death(self, reason: str | None = None) -> str:
+        """End the worker and count its death. Returns why it died."""
+        # A worker that closed its connection is exiting; its exit code tells more than our kill.
+        ending = self.end(0.0 if reason else EXIT_TIME)
+        self._deaths += 1
+        self._last_death = reason or ending
+        return self._last_death
+
+    def end(self, patience: float = 0.0) -> str:
+        """Wait so many seconds for the worker to exit, then kill it. Returns how it ended."""
+        assert self.process is not None
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         with suppress(ProcessLookupError, PermissionError):  # with all that environments started
             os.killpg(self.process.pid, signal.SIGKILL)
         code = self.process.wait()
+        self.process = None
         self._release()
         if code >= 0:
             return f"the worker exited with code {code}"
@@ -346,77 +313,66 @@ class ProcessPool(Pool):
         for name, limit in limits._asdict().items():
             if not limit > 0:
                 raise ValueError(f"{name}_limit must be above 0, not {limit}")
-        for name, count in {"workers": workers, "tries": tries}.items():
-            if count < 1:
-                raise ValueError(f"{name} must be at least 1, not {count}")
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
         pickled = pickle.dumps(spec)
-        self._workers = [ProcessWorker(pickled, limits, tries) for _ in range(min(workers, slots))]
+        self._workers = [WorkerProcess(pickled, limits, tries) for _ in range(min(workers, slots))]
         self._finalizer = weakref.finalize(self, _end, self._workers, os.getpid())
-        self._calls = 0
         for worker in self._workers:
             worker.start()
 
     @property
     def processes(self) -> list[int | None]:
         """The process of each worker; slot ``s`` is with worker ``s % len(processes)``."""
-        return [worker.process.pid if worker.running else None for worker in self._workers]
+        running = [worker.process for worker in self._workers]
+        return [None if process is None else process.pid for process in running]
 
     def _run(self, tasks: Sequence[Task]) -> None:
-        self._calls += 1
-        batches: dict[int, list[Task]] = {}
+        shares: dict[int, list[Task]] = {}
         for task in tasks:
-            batches.setdefault(task.slot % len(self._workers), []).append(task)
+            shares.setdefault(task.slot % len(self._workers), []).append(task)
         # A command that cannot be pickled raises here, before anything is sent.
         messages = [
-            pickle.dumps((self._calls, [(task.slot, task.commands) for task in batch]))
-            for batch in batches.values()
+            pickle.dumps([(task.slot, task.commands) for task in share])
+            for share in shares.values()
         ]
-        workers = [self._workers[index] for index in batches]
+        workers = [self._workers[index] for index in shares]
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.prepare()
+            worker.wait_until_ready()
         try:
-            for worker, batch, message in zip(workers, batches.values(), messages, strict=True):
-                worker.assign(self._calls, batch, message)
-            self._collect(workers)
+            for worker, share, message in zip(workers, shares.values(), messages, strict=True):
+                worker.assign(share, message)
+            while busy := [worker for worker in workers if worker.pending]:
+                patience = min(worker.deadline for worker in busy) - time.monotonic()
+                timeout = min(max(patience, 0.0), LIVENESS_INTERVAL)
+                ready = wait([worker.connection for worker in busy], timeout)
+                for worker in busy:
+                    if worker.connection in ready:
+                        worker.receive()
+                    else:
+                        worker.check()
         except BaseException:
             for worker in workers:
                 worker.abandon()
             raise
 
-    def _collect(self, workers: Sequence[ProcessWorker]) -> None:
-        """Take results until every task is done."""
-        check = time.monotonic() + LIVENESS_INTERVAL
-        while busy := [worker for worker in workers if worker.busy]:
-            wake_at = min(check, *(worker.deadline for worker in busy))
-            connections = [worker.connection for worker in busy]
-            ready = set(wait(connections, max(0.0, wake_at - time.monotonic())))
-            now = time.monotonic()
-            for worker, connection in zip(busy, connections, strict=True):
-                if connection in ready:
-                    worker.receive()
-                elif now >= worker.deadline:
-                    worker.time_out()
-            if now >= check:
-                check = now + LIVENESS_INTERVAL
-                for worker in busy:
-                    worker.check_running()
-
     def _close(self) -> None:
         self._finalizer()
 
 
-def _end(workers: Sequence[ProcessWorker], owner: int) -> None:
+def _end(workers: Sequence[WorkerProcess], owner: int) -> None:
     """End all workers; in the process that started them, not in a fork of it."""
     if os.getpid() != owner:
         return
-    for worker in workers:
-        if worker.running:
-            worker.request_stop()
+    running = [worker for worker in workers if worker.process is not None]
+    for worker in running:
+        with suppress(OSError):
+            worker.connection.send_bytes(STOP)
     deadline = time.monotonic() + CLOSING_TIME
-    for worker in workers:
-        worker.end(deadline)
+    for worker in running:
+        worker.end(max(0.0, deadline - time.monotonic()))
 
 
 def _limit_stalls(descriptor: int, seconds: float) -> None:

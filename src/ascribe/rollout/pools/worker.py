@@ -67,6 +67,10 @@ class MalformedError(ValueError):
     """An environment returned something that violates the protocol."""
 
 
+class NotMadeError(RuntimeError):
+    """An environment could not be made."""
+
+
 class Worker:
     """Environments by slot. Each is made when its slot is first reset.
 
@@ -82,31 +86,34 @@ class Worker:
 
     def execute(self, slot: int, command: Command) -> Result:
         """Carry out one command; whatever the environment raises is a failure."""
-        if isinstance(command, EnvironmentQuery):
-            return self._reply(slot, command)
-        if isinstance(command, Reset):
-            result = self._reset(slot, command)
-        else:
-            result = self._step(slot, command)
-        if isinstance(result, Failure):
+        try:
+            if isinstance(command, EnvironmentQuery):
+                return StepResult("", 0.0, False, False, self._reply(slot, command), 0.0)
+            if isinstance(command, Reset):
+                result = self._reset(slot, command)
+            elif slot in self._playing:
+                started = time.perf_counter()
+                returned = self._environments[slot].step(command)
+                result = read_step(returned, time.perf_counter() - started)
+            else:
+                return Failure(FailureKind.LOST, "there is no episode in this slot")
+        except RAISED as error:
             self._playing.discard(slot)
-        else:
-            self._playing.add(slot)
+            return self._failure(error)
+        self._playing.add(slot)
         return result
 
-    def messages(
-        self, call: int, tasks: Iterable[tuple[int, Sequence[Command]]]
-    ) -> Iterator[bytes]:
+    def messages(self, tasks: Iterable[tuple[int, Sequence[Command]]]) -> Iterator[bytes]:
         """Carry out the tasks of one call in turn, and yield each result as a message."""
         for slot, commands in tasks:
-            for index, command in enumerate(commands):
+            for command in commands:
                 result = self.execute(slot, command)
-                message = encode(call, slot, index, result)
+                message = encode(result)
                 if len(message) > LARGEST_MESSAGE:
                     self._playing.discard(slot)
                     detail = f"a result of {len(message):,} bytes; the limit is {LARGEST_MESSAGE:,}"
                     result = Failure(FailureKind.MALFORMED, detail)
-                    message = encode(call, slot, index, result)
+                    message = encode(result)
                 yield message
                 if isinstance(result, Failure):
                     break
@@ -119,32 +126,39 @@ class Worker:
     def _environment(self, slot: int) -> Environment:
         """The environment of a slot, made if need be."""
         if slot not in self._environments:
-            environment = make(self.spec.name, **self.spec.options)
+            try:
+                environment = make(self.spec.name, **self.spec.options)
+            except RAISED as error:
+                raise NotMadeError(describe(error)) from error
             if lacks := missing_members(environment):
-                raise MalformedError(
+                raise NotMadeError(
                     f"{self.spec.name} gives {_type(environment)}, which is no environment: "
                     f"it lacks {', '.join(lacks)}; name a class or function that makes one"
                 )
             self._environments[slot] = environment
         return self._environments[slot]
 
-    def _reply(self, slot: int, query: EnvironmentQuery) -> Result:
-        started = time.perf_counter()
-        if query.name == "facts":
-            try:
-                reply = self._facts(slot)
-            except MalformedError as error:
-                return self._failure(error)
-            except WRONG_CALL as error:
-                reply = {"refused": describe(error).partition(": ")[2] or describe(error)}
-            except RAISED as error:
-                return Failure(FailureKind.NOT_STARTED, describe(error))
-        else:
-            reply = self._check(**query.arguments)
-        return StepResult("", 0.0, False, False, reply, time.perf_counter() - started)
-
-    def _facts(self, slot: int) -> dict[str, Any]:
+    def _reset(self, slot: int, reset: Reset) -> StepResult:
         environment = self._environment(slot)
+        started = time.perf_counter()
+        try:
+            returned = environment.reset(seed=reset.seed, options=reset.options)
+            return read_reset(returned, time.perf_counter() - started)
+        except RAISED:
+            # The environment may be unusable, for example because its server is gone, so the next
+            # reset makes a new one.
+            self._discard(slot)
+            raise
+
+    def _reply(self, slot: int, query: EnvironmentQuery) -> dict[str, Any]:
+        if query.name == "contract":
+            return self._check(**query.arguments)
+        try:
+            environment = self._environment(slot)
+        except NotMadeError as error:
+            if not isinstance(error.__cause__, WRONG_CALL):
+                raise
+            return {"refused": str(error).partition(": ")[2] or str(error)}
         facts = {"tasks": environment.tasks, "horizon": getattr(environment, "horizon", None)}
         return {name: _checked(_optional(_count), fact, name) for name, fact in facts.items()}
 
@@ -156,46 +170,20 @@ class Worker:
         self._checker.run(part)
         return self._checker.report().as_dict()
 
-    def _reset(self, slot: int, reset: Reset) -> Result:
-        try:
-            environment = self._environment(slot)
-        except RAISED as error:
-            return Failure(FailureKind.NOT_STARTED, self._describe(error))
-        started = time.perf_counter()
-        try:
-            returned = environment.reset(seed=reset.seed, options=reset.options)
-            return read_reset(returned, time.perf_counter() - started)
-        except RAISED as error:
-            # The environment may be unusable, for example because its server is gone, so the next
-            # reset makes a new one.
-            self._discard(slot)
-            return self._failure(error)
-
-    def _step(self, slot: int, action: str) -> Result:
-        if slot not in self._playing:
-            return Failure(FailureKind.LOST, "there is no episode in this slot")
-        started = time.perf_counter()
-        try:
-            returned = self._environments[slot].step(action)
-            return read_step(returned, time.perf_counter() - started)
-        except RAISED as error:
-            return self._failure(error)
-
     def _discard(self, slot: int) -> None:
         with suppress(*RAISED):
             self._environments.pop(slot).close()
 
     def _failure(self, error: BaseException) -> Failure:
-        if isinstance(error, MalformedError):
-            return Failure(FailureKind.MALFORMED, self._describe(error))
-        return Failure(FailureKind.RAISED, self._describe(error))
-
-    def _describe(self, error: BaseException) -> str:
-        if isinstance(error, MalformedError):
-            return describe(error).partition(": ")[2]
-        if isinstance(error, MemoryError) and self.spec.memory is not None:
-            return f"{describe(error)}: a worker may have {self.spec.memory:g} GiB (memory_limit)"
-        return describe(error)
+        if isinstance(error, NotMadeError):
+            kind, detail = FailureKind.NOT_STARTED, shorten(str(error))
+        elif isinstance(error, MalformedError):
+            kind, detail = FailureKind.MALFORMED, shorten(str(error))
+        else:
+            kind, detail = FailureKind.RAISED, describe(error)
+        if isinstance(error.__cause__ or error, MemoryError) and self.spec.memory is not None:
+            detail = f"{detail}: a worker may have {self.spec.memory:g} GiB (memory_limit)"
+        return Failure(kind, detail)
 
 
 # Messages.
@@ -203,17 +191,17 @@ class Worker:
 _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 
 
-def encode(call: int, slot: int, index: int, result: Result) -> bytes:
-    """A result as a message, with the call, the slot and the number of its command."""
-    return _JSON.encode([call, slot, index, vars(result)]).encode()
+def encode(result: Result) -> bytes:
+    """A result as a message."""
+    return _JSON.encode(vars(result)).encode()
 
 
-def decode(message: bytes) -> tuple[tuple[int, int, int], Result]:
-    """The tag of a message (call, slot, number of the command), and its result."""
-    call, slot, index, fields = json.loads(message)
+def decode(message: bytes) -> Result:
+    """The result that a message holds."""
+    fields = json.loads(message)
     if "kind" in fields:
-        return (call, slot, index), Failure(FailureKind(fields["kind"]), fields["detail"])
-    return (call, slot, index), StepResult(**fields)
+        return Failure(FailureKind(fields["kind"]), fields["detail"])
+    return StepResult(**fields)
 
 
 # The program of a worker process.
@@ -231,15 +219,14 @@ def main(descriptor: int, lifeline: int) -> None:
         os.set_inheritable(inherited, False)
     _die_with_pool(lifeline)
     connection = Connection(descriptor)
-    # A fork must neither send results nor hide that the worker has died.
-    os.register_at_fork(after_in_child=connection.close)
     process = os.getpid()
     connection.send_bytes(READY)
     worker = Worker(limit_memory(pickle.loads(connection.recv_bytes())))
     try:
         while (tasks := connection.recv_bytes()) != STOP:
-            for message in worker.messages(*pickle.loads(tasks)):
-                if os.getpid() != process:  # a fork in which the environment returned
+            for message in worker.messages(pickle.loads(tasks)):
+                # An environment may fork, and return in the fork too: only the worker sends.
+                if os.getpid() != process:
                     os._exit(1)
                 connection.send_bytes(message)
     finally:
