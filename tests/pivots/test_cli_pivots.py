@@ -190,12 +190,12 @@ def test_broken_traces_are_refused_with_every_reason(tmp_path: Path) -> None:
     bad = lines(tmp_path / "t.jsonl", CHAT, "{", {"messages": [{"role": "\x1b[31moracle"}]})
     found = run("extract", bad, "--out", tmp_path / "c.jsonl")
     assert found.exit_code == 1
-    assert "bad_line" in found.stderr
-    assert "unknown_role" in found.stderr
+    assert "line 2" in one_line(found.stderr)
+    assert "its role is" in one_line(found.stderr)
     assert "\x1b" not in found.stderr
     assert not (tmp_path / "c.jsonl").exists()
     refused = run("extract", bad, "--out", tmp_path / "c.jsonl", "--json")
-    assert [p["line"] for p in json.loads(refused.stdout)["problems"]] == [2, 3]
+    assert [p["rows"] for p in json.loads(refused.stdout)["problems"]] == [[1], [2]]
     skipped = as_json("extract", bad, "--out", tmp_path / "c.jsonl", "--skip-bad")
     assert skipped["candidates"] == 2
     assert len(skipped["problems"]) == 2
@@ -205,7 +205,6 @@ def test_broken_traces_are_refused_with_every_reason(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["extract", "nowhere.jsonl", "--out", "c.jsonl"], "No such file"),
-        (["extract", "x", "--out", "c.jsonl", "--format", "xml"], "no format 'xml'"),
         (["profile", "nowhere.jsonl", "--model", "m"], "nowhere.jsonl"),
         (["report", "nowhere.jsonl", "--verifier", "exactly"], "no verifier 'exactly'"),
         (["report", "nowhere.jsonl", "--verifier", '{"any"'], "not JSON"),

@@ -7,7 +7,7 @@ import pytest
 
 from ascribe.pivots import VERIFIERS
 from ascribe.pivots.select import LEFT_OUT
-from ascribe.pivots.traces import READERS, ROLES, TraceFault
+from ascribe.pivots.traces import SKIPPED, SPEAKERS
 from ascribe.pivots.verifiers import COMPOSERS
 from ascribe.pivots.verifiers.verdict import REASONS
 
@@ -29,23 +29,18 @@ def test_every_verifier_and_every_reason_is_explained() -> None:
     assert reasons == list(REASONS)
 
 
-def test_every_format_and_every_fault_is_explained() -> None:
-    assert names("Traces") == [[*READERS, "ascribe"]]
-    assert names("Faults in traces") == [[fault.label for fault in TraceFault]]
-    for role in ROLES:
-        assert f"`{role}`" in PAGE
-
-
-@pytest.mark.parametrize("fault", TraceFault)
-def test_the_advice_on_the_page_is_the_readers(fault: TraceFault) -> None:
-    severity = fault.severity.name.lower()
-    assert f"| `{fault.label}` | {severity} | {fault.advice} |" in PAGE
+def test_every_speaker_and_every_reason_to_skip_is_explained() -> None:
+    assert names("Turns without a candidate") == [list(SKIPPED)]
+    for speaker in SPEAKERS:
+        assert f"`{speaker}`" in PAGE
 
 
 def test_every_reason_without_signal_is_explained() -> None:
     assert names("Why a turn is left out") == [list(LEFT_OUT)]
 
 
-@pytest.mark.parametrize(("reason", "meaning"), [*REASONS.items(), *LEFT_OUT.items()])
+@pytest.mark.parametrize(
+    ("reason", "meaning"), [*REASONS.items(), *SKIPPED.items(), *LEFT_OUT.items()]
+)
 def test_the_meaning_on_the_page_is_the_sources(reason: str, meaning: str) -> None:
     assert f"| `{reason}` | {meaning} |" in PAGE

@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 from ascribe.models.policy import mix_seeds
 from ascribe.pivots import RolloutOptions, extract, read_turns, write_turns
 from ascribe.pivots.candidates import distinct
-from ascribe.pivots.traces import TraceError, TraceFault
 from ascribe.rollout import Model, Plan, Setup, arrow, play
 from ascribe.steps.files import write
+from ascribe.steps.problems import ProblemKind, TableError
 from tests.hostile import HOSTILE, LONG
 from tests.pivots.made import CHAT, SEARCH, SHAREGPT, a_turn, lines
 
 
-def faults(path: Path, **options: Any) -> list[tuple[TraceFault, int]]:
-    with pytest.raises(TraceError) as caught:
+def faults(path: Path, **options: Any) -> list[tuple[ProblemKind, list[int]]]:
+    with pytest.raises(TableError) as caught:
         extract([path], **options)
-    return [(problem.fault, problem.line) for problem in caught.value.problems]
+    return [(problem.kind, problem.rows.tolist()) for problem in caught.value.problems]
+
+
+BAD = ProblemKind.BAD_RECORD
 
 
 # What is read.
@@ -109,7 +112,7 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(CHAT).encode() + b"\n"))
     assert len(extract([path]).candidates) == 2
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(TraceError, match="cannot be decompressed"):
+    with pytest.raises(TableError, match="cannot be decompressed"):
         extract([path])
 
 
@@ -144,7 +147,7 @@ def test_episodes_that_were_lost_are_left_out_unless_asked_for(tmp_path: Path) -
     path = tmp_path / "traces.parquet"
     write(arrow(play(setup, Model("random"), plan)), path)
     few = extract([path])
-    assert TraceFault.LOST_TRACE in {problem.fault for problem in few.problems}
+    assert few.skipped["lost_trace"] > 0
     assert len(extract([path], rollouts=RolloutOptions(lost=True)).candidates) > len(few.candidates)
 
 
@@ -163,7 +166,7 @@ def rows(*changes: dict[str, Any]) -> list[dict[str, Any]]:
 )
 def test_a_prompt_that_is_no_chat_is_refused_with_its_row(prompt: Any, tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", *rows({}, {"prompt": prompt}))
-    assert faults(path) == [(TraceFault.BAD_PROMPT, 2)]
+    assert faults(path) == [(BAD, [1])]
     assert len(extract([path], skip_bad=True).candidates) == 1
 
 
@@ -172,7 +175,7 @@ def test_a_trace_with_a_bad_prompt_is_left_out_whole(tmp_path: Path) -> None:
     one = [{**step, "group": "g/0", "trajectory": "g/0/0"} for step in steps]
     other = [{**step, "group": "g/1", "trajectory": "g/1/0"} for step in rows({"state": "t"})]
     path = lines(tmp_path / "r.jsonl", *one, *other)
-    assert faults(path) == [(TraceFault.BAD_PROMPT, 2)]
+    assert faults(path) == [(BAD, [1])]
     found = extract([path], skip_bad=True)
     assert [turn.origin.trace for turn in found.candidates] == ["g/1/0"]
 
@@ -180,10 +183,7 @@ def test_a_trace_with_a_bad_prompt_is_left_out_whole(tmp_path: Path) -> None:
 def test_turns_that_were_invalid_or_empty_are_left_out(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", *rows({"valid": False}, {"response": " "}, {}))
     found = extract([path])
-    assert {(p.fault, p.line) for p in found.problems} == {
-        (TraceFault.INVALID_TURN, 0),
-        (TraceFault.EMPTY_TURN, 0),
-    }
+    assert found.skipped == {"invalid_turn": 1, "empty_turn": 1}
     (only,) = found.candidates
     assert only.scene is not None
     assert only.scene.seed == mix_seeds(0, 2)
@@ -204,13 +204,13 @@ def test_tasks_of_an_evaluation_are_counted_from_its_first(tmp_path: Path) -> No
 
 
 def test_a_table_without_a_transcript_is_refused(good_file: Path) -> None:
-    assert faults(good_file) == [(TraceFault.NO_TRANSCRIPT, 0)]
+    assert faults(good_file) == [(BAD, [])]
 
 
 def test_a_damaged_table_is_refused(played: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(played.read_bytes()[:-100])
-    assert faults(broken) == [(TraceFault.BAD_TABLE, 0)]
+    assert faults(broken) == [(ProblemKind.UNREADABLE_FILE, [])]
 
 
 # What is refused, and where.
@@ -224,88 +224,87 @@ def chat(*messages: Any, **more: Any) -> dict[str, Any]:
 
 DEEP = '{"a":' * 500 + "1" + "}" * 500
 
-BROKEN: list[tuple[Any, TraceFault]] = [
-    ("{", TraceFault.BAD_LINE),
-    ("[1, 2]", TraceFault.BAD_LINE),
-    ('{"messages": [], "messages": []}', TraceFault.BAD_LINE),
-    ('{"messages": NaN}', TraceFault.BAD_LINE),
-    ('{"messages": ' + "[" * 5000 + "]" * 5000 + "}", TraceFault.BAD_LINE),
-    ({"messages": []}, TraceFault.NO_MESSAGES),
-    ({"messages": "hello"}, TraceFault.NO_MESSAGES),
-    (chat("hello"), TraceFault.BAD_MESSAGE),
-    (chat({"role": "oracle", "content": "x"}), TraceFault.UNKNOWN_ROLE),
-    (chat({"content": "x"}), TraceFault.UNKNOWN_ROLE),
-    (chat({"role": "user", "content": 7}), TraceFault.BAD_CONTENT),
-    (chat({"role": "user", "content": [{"type": "image_url"}]}), TraceFault.BAD_CONTENT),
-    (chat(USER, {"role": "assistant", "tool_calls": {}}), TraceFault.BAD_TOOL_CALL),
-    (chat(USER, {"role": "assistant", "tool_calls": [{}]}), TraceFault.BAD_TOOL_CALL),
+BROKEN: list[tuple[Any, str]] = [
+    ("{", ""),
+    ("[1, 2]", ""),
+    ('{"messages": [], "messages": []}', ""),
+    ('{"messages": NaN}', ""),
+    ('{"messages": ' + "[" * 5000 + "]" * 5000 + "}", ""),
+    ({"messages": []}, "a list that is not empty"),
+    ({"messages": "hello"}, "a list that is not empty"),
+    (chat("hello"), "not a mapping"),
+    (chat({"role": "oracle", "content": "x"}), "its role is"),
+    (chat({"content": "x"}), "its role is"),
+    (chat({"role": "user", "content": 7}), "content|value"),
+    (chat({"role": "user", "content": [{"type": "image_url"}]}), "content|value"),
+    (chat(USER, {"role": "assistant", "tool_calls": 7}), "call|arguments"),
+    (chat(USER, {"role": "assistant", "tool_calls": [{}]}), "call|arguments"),
     (
         chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": "{"}]}),
-        TraceFault.BAD_TOOL_CALL,
+        "call|arguments",
     ),
     (
         chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": "[]"}]}),
-        TraceFault.BAD_TOOL_CALL,
+        "call|arguments",
     ),
     (
         chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "input": {"a": 1}}]}),
-        TraceFault.BAD_TOOL_CALL,
+        "call|arguments",
     ),
     (
         chat(
             USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": '{"a":1e400}'}]}
         ),
-        TraceFault.BAD_TOOL_CALL,
+        "call|arguments",
     ),
     (
         chat(USER, {"role": "assistant", "tool_calls": [{"name": "x", "arguments": DEEP}]}),
-        TraceFault.BAD_TOOL_CALL,
+        "call|arguments",
     ),
     (
         '{"messages": [], "tools": [{"name": "x", "parameters": {"minimum": 1e400}}]}',
-        TraceFault.BAD_LINE,
+        "",
     ),
-    (f'{{"messages": [], "tools": {DEEP}}}', TraceFault.BAD_LINE),
-    (chat(USER, tools='[{"name": "x", "parameters": {"a": 1e400}}]'), TraceFault.BAD_TOOLS),
-    (chat(USER, tools=DEEP), TraceFault.BAD_TOOLS),
-    (chat(USER, tools={}), TraceFault.BAD_TOOLS),
-    (chat(USER, tools=[{"name": ""}]), TraceFault.BAD_TOOLS),
-    (chat(USER, tools=[{"name": "x", "parameters": 3}]), TraceFault.BAD_TOOLS),
+    (f'{{"messages": [], "tools": {DEEP}}}', ""),
+    (chat(USER, tools='[{"name": "x", "parameters": {"a": 1e400}}]'), "tool"),
+    (chat(USER, tools=DEEP), "tool"),
+    (chat(USER, tools={}), "tool"),
+    (chat(USER, tools=[{"name": ""}]), "tool"),
+    (chat(USER, tools=[{"name": "x", "parameters": 3}]), "tool"),
 ]
 
 
-@pytest.mark.parametrize(("row", "fault"), BROKEN)
+@pytest.mark.parametrize(("row", "reason"), BROKEN)
 def test_a_broken_trace_is_refused_with_its_line_and_what_to_do(
-    row: Any, fault: TraceFault, tmp_path: Path
+    row: Any, reason: str, tmp_path: Path
 ) -> None:
     path = lines(tmp_path / "t.jsonl", CHAT, row)
-    assert faults(path) == [(fault, 2)]
-    with pytest.raises(TraceError, match=r"t\.jsonl, line 2: .*\. [A-Z].*\."):
+    with pytest.raises(TableError, match=rf"t\.jsonl, line 2.*({reason}).*\. [A-Z].*\."):
         extract([path])
+    assert faults(path) == [(BAD, [1])]
     skipped = extract([path], skip_bad=True)
     assert len(skipped.candidates) == 2
-    assert [problem.fault for problem in skipped.problems] == [fault]
+    assert [problem.kind for problem in skipped.problems] == [BAD]
 
 
 SHARED = {"from": "human", "value": "Hello."}
-SHAREGPT_BROKEN: list[tuple[list[Any], TraceFault]] = [
-    ([SHARED, {"from": "gpt"}], TraceFault.BAD_CONTENT),
-    ([SHARED, {"from": "oracle", "value": "x"}], TraceFault.UNKNOWN_ROLE),
-    ([SHARED, {"from": ["gpt"], "value": "x"}], TraceFault.UNKNOWN_ROLE),
-    ([SHARED, {"from": "function_call", "value": "search(x)"}], TraceFault.BAD_TOOL_CALL),
+SHAREGPT_BROKEN: list[tuple[list[Any], str]] = [
+    ([SHARED, {"from": "gpt"}], "content|value"),
+    ([SHARED, {"from": "oracle", "value": "x"}], "its role is"),
+    ([SHARED, {"from": ["gpt"], "value": "x"}], "its role is"),
+    ([SHARED, {"from": "function_call", "value": "search(x)"}], "call|arguments"),
     (
         [SHARED, {"from": "function_call", "value": '{"name": "x", "q": 1}'}],
-        TraceFault.BAD_TOOL_CALL,
+        "call|arguments",
     ),
-    ([], TraceFault.NO_MESSAGES),
+    ([], "a list that is not empty"),
 ]
 
 
-@pytest.mark.parametrize(("turns", "fault"), SHAREGPT_BROKEN)
-def test_a_broken_sharegpt_trace_is_refused(
-    turns: list[Any], fault: TraceFault, tmp_path: Path
-) -> None:
-    assert faults(lines(tmp_path / "t.jsonl", SHAREGPT, {"conversations": turns})) == [(fault, 2)]
+@pytest.mark.parametrize(("turns", "reason"), SHAREGPT_BROKEN)
+def test_a_broken_sharegpt_trace_is_refused(turns: list[Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=rf"t\.jsonl, line 2.*({reason})"):
+        extract([lines(tmp_path / "t.jsonl", SHAREGPT, {"conversations": turns})])
 
 
 def test_turns_that_demonstrate_nothing_are_left_out_and_told(tmp_path: Path) -> None:
@@ -314,29 +313,27 @@ def test_turns_that_demonstrate_nothing_are_left_out_and_told(tmp_path: Path) ->
     nobody = chat(USER)
     found = extract([lines(tmp_path / "t.jsonl", silent, opening, nobody)])
     assert found.candidates == []
-    assert [(p.fault, p.line) for p in found.problems] == [
-        (TraceFault.EMPTY_TURN, 1),
-        (TraceFault.NO_HISTORY, 2),
-        (TraceFault.NO_ASSISTANT_TURN, 3),
-    ]
+    assert found.skipped == {"empty_turn": 1, "no_history": 1, "no_assistant_turn": 1}
 
 
 def test_files_of_nothing_or_something_else_are_refused(tmp_path: Path) -> None:
-    assert faults(lines(tmp_path / "a.jsonl")) == [(TraceFault.NO_TRACES, 0)]
-    assert faults(lines(tmp_path / "b.jsonl", {"text": "x"})) == [(TraceFault.UNKNOWN_FORMAT, 1)]
-    assert faults(lines(tmp_path / "c.jsonl"), form="openai") == [(TraceFault.NO_TRACES, 0)]
+    assert faults(lines(tmp_path / "a.jsonl")) == [(BAD, [])]
+    for row, title in (
+        ({"text": "x"}, "an object of text"),
+        ({"simulations": [], "tasks": []}, "tau2"),
+    ):
+        with pytest.raises(TableError, match=f"line 1: {title}.*write OpenAI messages"):
+            extract([lines(tmp_path / "b.jsonl", row)])
     with pytest.raises(FileNotFoundError):
         extract([tmp_path / "nowhere.jsonl"])
-    with pytest.raises(ValueError, match="no format 'xml'"):
-        extract([tmp_path / "a.jsonl"], "xml")  # type: ignore[arg-type]
 
 
 def test_a_line_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ascribe.steps.journal.LONGEST_LINE", 1 << 20)
     path = lines(tmp_path / "t.jsonl", CHAT, "x" * (1 << 21))
-    assert faults(path) == [(TraceFault.UNREADABLE_FILE, 0)]
+    assert faults(path) == [(BAD, [])]
     endless = lines(tmp_path / "u.jsonl", "x" * (1 << 21))
-    assert faults(endless) == [(TraceFault.UNREADABLE_FILE, 0)]
+    assert faults(endless) == [(BAD, [])]
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, *LONG])
@@ -368,7 +365,7 @@ def test_whatever_the_bytes_the_faults_are_the_known_ones(
 ) -> None:
     path = tmp_path_factory.mktemp("bytes") / "t.jsonl"
     path.write_bytes(data)
-    with pytest.raises(TraceError):
+    with pytest.raises(TableError):
         extract([path])
 
 

@@ -44,13 +44,12 @@ from ascribe.pivots import (
 )
 from ascribe.pivots.profile import ProfilingError, journal_beside
 from ascribe.pivots.select import Scored
-from ascribe.pivots.traces import TraceError, TraceFaultError
 from ascribe.pivots.verifiers import Spec, read_spec
 from ascribe.pivots.verifiers.judge import JudgeBudgetError
 from ascribe.steps.journal import JournalError
-from ascribe.steps.problems import counted
+from ascribe.steps.problems import TableError, counted
 
-SOURCES_SHOWN = 20
+SOURCES_SHOWN = PROBLEMS_SHOWN = 20
 BAR = 40
 """Characters of the longest bar of a histogram."""
 
@@ -92,9 +91,6 @@ def extract_command(
         Argument(help="Files of traces: .jsonl, .jsonl.gz or .parquet.", show_default=False),
     ],
     out: Annotated[Path, Option(help="Where to write the candidates, as JSON lines.")],
-    form: Annotated[
-        str | None, Option("--format", help="openai, sharegpt or ascribe. Default: detected.")
-    ] = None,
     seed: Annotated[int, Option(help="For rollouts: their --seed.", min=0)] = 0,
     first: Annotated[
         int | None, Option(help="For files of ascribe eval: its --first.", min=0)
@@ -116,18 +112,25 @@ def extract_command(
     with _errors():
         try:
             rollouts = RolloutOptions(seed, first, lost)
-            extracted = extract(traces, form, rollouts=rollouts, skip_bad=skip_bad)
-        except TraceError as error:
-            _refuse(error.problems, as_json=as_json)
+            extracted = extract(traces, rollouts=rollouts, skip_bad=skip_bad)
+        except TableError as error:
+            shown = TableError(error.problems[:PROBLEMS_SHOWN])
+            screen.refuse(shown, as_json=as_json, file=traces[0])
         write_turns(out, extracted.candidates, facts={"traces": extracted.traces})
     count = len(extracted.candidates)
     if as_json:
         facts = {"traces": extracted.traces, "turns": extracted.turns, "candidates": count}
         problems = [problem.as_dict() for problem in extracted.problems]
-        screen.print_json({"out": str(out), **facts, "problems": problems})
+        screen.print_json(
+            {"out": str(out), **facts, "skipped": extracted.skipped, "problems": problems}
+        )
         return
     if extracted.problems:
-        screen.out.print(_problem_table(extracted.problems))
+        screen.out.print(screen.problem_table(extracted.problems[:PROBLEMS_SHOWN]))
+        screen.out.print(Text(f"Left out {counted(len(extracted.problems), 'bad trace')}."))
+    if extracted.skipped:
+        skipped = ", ".join(f"{count:,} {kind}" for kind, count in extracted.skipped.items())
+        screen.out.print(Text(f"Left out: {skipped}."))
     turns = f"{counted(extracted.turns, 'turn')}, {extracted.turns - count:,} of them copies"
     screen.out.print(
         Text(f"{counted(extracted.traces, 'trace')}, {turns}: {counted(count, 'candidate')}.")
@@ -413,36 +416,6 @@ def _print_round(done: Round) -> None:
     kept = f"kept {done.kept:,} of {done.candidates:,} turns ({left_out})"
     mean = f"Round {done.number}: mean reward {done.mean:.3f}"
     screen.err.print(Text(f"{mean}, {kept}; {counted(done.iterations, 'iteration')}."))
-
-
-def _refuse(problems: Sequence[TraceFaultError], *, as_json: bool) -> NoReturn:
-    if as_json:
-        screen.print_json({"refused": True, "problems": [p.as_dict() for p in problems]})
-    else:
-        screen.err.print(_problem_table(problems))
-        screen.err.print(
-            Text("Refused; nothing was written. --skip-bad leaves bad traces out.", "bold red")
-        )
-    raise typer.Exit(1)
-
-
-def _problem_table(problems: Sequence[TraceFaultError]) -> Table:
-    """Each fault once, with the first lines and what to do."""
-    table = Table()
-    table.add_column("problem", no_wrap=True)
-    for name in ("found", "lines", "what to do"):
-        table.add_column(name, overflow="fold")
-    for fault in dict.fromkeys(problem.fault for problem in problems):
-        alike = [problem for problem in problems if problem.fault is fault]
-        lines = ", ".join(str(p.line) for p in alike[:3] if p.line)
-        more = f", … ({len(alike):,})" if len(alike) > 3 else ""
-        table.add_row(
-            Text(f"{fault.label}\n{fault.severity.name.lower()}", screen.STYLES[fault.severity]),
-            Text(f"{screen.safe(alike[0].file, 60)}: {screen.safe(alike[0].detail, 240)}"),
-            Text(lines + more),
-            Text(fault.advice),
-        )
-    return table
 
 
 def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
