@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, diagnose
+from ascribe.diagnose import wilson
 from ascribe.estimators import GRPO, HGPO, GiGPO
 from tests.estimators import reference
 from tests.strategies import TEXTS, recipes, step_tables
@@ -262,3 +263,22 @@ def test_states_of_one_row_are_not_groups_of_equal_returns():
     states = diagnose(table, HGPO(episode=True)(table)).states
     assert states is not None
     assert states.zero_variance == 0
+
+
+@pytest.mark.parametrize(
+    ("won", "trials", "low", "high"),
+    # Newcombe 1998, Table I, method 3 (the score interval without continuity correction).
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilsons_interval_is_the_published_one(won, trials, low, high) -> None:
+    assert wilson(won / trials, trials) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_an_interval_needs_trials() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        wilson(0.5, 0)

@@ -13,6 +13,8 @@ from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange, penalty_only
 from ascribe.steps.table import Coded, StepTable
 
+NINETY_FIVE = 1.959964
+"""How many standard errors the 95 % interval reaches to each side."""
 SIZES = (1, 2, 4, 8, 16, 32)
 """Upper ends of the bins of the histogram of group sizes; a last bin holds the larger ones."""
 
@@ -284,3 +286,14 @@ def _histogram(size: Ints) -> dict[str, int]:
     names.append(f"{low}+")
     counts = np.bincount(np.searchsorted(SIZES, size), minlength=len(names))
     return dict(zip(names, counts.tolist(), strict=True))
+
+
+def wilson(rate: float, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
+    if trials < 1:
+        raise ValueError("an interval needs at least one trial")
+    square = NINETY_FIVE**2 / trials
+    middle = rate + square / 2
+    reach = NINETY_FIVE * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
+    low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
+    return max(0.0, low), min(1.0, high)

@@ -13,7 +13,6 @@ from ascribe.engines.metrics import NAME
 from ascribe.pivots.profile import read_responses
 from ascribe.steps.journal import JournalError
 
-CONFIG = "model: {path: m}\nenvironment: {name: 'e:E'}\noutput: {folder: r}\n"
 LINES: dict[str, bytes] = {
     "not JSON": b"{",
     "not an object": b"[1]",
@@ -43,9 +42,33 @@ def run(*arguments: object) -> tuple[int, str]:
 def test_report_on_a_run(tmp_path: Path, lines: bytes) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra report")
     (tmp_path / NAME).write_bytes(b'{"iteration": 0, "loss": 1.0}\n' + lines + b"\n")
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text("recipe: {name: grpo}")
     code, output = run("report", tmp_path, "--out", tmp_path / "report.html")
     assert code == 0 or "line 2 of" in output
+
+
+CONFIGS = {
+    "not YAML": "recipe: [",
+    "text": "recipe",
+    "a section of text": "recipe: grpo",
+    "a number for a name": "recipe: {name: 3}",
+    "a list for a preset": "recipe: {name: bipace_q, preset: [ngram]}",
+    "an unknown recipe": "recipe: {name: none}",
+    "an unknown parameter": "recipe: {name: grpo, parameters: {radius: 0.1}}",
+    "text for parameters": "recipe: {parameters: gamma}",
+    "text for a radius": "recipe: {name: bipace_q}\nfingerprints: {radius: wide}",
+    "a list for a radius": "recipe: {name: bipace_q}\nfingerprints: {radius: [1]}",
+    "no such calibration": "fingerprints: {calibration: none.yaml}",
+    "text for a threshold": "evaluation: {threshold: half}",
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_report_on_a_run_with_a_bad_config(tmp_path: Path, config: str) -> None:
+    pytest.importorskip("yaml", reason="needs the extra trl or verl")
+    (tmp_path / NAME).write_bytes(b'{"iteration": 0, "loss": 1.0}\n')
+    (tmp_path / "config.yaml").write_text(config)
+    assert run("report", tmp_path, "--out", tmp_path / "report.html")[0] == 2
 
 
 TEAM = [

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from ascribe.engines import training_recipe
 from ascribe.engines.metrics import HELD_OUT, LOGGED, NAME, MetricsFile
+from ascribe.estimators import BiGPO, GiGPO, Recipe
 from ascribe.report.runs import COLUMNS, read_run
+
+pytest.importorskip("yaml", reason="needs the extra trl or verl")
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text("evaluation: {threshold: 0.5}")
     metrics = MetricsFile(tmp_path)
     for number in range(1, 4):
         numbers = {"ascribe/success": number / 10, "ascribe/return": 1.5}
@@ -61,6 +66,7 @@ def test_names_are_those_that_the_engines_log() -> None:
 
 
 def test_a_run_with_verl_is_read_alike(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
     metrics = MetricsFile(tmp_path)
     for number in (1, 2):
         own = {"actor/pg_loss": 0.5 / number, "actor/grad_norm": 1.0}
@@ -79,6 +85,26 @@ def test_a_pipe_in_place_of_the_metrics_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_a_folder_that_is_not_there() -> None:
-    with pytest.raises(OSError, match="no such folder"):
-        read_run("no/such/folder")
+SETTING = "setting: {radius: 0.2, layer: 3}"
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("", training_recipe()),
+        ("recipe: {name: gigpo, parameters: {gamma: 0.9}}", GiGPO(gamma=0.9)),
+        ("recipe: {name: bigpo, preset: ngram}", BiGPO.preset("ngram")),
+        ("recipe: {name: bigpo}\nfingerprints: {radius: 0.3}", BiGPO(radius=0.3)),
+        ("recipe: {name: bigpo}\nfingerprints: {calibration: FILE}", BiGPO(radius=0.2)),
+        (
+            "recipe: {name: bigpo}\nfingerprints: {radius: 0.3, calibration: FILE}",
+            BiGPO(radius=0.3),
+        ),
+    ],
+)
+def test_the_recipe_is_the_run_s_own(run: Path, config: str, expected: Recipe) -> None:
+    (run / "calibration.yaml").write_text(SETTING)
+    (run / "config.yaml").write_text(config.replace("FILE", str(run / "calibration.yaml")))
+    metrics = read_run(run)
+    assert metrics is not None
+    assert metrics.config.recipe() == expected

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from ascribe.rollout import Clock, Rollout, Sample, Trajectory, success, wilson
+from ascribe.diagnose import wilson
+from ascribe.rollout import Clock, Rollout, Sample, Trajectory, success
 from ascribe.rollout.episode import Step
 
 
@@ -17,25 +18,6 @@ def trajectory(group: str, member: int, family: str, *, won: bool, turns: int = 
 
 def rollout(*trajectories: Trajectory) -> Rollout:
     return Rollout(trajectories, (), (), Clock(1.0, 1.0, 2.0, 10), 0)
-
-
-@pytest.mark.parametrize(
-    ("won", "trials", "low", "high"),
-    # Newcombe 1998, Table I, method 3 (the score interval without continuity correction).
-    [
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-    ],
-)
-def test_wilsons_interval_is_the_published_one(won, trials, low, high) -> None:
-    assert wilson(won / trials, trials) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_an_interval_needs_trials() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        wilson(0.5, 0)
 
 
 def test_a_task_counts_once() -> None:

@@ -8,8 +8,6 @@ from typer import Argument, Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe
-from ascribe.engines.metrics import NAME as METRICS
-from ascribe.engines.resolve import resolve
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.report import Picture, RefusedFileError, RunMetrics, picture, read_run, write_run
 from ascribe.report.verdict import Level
@@ -64,12 +62,12 @@ def report(
     """
     if out.suffix not in (".html", ".htm"):
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
-    run, own, kept = _read_run(files)
+    run, own = _read_run(files)
     if run is not None:
-        if not kept:
-            _write_run(run, files[0].resolve().name, out, as_json=as_json)
+        name, files = files[0].resolve().name, sorted(files[0].glob(ROLLOUTS))
+        if not files:
+            _write_run(run, name, out, as_json=as_json)
             return
-        files = kept
     screen.keep_inputs(files, [out], force=force)
     if own is not None and recipe is None and preset is None and not parameters:
         estimator = own
@@ -140,17 +138,15 @@ def _print(page: Picture, out: Path, size: int, *, as_json: bool) -> None:
     _say_wrote(out, size)
 
 
-def _read_run(files: list[Path]) -> tuple[RunMetrics | None, Recipe | None, list[Path]]:
-    """The metrics, the recipe and the rollouts of a run, if its folder is what is given."""
+def _read_run(files: list[Path]) -> tuple[RunMetrics | None, Recipe | None]:
+    """The metrics and the recipe of a run, if its folder is what is given."""
     folder = files[0]
-    if len(files) > 1 or not (folder / METRICS).is_file():
-        return None, None, files
     try:
-        from ascribe.engines.load import load_config
-
-        config = load_config(folder / "config.yaml").config
-        screen.find_own_code(config.recipe.name)
-        return read_run(folder), resolve(config).recipe, sorted(folder.glob(ROLLOUTS))
+        run = read_run(folder) if len(files) == 1 and folder.is_dir() else None
+        if run is None:
+            return None, None
+        screen.find_own_code(run.config.method)
+        return run, run.config.recipe()
     except OSError as error:
         screen.wrong_call(f"cannot read {screen.safe(folder)}: {error.strerror or error}")
     except (ImportError, ValueError) as error:

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.diagnose import wilson
 from ascribe.pivots.candidates import KINDS, Candidate, write_turns
 from ascribe.pivots.profile import ProfileResponse
 from ascribe.pivots.verifiers.text import strict
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier
-from ascribe.rollout.summary import wilson
 
 LAMBDA_DIFF = 0.6
 """Ascribe's choice, since the paper gives no number: turns that fail four times in ten or more.

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose
+from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
 from ascribe.report.crediting import Credited
 from ascribe.report.states import StateView, state_views
 from ascribe.report.text import natural
-from ascribe.rollout.summary import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, CheckReport, first_names, penalty_only

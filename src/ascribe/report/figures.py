@@ -237,7 +237,7 @@ def draw_run(run: RunMetrics) -> list[Figure]:
         chart = _share_lines(rows, curves)
         if HELD_OUT in curves:
             rule = {
-                "data": {"values": [{"threshold": run.threshold}]},
+                "data": {"values": [{"threshold": run.config.threshold}]},
                 "mark": {"type": "rule", "strokeDash": [2, 4]},
                 "encoding": {"y": {"field": "threshold", "type": "quantitative"}},
             }

@@ -1,12 +1,15 @@
-"""The metrics of a training run, from its ``metrics.jsonl``."""
+"""What a report reads of a training run: its metrics, and a few keys of its config."""
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ascribe.engines import training_recipe
 from ascribe.engines.metrics import HELD_OUT as HELD_OUT_METRIC
 from ascribe.engines.metrics import THRESHOLD, evaluation_summary, read_metrics
+from ascribe.estimators import DEFAULT, Recipe
+from ascribe.steps.strict_yaml import read_yaml
 
 SUCCESS, HELD_OUT = "success", "held_out"
 """Columns: training episodes and held-out tasks won."""
@@ -43,14 +46,29 @@ verl's own."""
 
 
 @dataclass(frozen=True)
+class RunConfig:
+    """What a report needs of the config of a run."""
+
+    method: str
+    """Name of the recipe."""
+    preset: str | None
+    parameters: dict[str, Any]
+    threshold: float
+    """``evaluation.threshold``."""
+
+    def recipe(self) -> Recipe:
+        """The recipe that the run was credited by."""
+        return training_recipe(self.method, self.preset, **self.parameters)
+
+
+@dataclass(frozen=True)
 class RunMetrics:
     """The metrics of a run so far."""
 
+    config: RunConfig
     rows: list[dict[str, Any]]
     """A row for each iteration with its number (0 is before the first update), and a column for
     each metric that the run has; None where an iteration has none."""
-    threshold: float
-    """``evaluation.threshold`` of the run."""
     summary: str | None
     """How held-out tasks went: at the start, at best, at last, and when the threshold was reached;
     None if none were played."""
@@ -60,12 +78,11 @@ def read_run(folder: str | Path) -> RunMetrics | None:
     """The metrics of the run in a folder; None if it has not written any yet.
 
     Raises:
-        OSError: if the folder or its metrics cannot be read.
-        ValueError: if the metrics are not what ``ascribe train`` writes.
+        ImportError: without PyYAML.
+        OSError: if its metrics, its ``config.yaml`` or its calibration cannot be read.
+        ValueError: if they are not what ``ascribe train`` writes.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise NotADirectoryError(20, "no such folder", str(folder))
     lines = read_metrics(folder)
     if not lines:
         return None
@@ -76,18 +93,36 @@ def read_run(folder: str | Path) -> RunMetrics | None:
         | {column: _number(line.get(name)) for name, column in columns.items()}
         for line in lines
     ]
-    threshold = _threshold(folder)
-    return RunMetrics(rows, threshold, evaluation_summary(lines, threshold))
+    config = _read_config(folder / "config.yaml")
+    return RunMetrics(config, rows, evaluation_summary(lines, config.threshold))
 
 
-def _threshold(folder: Path) -> float:
-    """``evaluation.threshold`` of the run, or its default where the config cannot be read."""
-    try:
-        from ascribe.engines.load import load_config
+def _read_config(path: Path) -> RunConfig:
+    document = read_yaml(path, "trl")
+    recipe, fingerprints, evaluation = (
+        _section(document, name, path) for name in ("recipe", "fingerprints", "evaluation")
+    )
+    parameters = dict(_section(recipe, "parameters", path))
+    radius, calibration = fingerprints.get("radius"), fingerprints.get("calibration")
+    if radius is None and calibration is not None:
+        file = Path(str(calibration))
+        radius = _section(read_yaml(file, "trl"), "setting", file).get("radius")
+    if radius is not None:
+        parameters["radius"] = radius
+    method, preset = recipe.get("name", DEFAULT), recipe.get("preset")
+    threshold = evaluation.get("threshold", THRESHOLD)
+    if not isinstance(method, str) or not isinstance(preset, str | None):
+        raise ValueError(f"{path}: recipe.name and recipe.preset must be text")
+    if not isinstance(threshold, int | float):
+        raise ValueError(f"{path}: evaluation.threshold must be a number, not {threshold!r}")
+    return RunConfig(method, preset, parameters, threshold)
 
-        return load_config(folder / "config.yaml").config.evaluation.threshold
-    except (ImportError, OSError, ValueError):
-        return THRESHOLD
+
+def _section(document: Any, name: str, path: Path) -> dict[str, Any]:
+    section = document.get(name) if isinstance(document, dict) else document
+    if not isinstance(section, dict | None):
+        raise ValueError(f"{path}: {name} must hold keys and values")
+    return section or {}
 
 
 def _number(value: Any) -> float | None:

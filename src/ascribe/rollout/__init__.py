@@ -6,7 +6,7 @@ from ascribe.rollout.journal import journal_beside, play_to_file
 from ascribe.rollout.record import arrow, save, table
 from ascribe.rollout.run import Clock, Plan, Rollout, Trajectory, rollout
 from ascribe.rollout.setup import Model, Setup, play
-from ascribe.rollout.summary import Success, success, wilson
+from ascribe.rollout.summary import Success, success
 
 __all__ = [
     "Clock",
@@ -32,5 +32,4 @@ __all__ = [
     "save",
     "success",
     "table",
-    "wilson",
 ]

@@ -1,13 +1,10 @@
 """Success of a rollout by family, with an interval, and its length and share of valid decisions."""
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 
+from ascribe.diagnose import wilson
 from ascribe.rollout.run import Rollout, Trajectory
-
-NINETY_FIVE = 1.959964
-"""How many standard errors the 95 % interval reaches to each side."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,3 @@ def _success(family: str, trajectories: list[Trajectory]) -> Success:
         turns=len(steps) / count,
         valid=sum(step.valid for step in steps) / len(steps),
     )
-
-
-def wilson(rate: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
-    if trials < 1:
-        raise ValueError("an interval needs at least one trial")
-    square = NINETY_FIVE**2 / trials
-    middle = rate + square / 2
-    reach = NINETY_FIVE * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
-    low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
-    return max(0.0, low), min(1.0, high)
