@@ -493,7 +493,7 @@ def test_broken_columns_are_refused(tmp_path: Path) -> None:
             select_rows(read(path), "prompt")
 
 
-@pytest.mark.nightly  # CI: layers in tests/fingerprints/test_smollm2.py, the rest by a tiny model
+@pytest.mark.nightly  # CI: layers in test_smollm2_fingerprints.py, the rest by a tiny model
 @pytest.mark.slow
 def test_smollm2_is_calibrated(rollouts: Path, tmp_path: Path) -> None:
     # Looked up, not imported: the package of the model depends on others that are not needed.

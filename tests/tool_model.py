@@ -38,8 +38,7 @@ def train_tool_model(
     chats: Sequence[tuple[list[dict[str, Any]], str]], template: str, tools: Any = None
 ) -> tuple[Any, Any]:
     """A model that responds as in these chats, and its tokenizer."""
-    from ascribe.engines.warmup import Schedule, TrainingExample, finetune
-    from tests.tiny_model import random_llama, train_tokenizer
+    from tests.tiny_model import fit, random_llama, train_tokenizer
 
     plain = train_tokenizer([], 300)
     plain.chat_template = template
@@ -50,23 +49,20 @@ def train_tool_model(
     tokenizer = train_tokenizer([*texts[:4], *(response for _, response in chats[:8])], 400)
     tokenizer.chat_template = template
     examples = [
-        TrainingExample(
-            tuple(tokenizer(text)["input_ids"]),
-            (*tokenizer(response)["input_ids"], tokenizer.eos_token_id),
-        )
+        (tokenizer(text)["input_ids"], [*tokenizer(response)["input_ids"], tokenizer.eos_token_id])
         for text, (_, response) in zip(texts, chats, strict=True)
     ]
     model = random_llama(len(tokenizer))
-    finetune(model, examples, Schedule(steps=60, batch=16, learning_rate=5e-3, most_tokens=8192))
+    fit(model, examples)
     return model, tokenizer
 
 
 def write_tool_model(folder: Path, task: str) -> Path:
     """A model for the tool ``move`` of the rooms."""
-    from ascribe.models.loading import save_model
-
     chats = [
         chat(np.random.default_rng(seed), f"{task} You are in room {seed % 2}.")
         for seed in range(200)
     ]
-    return save_model(*train_tool_model(chats, TEMPLATE), folder)
+    for part in train_tool_model(chats, TEMPLATE):
+        part.save_pretrained(folder)
+    return folder

@@ -1,7 +1,6 @@
 """Bad values in files that Ascribe keeps for itself: a message, never a traceback."""
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ from typer.testing import CliRunner
 
 from ascribe.cli import app
 from ascribe.engines.metrics import NAME
-from ascribe.pivots.profile import read_responses
-from ascribe.steps.journal import JournalError
 
 LINES: dict[str, bytes] = {
     "not JSON": b"{",
@@ -102,23 +99,3 @@ def test_history(tmp_path: Path, text: str) -> None:
     code, output = run("credit", rollouts, "--recipe", "ccpo", "--history", history, "--out", out)
     if text != "null":  # as if there were none
         assert (code, out.exists(), history.read_text()) == (2, False, text), output
-
-
-RECORD = {"candidate": "a", "k": 0, "seed": 1, "model": "m", "sampling": "s", "text": "t"}
-RECORD |= {"finish": "stop", "prompt_tokens": 1, "response_tokens": 1}
-
-
-def test_journal(tmp_path: Path) -> None:
-    traces, turns = tmp_path / "traces.jsonl", tmp_path / "turns.jsonl"
-    message = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}]
-    traces.write_text(json.dumps({"messages": message}) + "\n")
-    assert run("pivots", "extract", traces, "--out", turns)[0] == 0
-    journal = tmp_path / "answers.jsonl"
-    for key, value in product(RECORD, [None, [], {}, True, 0.5]):
-        journal.write_text(json.dumps(RECORD | {key: value}) + "\n")
-        with pytest.raises(JournalError, match="holds something else than responses"):
-            list(read_responses(journal))
-    journal.write_text(json.dumps(RECORD | {"candidate": []}) + "\n")
-    code, output = run("pivots", "report", turns, "--verifier", "exact", "--answers", journal)
-    assert code == 1
-    assert "holds something else than responses" in output

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from ascribe.envs import ENVIRONMENTS, make
 from ascribe.envs.registry import check_file_options
 from ascribe.pivots import make_verifier, read_turns, score, write_turns
 from ascribe.pivots.candidates import KINDS
-from ascribe.pivots.profile import ProfileResponse
+from ascribe.pivots.profile import ProfileResponse, read_responses
+from ascribe.steps.journal import JournalError
+from tests.attack.test_bad_values import run
 from tests.pivots.made import a_turn
 
 
@@ -138,3 +141,25 @@ def test_values_of_a_wrong_type_are_refused_with_their_line(
     path.write_text(f"{head}\n{json.dumps({**json.loads(row), field: value})}\n{end}\n")
     with pytest.raises(ValueError, match=r"line 2 of p\.jsonl"):
         read_turns(path)
+
+
+RECORD = {"candidate": "a", "k": 0, "seed": 1, "model": "m", "sampling": "s", "text": "t"}
+
+
+RECORD |= {"finish": "stop", "prompt_tokens": 1, "response_tokens": 1}
+
+
+def test_journal(tmp_path: Path) -> None:
+    traces, turns = tmp_path / "traces.jsonl", tmp_path / "turns.jsonl"
+    message = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}]
+    traces.write_text(json.dumps({"messages": message}) + "\n")
+    assert run("pivots", "extract", traces, "--out", turns)[0] == 0
+    journal = tmp_path / "answers.jsonl"
+    for key, value in product(RECORD, [None, [], {}, True, 0.5]):
+        journal.write_text(json.dumps(RECORD | {key: value}) + "\n")
+        with pytest.raises(JournalError, match="holds something else than responses"):
+            list(read_responses(journal))
+    journal.write_text(json.dumps(RECORD | {"candidate": []}) + "\n")
+    code, output = run("pivots", "report", turns, "--verifier", "exact", "--answers", journal)
+    assert code == 1
+    assert "holds something else than responses" in output

@@ -177,7 +177,7 @@ def test_the_command_audits_a_model_folder(tmp_path: Path) -> None:
     import typer
 
     from ascribe.cli.audit import audit
-    from tests.tiny_model import OPTIONS, write_tiny
+    from tests.craft_model import OPTIONS, write_tiny
 
     folder = write_tiny(tmp_path / "tiny")
     app = typer.Typer()

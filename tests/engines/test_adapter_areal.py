@@ -7,6 +7,7 @@ Nightly: to import AReaL takes 40 seconds of CPU time. In the environment ``trai
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ with warnings.catch_warnings():
     pytest.importorskip("areal.trainer.ppo.actor")
     from areal.engine.fsdp_engine import FSDPPPOActor
 
+import httpx
 import torch
 from areal.api.cli_args import NormConfig, PPOActorConfig
 from areal.infra.rpc.rtensor import RTensor
@@ -34,7 +36,6 @@ from ascribe import recipe
 from ascribe.engines.adapters import ExampleEpisode, credit_batch
 from ascribe.engines.adapters.areal import ArealAdapter, actor_with
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
-from ascribe.models.http_client import HttpClient, HttpLimits
 from tests.engines.adapter_toys import run_snippet
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("spmd")]
@@ -142,15 +143,24 @@ def worker(folder: Path) -> Iterator[Callable[..., Any]]:
     command = f"{sys.executable} -m areal.infra.rpc.rpc_server --host 127.0.0.1 --port {port}"
     command += " --experiment-name test --trial-name test --role actor --worker-index 0"
     command += f" --fileroot {folder} --nfs-record-root {folder}"
-    client = HttpClient(f"http://127.0.0.1:{port}", HttpLimits(120.0, retries=20))
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
 
     def post(path: str, **values: Any) -> Any:
         body = {key: serialize_value(value) for key, value in values.items()}
-        return client.post(f"/{path}", {"engine_name": "actor/0", **body})
+        response = client.post(f"/{path}", json={"engine_name": "actor/0", **body})
+        return response.raise_for_status().json()
 
-    with subprocess.Popen(command.split()) as process:
+    def serves() -> bool:
         try:
-            client.get("/health")
+            return client.get("/health").is_success
+        except httpx.TransportError:  # it does not listen yet
+            return False
+
+    with client, subprocess.Popen(command.split()) as process:
+        try:
+            last = time.monotonic() + 300
+            while not serves() and time.monotonic() < last:
+                time.sleep(1)
             yield post
         finally:
             process.terminate()

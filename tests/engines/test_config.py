@@ -1,5 +1,6 @@
 """Configs: what is read, what is refused and in which words, and what the pages say of the keys."""
 
+import inspect
 import json
 import re
 from dataclasses import fields, replace
@@ -16,6 +17,7 @@ from ascribe.engines.config import (
     LoraSection,
     ModelSection,
     OutputSection,
+    RecipeSection,
     RolloutSection,
     UpdateSection,
     known_keys,
@@ -29,6 +31,7 @@ from ascribe.engines.resolve import resolve, start_folder, write_config
 from ascribe.engines.train import check_config, train, verify
 from ascribe.engines.trl.arguments import SET_BY, grpo_arguments
 from ascribe.engines.verl.arguments import verl_overrides
+from ascribe.estimators import DEFAULT, recipe
 from ascribe.rollout import FailurePolicy
 
 ROOT = Path(__file__).parents[2]
@@ -633,3 +636,22 @@ def test_an_extended_section_that_is_none_is_told(held_out: str, tmp_path: Path)
     (tmp_path / "run.yaml").write_text("extends: base.yaml\nenvironment: {name: sokoban}\n")
     with pytest.raises(ConfigError, match="evaluation: must be"):
         load_config(tmp_path / "run.yaml")
+
+
+# The default recipe is that of the library.
+
+
+def test_a_config_without_a_recipe_has_the_default() -> None:
+    assert RecipeSection().name == DEFAULT
+    assert RecipeSection().recipe() == recipe(DEFAULT, scale="equal")
+    assert RecipeSection(name="gigpo").recipe() == recipe("gigpo")
+    given = RecipeSection(parameters={"scale": "paper", "gamma": 1.0})
+    assert given.recipe() == recipe(DEFAULT, gamma=1.0)
+
+
+@pytest.mark.engine
+def test_the_trainer_of_episodes_has_the_default() -> None:
+    pytest.importorskip("trl", reason="needs the extra trl")
+    from ascribe.engines.trl.episodes import EpisodeTrainer
+
+    assert inspect.signature(EpisodeTrainer).parameters["recipe"].default == DEFAULT

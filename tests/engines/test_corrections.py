@@ -126,7 +126,7 @@ def played(
 ) -> tuple[list[Rollout], Echo]:
     """Two groups of four and their corrections, by one process or by two."""
     given = given or Corrections(count=2)
-    setup = setup or Setup("tests.engines.trl_toys:Hall", {"horizon": 1}, "plain", "serial", 1)
+    setup = setup or Setup("tests.engines.trl_games:Hall", {"horizon": 1}, "plain", "serial", 1)
     mine = episode_specs([row for row in task_rows(2, 0, "train", [4, 5]) for _ in range(SIZE)])
     parts = [mine] if cut is None else [mine[:cut], mine[cut:]]
     policy = Echo()

@@ -10,6 +10,8 @@ from ascribe.engines.config import ConfigError
 from ascribe.engines.load import load_config
 from ascribe.engines.train import check_config
 from ascribe.engines.verl.arguments import verl_overrides
+from tests.estimators.golden import close, cut, reasons, steps, table
+from tests.estimators.test_gae import valued, verl_gae
 
 pytest.importorskip("yaml", reason="needs the extra trl or verl")
 
@@ -153,3 +155,14 @@ def test_every_claim_names_tests_and_files_that_exist(page: Path) -> None:
             assert (ROOT / "src" / "ascribe" / module).is_file(), module
         for name in re.findall(r"benchmarks\.md#(\w+)", checked):
             assert name in pages, name
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", ["alfworld_1.5b", "alfworld_7b", "webshop_1.5b", "webshop_7b"])
+def test_the_files_of_ppo_learn_from_a_failure_at_the_turn_limit(name: str) -> None:
+    method = load_config(PAPERS / "gigpo" / f"{name}_ppo.yaml").config.recipe.recipe()
+    values = [0.5, 0.25, 0.75]
+    credit = method(table([[cut(valued(steps("a", "b", "c"), *values))]]))
+    assert reasons(credit.reason) == ["credited"] * 3
+    close(credit.advantage, [-0.5, -0.25, -0.75])  # -V, by γ = λ = 1
+    close(credit.advantage, verl_gae([0.0] * 3, values, method.gamma, method.lam))  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from ascribe.engines.chat import ChatPolicy, GrowingChat, SampledText, whole_cha
 from ascribe.models import Chat, TransformersPolicy
 from ascribe.models.tokens import PromptTooLongError
 from ascribe.rollout import Request, Sample, Sampling
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

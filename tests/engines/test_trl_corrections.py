@@ -12,7 +12,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 from ascribe.cli import app
 from ascribe.engines.corrections import Corrections
 from ascribe.steps.files import read
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 from tests.engines.test_trl_trainer import expected, recorded, same
 from tests.engines.trl_run import run
 

@@ -66,42 +66,6 @@ def test_gigpo_is_that_of_the_dump(tmp_path: Path) -> None:
     np.testing.assert_allclose(made._logs["advantages"], mean, atol=1e-6)
 
 
-def test_ascribe_s_environments_in_trl_s_loop(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """TRL's own loop calls the tool; turns, states and credit follow from its mask."""
-    from datasets import Dataset
-
-    from ascribe.engines.trl import AscribeTrainer, environment_factory, tool_tasks
-    from tests.engines.trl_tools import tool_model
-
-    model, tokenizer = tool_model(tmp_path_factory)
-    made = AscribeTrainer(
-        str(model),
-        args=toys.config(tmp_path, max_steps=2, max_completion_length=160, num_iterations=2),
-        train_dataset=Dataset.from_list(tool_tasks(2)),
-        processing_class=tokenizer,
-        environment_factory=environment_factory(toys.HALL, horizon=6),
-        recipe=recipe("bipace_q", radius=0.2),
-        fingerprints=-1,
-        state="tool",
-        dump_dir=tmp_path,
-    )
-    (batch,) = batches(made)  # two updates on one rollout
-    table = read_table(tmp_path / "rollouts_00000.parquet")
-    assert table.fingerprint is not None
-    credit = recipe("bipace_q", radius=0.2)(table)
-    mask = (batch["completion_mask"] * batch["tool_mask"]).numpy()
-    starts = (mask & ~np.pad(mask, ((0, 0), (1, 0)))[:, :-1]).astype(bool)
-    np.testing.assert_allclose(batch["advantages"].numpy()[starts], credit.advantage, atol=1e-6)
-    assert any(state.startswith("You are in room") for state in table.state.values)
-    assert (table.step > 0).sum() >= 4
-    assert toys.logged(made, "tools/call_frequency")[0] > 0.5
-    assert toys.logged(made, "tools/failure_frequency")[0] < 0.2
-    first = {state for state in table.state.values if "leave hall" in state}
-    assert len(first) == 2  # a group is a task
-
-
 @pytest.mark.parametrize(
     "args", [{}, {"mask_truncated_completions": True, "num_iterations": 2, "max_steps": 2}]
 )

@@ -10,7 +10,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 
 from ascribe.rollout import FailurePolicy, RolloutFailedError
 from ascribe.steps.files import read
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

@@ -12,7 +12,7 @@ import pytest
 
 from ascribe import read_table, recipe
 from ascribe.rollout import Setup
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytest.importorskip("trl")
 pytest.importorskip("snowballstemmer")

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra trl")
 
 from ascribe.steps.files import read
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 from tests.engines.test_trl_trainer import parameters
 
 pytestmark = [pytest.mark.engine, toys.QUIET]

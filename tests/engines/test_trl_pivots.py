@@ -16,7 +16,7 @@ from ascribe.models.loading import save_model
 from ascribe.pivots import Origin, candidate, read_responses, write_turns
 from ascribe.pivots.candidates import ReplayPoint
 from ascribe.rollout import Setup
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

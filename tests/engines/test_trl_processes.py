@@ -12,7 +12,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 import torch
 
 from ascribe.steps.files import read
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 from tests.engines.trl_run import run
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.QUIET]

@@ -15,8 +15,8 @@ from transformers import TrainerCallback
 
 from ascribe.engines.trl import last_checkpoint
 from ascribe.steps.files import read
+from tests.engines import trl_games as toys
 from tests.engines import trl_run
-from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

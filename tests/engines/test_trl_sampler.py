@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytest.importorskip("trl", reason="needs the extra trl")
 pytestmark = [pytest.mark.engine, toys.QUIET]

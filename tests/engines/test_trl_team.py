@@ -17,8 +17,8 @@ from ascribe import Reason, recipe
 from ascribe.engines.crediting import HISTORY
 from ascribe.models.policy import Request
 from ascribe.steps.files import read
+from tests.engines import trl_games as toys
 from tests.engines import trl_run
-from tests.engines import trl_toys as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

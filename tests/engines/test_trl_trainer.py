@@ -12,7 +12,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 from ascribe.cli import app
 from ascribe.estimators import DEFAULT, recipe
 from ascribe.steps.files import read
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

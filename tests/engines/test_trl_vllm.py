@@ -15,7 +15,7 @@ pytest.importorskip("trl", reason="needs the extra trl")
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from ascribe.engines.metrics import read_metrics
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.QUIET]
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.engines import verl_toys as toys
-from tests.engines.trl_toys import HALL
+from tests.engines.trl_games import HALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, toys.NEEDS_VERL]
 

@@ -8,7 +8,7 @@ import pytest
 
 from ascribe.engines.episodes import task_row
 from tests.engines import verl_toys as toys
-from tests.engines.trl_toys import HALL
+from tests.engines.trl_games import HALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
 

@@ -11,9 +11,9 @@ import pytest
 from ascribe.conversations.formats import import_files
 from tests.conversations import make_samples as samples
 from tests.conversations.test_formats import assert_attempts
-from tests.engines import verl_toys as toys
+from tests.engines.needs import NEEDS_VERL
 
-pytestmark = [pytest.mark.engine, toys.NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.engine, NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
 
 
 def tokenizer() -> Any:

@@ -27,7 +27,7 @@ from ascribe.rollout.episode import EpisodeFailure, FailedEpisode
 from ascribe.rollout.pools import FailureKind
 from ascribe.rollout.run import Clock
 from tests.engines import verl_toys as toys
-from tests.engines.trl_toys import HALL
+from tests.engines.trl_games import HALL
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 pytestmark = [

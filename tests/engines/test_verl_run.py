@@ -19,7 +19,7 @@ from ascribe.engines.load import load_config
 from ascribe.engines.metrics import HELD_OUT, evaluation_summary, read_metrics
 from ascribe.engines.verl.run import copy_adapters
 from ascribe.envs import make
-from tests.engines import trl_toys
+from tests.engines import trl_games
 from tests.engines import verl_toys as toys
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
@@ -159,7 +159,7 @@ def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path:
 def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     """After SIGKILL amid step 2 of 3: each step once, the tasks and statistics of one run."""
     options = {
-        **trl_toys.guessing_team().options,
+        **trl_games.guessing_team().options,
         "roles": {"1": "You are in room 1.", "2": "Go to room 2."},
     }
     config = toys.write_config(

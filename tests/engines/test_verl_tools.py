@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engines import verl_toys as toys
+from tests.engines.needs import NEEDS_VERL
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
-pytestmark = [pytest.mark.engine, toys.NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.engine, NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
 
 TURNS = "actor_rollout_ref.rollout.multi_turn.max_assistant_turns"
 USERS = "actor_rollout_ref.rollout.multi_turn.max_user_turns"
@@ -61,7 +61,7 @@ def scripts() -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("name", scripts() if toys.NEEDS_VERL.args[0] is False else [])
+@pytest.mark.parametrize("name", scripts() if NEEDS_VERL.args[0] is False else [])
 def test_the_reward_of_a_call_is_that_of_its_turn(name: str, monkeypatch: Any) -> None:
     """By hand, from what the tool itself noted; the rest of the score is the last turn's."""
     from tests.engines.verl_script import act, play

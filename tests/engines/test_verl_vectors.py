@@ -11,9 +11,9 @@ from ascribe import StepTable, recipe
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import credit_steps
 from tests.archives.test_archives import steps
-from tests.engines import verl_toys as toys
+from tests.engines.needs import NEEDS_VERL
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, toys.NEEDS_VERL]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, NEEDS_VERL]
 UNITS = {"num_data_storage_units": 1}
 
 

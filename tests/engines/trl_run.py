@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM  # noqa: F401 (loaded before processes
 from ascribe.engines.corrections import Corrections
 from ascribe.engines.trl import last_checkpoint
 from ascribe.engines.trl.episodes import EpisodeTrainer  # noqa: F401 (likewise)
-from tests.engines import trl_toys as toys
+from tests.engines import trl_games as toys
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])

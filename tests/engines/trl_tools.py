@@ -21,13 +21,12 @@ def tool_model(factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     from transformers import AutoTokenizer
     from trl.chat_template_utils import add_response_schema, qwen2_5_chat_template
 
-    from ascribe.models.loading import save_model
-
     base = factory.getbasetemp()
     folder = (base.parent if base.name.startswith("popen") else base) / "tool_model"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            save_model(*train_tool_model(_chats(), TEMPLATE), folder)
+            for part in train_tool_model(_chats(), TEMPLATE):
+                part.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     # TRL knows how to read calls by the template; these are in Qwen's form.
     tokenizer.chat_template = qwen2_5_chat_template

@@ -7,12 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ascribe.engines.crediting import History
 from ascribe.engines.load import load_config
@@ -20,11 +18,8 @@ from ascribe.engines.metrics import read_metrics
 from ascribe.engines.verl.arguments import ON_CPU
 from ascribe.estimators.assign import assign
 from ascribe.steps.files import read
-from tests.tiny_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
-
-NEEDS_VERL = pytest.mark.skipif(
-    find_spec("verl") is None, reason="needs verl: scripts/make_env.sh FOLDER verl-cpu"
-)
+from tests.craft_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
+from tests.engines.needs import NEEDS_VERL  # noqa: F401 (likewise)
 
 
 def write_config(path: Path, model: Path, **changes: Any) -> Path:

@@ -3,8 +3,6 @@
 Code: src/ascribe/estimators/gae.py. Page: docs/estimators/gae.md.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -79,21 +77,6 @@ def verl_gae(rewards, values, gamma, lam):
         after = value
         out.append(advantage)
     return out[::-1]
-
-
-@pytest.mark.unit
-@pytest.mark.parametrize("name", ["alfworld_1.5b", "alfworld_7b", "webshop_1.5b", "webshop_7b"])
-def test_the_files_of_ppo_learn_from_a_failure_at_the_turn_limit(name):
-    pytest.importorskip("yaml", reason="the files are YAML")
-    from ascribe.engines.load import load_config
-
-    path = Path("examples/papers/gigpo") / f"{name}_ppo.yaml"
-    method = load_config(path).config.recipe.recipe()
-    values = [0.5, 0.25, 0.75]
-    credit = method(table([[cut(valued(steps("a", "b", "c"), *values))]]))
-    assert reasons(credit.reason) == ["credited"] * 3
-    close(credit.advantage, [-0.5, -0.25, -0.75])  # -V, by γ = λ = 1
-    close(credit.advantage, verl_gae([0.0] * 3, values, method.gamma, method.lam))
 
 
 @pytest.mark.unit

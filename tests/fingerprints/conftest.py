@@ -32,29 +32,3 @@ def tiny(kind: str = "llama") -> Any:
 @pytest.fixture
 def model() -> Any:
     return tiny()
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Any:
-    """SmolLM2-135M-Instruct in single precision, and its tokenizer."""
-    for package in ("torch", "transformers", "gguf", "accelerate"):
-        pytest.importorskip(package, reason="needs the extra actor, gguf and accelerate")
-    from ascribe.models.loading import load_smollm2
-
-    try:
-        return load_smollm2()
-    except ImportError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def smollm2_half(smollm2: Any) -> Any:
-    """The same in bfloat16, and its tokenizer."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model, tokenizer = smollm2
-    # Not model.to(): that would also round the frequencies of the position encoding.
-    half = AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
-    half.load_state_dict(model.state_dict())
-    return half.eval(), tokenizer

@@ -1,13 +1,11 @@
 """Fingerprints by the policy: of texts, by layer and pooling."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ascribe.fingerprints.actor import BACKBONES, actor, actor_layers
-from ascribe.models.loading import load_causal_lm, load_smollm2, package_folder
 
 pytestmark = pytest.mark.unit
 
@@ -114,29 +112,3 @@ def test_a_block_without_attention_is_an_error(model: Any) -> None:
 def test_the_papers_values() -> None:
     found = {name: (backbone.layer, backbone.radius) for name, backbone in BACKBONES.items()}
     assert found == {"qwen2.5-7b": (-8, 0.10), "qwen2.5-1.5b": (-12, 0.05)}
-
-
-# Models.
-
-
-def test_a_folder_without_safetensors_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors"):
-        load_causal_lm(tmp_path)
-
-
-def test_a_package_that_is_not_there_says_how_to_get_it() -> None:
-    with pytest.raises(ImportError, match="pip install nothing"):
-        package_folder("ascribe_no_such_package", "pip install nothing")
-
-
-@pytest.mark.parametrize("missing", ["torch", "transformers"])
-def test_a_missing_package_names_the_extra(missing: str, monkeypatch: Any, tmp_path: Path) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, missing, None)
-    (tmp_path / "model.safetensors").touch()
-    with pytest.raises(ImportError, match=r"\[actor\]"):
-        load_causal_lm(tmp_path)
-    with pytest.raises(ImportError, match=r"\[actor\]"):
-        load_smollm2()

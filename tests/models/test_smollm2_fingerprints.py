@@ -10,9 +10,8 @@ from ascribe.fingerprints import normalised
 from ascribe.fingerprints.actor import actor, actor_layers
 from ascribe.fingerprints.capture import capture
 from ascribe.models.loading import load_causal_lm, save_model
-
-from .test_actor import TEXTS
-from .test_capture import LAYOUTS, Batch, captured, separate
+from tests.fingerprints.test_actor import TEXTS
+from tests.fingerprints.test_capture import LAYOUTS, Batch, captured, separate
 
 pytestmark = pytest.mark.slow
 
