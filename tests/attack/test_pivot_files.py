@@ -36,7 +36,7 @@ def test_a_pivots_file_cannot_call_a_server(tmp_path: Path, name: str, wrapped: 
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/retrieve"
         spec: Any = {name: {"environment": "search_qa", "options": {"retriever": url}}}
         if wrapped:
-            spec = {"any": ["exact", {"weighted": {"parts": [[spec, 1]]}}]}
+            spec = {"any": ["exact", {"all": [spec]}]}
         with pytest.raises(ValueError, match="may set these options of search_qa"):
             make("pivots", file=pivots(tmp_path / "p.jsonl", spec))
         with pytest.raises(TimeoutError):
@@ -97,12 +97,6 @@ def test_a_response_with_a_huge_number_is_no_reason_to_count_so_far() -> None:
     (scored,) = score([turn], [response], make_verifier("exact"))
     assert scored.unusable == "not_profiled"
     assert time.monotonic() - began < 1
-
-
-def test_weights_of_a_file_cannot_overflow(tmp_path: Path) -> None:
-    spec = {"weighted": {"parts": [["exact", 1e308], ["normalised", 1e308]]}}
-    with pytest.raises(ValueError, match="at most 1,000,000"):
-        make("pivots", file=pivots(tmp_path / "p.jsonl", spec))
 
 
 def test_copies_take_no_memory_and_have_a_limit(tmp_path: Path) -> None:

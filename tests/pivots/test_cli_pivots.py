@@ -56,8 +56,8 @@ def test_the_whole_path(candidates: Path, tmp_path: Path) -> None:
         assert (done["wanted"], done["asked"], done["complete"]) == (32, 32, True)
         assert profiled(candidates, server)["asked"] == 0
         assert len(server.asked) == 32
-    out, other = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
-    said = as_json("select", candidates, "--verifier", VERIFIER, "--out", out, "--random", other)
+    out = tmp_path / "p.jsonl"
+    said = as_json("select", candidates, "--verifier", VERIFIER, "--out", out)
     assert said["kept"] == 2
     pivots = read_turns(out)
     assert pivots.kind == "pivots"
@@ -66,7 +66,6 @@ def test_the_whole_path(candidates: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()[1:-1]]
     assert len(rows) == 2
     assert all(0 < row["profile"]["mean"] < 0.6 for row in rows)
-    assert len(read_turns(other).candidates) == 2
     numbers = as_json("report", candidates, "--verifier", VERIFIER)
     assert numbers["miss_rate"]["value"] == 1.0
     assert numbers["kept"] == 2
@@ -170,10 +169,10 @@ def test_turns_that_the_server_refuses_are_counted_with_its_words(
     assert "1 refused" in shown.stdout
     assert "answered 400" in shown.stdout
     assert "\x1b" not in shown.stdout + told.stdout
-    out, random = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
-    said = as_json("select", candidates, *options, "--out", out, "--random", random)
+    out = tmp_path / "p.jsonl"
+    said = as_json("select", candidates, *options, "--out", out)
     assert (said["kept"], said["left_out"]) == (1, {"refused": 1})
-    assert read_turns(out).candidates == read_turns(random).candidates
+    assert len(read_turns(out).candidates) == 1
     people = run("select", candidates, *options, "--out", out)
     assert re.search(r"refused +│ +1 ", people.stdout)
 

@@ -110,7 +110,7 @@ def test_candidates_need_a_verifier(tmp_path: Path) -> None:
         "judge",
         {"judge": {"url": "http://127.0.0.1:9", "cache": "c"}},
         {"any": ["exact", {"all": [{"judge": {"url": "http://127.0.0.1:9", "cache": "c"}}]}]},
-        {"weighted": {"parts": [[{"effect": {"environment": "os:system"}}, 1]]}},
+        {"first": [{"all": [{"effect": {"environment": "os:system"}}]}]},
         {"effect": {"environment": "os:system"}},
         {"effect": {"environment": ["sokoban"]}},
         {"progress": {"environment": "os:system"}},

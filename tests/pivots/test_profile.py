@@ -30,7 +30,6 @@ from ascribe.pivots.profile import (
     Profiled,
     ProfileResponse,
     ProfilingError,
-    describe_cost,
     run_profile,
     seed_of,
 )
@@ -165,12 +164,6 @@ def test_the_estimate_comes_before_and_is_measured_after_the_first_batch(tmp_pat
     assert guess == f"8 responses to request: {rest}"
     rest = "about 18 prompt tokens and 12 response tokens, 0 s."
     assert measured == f"6 responses to request: {rest}"
-
-
-def test_time_is_said_in_words_that_fit() -> None:
-    for seconds, said in ((5, "5 s"), (600, "10 min"), (7200, "2.0 h")):
-        done = Profiled(2, 0, 1, 1, 1, seconds)
-        assert describe_cost(done, [4, 4], 5).endswith(f" tokens, {said}.")
 
 
 def test_without_token_counts_four_characters_are_a_token(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from ascribe.pivots import (
     LAMBDA_DIFF,
     Candidate,
     make_verifier,
-    random_set,
     read_turns,
     report,
     score,
@@ -122,18 +121,6 @@ def test_thresholds_that_keep_nothing_or_all_are_refused(threshold: float) -> No
         select([], threshold)
 
 
-@given(st.integers(0, 12), st.integers(0, 5), st.randoms())
-def test_the_random_set_depends_on_the_candidates_and_the_seed(
-    size: int, seed: int, draw: object
-) -> None:
-    ones = [scored([0, 1], number) for number in range(9)]
-    unusable = Scored(a_turn("x"), (), (), 2)
-    drawn = random_set([*ones, unusable], size, seed)
-    draw.shuffle(ones)  # type: ignore[attr-defined]
-    assert random_set(ones, size, seed) == drawn
-    assert len({one.candidate.id for one in drawn}) == len(drawn) == min(size, 9)
-
-
 def test_pivots_are_written_with_their_profiles(tmp_path: Path) -> None:
     kept = select([scored([0, 0, 1, 0])]).kept
     path = tmp_path / "p.jsonl"
@@ -176,8 +163,6 @@ def test_the_numbers_of_a_small_profile() -> None:
     assert found["without_signal"]["value"] == pytest.approx(0.4)
     assert found["histogram"] == [(0.0, 1), (0.25, 2), (0.5, 1), (0.75, 0), (1.0, 1)]
     assert dict(found["kept_at"]) == {0.25: 0, 0.5: 2, 0.6: 3, 0.75: 3, 1.0: 3}
-    assert found["by_turn"] == [(0, 0, 1), (1, 0, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1)]
-    assert found["by_fifth"] == [(1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1)]
     # Accepted: 4 + 2 + 1 + 1; of these YES! twice, which is not the demonstrated text.
     assert found["functional"] == pytest.approx(8 / 20)
     assert found["strict"] == pytest.approx(6 / 20)

@@ -15,7 +15,7 @@ from ascribe.envs import MissingExtraError
 from ascribe.groups.responses import Call
 from ascribe.pivots import VERIFIERS, Candidate, make_verifier
 from ascribe.pivots.chat import write_call
-from ascribe.pivots.verifiers import COMPOSERS, combine, read_spec, weighted
+from ascribe.pivots.verifiers import COMPOSERS, combine, read_spec
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, act, calls_in
 from ascribe.steps.strict_json import MAX_DEPTH, loads
 from tests.hostile import HOSTILE, LONG, hostile_texts
@@ -425,8 +425,6 @@ def test_parts_that_do_not_apply_take_no_part(found: list[Verdict]) -> None:
     assert accepted("any") == (any(said) if said else None)
     assert accepted("all") == (all(said) if said else None)
     assert accepted("first") == (said[0] if said else None)
-    heavy = weighted([(part, 1.0) for part in parts], 0.5)(turn, "y").accepted
-    assert heavy == (sum(said) / len(said) >= 0.5 if said else None)
 
 
 def test_parts_after_the_answer_is_known_are_not_asked() -> None:
@@ -435,14 +433,6 @@ def test_parts_after_the_answer_is_known_are_not_asked() -> None:
 
     for form, verdict in (("any", YES), ("all", NO), ("first", NO)):
         assert combine([says(verdict), costly], COMPOSERS[form])(a_turn("x"), "y") == verdict
-
-
-@needs_edit
-def test_weights_take_shares_where_there_are_any() -> None:
-    spec = {"weighted": {"parts": [["exact", 1], [{"edit": {"threshold": 0.5}}, 3]]}}
-    found = make_verifier(spec | {})(a_turn("abcdefghij"), "abcdefghix")
-    assert found.share == pytest.approx(0.9 * 3 / 4)
-    assert found.reason == "enough"
 
 
 @pytest.mark.parametrize(
@@ -455,11 +445,6 @@ def test_weights_take_shares_where_there_are_any() -> None:
         ({"any": "exact"}, "takes a list"),
         ({"any": []}, "at least one"),
         ({"exact": []}, "are an object"),
-        ({"weighted": {"parts": [["exact", 0]]}}, "more than 0"),
-        ({"weighted": {"parts": [["exact", 1]], "threshold": 2}}, "must lie in"),
-        ({"weighted": [["exact", 1]]}, "are an object"),
-        ({"weighted": {"parts": [["exact", 1]], "more": 1}}, "does not take these options"),
-        ({"weighted": {"parts": ["exact"]}}, "pairs"),
     ],
 )
 def test_specs_that_describe_nothing_are_refused(spec: Any, match: str) -> None:

@@ -1,6 +1,6 @@
 """``ascribe pivots``: from expert traces to the turns that are worth training on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +33,6 @@ from ascribe.pivots import (
     extract,
     make_verifier,
     profile_in_worker,
-    random_set,
     read_responses,
     read_turns,
     report,
@@ -49,7 +48,8 @@ from ascribe.pivots.verifiers.judge import JudgeBudgetError
 from ascribe.steps.journal import JournalError
 from ascribe.steps.problems import TableError, counted
 
-SOURCES_SHOWN = PROBLEMS_SHOWN = 20
+MOST_SHOWN = 20
+"""Problems of traces, or choices of a label."""
 BAR = 40
 """Characters of the longest bar of a histogram."""
 
@@ -114,7 +114,7 @@ def extract_command(
             rollouts = RolloutOptions(seed, first, lost)
             extracted = extract(traces, rollouts=rollouts, skip_bad=skip_bad)
         except TableError as error:
-            shown = TableError(error.problems[:PROBLEMS_SHOWN])
+            shown = TableError(error.problems[:MOST_SHOWN])
             screen.refuse(shown, as_json=as_json, file=traces[0])
         write_turns(out, extracted.candidates, facts={"traces": extracted.traces})
     count = len(extracted.candidates)
@@ -126,7 +126,7 @@ def extract_command(
         )
         return
     if extracted.problems:
-        screen.out.print(screen.problem_table(extracted.problems[:PROBLEMS_SHOWN]))
+        screen.out.print(screen.problem_table(extracted.problems[:MOST_SHOWN]))
         screen.out.print(Text(f"Left out {counted(len(extracted.problems), 'bad trace')}."))
     if extracted.skipped:
         skipped = ", ".join(f"{count:,} {kind}" for kind, count in extracted.skipped.items())
@@ -219,10 +219,6 @@ def select_command(
     threshold: ThresholdOption = LAMBDA_DIFF,
     k: KeptOption = None,
     label: LabelOption = None,
-    random: Annotated[
-        Path | None, Option(help="Also write as many candidates at random, for comparison.")
-    ] = None,
-    seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -231,20 +227,14 @@ def select_command(
     Ends with exit code 1 if no turn is kept.
     """
     inputs = (candidates, answers or journal_beside(candidates))
-    screen.keep_inputs(inputs, [out, random], force=force)
-    if random is not None and random.resolve() == out.resolve():
-        screen.wrong_call("--out and --random name the same file; give each its own")
+    screen.keep_inputs(inputs, [out], force=force)
     with _errors():
         spec, scored, facts = _score(candidates, answers, verifier, k, label)
         selection = select(scored, threshold)
         facts |= {"verifier": spec, "threshold": threshold}
         kept = len(selection.kept)
         if kept:
-            choice: dict[str, Any] = {"chosen": "mixed outcomes, mean below the threshold"}
-            write_pivots(out, selection.kept, facts | choice)
-        if kept and random is not None:
-            choice = {"chosen": "at random", "seed": seed}
-            write_pivots(random, random_set(scored, kept, seed), facts | choice)
+            write_pivots(out, selection.kept, facts)
     left_out = selection.counts
     if as_json:
         screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
@@ -381,23 +371,16 @@ def _source(sources: set[tuple[str, str]], label: str | None) -> tuple[str, str]
     if not sources:
         screen.wrong_call("the journal holds no responses; run ascribe pivots profile first")
     matching = sorted(source for source in sources if label in (None, *source, " ".join(source)))
-    if not matching:
-        _offer(sorted(sources), f"holds no responses of {screen.safe(label)!r}")
-    if len(matching) > 1:
-        _offer(
-            matching, f"holds responses of {len(matching)} models or samplings, and one is needed"
-        )
+    if len(matching) != 1:
+        for source in (matching or sorted(sources))[:MOST_SHOWN]:
+            # Without line breaks, so that it can be copied.
+            choice = screen.safe(quote(" ".join(source)), 1_000)
+            screen.err.print(Text(f"  --label {choice}"), soft_wrap=True)
+        reason = f"responses of {len(matching)} models or samplings, and one is needed"
+        if not matching:
+            reason = f"no responses of {screen.safe(label)!r}"
+        screen.wrong_call(f"the journal holds {reason}: give one of the options above")
     return matching[0]
-
-
-def _offer(sources: Sequence[tuple[str, str]], reason: str) -> NoReturn:
-    """List the labels to choose from, and stop."""
-    alike = len({model for model, _ in sources}) < len(sources)
-    for source in sources[:SOURCES_SHOWN]:
-        choice = quote(" ".join(source) if alike else source[0])
-        # Without line breaks, so that it can be copied.
-        screen.err.print(Text(f"  --label {screen.safe(choice, 1_000)}"), soft_wrap=True)
-    screen.wrong_call(f"the journal {reason}: give one of the options above")
 
 
 # Printing.
@@ -435,8 +418,6 @@ def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
     _print_rows(rows)
     _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in metrics["histogram"]])
     _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics["kept_at"]])
-    fifths = [(f"{fifth} of 5", n) for fifth, n, _ in metrics["by_fifth"]]
-    _print_bars("kept by place in the trace, in fifths", fifths)
     for example in metrics["examples"]:
         texts = {name: example[name] for name in ("demonstrated", "accepted", "refused", "why")}
         title = f"mean {example['mean']:.3f}, turn {example['turn']}"

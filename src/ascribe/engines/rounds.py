@@ -215,7 +215,6 @@ def _select(
             "k": task.k,
             "verifier": spec,
             "threshold": rounds.threshold,
-            "chosen": "mixed outcomes, mean below the threshold",
         }
         write_pivots(Path(task.journal).parent / PIVOTS, selection.kept, facts)
     rewards = [reward for one in scored for reward in one.rewards]

@@ -20,7 +20,7 @@ from ascribe.pivots.profile import (
     read_responses,
 )
 from ascribe.pivots.scores import step_scores
-from ascribe.pivots.select import LAMBDA_DIFF, random_set, report, score, select, write_pivots
+from ascribe.pivots.select import LAMBDA_DIFF, report, score, select, write_pivots
 from ascribe.pivots.traces import RolloutOptions, extract
 from ascribe.pivots.verifiers import VERIFIERS, make_verifier
 
@@ -37,7 +37,6 @@ __all__ = [
     "make_verifier",
     "profile",
     "profile_in_worker",
-    "random_set",
     "read_responses",
     "read_turns",
     "report",

@@ -34,6 +34,7 @@ from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe.pivots.candidates import Candidate, read_turns
 from ascribe.pivots.text_server import REFUSED, IncompleteBatchError, TextSample, TextServer
+from ascribe.steps.hints import duration
 from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.strict_json import canonical
 
@@ -75,11 +76,6 @@ class ProfileResponse:
     response_tokens: int
     refusal: str = ""
     """The server's message, if it refused the request for good."""
-
-    @property
-    def key(self) -> tuple[str, int, int, str, str]:
-        """What identifies it."""
-        return self.candidate, self.k, self.seed, self.model, self.sampling
 
 
 def seed_of(candidate: str, k: int) -> int:
@@ -149,11 +145,8 @@ def describe_cost(done: Profiled, lengths: Sequence[int], max_tokens: int) -> st
         return f"{text} {prompts} and at most {left * max_tokens:,} response tokens."
     tokens = round(rest * done.prompt_tokens / max(1, sum(lengths[: done.asked])))
     responses = f"{round(left * done.response_tokens / done.asked):,} response tokens"
-    seconds = done.seconds / done.asked * left
-    duration = f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.0f} min"
-    if seconds < 90:
-        duration = f"{seconds:.0f} s"
-    return f"{text} about {tokens:,} prompt tokens and {responses}, {duration}."
+    time_left = duration(done.seconds / done.asked * left)
+    return f"{text} about {tokens:,} prompt tokens and {responses}, {time_left}."
 
 
 def profile(
@@ -196,12 +189,12 @@ def profile(
         raise ValueError("k and batch must be at least 1")
     waiting = "Another run is writing its last responses; waiting for it."
     with open_journal(path, lambda: on_message(waiting)) as append:
-        present = {response.key for response in read_responses(path, reference)}
+        present = {(one.candidate, one.k, one.seed) for one in read_responses(path, reference)}
         missing = [
             (one, number, seed)
             for one in sorted(candidates, key=lambda one: one.id)
             for number in range(k)
-            if (one.id, number, (seed := seed_of(one.id, number)), *reference.key) not in present
+            if (one.id, number, seed := seed_of(one.id, number)) not in present
         ]
         wanted = len(candidates) * k
         done = Profiled(wanted, wanted - len(missing))

@@ -10,13 +10,11 @@ the path of a KL-regularised update the signal is the standard deviation (Theore
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ascribe.diagnose import wilson
 from ascribe.pivots.candidates import KINDS, Candidate, write_turns
@@ -29,7 +27,6 @@ LAMBDA_DIFF = 0.6
 ``ascribe pivots report`` counts what other thresholds would keep."""
 
 THRESHOLDS = (0.25, 0.5, LAMBDA_DIFF, 0.75, 1.0)
-FIFTHS = 5
 
 
 LEFT_OUT = {
@@ -159,17 +156,6 @@ def select(scored: Sequence[Scored], threshold: float = LAMBDA_DIFF) -> Selectio
     return Selection(kept, {kind: tuple(by_reason[kind]) for kind in LEFT_OUT if kind in by_reason})
 
 
-def random_set(scored: Sequence[Scored], size: int, seed: int = 0) -> list[Scored]:
-    """A random set of the candidates that could be verified, for comparison with the pivots.
-
-    The paper's D_cand; at most as many as there are. It depends on the candidates and the seed, and
-    not on their order.
-    """
-    pool = sorted((one for one in scored if one.unusable is None), key=lambda s: s.candidate.id)
-    order = np.random.default_rng(seed).permutation(len(pool))[:size]
-    return [pool[place] for place in sorted(order.tolist())]
-
-
 def write_pivots(path: str | Path, scored: Sequence[Scored], facts: Mapping[str, Any]) -> None:
     """Write a file of pivots with the mean, variance and rewards of each."""
     profiles = (
@@ -195,8 +181,6 @@ def report(
       paper: 71 %); None without a turn.
     - ``histogram``: turns by their mean: 0, 1/K, ..., 1.
     - ``kept_at``: how many turns each threshold would keep.
-    - ``by_turn``, ``by_fifth``: the number of the turn in its trace, or the fifth of the trace that
-      it is in, from 1; the turns kept there; and all.
     - ``functional``, ``strict``: means of r_func and r_strict over all responses.
     - ``miss_rate``: Pr[r_strict = 0 | r_func = 1] (Section 2); None if nothing was accepted.
     - ``reasons``: how often the verifier gave each reason.
@@ -210,7 +194,6 @@ def report(
     """
     chosen = select(scored, threshold)
     usable = [one for one in scored if one.unusable is None]
-    kept = {one.candidate.id for one in chosen.kept}
     rewards = [reward for one in usable for reward in one.rewards]
     exact = [reward for one in usable for reward in one.strict]
     silent = sum(len(set(one.rewards)) == 1 for one in usable)
@@ -220,14 +203,12 @@ def report(
         "copies": sum(one.candidate.copies for one in scored),
         "k": max((one.wanted for one in scored), default=0),
         "profiled": len(usable),
-        "kept": len(kept),
+        "kept": len(chosen.kept),
         "threshold": threshold,
         "left_out": chosen.counts,
         "without_signal": _share(silent, len(usable), len(usable)),
         "histogram": _histogram(usable),
         "kept_at": [(limit, len(select(scored, limit).kept)) for limit in THRESHOLDS],
-        "by_turn": _counted(usable, kept, lambda one: one.candidate.origin.turn),
-        "by_fifth": _counted(usable, kept, _fifth),
         "functional": _mean(rewards),
         "strict": _mean(exact),
         "miss_rate": _share(missed, sum(rewards), sum(any(one.rewards) for one in usable)),
@@ -247,19 +228,6 @@ def _histogram(usable: Sequence[Scored]) -> list[tuple[float, int]]:
     counts = Counter((sum(one.rewards), one.wanted) for one in usable)
     means = sorted({(right, k) for _, k in counts for right in range(k + 1)})
     return [(right / k, counts[right, k]) for right, k in means]
-
-
-def _counted(
-    usable: Sequence[Scored], kept: set[str], place: Callable[[Scored], int]
-) -> list[tuple[int, int, int]]:
-    every = Counter(place(one) for one in usable)
-    chosen = Counter(place(one) for one in usable if one.candidate.id in kept)
-    return [(where, chosen[where], every[where]) for where in sorted(every)]
-
-
-def _fifth(one: Scored) -> int:
-    origin = one.candidate.origin
-    return min(FIFTHS - 1, FIFTHS * origin.turn // max(1, origin.turns)) + 1
 
 
 def _spread(kept: Sequence[Scored], count: int) -> list[Scored]:

@@ -26,15 +26,6 @@ from ascribe.steps.journal import LineError, numbered_lines, parse_object
 from ascribe.steps.problems import Problem, TableError
 from ascribe.steps.strict_json import canonical, loads
 
-SKIPPED = {
-    "no_assistant_turn": "The trace holds no message of an assistant.",
-    "no_history": "No user message comes before the turn, so there is no prompt for it.",
-    "empty_turn": "The turn holds neither text nor a call.",
-    "lost_trace": "The episode was not won; `--lost` includes such episodes.",
-    "invalid_turn": "The environment did not understand the action.",
-}
-"""Why a turn, or a whole trace, gives no candidate."""
-
 
 @dataclass
 class Extracted:
@@ -46,7 +37,7 @@ class Extracted:
     turns: int = 0
     """Demonstrated turns, copies included."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """How many turns or traces were left out, by the keys of ``SKIPPED``."""
+    """How many turns or traces gave no candidate, by the reason."""
     problems: list[Problem] = field(default_factory=list)
     """Traces that cannot be read."""
 

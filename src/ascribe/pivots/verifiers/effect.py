@@ -21,11 +21,7 @@ from ascribe.agents import View, agent_for
 from ascribe.envs import branching, make
 from ascribe.envs.protocol import Branching, Info
 from ascribe.pivots.candidates import Candidate, ReplayPoint
-from ascribe.pivots.verifiers.verdict import (
-    Verdict,
-    Verifier,
-    not_applicable,
-)
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
 
 KEPT = 64
 """Snapshots that are kept; the responses to one turn come one after another."""

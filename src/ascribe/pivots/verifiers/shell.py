@@ -17,12 +17,7 @@ from getopt import GetoptError, getopt, gnu_getopt
 from typing import Final, NamedTuple
 
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.verifiers.verdict import (
-    Verdict,
-    Verifier,
-    act,
-    calls_in,
-)
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, act, calls_in
 
 LONGEST = 20_000
 

@@ -8,13 +8,7 @@ from typing import Any
 from ascribe.envs.protocol import MissingExtraError
 from ascribe.groups.responses import equal_numbers
 from ascribe.pivots.candidates import Candidate
-from ascribe.pivots.verifiers.verdict import (
-    Verdict,
-    Verifier,
-    act,
-    calls_in,
-    not_applicable,
-)
+from ascribe.pivots.verifiers.verdict import Verdict, Verifier, act, calls_in, not_applicable
 from ascribe.steps.strict_json import canonical, levels, loads
 
 NO_CALL = "the demonstrated turn calls no tool"

@@ -15,33 +15,6 @@ from ascribe.agents.parsers import ThinkAction
 from ascribe.groups.responses import Call, all_calls, split_thoughts
 from ascribe.pivots.candidates import Candidate
 
-REASONS = {
-    "same_text": "The texts are the same, as far as the verifier compares them.",
-    "other_text": "The texts differ.",
-    "close": "The texts are at least as similar as required.",
-    "far": "The texts are less similar than required.",
-    "same_tools": "The same tools are called, in the same order.",
-    "other_tools": "Other tools are called, or in another order.",
-    "same_calls": "The same tools are called with the same arguments.",
-    "other_arguments": "The same tools are called with other arguments.",
-    "no_call": "The response makes no call that can be read.",
-    "fits": "The response fits the schema.",
-    "misfit": "The response breaks the schema, or calls an unknown tool.",
-    "same_command": "The commands mean the same.",
-    "other_command": "The commands differ, as far as can be told without running them.",
-    "same_effect": "The environment is in the same state afterwards, with the same outcome.",
-    "other_effect": "The state or the reward differs, or the environment rejected the action.",
-    "progress": "The expert has fewer steps to the goal than before.",
-    "no_progress": "The expert has no fewer steps to the goal, or cannot reach it any longer.",
-    "judged_same": "The judge says that the response does the same.",
-    "judged_other": "The judge says that it does not, or gives no clear reply.",
-    "too_long": "The response is longer than the judge reads.",
-    "enough": "The weighted shares reach the threshold.",
-    "too_little": "The weighted shares do not reach the threshold.",
-    "not_applicable": "The verifier does not apply: the turn lacks what it needs, or is too long.",
-}
-"""Every reason that a verifier gives, and what it means."""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -50,7 +23,7 @@ class Verdict:
     accepted: bool | None
     """None: the verifier does not apply to this turn, whatever the response."""
     reason: str
-    """A key of ``REASONS``."""
+    """A word; ``docs/pivots_reference.md`` explains each."""
     detail: str = ""
     share: float | None = None
     """A score from 0 to 1, if the verifier has more than yes or no."""
