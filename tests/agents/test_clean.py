@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.agents import CHAT_TOKENS, neutralise, replace_surrogates, shorten
+from ascribe.agents import CHAT_TOKENS, neutralise, shorten
+from ascribe.steps.problems import replace_surrogates
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 TEXTS = HOSTILE | {f"long {name}": text for name, text in LONG.items()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.agents import CHAT_TOKENS, ChatPrompt, View, neutralise, replace_surrogates
+from ascribe.agents import CHAT_TOKENS, ChatPrompt, View, neutralise
 from ascribe.agents.prompts import (
     CORRECTION_FIELDS,
     FENCE,
@@ -15,6 +15,7 @@ from ascribe.agents.prompts import (
     CorrectionPrompt,
     fields,
 )
+from ascribe.steps.problems import replace_surrogates
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 pytestmark = pytest.mark.unit

@@ -17,9 +17,9 @@ from ascribe.agents import (
     View,
     agent_for,
     neutralise,
-    replace_surrogates,
 )
 from ascribe.agents.agent import Memory
+from ascribe.steps.problems import replace_surrogates
 from tests.hostile import HOSTILE, LONG, hostile_texts
 
 ALL = [(name, style) for name, styles in AGENTS.items() for style in styles]

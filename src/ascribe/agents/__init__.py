@@ -15,7 +15,7 @@ from ascribe.agents.agent import (
     Turn,
     View,
 )
-from ascribe.agents.clean import CHAT_TOKENS, neutralise, replace_surrogates, shorten
+from ascribe.agents.clean import CHAT_TOKENS, neutralise, shorten
 from ascribe.agents.parsers import (
     PROBLEMS,
     ChosenLetter,
@@ -64,6 +64,5 @@ __all__ = [
     "WholeText",
     "agent_for",
     "neutralise",
-    "replace_surrogates",
     "shorten",
 ]

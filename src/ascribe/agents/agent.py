@@ -8,7 +8,7 @@ It holds no state, so one agent serves any number of episodes at once.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ascribe.agents.clean import replace_surrogates
+from ascribe.steps.problems import replace_surrogates
 
 Message = dict[str, str]
 

@@ -16,6 +16,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ascribe.steps.problems import replace_surrogates
+
 CHAT_TOKENS = (
     # ChatML, Llama 3 and 4, Phi, Kimi, gpt-oss, Granite and many more; the second is DeepSeek's.
     *("<|", "<｜", "＜|", "＜｜"),
@@ -47,13 +49,6 @@ models mark turns by ordinary words (Vicuna by ``USER:``), which are left alone.
 calls are left alone as well, for responses hold them; ``ascribe.pivots.chat`` breaks them in the
 output of tools. WebShop's observations hold ``[SEP]``, so it is left alone too.
 """
-
-_HALF = re.compile("[\ud800-\udfff]")
-
-
-def replace_surrogates(text: str) -> str:
-    """The text with U+FFFD in place of every half of a surrogate pair."""
-    return _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def neutralise(text: str, tokens: Sequence[str] = CHAT_TOKENS) -> str:

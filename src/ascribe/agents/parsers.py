@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ascribe.agents.agent import Parsed
-from ascribe.agents.clean import replace_surrogates
 from ascribe.groups.responses import ToolCallError, first_call, split_thoughts, tag_bodies, tag_call
+from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.strict_json import canonical
 
 PROBLEMS = {

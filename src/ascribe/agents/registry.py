@@ -27,7 +27,7 @@ from ascribe.agents.agent import (
 from ascribe.agents.parsers import ChosenLetter, SearchAnswer, ThinkAction, WholeText, as_tag
 from ascribe.agents.prompts import NOTHING, ChatPrompt, TextPrompt
 from ascribe.steps.hints import nearest, unknown
-from ascribe.steps.plugins import ENVIRONMENT_GROUP, entry_points
+from ascribe.steps.plugins import entry_points
 
 Style = Literal["paper", "plain", "choices"]
 """``paper``: think, then act. ``plain``: short and without a thought, for small models.
@@ -208,7 +208,7 @@ def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
         ValueError: if there is no such environment or style.
     """
     name = environment
-    if name not in AGENTS and (":" in name or name in entry_points(ENVIRONMENT_GROUP, AGENTS)):
+    if name not in AGENTS and (":" in name or name in entry_points("ascribe.envs", AGENTS)):
         name = OTHER
     if name not in AGENTS:
         raise ValueError(

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from ascribe.cli import options, screen
+from ascribe.cli import play_options, screen
 from ascribe.steps.atomic import write_file
 from ascribe.steps.hints import install, unknown
 from ascribe.steps.problems import counted
@@ -85,22 +85,22 @@ def audit(
     model: Annotated[
         str | None, Option(help="With --env: the model folder.", show_default=False)
     ] = None,
-    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
-    style: options.Style = "paper",
+    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: play_options.Style = "paper",
     batches: Annotated[int, Option(help="With --env: batches to play.", min=4)] = 40,
     decisions: Annotated[
         int, Option(help="With --env: decisions to play on from; 0 for none.", min=0)
     ] = 0,
     groups: Annotated[int, Option(help="With --env: tasks of a batch.", min=1)] = 8,
-    max_tokens: options.MaxTokens = 512,
-    max_turns: options.MaxTurns = None,
+    max_tokens: play_options.MaxTokens = 512,
+    max_turns: play_options.MaxTurns = None,
     layer: Annotated[int, Option(help="With --env: decoder block of the fingerprints.")] = -2,
     radius: Annotated[
         float | None,
         Option(help="With --env: radius of clusters of fingerprints.", min=0, show_default=False),
     ] = None,
-    dtype: options.Dtype = None,
-    states: options.States = "observation",
+    dtype: play_options.Dtype = None,
+    states: play_options.States = "observation",
     work: Annotated[
         Path | None,
         Option(help="With --env: folder for finished batches, to go on.", show_default=False),

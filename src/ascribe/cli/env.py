@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from ascribe.cli import options, screen
+from ascribe.cli import options, play_options, screen
 from ascribe.envs.faults import ContractFinding, ContractReport
 from ascribe.envs.registry import Entry, catalogue, list_options
 from ascribe.rollout.setup import Setup
@@ -70,7 +70,7 @@ def options_command(name: EnvironmentName, as_json: options.Json = False) -> Non
 @env.command()
 def check(
     name: EnvironmentName,
-    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
     seeds: Annotated[int, Option(help="How many seeds are played.", min=1)] = 5,
     max_steps: Annotated[int, Option(help="An episode is left after so many steps.", min=1)] = 200,
     limit: Annotated[

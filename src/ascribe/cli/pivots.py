@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from ascribe.cli import options, screen
+from ascribe.cli import options, play_options, screen
 from ascribe.cli.train import (
     ConfigArgument,
     DryFlag,
@@ -151,11 +151,11 @@ def profile_command(
     estimate: Annotated[
         bool, Option("--estimate", help="Request one batch, print the cost, and stop.")
     ] = False,
-    temperature: options.Temperature = 1.0,
-    max_tokens: options.MaxTokens = 512,
-    backend: options.Backend = "transformers",
-    dtype: options.Dtype = None,
-    context: options.Context = None,
+    temperature: play_options.Temperature = 1.0,
+    max_tokens: play_options.MaxTokens = 512,
+    backend: play_options.Backend = "transformers",
+    dtype: play_options.Dtype = None,
+    context: play_options.Context = None,
     tokenizer: Annotated[
         str | None, Option(help="For a server with token ids: the folder of its model's tokenizer.")
     ] = None,
@@ -288,7 +288,7 @@ def train_command(
         int | None, Option(help="Profile so many candidates, drawn anew each time.", min=1)
     ] = None,
     batch: BatchOption = 64,
-    backend: options.Backend = "transformers",
+    backend: play_options.Backend = "transformers",
     dry_run: DryFlag = False,
     resume: ResumeFlag = False,
     as_json: options.Json = False,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from ascribe.cli import options, screen
+from ascribe.cli import options, play_options, screen
 from ascribe.models.http_client import ServerError
 from ascribe.rollout import (
     FailurePolicy,
@@ -35,28 +35,28 @@ from ascribe.steps.problems import counted
 
 
 def rollout(
-    env: options.Env,
-    model: options.Model,
+    env: play_options.Env,
+    model: play_options.Model,
     out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
     groups: Annotated[int, Option(help="How many tasks.", min=1)] = 16,
     size: Annotated[int, Option(help="How many episodes of each task.", min=1)] = 8,
-    seed: options.Seed = 0,
-    backend: options.Backend = "transformers",
-    dtype: options.Dtype = None,
-    context: options.Context = None,
-    tokenizer: options.Tokenizer = None,
-    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
-    style: options.Style = "paper",
-    temperature: options.Temperature = 1.0,
-    max_tokens: options.MaxTokens = 512,
-    max_turns: options.MaxTurns = None,
-    states: options.States = "observation",
-    pool: options.Pool = "processes",
-    workers: options.Workers = 2,
-    step_limit: options.StepLimit = 60.0,
-    episode_limit: options.EpisodeLimit = None,
-    memory_limit: options.MemoryLimit = None,
-    retries: options.Retries = 2,
+    seed: play_options.Seed = 0,
+    backend: play_options.Backend = "transformers",
+    dtype: play_options.Dtype = None,
+    context: play_options.Context = None,
+    tokenizer: play_options.Tokenizer = None,
+    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: play_options.Style = "paper",
+    temperature: play_options.Temperature = 1.0,
+    max_tokens: play_options.MaxTokens = 512,
+    max_turns: play_options.MaxTurns = None,
+    states: play_options.States = "observation",
+    pool: play_options.Pool = "processes",
+    workers: play_options.Workers = 2,
+    step_limit: play_options.StepLimit = 60.0,
+    episode_limit: play_options.EpisodeLimit = None,
+    memory_limit: play_options.MemoryLimit = None,
+    retries: play_options.Retries = 2,
     smallest_group: Annotated[
         int | None, Option(help="Trajectories that a group needs to count. Default: all.", min=1)
     ] = None,
@@ -84,28 +84,28 @@ def rollout(
 
 
 def evaluate(
-    env: options.Env,
-    model: options.Model,
+    env: play_options.Env,
+    model: play_options.Model,
     tasks: Annotated[int, Option(help="How many tasks.", min=1)] = 100,
     first: Annotated[int, Option(help="The number of the first task.", min=0)] = 0,
     repeats: Annotated[int, Option(help="Episodes of each task.", min=1)] = 1,
-    seed: options.Seed = 0,
-    backend: options.Backend = "transformers",
-    dtype: options.Dtype = None,
-    context: options.Context = None,
-    tokenizer: options.Tokenizer = None,
-    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
-    style: options.Style = "paper",
-    temperature: options.Temperature = 0.4,
-    max_tokens: options.MaxTokens = 512,
-    max_turns: options.MaxTurns = None,
+    seed: play_options.Seed = 0,
+    backend: play_options.Backend = "transformers",
+    dtype: play_options.Dtype = None,
+    context: play_options.Context = None,
+    tokenizer: play_options.Tokenizer = None,
+    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: play_options.Style = "paper",
+    temperature: play_options.Temperature = 0.4,
+    max_tokens: play_options.MaxTokens = 512,
+    max_turns: play_options.MaxTurns = None,
     out: Annotated[Path | None, Option(help="Also write the episodes to this file.")] = None,
-    pool: options.Pool = "processes",
-    workers: options.Workers = 2,
-    step_limit: options.StepLimit = 60.0,
-    episode_limit: options.EpisodeLimit = None,
-    memory_limit: options.MemoryLimit = None,
-    retries: options.Retries = 2,
+    pool: play_options.Pool = "processes",
+    workers: play_options.Workers = 2,
+    step_limit: play_options.StepLimit = 60.0,
+    episode_limit: play_options.EpisodeLimit = None,
+    memory_limit: play_options.MemoryLimit = None,
+    retries: play_options.Retries = 2,
     as_json: options.Json = False,
 ) -> None:
     """Print how many tasks are solved, by family, with a 95 % interval."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from ascribe.cli import options, screen
+from ascribe.cli import options, play_options, screen
 from ascribe.engines.config import Layout
 from ascribe.engines.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
 from ascribe.rollout import Sampling, Setup
@@ -20,11 +20,11 @@ from ascribe.steps.problems import counted
 
 
 def warmup(
-    env: options.Env,
+    env: play_options.Env,
     model: Annotated[str, Option(help="A model folder, or smollm2.")],
     out: Annotated[Path, Option(help="Folder to write the model to; new or empty.")],
-    settings: options.EnvSettings = [],  # noqa: B006 (typer copies it)
-    style: options.Style = "plain",
+    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: play_options.Style = "plain",
     policy: Annotated[str, Option(help="The teacher: expert, or random.")] = "expert",
     episodes: Annotated[int, Option(help="Episodes that the teacher plays.", min=1)] = 200,
     noise: Annotated[
@@ -42,8 +42,8 @@ def warmup(
     learning_rate: Annotated[
         float, Option(help="The highest; it rises over a tenth of the steps, then falls.")
     ] = 5e-5,
-    seed: options.Seed = 0,
-    context: options.Context = None,
+    seed: play_options.Seed = 0,
+    context: play_options.Context = None,
     device: Annotated[str, Option(help="Where to train: cpu, cuda, cuda:1, ...")] = "cpu",
     trial: Annotated[int, Option(help="Tasks to try the model on, before and after.", min=0)] = 0,
     trial_settings: Annotated[
@@ -52,11 +52,11 @@ def warmup(
             "--trial-set", help="An option of the environment for those: split=eval. Repeatable."
         ),
     ] = [],  # noqa: B006 (typer copies it)
-    temperature: options.Temperature = 0.4,
-    max_tokens: options.MaxTokens = 64,
-    max_turns: options.MaxTurns = None,
-    pool: options.Pool = "processes",
-    workers: options.Workers = 2,
+    temperature: play_options.Temperature = 0.4,
+    max_tokens: play_options.MaxTokens = 64,
+    max_turns: play_options.MaxTurns = None,
+    pool: play_options.Pool = "processes",
+    workers: play_options.Workers = 2,
     as_json: options.Json = False,
 ) -> None:
     """Train a model for a few updates on an expert's responses, so that its actions are valid."""

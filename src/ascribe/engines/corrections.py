@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ascribe.agents import Agent, CorrectingPrompt, CorrectionPrompt, replace_surrogates
+from ascribe.agents import Agent, CorrectingPrompt, CorrectionPrompt
 from ascribe.engines.episodes import EpisodeSpec, Player, join_rollouts
 from ascribe.estimators import IBPO, Recipe
 from ascribe.estimators.ibpo import draw_tuples
 from ascribe.rollout import Rollout, SamplingPolicy
+from ascribe.steps.problems import replace_surrogates
 
 DRAWS = 3
 """Mixed into the group's seed where references are drawn; episodes mix in other numbers."""

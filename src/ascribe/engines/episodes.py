@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.agents import Agent
+from ascribe.engines.inputs import OF_TEAMS
+from ascribe.envs import ENVIRONMENTS
 from ascribe.models.policy import mix_seeds
 from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Setup, rollout
 from ascribe.rollout.episode import RunningEpisode
@@ -50,6 +52,11 @@ def _task(tasks: Sequence[int], seed: int, number: int) -> int:
     turn, place = divmod(number, len(tasks))
     order = np.random.default_rng([seed, turn]).permutation(len(tasks))
     return int(tasks[order[place]])
+
+
+def columns_of(environment: str) -> tuple[str, ...]:
+    """The columns that an environment of this name may give; only Ascribe's own are known."""
+    return () if environment in ENVIRONMENTS and environment != "team" else OF_TEAMS
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ascribe.agents import replace_surrogates
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import CreditedSteps
-from ascribe.envs import ENVIRONMENTS
 from ascribe.estimators import Recipe
 from ascribe.steps.arrays import Floats
 from ascribe.steps.hints import page, unknown
-from ascribe.steps.problems import one_line
+from ascribe.steps.problems import one_line, replace_surrogates
 from ascribe.steps.table import INPUT_COLUMNS, StepTable
 
 OF_TEAMS = ("agent", "without")
@@ -30,11 +28,6 @@ def refuse_unknown(key: str, value: object, choices: Any) -> None:
     """Raise ValueError for a value of a key that is not among those of a ``Literal``."""
     if value not in get_args(choices):
         raise ValueError(f"{key}: {unknown('choice', value, get_args(choices))}")
-
-
-def columns_of(environment: str) -> tuple[str, ...]:
-    """The columns that an environment of this name may give; only Ascribe's own are known."""
-    return () if environment in ENVIRONMENTS and environment != "team" else OF_TEAMS
 
 
 def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str | None:

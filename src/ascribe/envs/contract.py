@@ -29,8 +29,8 @@ from ascribe.envs.protocol import (
     branching,
     missing_members,
 )
-from ascribe.envs.texts import SURROGATE
 from ascribe.steps.problems import printable
+from ascribe.steps.table import encodable
 
 NONSENSE = ("look", "help", "1", "yes", "go north", "answer")
 """Actions of random play where an environment names none."""
@@ -136,7 +136,7 @@ class _Result(NamedTuple):
             (name, text)
             for name, value in self.values().items()
             for text in (value if isinstance(value, list) else [value])
-            if isinstance(text, str) and SURROGATE.search(text)
+            if isinstance(text, str) and not encodable(text)
         ]
 
     def difference(self, other: "_Result") -> str | None:

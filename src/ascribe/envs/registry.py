@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascribe.envs.protocol import Environment
 from ascribe.steps.hints import DISTRIBUTION, nearest, unknown
-from ascribe.steps.plugins import (
-    ENVIRONMENT_GROUP,
-    entry_points,
-    is_path,
-    load_path,
-    load_point,
-)
+from ascribe.steps.plugins import entry_points, is_path, load_path, load_point
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -86,7 +80,7 @@ def check_call(name: str, options: Mapping[str, Any]) -> None:
 
 def plugins() -> "dict[str, EntryPoint]":
     """The environments of other packages, by name."""
-    return entry_points(ENVIRONMENT_GROUP, (*ENVIRONMENTS, *ADAPTERS))
+    return entry_points("ascribe.envs", (*ENVIRONMENTS, *ADAPTERS))
 
 
 def check_file_options(name: Any, options: Any) -> None:

@@ -18,9 +18,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ascribe.agents.clean import replace_surrogates
 from ascribe.envs.maths import final_answer, last_number
 from ascribe.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment, one_of
+from ascribe.steps.problems import replace_surrogates
 
 Topology = Literal["voting", "think_solve"]
 Ties = Literal["first", "share"]

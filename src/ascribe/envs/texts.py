@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ascribe.steps.problems import replace_surrogates
+
 Record = dict[str, Any]
 T = TypeVar("T")
 
 LONGEST_LINE = 1_000_000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 CONTROL_OR_BREAK = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def clean(text: object, *, one_line: bool = False) -> str:
@@ -24,7 +25,7 @@ def clean(text: object, *, one_line: bool = False) -> str:
     if not isinstance(text, str):
         raise ValueError(f"text was expected, not {type(text).__name__}")
     unsafe = CONTROL_OR_BREAK if one_line else CONTROL
-    return SURROGATE.sub("\ufffd", unsafe.sub(" ", text))
+    return replace_surrogates(unsafe.sub(" ", text))
 
 
 def bracketed(action: str) -> tuple[str, str]:

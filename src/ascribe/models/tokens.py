@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ascribe.conversations.endings import as_ids
 from ascribe.models.loading import load_tokenizer
 
 Message = dict[str, str]
@@ -173,13 +174,6 @@ def load_chat(folder: str | Path, context: int | None = None, **options: Any) ->
 def _stripped(piece: str, left: bool, right: bool) -> str:
     piece = piece.lstrip() if left else piece
     return piece.rstrip() if right else piece
-
-
-def as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
-    """A config's end of sequence, which may be none, one or several ids."""
-    if value is None:
-        return frozenset()
-    return frozenset([value]) if isinstance(value, int) else frozenset(value)
 
 
 def smaller(first: int | None, second: int | None) -> int | None:

@@ -13,9 +13,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from ascribe.conversations.endings import as_ids
 from ascribe.models.loading import load_causal_lm, packages
 from ascribe.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
-from ascribe.models.tokens import Chat, Message, PromptTooLongError, as_ids, smaller
+from ascribe.models.tokens import Chat, Message, PromptTooLongError, smaller
 
 Tensor = Any
 """A torch tensor. Torch is not imported here but where it is used."""

@@ -15,8 +15,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ascribe.agents.clean import neutralise, replace_surrogates, safe
+from ascribe.agents.clean import neutralise, safe
 from ascribe.groups.responses import tag_call
+from ascribe.steps.problems import replace_surrogates
 
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 """Texts that a tool's output must not hold: it could end its part and call a tool itself."""

@@ -28,7 +28,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ascribe.agents.clean import replace_surrogates
 from ascribe.models import SCRIPTED, make_policy
 from ascribe.models.http_client import ServerError
 from ascribe.models.policy import Request, Sample, Sampling, SamplingPolicy
@@ -36,6 +35,7 @@ from ascribe.pivots.candidates import Candidate, read_turns
 from ascribe.pivots.text_server import REFUSED, IncompleteBatchError, TextSample, TextServer
 from ascribe.steps.hints import duration
 from ascribe.steps.journal import JournalError, open_journal, read_journal
+from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.strict_json import canonical
 
 CHARACTERS_PER_TOKEN = 4.0

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ascribe.agents.clean import replace_surrogates, safe
+from ascribe.agents.clean import safe
 from ascribe.groups.responses import name_and_arguments, tag_call
 from ascribe.models.http_client import RequestRefusedError, ServerError
 from ascribe.models.policy import Request, Sample, Sampling
 from ascribe.models.server import OpenAIServer
 from ascribe.pivots.chat import write_call
+from ascribe.steps.problems import replace_surrogates
 
 REFUSED = "refused"
 """A value of ``finish`` beside ``FINISHES``: the server refused the request for good, for instance

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ascribe.agents.clean import replace_surrogates, safe
+from ascribe.agents.clean import safe
 from ascribe.agents.prompts import is_chat
 from ascribe.conversations.formats import FORMATS, STEPS, UNREAD
 from ascribe.conversations.formats.records import Record
@@ -23,7 +23,7 @@ from ascribe.pivots.candidates import Candidate, Message, Origin, ReplayPoint, c
 from ascribe.pivots.chat import describe_tools, tool_output, write_call
 from ascribe.steps.files import read
 from ascribe.steps.journal import LineError, numbered_lines, parse_object
-from ascribe.steps.problems import Problem, TableError
+from ascribe.steps.problems import Problem, TableError, replace_surrogates
 from ascribe.steps.strict_json import canonical, loads
 
 

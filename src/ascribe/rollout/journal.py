@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.agents.clean import replace_surrogates
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import FailurePolicy, Step
 from ascribe.rollout.record import States, arrow, save, table
@@ -24,7 +23,7 @@ from ascribe.rollout.setup import Model, Setup, play
 from ascribe.steps.atomic import replacing
 from ascribe.steps.check import check
 from ascribe.steps.journal import LONGEST_LINE, JournalError, open_journal, read_journal
-from ascribe.steps.problems import Severity, TableError, one_line
+from ascribe.steps.problems import Severity, TableError, one_line, replace_surrogates
 
 KIND = "ascribe rollout 1"
 """What the first line of a journal says that it is."""

@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ascribe.agents.clean import replace_surrogates
 from ascribe.groups.actions import FIRST_TOKENS
 from ascribe.rollout.run import Rollout
 from ascribe.steps.files import table_to_arrow, write
+from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 RECIPE_GROUP = "ascribe.recipes"
-ENVIRONMENT_GROUP = "ascribe.envs"
-"""The entry point groups of recipes and environments in other packages."""
+"""The entry point group of recipes in other packages."""
 
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 

@@ -281,6 +281,13 @@ _INVISIBLE = re.compile(
 """Characters that ``str.isprintable`` accepts although they show nothing: fillers, blanks, and the
 variation selectors, in which any text can be hidden."""
 
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD in place of every half of a surrogate pair."""
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
+
 
 def printable(text: str) -> str:
     """The text on one line, with an escape for every character that does not print.

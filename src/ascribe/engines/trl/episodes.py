@@ -31,8 +31,8 @@ from ascribe.engines.corrections import (
     judged_responses,
     with_corrections,
 )
-from ascribe.engines.episodes import Player, episode_specs, join_rollouts, task_rows
-from ascribe.engines.inputs import columns_of, refuse_unknown
+from ascribe.engines.episodes import Player, columns_of, episode_specs, join_rollouts, task_rows
+from ascribe.engines.inputs import refuse_unknown
 from ascribe.engines.iterations import (
     Iteration,
     LocalRollout,

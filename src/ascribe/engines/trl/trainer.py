@@ -31,6 +31,7 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ascribe.conversations import Spans, State, from_sequences, spread
+from ascribe.conversations.endings import end_tokens, is_truncated
 from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
     CreditedSteps,
@@ -42,7 +43,6 @@ from ascribe.engines.crediting import (
     with_first_tokens,
     write_steps,
 )
-from ascribe.engines.endings import end_tokens, is_truncated
 from ascribe.engines.inputs import (
     as_text,
     finite,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.engines.config import Config, ConfigError, refuse_duplicates
-from ascribe.engines.inputs import columns_of, missing_columns
+from ascribe.engines.episodes import columns_of
+from ascribe.engines.inputs import missing_columns
 from ascribe.steps.plugins import is_path
 
 SEQUENCE = 1024

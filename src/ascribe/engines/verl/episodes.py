@@ -9,7 +9,8 @@ from typing import Any
 
 from ascribe.conversations import Spans
 from ascribe.engines.crediting import Compute, History
-from ascribe.engines.inputs import columns_of, missing_columns, of_steps
+from ascribe.engines.episodes import columns_of
+from ascribe.engines.inputs import missing_columns, of_steps
 from ascribe.engines.iterations import (
     Iteration,
     LocalRollout,

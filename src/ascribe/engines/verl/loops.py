@@ -33,6 +33,7 @@ from verl.utils.fs import copy_to_local
 from verl.utils.model import get_generation_config
 
 from ascribe.conversations import Spans, State, from_sequences
+from ascribe.conversations.endings import end_tokens, is_truncated
 from ascribe.conversations.sequences import START
 from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
@@ -43,7 +44,6 @@ from ascribe.engines.crediting import (
     with_first_tokens,
     write_steps,
 )
-from ascribe.engines.endings import end_tokens, is_truncated
 from ascribe.engines.inputs import (
     as_text,
     finite,

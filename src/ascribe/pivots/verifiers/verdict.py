@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ascribe.agents.clean import replace_surrogates
 from ascribe.agents.parsers import ThinkAction
 from ascribe.groups.responses import Call, all_calls, split_thoughts
 from ascribe.pivots.candidates import Candidate
+from ascribe.steps.problems import replace_surrogates
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,14 @@ that did not fit. Otherwise it terminated.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ascribe.models.tokens import as_ids
-
 RESPONSE = "ascribe"
+
+
+def as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
+    """A config's end of sequence, which may be none, one or several ids."""
+    if value is None:
+        return frozenset()
+    return frozenset([value]) if isinstance(value, int) else frozenset(value)
 
 
 def end_tokens(tokenizer: Any, generation_config: Any = None) -> frozenset[int]:
