@@ -31,7 +31,7 @@ from trl import GRPOConfig
 
 from ascribe.agents import Agent, CorrectionPrompt, LastTurns, SendText, TextPrompt, WholeText
 from ascribe.engines.corrections import Corrections
-from ascribe.engines.trl import EpisodeTrainer
+from ascribe.engines.trl.episodes import EpisodeTrainer
 from ascribe.engines.warmup import Schedule, finetune
 from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.estimators import GRPO, IBPO, Recipe

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ascribe.engines.episodes import EpisodeSpec, SpecPlan, episode_specs, task_rows
+from ascribe.engines.episodes import EpisodeSpec, SpecPlan, columns_of, episode_specs, task_rows
 from ascribe.models.policy import mix_seeds
 
 
@@ -71,3 +71,8 @@ def test_members_of_a_group_begin_alike_and_sample_apart() -> None:
 
 def test_mixed_seeds_are_the_same_on_every_machine() -> None:
     assert mix_seeds(1, 2, 3) == 3822189696
+
+
+def test_teams_and_environments_of_others_may_give_the_columns_of_teams() -> None:
+    assert columns_of("team") == columns_of("my.package:Team") == ("agent", "without")
+    assert columns_of("textcraft") == ()

@@ -157,41 +157,23 @@ def test_what_would_have_no_effect_is_refused(wrong: dict[str, Any], tmp_path: P
         toys.own_trainer(tmp_path, args=wrong)
 
 
-def private_names() -> tuple[set[str], set[str]]:
-    """Private names that the code of the engine takes from objects that are not its own."""
-    import ast
-
-    import ascribe.engines.trl.trainer as module
-
-    used, own = set(), set()
-    for path in Path(str(module.__file__)).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
-                own.add(node.name)
-            elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-                used.add(node.attr)
-    return {name for name in used if not name.startswith("__")}, own
-
-
 def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: Path) -> None:
     """The names in the code that a GRPOTrainer or its parts have are those that are checked."""
     from trl import GRPOTrainer
 
-    from ascribe.engines.trl.trainer import HOOKS, VLLM_HOOKS, check_trl
+    from ascribe.engines.trl import trainer
+    from ascribe.engines.trl.trainer import HOOKS, check_trl
 
     made = toys.own_trainer(tmp_path, GRPOTrainer)
-    used, own = private_names()
+    used = toys.private_names(Path(str(trainer.__file__)))
     assert {name for name in used if hasattr(made, name)} == set(HOOKS)
-    assert {name for name in used - own if not hasattr(made, name)} >= set(VLLM_HOOKS)
 
     class Older:
         def _generate(self, prompts: Any) -> None: ...
 
-    lacking = r"lacks _tokenizer, _step, .*_dist, _calculate_rewards\(inputs\)"
+    lacking = r"lacks _tokenizer, _step, .*_logs, _calculate_rewards\(inputs\)"
     with pytest.raises(ImportError, match=lacking):
         check_trl(Older(), kind=Older)
-    with pytest.raises(ImportError, match="lacks _iter_named_params"):
-        check_trl(Older(), VLLM_HOOKS)
     del made._buffered_inputs
     with pytest.raises(ImportError, match="lacks _buffered_inputs, on which"):
         check_trl(made)

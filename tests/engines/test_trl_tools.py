@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ascribe.engines.trl import environment_factory, tool_tasks
-from ascribe.engines.trl.tools import OVER
+from ascribe.engines.trl.tools import OVER, environment_factory, tool_tasks
 from ascribe.envs import make
 from ascribe.estimators import recipe
 from ascribe.steps.files import read_table

@@ -438,6 +438,20 @@ def test_processes_that_would_wait_for_each_other_are_refused(
         refuse_unsupported(args)
 
 
+def test_private_names_that_only_episodes_need_are_checked_too(tmp_path: Path) -> None:
+    from trl import GRPOTrainer
+
+    from ascribe.engines.trl import episodes, policies
+    from ascribe.engines.trl.trainer import HOOKS, check_trl
+
+    made = toys.own_trainer(tmp_path, GRPOTrainer)
+    used = toys.private_names(*(Path(str(each.__file__)) for each in (episodes, policies)))
+    assert {name for name in used if hasattr(made, name)} - {*HOOKS} == {*episodes.EPISODE_HOOKS}
+    assert used > set(episodes.VLLM_HOOKS)
+    with pytest.raises(ImportError, match="lacks _iter_named_params"):
+        check_trl(made, episodes.VLLM_HOOKS)
+
+
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="layout: there is no choice 'row'; there are: step"):
         toys.trainer(tmp_path, layout="row")

@@ -1,5 +1,6 @@
 """What the tests of the TRL engine train: a tiny model on TRL's own generation."""
 
+import ast
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,10 @@ def own_trainer(folder: Path, kind: Any = None, args: Any = None, **options: Any
 def logged(made: Any, name: str) -> list[float]:
     """What was logged under a name, in order."""
     return [entry[name] for entry in made.state.log_history if name in entry]
+
+
+def private_names(*files: Path) -> set[str]:
+    """The private names that code takes from objects."""
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    names = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}

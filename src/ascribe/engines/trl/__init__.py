@@ -1,34 +1,24 @@
-"""TRL: ``AscribeTrainer`` for TRL's own loops, ``EpisodeTrainer`` for Ascribe's environments."""
+"""TRL: ``AscribeTrainer``, in place of TRL's ``GRPOTrainer``."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ascribe.engines.trl.tools import environment_factory, tool_tasks
-
 if TYPE_CHECKING:
-    from ascribe.engines.trl.episodes import EpisodeTrainer
     from ascribe.engines.trl.trainer import AscribeTrainer
 
-__all__ = [
-    "AscribeTrainer",
-    "EpisodeTrainer",
-    "environment_factory",
-    "last_checkpoint",
-    "tool_tasks",
-]
-
-TRAINERS = {"AscribeTrainer": "trainer", "EpisodeTrainer": "episodes"}
+__all__ = ["AscribeTrainer", "last_checkpoint"]
 
 PREFIX = "checkpoint-"
 
 
 def __getattr__(name: str) -> Any:
-    # TRL and torch are loaded for the trainers alone: the other modules do without them.
-    if name in TRAINERS:
-        return getattr(import_module(f"ascribe.engines.trl.{TRAINERS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # TRL and torch are loaded for the trainer alone: the other modules do without them.
+    if name != "AscribeTrainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ascribe.engines.trl.trainer import AscribeTrainer
+
+    return AscribeTrainer
 
 
 def last_checkpoint(folder: str | Path) -> Path | None:

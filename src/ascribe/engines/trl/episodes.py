@@ -12,6 +12,7 @@ rows in one pass over the model.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,12 @@ from ascribe.engines.iterations import (
 )
 from ascribe.engines.trl.arguments import SUCCESS, WAITING, refuse_unsupported
 from ascribe.engines.trl.policies import SamplingCopy, TeamAdapters, TeamPolicy, TrlPolicy
-from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors
+from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors, check_trl
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.models import ModelPolicy, TransformersPolicy
 from ascribe.models.policy import AnswerScoring
+from ascribe.models.vllm_policy import reload_on_cpu
 from ascribe.rollout import FailurePolicy, Rollout, Sampling, SamplingPolicy, Setup
 from ascribe.rollout.record import States
 from ascribe.steps.arrays import Bools, Floats
@@ -59,6 +61,11 @@ BY_ROW = ("grpo", "sapo", "luspo", "dr_grpo")
 
 OF_REWARDS = ("reward", "frac_reward")
 """Beginnings of the names of TRL's metrics of rewards; here rewards belong to episodes."""
+
+EPISODE_HOOKS = {"_compute_loss": ("model", "inputs"), "_dist": ()}
+"""Private names of ``GRPOTrainer`` besides those of ``AscribeTrainer``."""
+VLLM_HOOKS = {"_iter_named_params": ()}
+"""Those of its ``VLLMGeneration``."""
 
 
 class EpisodeTrainer(AscribeTrainer):
@@ -149,6 +156,10 @@ class EpisodeTrainer(AscribeTrainer):
             raise ValueError(
                 f"{WAITING}: use data parallel processes, or AscribeTrainer with TRL's generation"
             )
+        check_trl(self, EPISODE_HOOKS)
+        if self.use_vllm and self.vllm_mode == "colocate" and self.accelerator.device.type == "cpu":
+            check_trl(self.vllm_generation, VLLM_HOOKS)
+            self.vllm_generation.sync_weights = partial(_sync_on_cpu, self.vllm_generation)
         if self.aux_loss_enabled:
             raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
         # The rows are drawn already, in an order that a resumed run must find again.
@@ -523,6 +534,13 @@ def cut(batch: Tensors, rows: Any, multiple: int | None = None) -> Tensors:
         elif value.ndim == 2:
             part[name] = value[:, :length]
     return part
+
+
+def _sync_on_cpu(generation: Any) -> None:
+    """Give vLLM the model's weights, in place of TRL's copy, which works on GPUs alone."""
+    runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
+    reload_on_cpu(runner, generation._iter_named_params())
+    generation.llm.reset_prefix_cache()
 
 
 def _shards_weights(trainer: Any) -> bool:

@@ -18,7 +18,6 @@ Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -57,7 +56,6 @@ from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
-from ascribe.models.vllm_policy import reload_on_cpu
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.hints import page
@@ -74,14 +72,10 @@ HOOKS: dict[str, tuple[str, ...]] = {
     ),
     "_save_checkpoint": ("model", "trial"),
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
-    "_compute_loss": ("model", "inputs"),
     "_get_output_dir": ("trial",),
-    **dict.fromkeys(("_tokenizer", "_step", "_buffered_inputs", "_metrics", "_logs", "_dist"), ()),
+    **dict.fromkeys(("_tokenizer", "_step", "_buffered_inputs", "_metrics", "_logs"), ()),
 }
 """Private names of ``GRPOTrainer``: methods with arguments they must take, and attributes."""
-
-VLLM_HOOKS: dict[str, tuple[str, ...]] = {"_iter_named_params": ()}
-"""Those of its ``VLLMGeneration``."""
 
 Tensors = dict[str, Any]
 
@@ -163,9 +157,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         check_trl(self)
         self._refuse_unsupported()
-        if self.use_vllm and self.vllm_mode == "colocate" and self.accelerator.device.type == "cpu":
-            check_trl(self.vllm_generation, VLLM_HOOKS)
-            self.vllm_generation.sync_weights = partial(_sync_on_cpu, self.vllm_generation)
         self._steps_of_iteration = self.args.steps_per_generation * self.num_iterations
         self._history: History = None
         """State carried over from the last iteration, and from the one before it."""
@@ -471,13 +462,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def _log(self, mode: str, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
-
-
-def _sync_on_cpu(generation: Any) -> None:
-    """Give vLLM the model's weights, in place of TRL's copy, which works on GPUs alone."""
-    runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
-    reload_on_cpu(runner, generation._iter_named_params())
-    generation.llm.reset_prefix_cache()
 
 
 def _reading(environment: Any) -> dict[str, Any]:
