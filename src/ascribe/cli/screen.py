@@ -22,7 +22,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.conversations.formats import Imported, read_rollouts
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Problem, Severity, TableError, one_line, without_credentials
@@ -178,6 +177,8 @@ def open_rollouts(
     columns: Sequence[str] = (),
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
+    from ascribe.conversations.formats import Imported, read_rollouts
+
     renamed = column_names(columns)
     try:
         with progress(f"reading {safe(file.name, 40)}") as report:

@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.archives import is_archive, sample_archive
-from ascribe.conversations.formats import (
-    CHECKED_COLUMNS,
-    Imported,
-    check_carried,
-    read_rollouts,
-)
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.files import Rollouts, read_rows
@@ -110,6 +103,9 @@ def read_batches(
     """
     import pyarrow as pa
 
+    from ascribe.archives import is_archive
+    from ascribe.conversations.formats import CHECKED_COLUMNS, Imported, read_rollouts
+
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     wanted = {*known, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
     batches: list[Batch] = []
@@ -145,6 +141,8 @@ def read_batches(
 
 def _sampled(path: Path, memory: int, wanted: Callable[[str], bool]) -> list[Batch]:
     """The batches of whole groups of a large table, with the texts that a page may show."""
+    from ascribe.archives import sample_archive
+
     rollouts, rows, size = sample_archive(
         path, memory, lambda name: wanted(name) or name in TRANSCRIPT
     )
@@ -202,6 +200,8 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     """One batch for each iteration of the table."""
     import pyarrow as pa
     import pyarrow.types as kinds
+
+    from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 
     table, carried = rollouts.table, rollouts.carried
 
