@@ -78,12 +78,10 @@ def test_a_call_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path):
 
 
 def test_actions_of_a_comparison_are_readable(tmp_path: Path):
-    rows = [conversation(3, float(n == 0)) for n in range(4)]
-    rows[0]["messages"][2]["content"] = "another result"
-    flipped = [{**row, "reward": 1 - row["reward"]} for row in rows]
-    files = [lines(tmp_path, *rows, name="1.jsonl"), lines(tmp_path, *flipped, name="2.jsonl")]
-    page = picture(files, GRPO)
-    assert "look(n=0)" in {row["action"] for row in page.tables()["changed_iterations"]}
+    # The best episode begins with the worst step.
+    rows = [conversation(3, 2.0, rewards=[-3, 0, 5]), conversation(3, 1.0), conversation(3, 0.0)]
+    page = picture([lines(tmp_path, *rows)], recipe("gigpo", gamma=0.5, weight=9.0), GRPO)
+    assert "look(n=0)" in {row["action"] for row in page.tables()["changed"]}
 
 
 def test_credit_per_tool(tmp_path: Path):

@@ -41,7 +41,7 @@ def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra report")
     rows = [row | {"family": f"<b>{row['family']}</b> & co"} for row in sound()]
     compared = two_recipes(credited(rows), credited(rows, "grpo"))
-    figures = draw(facts(rows), [compared])
+    figures = draw(facts(rows), compared)
     written = write_figures(figures, tmp_path)
     assert len(written) == 2 * len(figures) == 2 * len({figure.name for figure in figures})
     for path in written:
@@ -51,7 +51,7 @@ def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
 
 
 def test_figures_hold_plain_numbers() -> None:
-    for figure in draw(facts(sound()), []):
+    for figure in draw(facts(sound())):
         json.dumps(figure.spec, allow_nan=False)
         assert figure.title
         assert figure.caption.endswith(".")

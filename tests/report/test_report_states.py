@@ -75,7 +75,7 @@ def test_the_clusters_of_a_recipe_are_shown_as_they_are() -> None:
     exact, clustered = state_views(found.table, found.recipe, labels)
     assert clustered.name == "clustered"
     sizes = np.bincount(labels)
-    assert clustered.mix.singleton == (sizes == 1).sum() / sizes.sum()
+    assert clustered.alone == (sizes == 1).sum() / sizes.sum()
     assert exact.steps == clustered.steps == len(found.table)
 
 

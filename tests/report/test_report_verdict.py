@@ -409,7 +409,7 @@ def test_the_share_of_opposite_credit_is_counted(by: Recipe) -> None:
     assert share > 0
     # It grows with the attempts at a task, as the credit becomes better: a figure, no fault.
     assert [found.name for found in verdict(rows, by).findings] == ["nothing_wrong"]
-    (figure,) = (each for each in draw(facts(rows, by), []) if each.name == "reasons")
+    (figure,) = (each for each in draw(facts(rows, by)) if each.name == "reasons")
     assert f"{percent(share)} of all steps have the opposite credit of a step" in figure.caption
 
 

@@ -118,7 +118,7 @@ def _print(page: Picture, out: Path, size: int, *, as_json: bool) -> None:
                 "advice": verdict.advice,
                 "verdict": verdict.rows(),
                 "diagnosis": page.facts.diagnosis.as_dict(),
-                "comparisons": [c.sentence() for c in page.comparisons],
+                "comparison": page.comparison and page.comparison.sentence(),
                 "run": None if run is None else run.summary,
             }
         )
@@ -133,8 +133,8 @@ def _print(page: Picture, out: Path, size: int, *, as_json: bool) -> None:
             continue
         line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
         screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
-    for comparison in page.comparisons:
-        screen.out.print(Text(screen.safe(comparison.sentence(), 400)))
+    if page.comparison is not None:
+        screen.out.print(Text(screen.safe(page.comparison.sentence(), 400)))
     _say_wrote(out, size)
 
 

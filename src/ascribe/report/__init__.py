@@ -8,7 +8,7 @@ from typing import Any
 from ascribe import __version__
 from ascribe.estimators import Recipe
 from ascribe.report.browse import browser, packed
-from ascribe.report.compare import Comparison, over_time, two_recipes
+from ascribe.report.compare import Comparison, two_recipes
 from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, draw_run
@@ -42,7 +42,7 @@ class Picture:
     Attributes:
         facts: the numbers.
         verdict: what they mean.
-        comparisons: of two recipes on the same steps, and of the same decisions over time.
+        comparison: of two recipes on the same steps, if two were given.
         figures: the charts.
         browser: data of the trajectory browser.
         notes: what files of conversations were read as.
@@ -51,7 +51,7 @@ class Picture:
 
     facts: Facts
     verdict: ReportVerdict
-    comparisons: tuple[Comparison, ...]
+    comparison: Comparison | None
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
     notes: tuple[str, ...] = ()
@@ -60,8 +60,8 @@ class Picture:
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, by name."""
         tables = {"verdict": self.verdict.rows(), **self.facts.tables}
-        for comparison in self.comparisons:
-            tables |= comparison.tables()
+        if self.comparison is not None:
+            tables |= {"signs": self.comparison.signs, "changed": self.comparison.changed}
         if self.run is not None:
             tables["run"] = self.run.rows
         return {name: [_visible(row) for row in rows] for name, rows in tables.items()}
@@ -101,15 +101,13 @@ class Picture:
                 "advice": self.verdict.advice,
                 "findings": [_visible(row) for row in self.verdict.rows()],
             },
-            "comparisons": [
-                {
-                    "kind": comparison.kind,
-                    "first": visible(comparison.first),
-                    "second": visible(comparison.second),
-                    "sentence": visible(comparison.sentence()),
-                }
-                for comparison in self.comparisons
-            ],
+            "comparison": None
+            if self.comparison is None
+            else {
+                "first": visible(self.comparison.first),
+                "second": visible(self.comparison.second),
+                "sentence": visible(self.comparison.sentence()),
+            },
             "browser": packed(self.browser),
         }
 
@@ -127,8 +125,7 @@ def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]
 def write_run(run: RunMetrics, name: str, path: str | Path) -> int:
     """Write a page on the metrics of a run that kept no rollouts; returns its size in bytes."""
     frame = _frame({"run": run.rows}, draw_run(run))
-    nothing: dict[str, list[str]] = {"notes": [], "comparisons": []}
-    return write_page({**frame, **nothing, "files": [one_line(name, 200)]}, path)
+    return write_page({**frame, "notes": [], "files": [one_line(name, 200)]}, path)
 
 
 def picture(
@@ -174,10 +171,8 @@ def picture(
     facts = gather(credited, sources, imported=all(batch.imported for batch in batches))
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)
-    comparisons = [] if other is None else [two_recipes(credited, other)]
-    if (time := over_time(credited)) is not None and time.compared:
-        comparisons.append(time)
-    figures = (*draw(facts, comparisons), *(() if run is None else draw_run(run)))
+    comparison = None if other is None else two_recipes(credited, other)
+    figures = (*draw(facts, comparison), *(() if run is None else draw_run(run)))
     data = browser(credited, batches, other)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]
@@ -185,7 +180,7 @@ def picture(
     if other is not None and against is not None:
         notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
-    return Picture(facts, judge(facts), tuple(comparisons), figures, data, all_notes, run)
+    return Picture(facts, judge(facts), comparison, figures, data, all_notes, run)
 
 
 def _visible(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Two credits side by side: which steps changed sign, and by how much."""
+"""Two recipes on the same steps: which steps changed sign, and by how much."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,190 +9,99 @@ from ascribe.estimators import Recipe
 from ascribe.groups.responses import readable
 from ascribe.report.crediting import Credited
 from ascribe.report.text import shortened
-from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
 from ascribe.steps.problems import one_line
-from ascribe.steps.table import Coded
 
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50
 """Changed steps that are listed."""
-DOTS = 2_000
-"""Steps that the scatter plot shows at most."""
 
 Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one credit differs from another.
+    """How the credit of one recipe differs from that of another.
 
     Attributes:
-        first: name of the first credit.
-        second: name of the second credit.
-        kind: ``recipes`` on the same steps, or the same decisions over ``iterations``.
-        things: what is counted: steps, or decisions (the same action in the same state).
-        compared: how many were compared.
-        changed: share of those that went from negative to positive or back.
-        gained: share that had no credit in the first and has one in the second.
-        lost: share that had a credit in the first and has none in the second.
-        correlation: of the two credits; None where one of them is constant.
-        signs: counts and shares by both signs.
-        largest: the largest changes of sign, in units of the root mean square of each credit.
-        dots: pairs of credits for a plot, in the same units.
+        first: name of the first recipe.
+        second: name of the second recipe.
+        signs: counts and shares of steps by both signs.
+        changed: the steps that went from negative to positive or back, the largest changes first,
+            in units of the root mean square of each credit.
     """
 
     first: str
     second: str
-    kind: str
-    things: str
-    compared: int
-    changed: float
-    gained: float
-    lost: float
-    correlation: float | None
-    signs: tuple[Plain, ...]
-    largest: tuple[Plain, ...]
-    dots: tuple[Plain, ...]
+    signs: list[Plain]
+    changed: list[Plain]
 
     def sentence(self) -> str:
         """What changed, in words."""
-        if self.compared == 0:
-            return f"No {self.things} can be compared."
+
+        def share(*pairs: tuple[str, str]) -> float:
+            return sum(s["share"] for s in self.signs if (s["first"], s["second"]) in pairs)
+
+        negative, none, positive = SIGNS
+        changed = share((negative, positive), (positive, negative))
+        gained = share((none, negative), (none, positive))
+        lost = share((negative, none), (positive, none))
         return (
-            f"Of {self.compared:,} {self.things}, {self.changed:.1%} change sign from {self.first} "
-            f"to {self.second}; {self.gained:.1%} gain a credit and {self.lost:.1%} lose theirs."
+            f"Of {sum(s['steps'] for s in self.signs):,} steps, {changed:.1%} change sign from "
+            f"{self.first} to {self.second}; {gained:.1%} gain a credit and {lost:.1%} lose theirs."
         )
 
-    def tables(self) -> dict[str, list[Plain]]:
-        """The tables of the comparison, by name."""
-        return {
-            f"signs_{self.kind}": list(self.signs),
-            f"changed_{self.kind}": list(self.largest),
-            f"dots_{self.kind}": list(self.dots),
-        }
 
-
-def two_recipes(first: Credited, second: Credited) -> Comparison:
+def two_recipes(one: Credited, other: Credited) -> Comparison:
     """The same steps under two recipes."""
-    table, steps = first.table, first.steps
-
-    def step(index: int) -> Plain:
-        return {
-            **_place(first, index),
-            "action": _text(table.action, int(steps.rows[index]), readable),
-        }
-
-    credits_ = first.credit.advantage[steps.rows], second.credit.advantage[steps.rows]
-    names = first.recipe.name, other_name(first.recipe, second.recipe)
-    return _compared("recipes", "steps", names, credits_, step)
-
-
-def over_time(credited: Credited) -> Comparison | None:
-    """The same decisions in the first and the second half of the batches, under one recipe.
-
-    A decision is an action in a state, by their texts; its credit is the mean over its steps. None
-    with fewer than two batches.
-    """
-    batches = len(credited.names)
-    if batches < 2:
-        return None
-    table, steps = credited.table, credited.steps
-    keys = credited.recipe.action_keys(table)
-    pair, count = segments.pairs(steps.state, keys.labels, keys.count)
-    late = credited.batch[steps.rows] >= batches // 2
-    early, late_pair = np.where(late, -1, pair), np.where(late, pair, -1)
-    in_both = (segments.size(early, count) > 0) & (segments.size(late_pair, count) > 0)
-    advantage = credited.credit.advantage[steps.rows]
-    credits_ = (
-        segments.mean(advantage, early, count)[in_both],
-        segments.mean(advantage, late_pair, count)[in_both],
-    )
-    example = segments.first_rows(pair, count)[in_both]
-    visits = segments.size(pair, count)[in_both]
-
-    def decision(index: int) -> Plain:
-        row = int(steps.rows[example[index]])
-        return {
-            **_place(credited, int(example[index])),
-            "state": _text(table.state, row),
-            "action": _text(table.action, row, readable),
-            "steps": int(visits[index]),
-        }
-
-    names = "the first half", "the second half"
-    return _compared("iterations", "decisions", names, credits_, decision)
-
-
-def _compared(
-    kind: str,
-    things: str,
-    names: tuple[str, str],
-    credits_: tuple[Floats, Floats],
-    describe: Callable[[int], Plain],
-) -> Comparison:
-    first, second = credits_
-    total = max(first.size, 1)
-    signs = 3 * (np.sign(first) + 1).astype(np.int64) + (np.sign(second) + 1).astype(np.int64)
-    counts = np.bincount(signs, minlength=9).reshape(3, 3)
-    shares = counts / total
-    x, y = first / _rms(first), second / _rms(second)
+    rows = one.steps.rows
+    first, second = one.credit.advantage[rows], other.credit.advantage[rows]
+    pair = 3 * (np.sign(first) + 1) + np.sign(second) + 1
+    counts = np.bincount(pair.astype(np.int64), minlength=9).tolist()
+    change = second / _rms(second) - first / _rms(first)
     flipped = np.flatnonzero(first * second < 0)
-    order = flipped[np.argsort(-np.abs(y - x)[flipped], kind="stable")][:MOST_STEPS]
-    dots = np.unique(np.linspace(0, first.size - 1, min(DOTS, first.size)).astype(np.int64))
-    varied = first.size > 1 and first.std() > 0 and second.std() > 0
+    order = flipped[np.argsort(-np.abs(change[flipped]), kind="stable")][:MOST_STEPS]
     return Comparison(
-        *names,
-        kind=kind,
-        things=things,
-        compared=int(first.size),
-        changed=float(shares[0, 2] + shares[2, 0]),
-        gained=float(shares[1, 0] + shares[1, 2]),
-        lost=float(shares[0, 1] + shares[2, 1]),
-        correlation=float(np.corrcoef(first, second)[0, 1]) if varied else None,
-        signs=tuple(
+        one.recipe.name,
+        other_name(one.recipe, other.recipe),
+        signs=[
             {
-                "first": SIGNS[i],
-                "second": SIGNS[j],
-                "steps": int(counts[i, j]),
-                "share": float(shares[i, j]),
+                "first": SIGNS[number // 3],
+                "second": SIGNS[number % 3],
+                "steps": count,
+                "share": count / rows.size,
             }
-            for i, j in np.ndindex(3, 3)
-        ),
-        largest=tuple(
+            for number, count in enumerate(counts)
+        ],
+        changed=[
             {
-                **describe(int(index)),
+                **_place(one, int(index)),
                 "first": _short(first[index]),
                 "second": _short(second[index]),
-                "change": _short(y[index] - x[index]),
+                "change": _short(change[index]),
             }
             for index in order
-        ),
-        dots=tuple({"first": _short(x[n]), "second": _short(y[n])} for n in dots),
+        ],
     )
 
 
 def _rms(values: Floats) -> float:
-    size = float(np.sqrt(np.mean(values * values))) if values.size else 0.0
-    return size or 1.0
+    return float(np.sqrt(np.mean(values * values))) or 1.0
 
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _text(column: Coded, row: int, change: Callable[[str], str] = str) -> str | None:
-    code = column.codes[row]
-    return None if code < 0 else shortened(change(column.values[code]), 160)
-
-
 def _place(credited: Credited, index: int) -> Plain:
-    """Where a step is, in the names that the browser shows."""
+    """Where a step is, in the names that the browser shows, and its action."""
     table, row = credited.table, int(credited.steps.rows[index])
+    action = table.action.codes[row]
     return {
         "group": one_line(table.group.values[table.group.codes[row]], 200),
         "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 200),
         "step": int(credited.steps.step[index]),
+        "action": None if action < 0 else shortened(readable(table.action.values[action]), 160),
     }
 
 

@@ -152,15 +152,12 @@ def gather(credited: Credited, files: Sequence[Path], *, imported: bool = False)
     _, _, shared, elsewhere, _ = views[0].stages
     single = len(credited.diagnoses) == 1
     diagnosis = credited.diagnoses[0] if single else diagnose(table, credit)
-    sizes = {} if diagnosis.states is None else diagnosis.states.sizes
     report = _as_compared(credited, task_outcome)
     tables = {
         "families": _by_family(episodes, names),
         "iterations": _by_batch(credited, episodes, task_outcome),
         "reasons": _reasons(credited),
-        "state_sizes": [{"steps_in_group": size, "groups": n} for size, n in sizes.items()],
         "funnel": [row for view in views for row in view.stages],
-        "row_mix": [{"states": view.name, **asdict(view.mix)} for view in views],
         "lengths": _lengths(episodes),
         "tools": [
             {"tool": _charted(tool), **asdict(figures)}

@@ -29,16 +29,16 @@ MEANINGS = {
     "#8a3a74": ("all fail",),
     "#c987b3": ("all succeed", "of those, expected by chance"),
     "#b98500": (
-        *("singleton", "alone in its state", "steps alone in their state"),
+        *("singleton", "steps alone in their state"),
         *("state groups with one step", "alone in their cluster"),
     ),
-    "#00876a": ("success", "return"),
+    "#00876a": ("success",),
     "#6aa84f": ("held-out tasks won",),
     "#808080": ("group of one", "one trajectory"),
     "#c0553f": ("only penalties differ",),
     "#8a94a6": ("missing state",),
-    "#4d7f8f": ("same action", "a peer took the same action", "credited by same-action peers"),
-    "#7fb0bd": ("all peers took other actions", "credited by leave-one-out"),
+    "#4d7f8f": ("same action", "credited by same-action peers"),
+    "#7fb0bd": ("credited by leave-one-out",),
     "#a0704a": ("truncated", "responses cut by a limit"),
     "#5b5fc7": ("revisit",),
     "#8f8f2e": ("counterfactual",),
@@ -105,17 +105,17 @@ class Figure:
     spec: Spec
 
 
-def draw(facts: Facts, comparisons: Sequence[Comparison]) -> list[Figure]:
-    """Every figure that these facts and comparisons give."""
+def draw(facts: Facts, comparison: Comparison | None = None) -> list[Figure]:
+    """Every figure that these facts and a comparison give."""
     tables = facts.tables
     figures = [*_outcomes(facts, tables), _reasons(facts, tables["reasons"])]
     if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
-    figures += [*_states(facts, tables), _lengths(tables["lengths"])]
+    figures += [_funnel(facts), _lengths(tables["lengths"])]
     if tables["tools"]:
         figures.append(_tools(tables["tools"]))
-    for comparison in comparisons:
-        figures += [_signs(comparison), _scatter(comparison)]
+    if comparison is not None:
+        figures.append(_signs(comparison))
     return figures
 
 
@@ -142,18 +142,6 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
             f"interval.{note}",
             "families",
             success,
-        ),
-        Figure(
-            "return_by_family",
-            "Return by family",
-            "Mean return (sum of rewards) of an episode.",
-            "families",
-            _bars(
-                families,
-                "family",
-                _value("mean_return", "mean return of an episode"),
-                COLORS["return"],
-            ),
         ),
         Figure(
             "outcomes",
@@ -196,7 +184,7 @@ def _iterations(rows: Rows) -> list[Figure]:
     }
     labels = {name: label for name, label in labels.items() if rows[0][name] is not None}
     rows = [{**row, "batch": one_line(row["batch"], 120)} for row in rows]
-    figures = [
+    return [
         Figure(
             "over_iterations",
             "Signal over iterations",
@@ -213,18 +201,6 @@ def _iterations(rows: Rows) -> list[Figure]:
             _line(rows, "turns", "turns of an episode"),
         ),
     ]
-    if rows[0]["mean_group_size"] is not None:
-        figures.append(
-            Figure(
-                "group_size_over_iterations",
-                "Group size over iterations",
-                "Mean number of steps in a state group. Near 1, states are too specific to be "
-                "compared.",
-                "iterations",
-                _line(rows, "mean_group_size", "steps in a state group"),
-            )
-        )
-    return figures
 
 
 def draw_run(run: RunMetrics) -> list[Figure]:
@@ -256,49 +232,21 @@ def draw_run(run: RunMetrics) -> list[Figure]:
     return figures
 
 
-def _states(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
+def _funnel(facts: Facts) -> Figure:
     names = [view.name for view in facts.views]
     exact, clustered = (view.stages[-1]["pairs"] for view in facts.views)
     steps = facts.views[0].steps
     sampled = steps < facts.diagnosis.rows
     note = f" From a sample of {steps:,} steps, in whole groups." if sampled else ""
-    labels = {
-        "pace": "a peer took the same action",
-        "leave_one_out": "all peers took other actions",
-        "singleton": "alone in its state",
-    }
-    mix = [
-        {"states": row["states"], "what": label, "share": row[name]}
-        for row in tables["row_mix"]
-        for name, label in labels.items()
-    ]
-    ways = _color("states", names)
-    parts = _color("what", list(labels.values()))
-    share = _share("share", "share of steps")
-    figures = [
-        Figure(
-            "funnel",
-            "From steps to usable pairs",
-            "Steps that remain after each condition for a useful comparison. Usable pairs: "
-            f"{exact:,} with exact states, {clustered:,} {names[1]}.{note}",
-            "funnel",
-            _bars(tables["funnel"], "name", share, ways, row_height=36, stacked=False),
-        ),
-        Figure(
-            "row_mix",
-            "Row mix",
-            "Which peers a step has in its state (the row mix of BiPACE).",
-            "row_mix",
-            _bars(mix, "states", share, parts, row_height=34),
-        ),
-    ]
-    if tables["state_sizes"]:
-        sizes = _columns(tables["state_sizes"], "steps_in_group", "steps in the state group", 200)
-        sizes["encoding"]["y"] = _value("groups", "state groups")
-        title = "How many steps share a state"
-        caption = "State groups by size. A group of one step gives no step-level signal."
-        figures.append(Figure("state_sizes", title, caption, "state_sizes", sizes))
-    return figures
+    ways, share = _color("states", names), _share("share", "share of steps")
+    return Figure(
+        "funnel",
+        "From steps to usable pairs",
+        "Steps that remain after each condition for a useful comparison. Usable pairs: "
+        f"{exact:,} with exact states, {clustered:,} {names[1]}.{note}",
+        "funnel",
+        _bars(facts.tables["funnel"], "name", share, ways, row_height=36, stacked=False),
+    )
 
 
 def _lengths(rows: Rows) -> Figure:
@@ -336,12 +284,11 @@ def _tools(rows: Rows) -> Figure:
 
 
 def _signs(comparison: Comparison) -> Figure:
-    name = f"signs_{comparison.kind}"
     share = {"field": "share", "type": "quantitative"}
     opacity = {**share, "scale": {"domain": [0, 1], "range": [0.04, 0.6]}, "legend": None}
     text = {"type": "text", "fontSize": 14}
     chart = _chart(
-        comparison.tables()[name],
+        comparison.signs,
         height=150,
         encoding={
             "x": {
@@ -364,31 +311,10 @@ def _signs(comparison: Comparison) -> Figure:
         ],
     )
     caption = (
-        f"Share of {comparison.things} by the sign of their credit: {comparison.first} from top to "
-        f"bottom, {comparison.second} from left to right."
+        f"Share of steps by the sign of their credit: {comparison.first} from top to bottom, "
+        f"{comparison.second} from left to right."
     )
-    return Figure(name, "Sign of the credit", caption, name, chart)
-
-
-def _scatter(comparison: Comparison) -> Figure:
-    table = f"dots_{comparison.kind}"
-    rows = comparison.tables()[table]
-    inside = {"scale": {"padding": 8}}  # keeps dots away from the edge
-    chart = _chart(
-        rows,
-        height=260,
-        mark=_mark("point", color=SLATE, opacity=0.45, size=24),
-        encoding={
-            "x": _value("first", _lines(comparison.first)) | inside,
-            "y": _value("second", _lines(comparison.second)) | inside,
-        },
-    )
-    note = f" {len(rows):,} of them are shown." if len(rows) < comparison.compared else ""
-    caption = (
-        f"One dot for each of the {comparison.things}; each credit is in units of its root mean "
-        f"square.{note}"
-    )
-    return Figure(f"scatter_{comparison.kind}", "Credit against credit", caption, table, chart)
+    return Figure("signs", "Sign of the credit", caption, "signs", chart)
 
 
 # Parts of a specification.

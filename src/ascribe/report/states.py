@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ascribe.estimators import BiGPO, Recipe
-from ascribe.estimators.bipace import RowMix, pace, row_mix
 from ascribe.groups import Groups
 from ascribe.groups.actions import ActionKeys
 from ascribe.groups.exact import exact
@@ -30,13 +29,13 @@ class StateView:
         name: how states are grouped.
         steps: number of steps.
         stages: rows of the funnel: the steps that are left, and the pairs that they form.
-        mix: how BiPACE would credit these steps (its row mix).
+        alone: share of the steps with a state that are alone in it.
     """
 
     name: str
     steps: int
     stages: tuple[dict[str, Any], ...]
-    mix: RowMix
+    alone: float
 
 
 def state_views(table: StepTable, recipe: Recipe, labels: Ints | None) -> list[StateView]:
@@ -90,9 +89,8 @@ def _view(
         {"states": name, "name": stage, "steps": left, "share": left / total, "pairs": pairs}
         for stage, left, pairs in funnel
     )
-    grouping = (groups.labels, groups.count, keys.labels, keys.count)
-    mix = row_mix(pace(returns, *grouping, form="q").branch, *grouping)
-    return StateView(name, total, stages, mix)
+    size = segments.size(groups.labels, groups.count)
+    return StateView(name, total, stages, float((size == 1).sum() / max(size.sum(), 1)))
 
 
 def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:

@@ -177,7 +177,7 @@ def _advice(facts: Facts, cause: Reason) -> str:
 
 def _against_singletons(facts: Facts) -> str:
     exact, clustered = facts.views
-    now, then = exact.mix.singleton, clustered.mix.singleton
+    now, then = exact.alone, clustered.alone
     similar = ""
     if clustered.name != CLUSTERED and then < 0.8 * now:
         similar = (

@@ -1,4 +1,4 @@
-// The page: verdict, figures with their numbers, comparisons, problems.
+// The page: verdict, figures with their numbers, comparison, problems.
 
 const root = document.documentElement;
 
@@ -31,10 +31,10 @@ function draw(holder, figure) {
 
 const drawn = [];
 
-// Recipes, or halves of a run, give the columns of a comparison their names.
+// Recipes give the columns of a comparison their names.
 function headsOf(name) {
-  const one = data.comparisons.find(({ kind }) => name.endsWith(`_${kind}`));
-  return one ? { first: one.first, second: one.second } : {};
+  const { first, second } = ["signs", "changed"].includes(name) ? data.comparison : {};
+  return first ? { first, second } : {};
 }
 
 function figureOf(name) {
@@ -87,17 +87,15 @@ function problems() {
     ? el("ul", { class: "findings" }, rows) : el("p", {}, "The check found no problems."));
 }
 
-function comparisons() {
-  if (!data.comparisons.length) {
+function comparison() {
+  if (!data.comparison) {
     drop("compare");
     return;
   }
-  const titles = { recipes: "Two recipes on the same steps", iterations: "The same decisions over time" };
-  put("comparisons", data.comparisons.map((one) => el("div", {},
-    el("h3", {}, titles[one.kind]), el("p", {}, one.sentence),
-    el("div", { class: "figures" }, figureOf(`signs_${one.kind}`), figureOf(`scatter_${one.kind}`)),
+  put("comparison", [
+    el("p", {}, data.comparison.sentence), el("div", { class: "figures" }, figureOf("signs")),
     el("details", {}, el("summary", {}, "Largest changes of sign"),
-      table(data.tables[`changed_${one.kind}`], `changed_${one.kind}`, headsOf(`changed_${one.kind}`), stepLink)))));
+      table(data.tables.changed, "changed", headsOf("changed"), stepLink))]);
 }
 
 function source() {
@@ -147,7 +145,7 @@ for (const holder of document.querySelectorAll("[data-figures]")) {
 }
 themeButton();
 if (data.recipe) {
-  comparisons();
+  comparison();
   problems();
   startBrowser();
 }
