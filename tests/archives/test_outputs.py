@@ -261,7 +261,7 @@ def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(
     source, small = written(tmp_path / "in", steps(60)), written(tmp_path / "less", steps(3))
     out, words = tmp_path / "out", ["--out", location("out"), "--memory", "0.5"]
     assert call("credit", location("in"), *words).exit_code == 0
-    first = open_archive(location("out"), 1 << 20).rows
+    first = open_archive(location("out")).rows
     assert first == pq.read_table(source).num_rows
     refused = call("credit", location("less"), *words)
     assert refused.exit_code == 2
@@ -270,7 +270,7 @@ def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(
     assert replaced.exit_code == 0, replaced.output
     assert "SECRET" not in replaced.output
     rows = pq.read_table(small).num_rows
-    assert open_archive(location("out"), 1 << 20).rows == pq.read_table(out).num_rows == rows
+    assert open_archive(location("out")).rows == pq.read_table(out).num_rows == rows
     (out / "mine.txt").write_text("mine")
     refused = call("credit", location("in"), *words, "--force")
     assert refused.exit_code == 2
@@ -300,12 +300,12 @@ def test_objects_of_two_outputs_are_never_read_together_whatever_is_killed(
                 credit_archive(small, location("out"), recipe("gigpo"), memory=SMALL, force=True)
 
     killed(0)  # before the files are moved
-    assert open_archive(location("out"), 1 << 20).rows == sizes[0]
+    assert open_archive(location("out")).rows == sizes[0]
     killed(1)  # after that
     with pytest.raises(ValueError, match=r"of \d+ files in out are unfinished"):
-        open_archive(location("out"), 1 << 20)
+        open_archive(location("out"))
     credit_archive(small, location("out"), recipe("gigpo"), memory=SMALL, force=True)
-    assert open_archive(location("out"), 1 << 20).rows == sizes[1]
+    assert open_archive(location("out")).rows == sizes[1]
     assert pq.read_table(tmp_path / "out").num_rows == sizes[1]
 
 

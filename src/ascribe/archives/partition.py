@@ -7,7 +7,7 @@ together, because a trajectory is in both or one corrects the other, are in one 
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.archives.places import Archive, Place, seal, unseal
+from ascribe.archives.places import Archive, Place, read_streams, seal, unseal, write_streams
 from ascribe.steps.arrays import Bools, Ints
-from ascribe.steps.files import compact
+from ascribe.steps.files import without_unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -188,87 +188,65 @@ def divide(
     Raises:
         ValueError: if the recipe needs a whole iteration at a time, and one does not fit.
     """
-    chunks = range(len(archive.chunks))
-    edges = [
-        np.stack([first, second])
-        for pairs in _by_range([work.child(f"pairs-{n}.bin") for n in chunks], PAIR, memory)
-        for first, second in [_shared(pairs)]
-    ]
-    links = np.concatenate([np.empty((2, 0), dtype=np.uint64), *edges], axis=1)
-    linked, roots = _components(*links)
-    partition = ArchiveParts(None, [range(1)], linked, roots)
-    spans = np.concatenate(
-        [np.empty(0, dtype=SPAN)]
-        + [
-            joined(spans)
-            for spans in _by_range([work.child(f"spans-{n}.bin") for n in chunks], SPAN, memory)
-        ]
+
+    def results(name: str, dtype: np.dtype[Any]) -> "Iterator[npt.NDArray[Any]]":
+        places = [work.child(f"{name}-{number}.bin") for number in range(len(archive.chunks))]
+        return _by_range(places, dtype, memory)
+
+    linked, roots = _components(
+        np.concatenate([_shared(pairs) for pairs in results("pairs", PAIR)], axis=1)
     )
+    partition = ArchiveParts(None, [range(1)], linked, roots)
+    spans = np.concatenate([joined(spans) for spans in results("spans", SPAN)])
     if linked.size:
         spans["key"] = partition.rooted(spans["key"])
         spans = joined(spans)
-    if not by_group:
-        return _by_iteration(spans, most_rows)
-    part_rows = min(part_rows, most_rows)
-    if bounds := _bounds(spans, archive, most_rows, part_rows):
-        return ArchiveParts(*bounds, linked, roots)
-    least = -(-archive.rows // max(int(0.7 * most_rows), 1))
-    count = max(least, min(archive.rows // part_rows, MOST_PARTS), 1)
-    return ArchiveParts(None, _one_by_one(count), linked, roots)
-
-
-def _one_by_one(count: int) -> list[range]:
-    return [range(number, number + 1) for number in range(count)]
-
-
-def _by_iteration(spans: npt.NDArray[Any], most_rows: int) -> ArchiveParts:
-    largest = int(spans["rows"].max(initial=0))
-    none = np.empty(0, dtype=np.uint64)
-    if largest > most_rows:
+    count = max(spans.size, 1)
+    if by_group:
+        part_rows = min(part_rows, most_rows)
+        if bounds := _bounds(spans, archive, most_rows, part_rows):
+            return replace(partition, bounds=bounds[0], tasks=bounds[1])
+        least = -(-archive.rows // max(int(0.7 * most_rows), 1))
+        count = max(least, min(archive.rows // part_rows, MOST_PARTS), 1)
+    elif (largest := int(spans["rows"].max(initial=0))) > most_rows:
         raise ValueError(
             f"the recipe compares all rows of an iteration, and one of {largest:,} rows does not "
             "fit into --memory; raise it, write the column iteration, or choose a recipe that "
             "compares inside a group"
         )
-    return ArchiveParts(None, _one_by_one(max(spans.size, 1)), none, none, spans["key"])
+    tasks = [range(number, number + 1) for number in range(count)]
+    return replace(partition, tasks=tasks, units=None if by_group else spans["key"])
 
 
 def _by_range(
     places: "Sequence[Place]", dtype: np.dtype[Any], memory: int
 ) -> "Iterator[npt.NDArray[Any]]":
     """The records of sorted files together, by ranges of their first field that fit into memory."""
-    files = [_records(place, dtype) for place in places]
-    size = sum(file.nbytes for file in files)
-    ranges = size // max(memory, 16 << 20) + 1
-    name = str(dtype.names[0]) if dtype.names else ""
+    files = []
+    for place in places:
+        contents: Any = place.read() if place.uri else np.memmap(place.path, np.uint8, mode="r")
+        files.append(np.frombuffer(unseal(contents, place.name), dtype=dtype))
+    ranges = sum(file.nbytes for file in files) // max(memory, 16 << 20) + 1
     cuts = [np.uint64(number * (2**64 // ranges)) for number in range(1, ranges)]
-    places_of = [[0, *np.searchsorted(file[name], cuts).tolist(), file.size] for file in files]
+    first = str(dtype.names[0]) if dtype.names else ""
+    ends = [[0, *np.searchsorted(file[first], cuts).tolist(), file.size] for file in files]
     for number in range(ranges):
         yield np.concatenate(
-            [
-                file[places[number] : places[number + 1]]
-                for file, places in zip(files, places_of, strict=True)
-            ]
-            or [np.empty(0, dtype=dtype)]
+            [file[at[number] : at[number + 1]] for file, at in zip(files, ends, strict=True)]
         )
 
 
-def _records(place: Place, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    contents: Any = place.read() if place.uri else np.memmap(place.path, np.uint8, mode="r")
-    return np.frombuffer(unseal(contents, place.name), dtype=dtype)
-
-
-def _shared(pairs: npt.NDArray[Any]) -> tuple[Keys, Keys]:
-    """Pairs of groups that have a trajectory in common."""
+def _shared(pairs: npt.NDArray[Any]) -> Keys:
+    """Pairs of groups that have a trajectory in common: (2, pairs)."""
     pairs = np.unique(pairs)
     same = pairs["trajectory"][1:] == pairs["trajectory"][:-1]
-    return pairs["key"][:-1][same], pairs["key"][1:][same]
+    return np.stack([pairs["key"][:-1][same], pairs["key"][1:][same]])
 
 
-def _components(first: Keys, second: Keys) -> tuple[Keys, Keys]:
+def _components(edges: Keys) -> tuple[Keys, Keys]:
     """The keys that edges connect, rising, and for each the smallest key of its component."""
-    linked, ends = np.unique(np.concatenate([first, second]), return_inverse=True)
-    a, b = np.split(ends, 2)
+    linked, ends = np.unique(edges, return_inverse=True)
+    a, b = ends.reshape(edges.shape)
     root = np.arange(linked.size)
     while a.size and (root[a] != root[b]).any():
         smaller = np.minimum(root[a], root[b])
@@ -335,17 +313,10 @@ def scatter(
     *,
     by_group: bool,
 ) -> None:
-    """Write the rows of a chunk to the disk: an Arrow stream for each batch and part.
-
-    Text is written once for each stream and distinct text. After the streams come their ends, and
-    the number of these, all with checksums.
-    """
+    """Write the rows of a chunk to the disk: an Arrow stream for each batch and part."""
     import pyarrow as pa
 
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-
-    ends = []
-    with work.child(f"rows-{number}.arrow").writing() as file:
+    def streams() -> "Iterator[pa.Table]":
         for start, table in archive.batches(number, columns):
             keys, real, _ = keys_of(table, by_group=by_group)
             parts = partition.part_of(keys, real, start)
@@ -353,29 +324,11 @@ def scatter(
             order = np.argsort(small, kind="stable")  # which is fast for 16 bits
             rows = table.append_column(ROW, pa.array(start + np.arange(keys.size)))
             rows = rows.take(pa.array(order)).combine_chunks()
-            sizes = np.bincount(parts, minlength=partition.count)
-            for first, size in zip(
-                (np.cumsum(sizes) - sizes).tolist(), sizes.tolist(), strict=True
-            ):
-                if size:
-                    part = _with_own_dictionaries(rows.slice(first, size))
-                    sink = pa.BufferOutputStream()
-                    with pa.ipc.new_stream(sink, part.schema, options=options) as stream:
-                        stream.write_table(part)
-                    file.write(seal(sink.getvalue().to_pybytes()))
-                ends.append(file.tell())
-        file.write(seal(np.array([*ends, len(ends)], dtype=np.int64).tobytes()))
+            ends = np.cumsum(np.bincount(parts, minlength=partition.count)).tolist()
+            for first, end in itertools.pairwise([0, *ends]):
+                yield without_unused(rows.slice(first, end - first))
 
-
-def _with_own_dictionaries(table: "pa.Table") -> "pa.Table":
-    """A part of a table without the texts of the other parts."""
-    import pyarrow as pa
-
-    def own(column: pa.ChunkedArray) -> pa.ChunkedArray:
-        is_coded = pa.types.is_dictionary(column.type)
-        return pa.chunked_array(map(compact, column.chunks), column.type) if is_coded else column
-
-    return pa.table(list(map(own, table.columns)), table.column_names)
+    write_streams(work.child(f"rows-{number}.arrow"), streams())
 
 
 def gather(
@@ -385,11 +338,15 @@ def gather(
     import pyarrow as pa
 
     if partition.bounds is None:
+        places = [work.child(f"rows-{index}.arrow") for index in range(len(archive.chunks))]
         for number in task:
-            yield number, *_gather_scattered(archive, work, number, partition.count)
+            streams = [read_streams(place, number, partition.count) for place in places]
+            tables = [table for stream in streams for table in stream]
+            rows = pa.concat_tables(tables) if tables else pa.table({ROW: pa.array([], pa.int64())})
+            yield number, rows.drop_columns([ROW]), rows.column(ROW).to_numpy()
         return
     bounds = partition.bounds[task.start : task.stop + 1].tolist()
-    tables: list[pa.Table] = []
+    tables = []
     for index, chunk in enumerate(archive.chunks):
         if chunk.start < bounds[-1] and bounds[0] < chunk.start + chunk.rows:
             for start, table in archive.batches(index, columns):
@@ -400,30 +357,4 @@ def gather(
     whole = pa.concat_tables(tables)
     for number, (first, last) in zip(task, itertools.pairwise(bounds), strict=True):
         table = whole.slice(first - bounds[0], last - first)
-        yield number, _with_own_dictionaries(table), np.arange(first, last)
-
-
-def _gather_scattered(
-    archive: Archive, work: Place, number: int, count: int
-) -> "tuple[pa.Table, Ints]":
-    """The rows of a part that ``scatter`` wrote."""
-    import pyarrow as pa
-
-    tables = []
-    for index in range(len(archive.chunks)):
-        place = work.child(f"rows-{index}.arrow")
-        with place.system.open_input_file(place.path) as file:
-            size = file.size()
-            streams = int.from_bytes(file.read_at(8, size - 16), "little")
-            first = max(size - 8 * streams - 16, 0)
-            tail = unseal(file.read_at(size - first, first), place.name)
-            ends = np.frombuffer(tail, dtype=np.int64)[:-1]
-            starts = np.append(0, ends[:-1])
-            for stream in range(number, streams, count):
-                if length := int(ends[stream] - starts[stream]):
-                    contents = unseal(file.read_at(length, int(starts[stream])), place.name)
-                    tables.append(pa.ipc.open_stream(pa.py_buffer(contents)).read_all())
-    if not tables:
-        return pa.table({}), np.empty(0, dtype=np.int64)
-    table = pa.concat_tables(tables)
-    return table.drop_columns([ROW]), table.column(ROW).to_numpy()
+        yield number, without_unused(table), np.arange(first, last)

@@ -16,6 +16,8 @@ from secrets import token_bytes, token_hex
 from typing import IO, TYPE_CHECKING, Any, cast
 from zlib import crc32
 
+import numpy as np
+
 from ascribe.steps import atomic
 from ascribe.steps.files import check_columns, check_seal, read_row_groups, readable, write_parquet
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line, without_credentials
@@ -267,6 +269,41 @@ def unseal(contents: Any, name: str) -> memoryview:
     return view[:-8]
 
 
+def write_streams(place: Place, tables: "Iterable[pa.Table]") -> None:
+    """Write tables as Arrow streams, then their ends and the number of these, with checksums.
+
+    Of a table without rows there is no stream.
+    """
+    import pyarrow as pa
+
+    options, ends = pa.ipc.IpcWriteOptions(compression="lz4"), []
+    with place.writing() as file:
+        for table in tables:
+            if table.num_rows:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
+                    stream.write_table(table)
+                file.write(seal(sink.getvalue().to_pybytes()))
+            ends.append(file.tell())
+        file.write(seal(np.array([*ends, len(ends)], dtype=np.int64).tobytes()))
+
+
+def read_streams(place: Place, first: int, step: int) -> "Iterator[pa.Table]":
+    """Every ``step``-th table that ``write_streams`` was given, if it has rows, from one on."""
+    import pyarrow as pa
+
+    with place.system.open_input_file(place.path) as file:
+        size = file.size()
+        count = int.from_bytes(file.read_at(8, size - 16), "little")
+        start = max(size - 8 * count - 16, 0)
+        tail = unseal(file.read_at(size - start, start), place.name)
+        ends = [0, *np.frombuffer(tail, dtype=np.int64)[:-1].tolist()]
+        for number in range(first, count, step):
+            if length := ends[number + 1] - ends[number]:
+                contents = unseal(file.read_at(length, ends[number]), place.name)
+                yield pa.ipc.open_stream(pa.py_buffer(contents)).read_all()
+
+
 def code_of(kind: type) -> str:
     """A digest of the source of a class; if not Ascribe's, with what is imported, not installed."""
     names, files = {base.__module__.partition(".")[0] for base in kind.__mro__[:-1]}, set[Path]()
@@ -309,13 +346,11 @@ class Archive:
 
     Attributes:
         files: the files, in the order of their rows.
-        row_groups: every row group as a chunk.
-        chunks: the parts in which they are read.
+        chunks: the parts in which they are read: row groups, until the archive is ``cut``.
         columns: the bytes of a row in each column, uncompressed, as the files count them.
     """
 
     files: tuple[Place, ...]
-    row_groups: tuple[Chunk, ...]
     chunks: tuple[Chunk, ...]
     columns: dict[str, float]
 
@@ -327,7 +362,7 @@ class Archive:
     def cut(self, rows: int) -> "Archive":
         """The archive in chunks of at most this many rows, as far as row groups allow."""
         chunks: list[Chunk] = []
-        for group in self.row_groups:
+        for group in self.chunks:
             last = chunks[-1] if chunks else None
             if last and last.file == group.file and last.rows + group.rows <= rows:
                 ends = (last.groups[0], group.groups[1])
@@ -363,12 +398,11 @@ class Archive:
                 raise ValueError(found)
 
 
-def open_archive(location: str | Path, rows_of_chunk: int) -> Archive:
+def open_archive(location: str | Path) -> Archive:
     """The archive of a Parquet file, or of a folder of such files, by name.
 
     Args:
         location: a path, or a URI that pyarrow opens.
-        rows_of_chunk: rows to read together; a row group is never split.
 
     Raises:
         TableError: if a file cannot be read, or files differ in their columns.
@@ -415,8 +449,7 @@ def open_archive(location: str | Path, rows_of_chunk: int) -> Archive:
                 start += group.num_rows
     names = [] if schema is None else schema.names
     columns = {name: sizes.get(name, 0.0) / max(start, 1) for name in names}
-    row_groups = tuple(chunks)
-    return Archive(tuple(files), row_groups, row_groups, columns).cut(rows_of_chunk)
+    return Archive(tuple(files), tuple(chunks), columns)
 
 
 def write_table(place: Place, tables: "Iterable[pa.Table]") -> None:

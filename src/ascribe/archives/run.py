@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 
 from ascribe.archives import workers
 from ascribe.archives.convert import as_parquet, is_large_text
-from ascribe.archives.partition import ArchiveParts, divide, gather, scan, scatter
+from ascribe.archives.partition import ROW, ArchiveParts, divide, gather, scan, scatter
 from ascribe.archives.places import (
     Archive,
     Place,
@@ -29,9 +29,11 @@ from ascribe.archives.places import (
     code_of,
     open_archive,
     publish_folder,
+    read_streams,
     seal,
     sole_writer,
     unseal,
+    write_streams,
     write_table,
 )
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
@@ -48,6 +50,7 @@ from ascribe.steps.files import (
     is_credit_column,
     table_from_arrow,
     unknown_note,
+    without_unused,
 )
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
 from ascribe.steps.select import OnProblem, select
@@ -68,35 +71,6 @@ LISTED_ROWS = 20
 """Rows of a problem that are listed."""
 
 
-@dataclass(frozen=True)
-class ArchiveRequest:
-    """What to compute: a credit, or the problems if there is no recipe."""
-
-    recipe: Recipe | None
-    on_problem: OnProblem
-    group_size: int | None
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the tasks of a run need to know."""
-
-    archive: Archive
-    work: Place
-    columns: list[str]
-    request: ArchiveRequest
-    most_rows: int
-    partition: ArchiveParts | None = None
-    output: "Output | None" = None
-    at_once: bool = False
-    """Whether rows are written as soon as they are credited, without being read again."""
-
-    @property
-    def by_group(self) -> bool:
-        """Whether groups can be credited or checked separately."""
-        return self.request.recipe is None or self.request.recipe.by_group
-
-
 @dataclass(frozen=True, eq=False)
 class Output:
     """What the tasks that write the output need to know.
@@ -105,13 +79,35 @@ class Output:
         absent: columns of the format that are empty in every row.
         width: numbers of a fingerprint.
         kinds: names and types of the columns of the credit.
-        parts: those of each part; one that was dropped as a whole has no terms.
+        parts: numbers of the parts that have a credit.
     """
 
     absent: list[str]
     width: int
     kinds: list[tuple[str, str]]
-    parts: list[list[tuple[str, str]]]
+    parts: list[int]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the tasks of a run need to know; without a recipe, they check the rows."""
+
+    archive: Archive
+    work: Place
+    recipe: Recipe | None
+    on_problem: OnProblem
+    group_size: int | None
+    columns: list[str] = field(default_factory=list)
+    most_rows: int = 0
+    partition: ArchiveParts | None = None
+    output: Output | None = None
+    at_once: bool = False
+    """Whether rows are written as soon as they are credited, without being read again."""
+
+    @property
+    def by_group(self) -> bool:
+        """Whether groups can be credited or checked separately."""
+        return self.recipe is None or self.recipe.by_group
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +146,7 @@ def is_archive(source: str, memory: int) -> bool:
     try:
         if path.suffix != ".parquet":
             return is_large_text(path, memory)
-        archive = open_archive(source, 1 << 20)
+        archive = open_archive(source)
         return archive.rows * row_bytes(archive, [*archive.columns]) + PROCESS_BYTES > memory
     except (ValueError, OSError):
         return False  # the reader says what is wrong
@@ -193,17 +189,21 @@ def credit_archive(
         OSError: if a file cannot be read or written; what is done is kept for the next call.
         ValueError: if a recipe needs more of the table than fits, or files would be destroyed.
     """
-    target, request = Place.of(out), ArchiveRequest(as_recipe(recipe), on_problem, group_size)
+    target, estimator = Place.of(out), as_recipe(recipe)
     with _work(target, [Place.of(source)], force=force) as work:
         parquet, tell = as_parquet(source, work, progress)
         with _open(parquet, memory, processes, ray) as (archive, each, count):
-            job = _prepare(archive, work, request, memory, count)
-            read = [*job.columns, *filter(is_credit_column, archive.columns)]
-            at_once = not target.name.endswith(".parquet") and set(archive.columns) == set(read)
+            request = Job(archive, work, estimator, on_problem, group_size)
+            job = _prepare(request, memory, count)
+            read = {*job.columns, *filter(is_credit_column, archive.columns)}
+            at_once = not target.name.endswith(".parquet") and archive.columns.keys() == read
             job = replace(job, at_once=at_once)
             job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.0, 0.7))
-            if job.at_once and not _alike(results):
-                _forget(job, results)
+            layouts = [result.get("layout") for result in results if not result["refused"]]
+            if job.at_once and any(layout != layouts[0] for layout in layouts):
+                for number in range(len(results)):
+                    job.work.child(f"part-{number}.json").remove()
+                job.work.child("out").remove()
                 job = replace(job, at_once=False)
                 job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.4, 0.7))
             outcome = _outcome(job, results)
@@ -237,11 +237,10 @@ def check_archive(
         TableError: if the files cannot be read as a step table.
         OSError: if a file cannot be read or written.
     """
-    request = ArchiveRequest(None, "keep", group_size)
     with _work(Place.of(work)) as folder:
         parquet, tell = as_parquet(source, folder, progress)
         with _open(parquet, memory, processes, None) as (archive, each, count):
-            job = _prepare(archive, folder, request, memory, count)
+            job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
             job, results = _parts(job, each, memory, check_parts, tell)
     _raise_refused(job, results)
     problems = _joined([problem for result in results for problem in result["problems"]])
@@ -275,7 +274,7 @@ def _open(
     source: str | Path, memory: int, processes: int | None, ray: str | None
 ) -> Iterator[tuple[Archive, workers.Each, int]]:
     """The archive, how to run tasks, and how many run at a time on one machine."""
-    archive = open_archive(source, 1 << 20)
+    archive = open_archive(source)
     if ray is not None:
         with workers.on_ray(ray) as (each, count):
             yield archive, each, count
@@ -289,10 +288,13 @@ def _open(
         yield archive, each, processes
 
 
-def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, count: int) -> Job:
-    """The job; each has a folder of its own, since workers of a killed run may still write."""
-    recipe = request.recipe
-    if not probe.rows:
+def _prepare(request: Job, memory: int, count: int) -> Job:
+    """The job for a request, whose ``work`` is the folder of intermediate results.
+
+    Each job has a folder of its own in it, since workers of a killed run may still write.
+    """
+    archive, root, recipe = request.archive, request.work, request.recipe
+    if not archive.rows:
         raise TableError([_empty_table(0)])
     if recipe is not None and recipe.has_history:
         raise ValueError(
@@ -303,11 +305,11 @@ def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, 
     columns = [name for name in KNOWN_COLUMNS if uses_vectors or name != "fingerprint"]
     if recipe is None:
         columns += CHECKED_COLUMNS
-    columns = [name for name in columns if name in probe.columns]
+    columns = [name for name in columns if name in archive.columns]
     room = (memory - PROCESS_BYTES) / count - PROCESS_BYTES
-    most_rows = max(int(room / row_bytes(probe, columns)), 1024)
+    most_rows = max(int(room / row_bytes(archive, columns)), 1024)
     plan = {
-        "files": [file.identity() for file in probe.files],
+        "files": [file.identity() for file in archive.files],
         "code": code_of(type(recipe or Recipe)),
         "recipe": repr((type(recipe), recipe and asdict(recipe))),
         "on_problem": request.on_problem,
@@ -324,7 +326,8 @@ def _prepare(probe: Archive, root: Place, request: ArchiveRequest, memory: int, 
             root.child(name).remove()
         work.make_folder()
         saved.write(seal(json.dumps({"work": digest, "most_rows": most_rows}).encode()))
-    return Job(probe.cut(max(most_rows // 2, 1024)), work, columns, request, most_rows)
+    archive = archive.cut(max(most_rows // 2, 1024))
+    return replace(request, archive=archive, work=work, columns=columns, most_rows=most_rows)
 
 
 def _discard(root: Place) -> None:
@@ -341,22 +344,21 @@ def _parts(
     progress: Progress,
 ) -> tuple[Job, list[dict[str, Any]]]:
     """The results of every part."""
-    chunks, work = len(job.archive.chunks), job.work
-    tell = _share(progress, 0.0, 0.1)
-    _stage(job, each, scan_task, range(chunks), "spans-{}.bin", tell=tell)
+    chunks, work = range(len(job.archive.chunks)), job.work
+    _stage(job, each, scan_task, chunks, "spans-{}.bin", tell=_share(progress, 0.0, 0.1))
     # A check compares groups with each other, as many as fit into memory.
-    size = {} if job.request.recipe else {"part_rows": job.most_rows}
+    size = {} if job.recipe else {"part_rows": job.most_rows}
     limits = (job.most_rows, memory // 8)
     partition = divide(job.archive, work, *limits, by_group=job.by_group, **size)
-    job = replace(job, partition=partition, at_once=job.at_once and partition.bounds is not None)
+    scattered = partition.bounds is None
+    job = replace(job, partition=partition, at_once=job.at_once and not scattered)
     work.child("out").make_folder()
-    if partition.bounds is None:
+    if scattered:
         tell = _share(progress, 0.1, 0.5)
-        _stage(job, each, scatter_task, range(chunks), "rows-{}.arrow", tell=tell)
-    tell = _share(progress, 0.5 if partition.bounds is None else 0.1, 1.0)
+        _stage(job, each, scatter_task, chunks, "rows-{}.arrow", tell=tell)
+    tell = _share(progress, 0.5 if scattered else 0.1, 1.0)
     _stage(job, each, function, partition.tasks, "part-{}.json", tell=tell)
-    results = [_load(work.child(f"part-{number}.json")) for number in range(partition.count)]
-    return job, results
+    return job, [_load(work.child(f"part-{number}.json")) for number in range(partition.count)]
 
 
 def _stage(
@@ -406,14 +408,16 @@ def _credit_parts(
     job: Job, task: range, done: list[tuple[int, Ints, dict[str, Any]]]
 ) -> "Iterator[pa.Table]":
     """Credit parts and note each in ``done``; yields their rows, if they are written at once."""
-    recipe, starts = job.request.recipe, [chunk.start for chunk in job.archive.chunks]
-    assert recipe is not None
+    import pyarrow as pa
+
+    assert job.recipe is not None
+    starts = [*(chunk.start for chunk in job.archive.chunks), job.archive.rows]
     for number, table, arrow, rows, result in _open_parts(job, task):
         done.append((number, rows, result))
         if table is None:
             continue
         try:
-            arrays = _credit(job, recipe, table, result)
+            arrays = _credit(job, job.recipe, table, result)
         except TableError as error:
             result["refused"] = error.problems
             continue
@@ -424,37 +428,17 @@ def _credit_parts(
             if result["layout"] == done[0][2].get("layout"):
                 yield _with_credit(as_written(arrow, absent, result["width"]), arrays)
             continue
-        records = np.empty(rows.size, dtype=kinds)
-        for name, values in arrays.items():
-            records[name] = values
-        ends = np.searchsorted(rows, [*starts, job.archive.rows]).tolist()
-        result["offsets"], numbers = ends, rows.astype(np.int64)
-        pieces = [
-            seal(numbers[low:high].tobytes() + records[low:high].tobytes())
-            for low, high in itertools.pairwise(ends)
-        ]
-        job.work.child(f"credit-{number}.bin").write(b"".join(pieces))
-
-
-def _alike(results: Sequence[dict[str, Any]]) -> bool:
-    """Whether parts that were written at once have the same columns, but for refused ones."""
-    layouts = [result.get("layout") for result in results if not result["refused"]]
-    return all(layout == layouts[0] for layout in layouts)
-
-
-def _forget(job: Job, results: Sequence[dict[str, Any]]) -> None:
-    """Remove the results of parts that were written at once."""
-    for number, result in enumerate(results):
-        if "layout" in result:
-            job.work.child(f"part-{number}.json").remove()
-    job.work.child("out").remove()
+        credit = pa.table({ROW: pa.array(rows), **arrays})
+        ends = itertools.pairwise(np.searchsorted(rows, starts).tolist())
+        pieces = (credit.slice(low, high - low) for low, high in ends)
+        write_streams(job.work.child(f"credit-{number}.arrow"), pieces)
 
 
 def check_parts(job: Job, task: range) -> None:
     """The problems of the rows of parts."""
     for number, table, arrow, rows, result in _open_parts(job, task):
         if table is not None and not result["padding"]:
-            checked = check(table, group_size=job.request.group_size)
+            checked = check(table, group_size=job.group_size)
             others = arrow.select([name for name in CHECKED_COLUMNS if name in arrow.column_names])
             carried = check_carried(Rollouts(table, others, others.select([])))
             result["problems"] = [*checked.problems, *carried]
@@ -488,7 +472,7 @@ def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) 
     none = {"advantage": np.zeros(len(table)), "reason": silent}
     if result["padding"]:
         return none
-    selection = select(table, job.request.on_problem, group_size=job.request.group_size)
+    selection = select(table, job.on_problem, group_size=job.group_size)
     keep = selection.keep
     result["problems"] = selection.report.problems
     result["dropped"] = {
@@ -603,30 +587,26 @@ def _write(
     if job.at_once:
         _publish(job, target)
         return
-    chunks = len(job.archive.chunks)
-    whole = Output(
-        absent=sorted(
-            set(KNOWN_COLUMNS)
-            - set().union(*(result.get("columns", []) for result in results))
-            - ({"fingerprint"} if "fingerprint" not in job.columns else set())
-        ),
+    chunks = range(len(job.archive.chunks))
+    columns = {name for result in results for name in result.get("columns", ())}
+    unread = {"fingerprint"} - set(job.columns)
+    output = Output(
+        absent=sorted(set(KNOWN_COLUMNS) - columns - unread),
         width=max(result.get("width", 0) for result in results),
         kinds=max((result["kinds"] for result in results), key=len),
-        parts=[result["kinds"] for result in results],
+        parts=[number for number, result in enumerate(results) if result["kinds"]],
     )
-    offsets = np.array([result.get("offsets", [0] * (chunks + 1)) for result in results])
-    job.work.child("offsets.bin").write(offsets.astype(np.int64).T.tobytes())
+    job = replace(job, output=output)
     if target.name.endswith(".parquet"):
 
         def told() -> "Iterator[pa.Table]":
-            for chunk in range(chunks):
-                yield from _credited(job, whole, chunk)
-                tell((chunk + 1) / chunks)
+            for chunk in chunks:
+                yield from _credited(job, chunk)
+                tell((chunk + 1) / len(chunks))
 
         write_table(target, told())
         return
-    job = replace(job, output=whole)
-    _stage(job, each, write_task, range(chunks), "out/{:05d}.parquet", tell=tell)
+    _stage(job, each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
     _publish(job, target)
 
 
@@ -638,52 +618,38 @@ def _publish(job: Job, target: Place) -> None:
 
 def write_task(job: Job, number: int) -> None:
     """One file of the output: the rows of a chunk with their credit."""
-    assert job.output is not None
-    place = job.work.child(f"out/{number:05d}.parquet")
-    write_table(place, _credited(job, job.output, number))
+    write_table(job.work.child(f"out/{number:05d}.parquet"), _credited(job, number))
 
 
-def _credited(job: Job, output: "Output", chunk: int) -> "Iterator[pa.Table]":
+def _credited(job: Job, chunk: int) -> "Iterator[pa.Table]":
     """The rows of a chunk, in batches, with the columns of their credit."""
-    records = _records(job, output, chunk)
-    first = job.archive.chunks[chunk].start
-    names = list(job.archive.columns)
-    for start, table in job.archive.batches(chunk, names, decode=True):
-        here = records[start - first : start - first + table.num_rows]
-        arrays = {name: here[name] for name, _ in output.kinds}
-        yield _with_credit(as_written(table, output.absent, output.width), arrays)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    assert job.output is not None
+    output, first = job.output, job.archive.chunks[chunk].start
+    none = pa.schema([(name, pa.from_numpy_dtype(kind)) for name, kind in output.kinds])
+    tables = [none.empty_table()]
+    for part in output.parts:
+        place = job.work.child(f"credit-{part}.arrow")
+        tables += read_streams(place, chunk, len(job.archive.chunks))
+    # A part that was dropped as a whole has no terms: their columns are null, or not there.
+    credit = pa.concat_tables(tables, promote_options="default").sort_by(ROW)
+    arrays = {}
+    for name, _ in output.kinds:
+        column = credit.column(name)
+        missing = credit.column("reason") if name.startswith("reason") else pa.scalar(0.0)
+        arrays[name] = pc.coalesce(column, missing).to_numpy()
+    for start, table in job.archive.batches(chunk, list(job.archive.columns), decode=True):
+        here = slice(start - first, start - first + table.num_rows)
+        rows = as_written(without_unused(table), output.absent, output.width)
+        yield _with_credit(rows, {name: values[here] for name, values in arrays.items()})
 
 
 def _with_credit(table: "pa.Table", arrays: dict[str, Any]) -> "pa.Table":
     for name, column in credit_columns(arrays).items():
         table = table.append_column(name, column)
     return table
-
-
-def _records(job: Job, output: "Output", chunk: int) -> Any:
-    """The credit of the rows of a chunk, in their order."""
-    size, first = job.archive.chunks[chunk].rows, job.archive.chunks[chunk].start
-    records = np.empty(size, dtype=output.kinds)
-    # For each chunk and part, the first record of the part that is in the chunk.
-    place, width = job.work.child("offsets.bin"), 8 * len(output.parts)
-    with place.system.open_input_file(place.path) as file:
-        ends = np.frombuffer(file.read_at(2 * width, width * chunk), dtype=np.int64)
-    for part, kinds in enumerate(output.parts):
-        low, high = ends[part].item(), ends[part + len(output.parts)].item()
-        if low == high:
-            continue
-        kind = np.dtype(kinds)
-        place, bytes_of_row = job.work.child(f"credit-{part}.bin"), 8 + kind.itemsize
-        with place.system.open_input_file(place.path) as file:
-            piece = file.read_at(bytes_of_row * (high - low) + 8, bytes_of_row * low + 8 * chunk)
-        piece = unseal(piece, place.name)
-        rows = np.frombuffer(piece[: 8 * (high - low)], dtype=np.int64) - first
-        own = np.frombuffer(piece[8 * (high - low) :], dtype=kind)
-        for name, _ in output.kinds:
-            known = name in (kind.names or ())
-            missing = own["reason"] if name.startswith("reason") else 0.0
-            records[name][rows] = own[name] if known else missing
-    return records
 
 
 def _share(progress: Progress, start: float, stop: float) -> Progress:

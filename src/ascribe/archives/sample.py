@@ -43,7 +43,7 @@ def sample_archive(
 
     with TemporaryDirectory() as folder:
         parquet, _ = as_parquet(source, Place.of(folder), lambda _: None)
-        archive = open_archive(parquet, 1 << 18)
+        archive = open_archive(parquet).cut(1 << 18)
         names = [name for name in archive.columns if wanted(name) or name in NAMES]
         share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))
         limit = np.uint64(min(int(share * 2**64), 2**64 - 1))
@@ -52,9 +52,7 @@ def sample_archive(
             for start, table in archive.batches(number, names, verify=True):
                 keys, real, _ = keys_of(table, by_group=True)
                 chosen = np.flatnonzero((keys <= limit) & real)
-                part = table.take(pa.array(chosen))
-                columns = [without_unused(column) for column in part.columns]
-                tables.append(pa.table(columns, part.column_names))
+                tables.append(without_unused(table.take(pa.array(chosen))))
                 rows.append(start + chosen)
         arrow = pa.concat_tables(tables, promote_options="permissive")
         others = [name for name in arrow.column_names if name not in KNOWN_COLUMNS]

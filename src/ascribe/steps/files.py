@@ -330,23 +330,22 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
     return Coded(codes, values.astype(object)).used()
 
 
-def without_unused(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Part of a dictionary-coded column, without the values of the other parts."""
+def without_unused(table: "pa.Table") -> "pa.Table":
+    """Part of a table, without the values of dictionaries that are in the other parts alone."""
     import pyarrow as pa
 
-    if not pa.types.is_dictionary(column.type):
-        return column
-    chunks = (c if len(c.dictionary) <= len(c) else compact(c) for c in column.chunks)
-    return pa.chunked_array(chunks, column.type)
+    def compact(array: pa.DictionaryArray) -> pa.DictionaryArray:
+        used = array.indices.dictionary_encode()  # in the order in which they appear
+        values = array.dictionary.take(used.dictionary)
+        return pa.DictionaryArray.from_arrays(used.indices, values)
 
-
-def compact(array: "pa.DictionaryArray") -> "pa.DictionaryArray":
-    """The array with the values that it uses, in the order in which they appear."""
-    import pyarrow as pa
-
-    used = array.indices.dictionary_encode()
-    values = array.dictionary.take(used.dictionary)
-    return pa.DictionaryArray.from_arrays(used.indices, values)
+    columns = [
+        pa.chunked_array(map(compact, column.chunks), column.type)
+        if pa.types.is_dictionary(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, table.column_names)
 
 
 def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
@@ -543,7 +542,7 @@ def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Ta
         if name in TEXT_COLUMNS:
             if not pa.types.is_dictionary(column.type):
                 column = column.cast(pa.string()).dictionary_encode()
-            columns[name] = without_unused(column).cast(kind)
+            columns[name] = column.cast(kind)
         else:
             values = read_column(name, _from_arrow(name, column))
             if values is None:  # a fingerprint in no row of this part
