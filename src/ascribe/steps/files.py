@@ -16,7 +16,7 @@ from hashlib import blake2b
 from io import BytesIO
 from operator import eq
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -92,6 +92,12 @@ rows they hold: one wrong bit there can lose rows silently. The seal is between 
 the footer, where readers do not look. A copy written by another tool has no seal, and needs none.
 """
 
+TEXT = ("string", "large_string", "string_view")
+BYTES = ("binary", "large_binary", "binary_view", *TEXT)
+NUMBER = ("integer", "floating")
+LIST = ("list", "large_list", "fixed_size_list")
+"""Kinds of Arrow types, as ``pyarrow.types`` names them."""
+
 Progress = Callable[[float], None]
 """Called from time to time with the share of the work that is done."""
 
@@ -142,18 +148,32 @@ def read(
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
     """
-    path, rename = Path(path), _Renaming(columns or {})
+    path, columns = Path(path), columns or {}
+    # A column that another one stands for gets a mark.
+    rename = {name: f"{name} of the file" for name in columns}
+    rename |= {own: name for name, own in columns.items()}
     if _is_jsonl(path):
-        return _read_jsonl(path, progress, wanted, rename)
+        rows, names = _read_objects(path, progress)
+        _check_renamed(columns, names)
+        if columns:
+            names = [rename.get(name, name) for name in names]
+            rows = [{rename.get(name, name): value for name, value in row.items()} for row in rows]
+        kept = list(filter(wanted, names))
+        present = [name for name in kept if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
+        with _guessing(names):
+            table = read_columns({name: [row.get(name) for row in rows] for name in present})
+        others, credit = _other_columns(kept)
+        return Rollouts(table, _carry(rows, others), _carry(rows, credit), unknown_note(names))
     if path.suffix == ".csv":
         arrow = _read_csv(path, rename)
         names = arrow.column_names
     else:
-        arrow, names = _read_parquet(path, progress, lambda name: wanted(rename(name)))
-    names = rename.check(names)
+        arrow, names = _read_parquet(path, progress, lambda name: wanted(rename.get(name, name)))
+    _check_renamed(columns, names)
     if columns:  # renaming drops the version of the format
         check_columns(arrow.schema)
-        arrow = arrow.rename_columns([rename(name) for name in arrow.column_names])
+        names = [rename.get(name, name) for name in names]
+        arrow = arrow.rename_columns([rename.get(name, name) for name in arrow.column_names])
     arrow = arrow.select([name for name in arrow.column_names if wanted(name)])
     others, credit = _other_columns(arrow.column_names)
     with _guessing(names):
@@ -170,7 +190,7 @@ def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Tab
 
     path, wanted = Path(path), frozenset(columns).__contains__
     if path.suffix == ".csv":
-        arrow = _read_csv(path)
+        arrow = _read_csv(path, {})
         return arrow.select(list(filter(wanted, arrow.column_names))).take(pa.array(rows))
     if not _is_jsonl(path):
         return _read_parquet(path, lambda _: None, wanted, rows)[0]
@@ -213,8 +233,10 @@ def write(table: "pa.Table", path: str | Path) -> None:
     path = Path(path)
     if _is_jsonl(path):
         _write_jsonl(table, path)
-    else:
-        _write_parquet(table, path)
+        return
+    write_parquet(buffer := BytesIO(), [table])
+    with replacing(path) as file:
+        file.write(buffer.getbuffer())
 
 
 def table_from_arrow(table: "pa.Table") -> StepTable:
@@ -274,18 +296,17 @@ def _from_arrow(name: str, column: "pa.ChunkedArray") -> Column:
     import pyarrow as pa
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if _is_text(kind) and name != "fingerprint":
+    if _is(kind, TEXT) and name != "fingerprint":
         return _text_from_arrow(name, column)
-    if damaged := _damage(name, column):
-        raise TableError([damaged])
+    _refuse_damage(name, column)
     if name == "fingerprint":
-        fits = pa.types.is_null(kind) or (_is_list(kind) and _is_number(kind.value_type))
+        fits = _is(kind, ["null"]) or (_is(kind, LIST) and _is(kind.value_type, NUMBER))
     else:
-        fits = _is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+        fits = _is(kind, (*NUMBER, "boolean", "null"))
     if not fits:
         detail = f"column {name} has the type {kind}, which the format does not list for it"
         raise column_error(ProblemKind.WRONG_TYPE, detail, np.arange(len(column)))
-    if _is_list(kind):
+    if _is(kind, LIST):
         return _vectors_from_arrow(column)
     column = column.cast(kind)  # of a dictionary, its values
     if pa.types.is_floating(kind):
@@ -299,7 +320,7 @@ def coded(column: "pa.ChunkedArray") -> Coded:
     import pyarrow as pa
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if _is_text(kind):
+    if _is(kind, TEXT):
         return _text_from_arrow("", column)
     return Coded.encode([value and str(value) for value in column.to_pylist()])
 
@@ -313,15 +334,16 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
     codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    if damaged := _damage(name, array):
+    try:
+        _refuse_damage(name, array)
+        values = array.dictionary.cast(pa.large_string()).to_numpy(zero_copy_only=False)
+    except TableError:
         # Bytes that are not UTF-8 become half surrogates, which the checks of text refuse.
         raw = array.dictionary.cast(pa.large_binary()).to_pylist()
         texts = [None if one is None else one.decode(errors="surrogateescape") for one in raw]
         if all(encodable(text or "") for text in texts):
-            raise TableError([damaged])
+            raise
         values = np.array([*texts, None], dtype=object)[:-1]
-    else:
-        values = array.dictionary.cast(pa.large_string()).to_numpy(zero_copy_only=False)
     names = array.dictionary
     if names.null_count or len(names.unique()) < len(names):
         # A dictionary may hold a text twice, or a null.
@@ -364,14 +386,13 @@ def _vectors_from_arrow(column: "pa.ChunkedArray") -> Column:
     return matrix
 
 
-def _damage(name: str, column: Any) -> Problem | None:
-    """The problem of a damaged column: text that is not UTF-8, or offsets or codes out of range."""
+def _refuse_damage(name: str, column: Any) -> None:
+    """Raise ``TableError`` for text that is not UTF-8, or offsets or codes out of range."""
     try:
         column.validate(full=True)
     except ValueError as error:
         detail = f"column {name} is damaged: {_first_line(error)}"
-        return Problem(ProblemKind.UNREADABLE_FILE, detail)
-    return None
+        raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
 
 
 def _refuse_repeated(names: list[str]) -> None:
@@ -381,29 +402,11 @@ def _refuse_repeated(names: list[str]) -> None:
         raise _error(ProblemKind.DUPLICATE_KEY, detail, count=len(repeated))
 
 
-def _is_text(kind: "pa.DataType") -> bool:
+def _is(kind: "pa.DataType", names: Iterable[str]) -> bool:
+    """Whether an Arrow type is of one of these kinds, by the names of ``pyarrow.types``."""
     from pyarrow import types
 
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_bytes(kind: "pa.DataType") -> bool:
-    from pyarrow import types
-
-    is_binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return bool(is_binary) or _is_text(kind)
-
-
-def _is_number(kind: "pa.DataType") -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind))
-
-
-def _is_list(kind: "pa.DataType") -> bool:
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return any(getattr(types, f"is_{name}")(kind) for name in names)
 
 
 # Parquet.
@@ -416,9 +419,53 @@ def _read_parquet(
 
     With ``rows``, these rows alone, in their order.
     """
-    with path.open("rb") as file, readable(path.name):
-        check_seal(file, path.name)
-        return _arrow_from_parquet(file, progress, wanted, rows)
+    import pyarrow as pa
+
+    with path.open("rb") as opened, readable(path.name):
+        check_seal(opened, path.name)
+        file, schema, room = _open_parquet(opened)
+        _refuse_repeated(schema.names)
+        names = list(filter(wanted, schema.names))
+        others = [name for name in names if name not in KNOWN_COLUMNS]
+        tables, start = [], 0
+        for index in range(file.num_row_groups):
+            row_group = file.metadata.row_group(index)
+            stop = start + row_group.num_rows
+            inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
+            if inside is None or inside.size:
+                cells = sum(chunk.num_values for chunk in _chunks(file, index))
+                room = _take_room(room, row_group.total_byte_size + 8 * cells)
+                table = file.read_row_group(index, columns=names)
+                for name in others:
+                    _refuse_damage(repr(name), table.column(name))
+                    room = _take_room(room, _text_size(table.column(name)))
+                table = _decoded(table, schema, others)
+                tables.append(table if inside is None else table.take(pa.array(inside - start)))
+            start = stop
+            progress((index + 1) / file.num_row_groups)
+        tables = tables or [schema.empty_table().select(names)]
+        arrow = pa.concat_tables(tables, promote_options="permissive")
+        if rows is not None:
+            order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
+            arrow = arrow.take(pa.array(order))
+        elif arrow.num_rows != file.metadata.num_rows:
+            raise ValueError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
+        return arrow, schema.names
+
+
+def _open_parquet(opened: Any) -> "tuple[Any, pa.Schema, int]":
+    """A Parquet file, its schema, and how many bytes of memory its contents may take.
+
+    Text is read as a dictionary: one that repeats a million times is in memory once.
+    """
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(opened)
+    leaves = map(file.schema.column, range(len(file.schema)))
+    text = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    schema, room = file.schema_arrow, expansion_limit(opened.seek(0, 2), 100)
+    options = {"page_checksum_verification": True, "read_dictionary": text}
+    return pq.ParquetFile(opened, **options), schema, room
 
 
 @contextmanager
@@ -447,16 +494,12 @@ def read_row_groups(
     decoded: then there are fewer rows at a time where it expands.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(opened)
-    schema, room = file.schema_arrow, expansion_limit(opened.seek(0, 2), 100)
+    file, schema, room = _open_parquet(opened)
     names = [name for name in schema.names if name in columns]
     flat = [name for name in names if name in KNOWN_COLUMNS and name != "fingerprint"]
     wide = [name for name in names if name not in flat]
     inside = tuple(f"{name}." for name in wide)
-    text = _text_paths(file)
-    file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
     for index in groups:
         group = file.metadata.row_group(index)
         size, wide_size = 0, 1
@@ -482,8 +525,7 @@ def read_row_groups(
             table = part
             for name in wide:
                 column = pa.chunked_array([batch.column(name)])
-                if problem := _damage(repr(name), column):
-                    raise TableError([problem])
+                _refuse_damage(repr(name), column)
                 table = table.append_column(name, column)
             yield from _decoded_pieces(table, schema, wide, room) if decode else [table]
 
@@ -499,12 +541,6 @@ def _chunks(file: Any, index: int) -> list[Any]:
     return [group.column(number) for number in range(group.num_columns)]
 
 
-def _text_paths(file: Any) -> list[str]:
-    """The paths of text in a Parquet file, in its columns and inside them."""
-    leaves = map(file.schema.column, range(len(file.schema)))
-    return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-
-
 def _decoded_pieces(
     table: "pa.Table", schema: "pa.Schema", names: list[str], room: int
 ) -> "Iterator[pa.Table]":
@@ -518,10 +554,7 @@ def _decoded_pieces(
             yield from _decoded_pieces(table.take(pa.array(rows)), schema, names, room)
         return
     _take_room(room, size)
-    for name in names:
-        column = _decoded(table.column(name), schema.field(name).type)
-        table = table.set_column(table.column_names.index(name), name, column)
-    yield table
+    yield _decoded(table, schema, names)
 
 
 def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Table":
@@ -553,52 +586,6 @@ def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Ta
     return pa.table(columns, metadata={FORMAT_KEY: FORMAT_VERSION})
 
 
-def _arrow_from_parquet(
-    opened: IO[bytes], progress: Progress, wanted: Callable[[str], bool], rows: Ints | None
-) -> "tuple[pa.Table, list[str]]":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(opened)
-    schema = file.schema_arrow
-    _refuse_repeated(schema.names)
-    names = list(filter(wanted, schema.names))
-    # Text is read as a dictionary: one that repeats a million times is in memory once.
-    text = _text_paths(file)
-    file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=text)
-    room = expansion_limit(opened.seek(0, 2), 100)
-    tables, start = [], 0
-    for index in range(file.num_row_groups):
-        row_group = file.metadata.row_group(index)
-        stop = start + row_group.num_rows
-        inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
-        if inside is None or inside.size:
-            cells = sum(chunk.num_values for chunk in _chunks(file, index))
-            room = _take_room(room, row_group.total_byte_size + 8 * cells)
-            table = file.read_row_group(index, columns=names)
-            for place, name in enumerate(names):
-                if name not in KNOWN_COLUMNS:
-                    column = table.column(place)
-                    if problem := _damage(repr(name), column):
-                        raise TableError([problem])
-                    room = _take_room(room, _text_size(column))
-                    column = _decoded(column, schema.field(name).type)
-                    table = table.set_column(place, name, column)
-            tables.append(table if inside is None else table.take(pa.array(inside - start)))
-        start = stop
-        progress((index + 1) / file.num_row_groups)
-    if tables:
-        arrow = pa.concat_tables(tables, promote_options="permissive")
-    else:
-        arrow = schema.empty_table().select(names)
-    if rows is not None:
-        order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
-        return arrow.take(pa.array(order)), schema.names
-    if arrow.num_rows != file.metadata.num_rows:
-        raise ValueError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
-    return arrow, schema.names
-
-
 def _take_room(room: int, size: int) -> int:
     """The bytes that are left of ``room``; ``ValueError`` if there are too few."""
     if size > room:
@@ -614,33 +601,27 @@ def _text_size(column: Any) -> int:
     kind, parts = column.type, []
     if isinstance(column, pa.ChunkedArray):
         parts = column.chunks
-    elif pa.types.is_dictionary(kind) and _is_bytes(kind.value_type):
+    elif pa.types.is_dictionary(kind) and _is(kind.value_type, BYTES):
         return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
     elif pa.types.is_map(kind):
         start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
         parts = [each.slice(start, stop - start) for each in (column.keys, column.items)]
-    elif pa.types.is_struct(kind) or _is_list(kind):
+    elif pa.types.is_struct(kind) or _is(kind, LIST):
         parts = column.flatten() if pa.types.is_struct(kind) else [column.flatten()]
     return sum(map(_text_size, parts))
 
 
-def _decoded(column: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray":
-    """A column as its file has it, not as a dictionary; long texts with 64-bit offsets."""
+def _decoded(table: "pa.Table", schema: "pa.Schema", names: Iterable[str]) -> "pa.Table":
+    """Columns as their file has them, not as dictionaries; long texts with 64-bit offsets."""
     import pyarrow as pa
 
-    if column.type == kind or not _is_bytes(kind):
-        return column.cast(kind)
-    is_plain = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    if is_plain and _text_size(column) < 2**31:
-        return column.cast(kind)
-    return column.cast(pa.large_string() if _is_text(kind) else pa.large_binary())
-
-
-def _write_parquet(table: "pa.Table", path: Path) -> None:
-    buffer = BytesIO()
-    write_parquet(buffer, [table])
-    with replacing(path) as file:
-        file.write(buffer.getbuffer())
+    for name in names:
+        column, kind = table.column(name), schema.field(name).type
+        is_short = _is(kind, ("string", "binary")) and _text_size(column) < 2**31
+        if column.type != kind and _is(kind, BYTES) and not is_short:
+            kind = pa.large_string() if _is(kind, TEXT) else pa.large_binary()
+        table = table.set_column(table.column_names.index(name), name, column.cast(kind))
+    return table
 
 
 def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
@@ -719,14 +700,12 @@ def _digest(tail: bytes, file: Any, end: int) -> bytes:
 # JSON lines.
 
 
-def _read_csv(path: Path, rename: Callable[[str], str] = str) -> "pa.Table":
+def _read_csv(path: Path, rename: Mapping[str, str]) -> "pa.Table":
     """The columns of a CSV file with a head; columns that hold text in the format are text here."""
-    from pyarrow import csv, string
+    import pyarrow as pa
 
-    types = {name: string() for name in _csv_names(path) if rename(name) in TEXT_COLUMNS}
-    with _readable_csv(path):
-        table = csv.read_csv(path, **_csv_options(types))
-        return table.select(table.column_names)  # which must be UTF-8
+    types = {own: pa.string() for own in _csv_names(path) if rename.get(own, own) in TEXT_COLUMNS}
+    return pa.concat_tables(_csv_tables(path, types, 1 << 30, lambda _: None))
 
 
 def _csv_parts(
@@ -734,22 +713,17 @@ def _csv_parts(
 ) -> "Iterator[tuple[StepTable, pa.Table]]":
     """Parts of a CSV file; the types of other columns are those of the first part."""
     import pyarrow as pa
-    from pyarrow import csv
 
     kinds = dict.fromkeys(TEXT_COLUMNS, pa.string())
     kinds |= {"reward": pa.float64(), "without": pa.float64()}
-    types = {name: kinds[name] for name in _csv_names(path) if name in kinds}
-    options = {"read_options": csv.ReadOptions(block_size=part_bytes), **_csv_options(types)}
-    with _readable_csv(path), path.open("rb") as opened, csv.open_csv(opened, **options) as file:
-        size, start = path.stat().st_size, 0
-        for batch in file:
-            arrow = pa.Table.from_batches([batch])
-            others = [name for name in arrow.column_names if name not in KNOWN_COLUMNS]
-            with _guessing(arrow.column_names, start):
-                table = table_from_arrow(arrow)
-            yield table, arrow.select(others)
-            start += len(table)
-            progress(opened.tell() / size)
+    types, start = {name: kinds[name] for name in _csv_names(path) if name in kinds}, 0
+    for arrow in _csv_tables(path, types, part_bytes, progress):
+        if not arrow.num_rows:
+            continue
+        with _guessing(arrow.column_names, start):
+            table = table_from_arrow(arrow)
+        yield table, arrow.select([n for n in arrow.column_names if n not in KNOWN_COLUMNS])
+        start += len(table)
 
 
 def _csv_names(path: Path) -> list[str]:
@@ -758,47 +732,37 @@ def _csv_names(path: Path) -> list[str]:
     return [name.strip().strip('"') for name in head.split(",")]
 
 
-def _csv_options(types: "dict[str, pa.DataType]") -> dict[str, Any]:
+def _csv_tables(
+    path: Path, types: "dict[str, pa.DataType]", part_bytes: int, progress: Progress
+) -> "Iterator[pa.Table]":
+    """Parts of a CSV file, at first one without rows."""
+    import pyarrow as pa
     from pyarrow import csv
 
-    convert = csv.ConvertOptions(
-        column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
-    )
-    return {
+    options = {
+        "read_options": csv.ReadOptions(block_size=part_bytes),
         "parse_options": csv.ParseOptions(newlines_in_values=True),
-        "convert_options": convert,
+        "convert_options": csv.ConvertOptions(
+            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
     }
-
-
-@contextmanager
-def _readable_csv(path: Path) -> Iterator[None]:
-    from pyarrow import ArrowInvalid
-
     try:
-        yield
-    except (ArrowInvalid, UnicodeDecodeError) as error:
+        with path.open("rb") as opened, csv.open_csv(opened, **options) as file:
+            yield file.schema.empty_table()
+            for batch in file:
+                yield pa.Table.from_batches([batch])
+                progress(opened.tell() / path.stat().st_size)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         detail = f"{path.name} cannot be read as CSV: {_first_line(error)}"
         raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
 
 
-class _Renaming(dict[str, str]):
-    """From the names of a file to those of the format."""
-
-    def __init__(self, columns: Mapping[str, str]) -> None:
-        super().__init__({own: name for name, own in columns.items()})
-        self._taken = {name for name in columns if name not in self}
-
-    def __call__(self, name: str) -> str:
-        """The name in the format; a column that another one stands for gets a mark."""
-        return f"{name} of the file" if name in self._taken else self.get(name, name)
-
-    def check(self, names: list[str]) -> list[str]:
-        """The new names; TableError if one that is to be renamed is not there."""
-        for own, name in self.items():
-            if own not in names:
-                problem = unknown("column", own, names)
-                raise _error(ProblemKind.MISSING_COLUMN, f"{problem} (for {name})")
-        return [self(name) for name in names]
+def _check_renamed(columns: Mapping[str, str], names: Collection[str]) -> None:
+    """Raise ``TableError`` if a column that is to be renamed is not there."""
+    for name, own in columns.items():
+        if own not in names:
+            problem = unknown("column", own, names)
+            raise _error(ProblemKind.MISSING_COLUMN, f"{problem} (for {name})")
 
 
 @contextmanager
@@ -826,21 +790,6 @@ def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
             else replace(problem, rows=problem.rows + start)
             for problem in error.problems
         ) from None
-
-
-def _read_jsonl(
-    path: Path, progress: Progress, wanted: Callable[[str], bool], rename: _Renaming
-) -> Rollouts:
-    rows, all_names = _read_objects(path, progress)
-    if rename:
-        all_names = rename.check(all_names)
-        rows = [{rename(name): value for name, value in row.items()} for row in rows]
-    names = list(filter(wanted, all_names))
-    present = [name for name in names if name in KNOWN_COLUMNS] if rows else REQUIRED_COLUMNS
-    with _guessing(all_names):
-        table = read_columns({name: [row.get(name) for row in rows] for name in present})
-    others, credit = _other_columns(names)
-    return Rollouts(table, _carry(rows, others), _carry(rows, credit), unknown_note(all_names))
 
 
 def _jsonl_parts(
@@ -992,8 +941,7 @@ def _fits_json(kind: "pa.DataType") -> bool:
         return all(_fits_json(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_dictionary(kind):
         return _fits_json(kind.value_type)
-    is_simple = pa.types.is_boolean(kind) or pa.types.is_null(kind)
-    return bool(is_simple) or _is_text(kind) or _is_number(kind)
+    return _is(kind, (*TEXT, *NUMBER, "boolean", "null"))
 
 
 def is_credit_column(name: str) -> bool:
