@@ -52,23 +52,24 @@ from ascribe.audit import (
     scored_recipe,
 )
 from ascribe.audit.report import (
-    FIGURE,
     MEANS,
     MINUS,
     PAIRED,
     AuditTables,
+    Line,
     TableCells,
-    figure,
+    is_clear,
     json_lines,
     line_of,
     markdown,
-    page,
 )
 from ascribe.audit.run import METRICS, Case, interval
 from ascribe.audit.scores import POOLED
 from ascribe.steps.arrays import Floats
-from ascribe.steps.atomic import write_file
+from ascribe.steps.atomic import replacing, write_file
 
+FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
+"""Metrics of the figure."""
 LEARNED = ("learning_auc", "momentum_auc")
 PAGE = ROOT / "docs" / "audit_results.md"
 SUMMARY = ROOT / "docs" / "audit.md"
@@ -262,10 +263,90 @@ def tables(text: str) -> dict[str, str]:
         "subsets": subsets,
         "worlds": in_every_world,
         "released": released,
-        "ablation": lambda: two_tables("ablation", AuditTables.by_world),
-        "blurred": lambda: two_tables("blurred", AuditTables.differences),
+        "ablation": lambda: two_tables("ablation", by_world),
+        "blurred": lambda: two_tables("blurred", differences),
     }
     return {name: part() for name, part in parts.items() if f"<!-- begin: {name} -->" in text}
+
+
+def page(lines: Iterable[Line]) -> str:
+    """The tables as Markdown: means over worlds, each world, and paired differences."""
+    tables = AuditTables(lines)
+    sections = []
+    for size in tables.sizes:
+        sections += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
+    size = tables.learning_size()
+    shown = " / ".join(name for name in PAIRED if tables.has(size, name))
+    sections += [
+        f"### {shown}, group size {size}",
+        markdown(*by_world(tables, size)),
+        markdown(*differences(tables, size)),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def by_world(tables: AuditTables, size: int) -> TableCells:
+    """The paired metrics in every world, side by side."""
+    return paired_cells(tables, "recipe", tables.recipes, size, lambda line: f"{line['value']:.3f}")
+
+
+def differences(tables: AuditTables, size: int) -> TableCells:
+    """Their paired differences in every world; a star marks an interval without zero."""
+
+    def signed(line: Line) -> str:
+        return f"{line['value']:+.3f}" + ("*" if is_clear(line) else "")
+
+    return paired_cells(tables, "difference", tables.pairs, size, signed)
+
+
+def paired_cells(
+    tables: AuditTables, head: str, names: list[str], size: int, text: Callable[[Line], str]
+) -> TableCells:
+    """The paired metrics of recipes, or of differences, in every world."""
+    metrics = [name for name in PAIRED if tables.has(size, name)]
+    rows = [
+        [
+            name,
+            *(
+                " / ".join(text(tables.lines[world, name, size, metric]) for metric in metrics)
+                for world in tables.worlds
+            ),
+        ]
+        for name in names
+    ]
+    return [head, *tables.worlds], rows
+
+
+def figure(lines: Iterable[Line], path: Path) -> list[Path]:
+    """Draw means over worlds with intervals, and every world, as PNG and SVG."""
+    from matplotlib import rc_context  # noqa: PLC0415 (no other part needs it)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    tables = AuditTables(lines)
+    size = tables.learning_size()
+    metrics = [name for name in FIGURE if tables.has(size, name)]
+    drawing = Figure((3.0 * len(metrics), 1.2 + 0.28 * len(tables.recipes)), layout="constrained")
+    axes = drawing.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    names = tables.recipes[::-1]
+    for axis, metric in zip(axes, metrics, strict=True):
+        for y, recipe in enumerate(names):
+            values = [tables.lines[w, recipe, size, metric]["value"] for w in tables.worlds[:-1]]
+            axis.plot(values, [y] * len(values), "o", color="0.75", markersize=3)
+            mean = tables.lines["mean", recipe, size, metric]
+            axis.plot([mean["low"], mean["high"]], [y, y], color="C0", linewidth=2)
+            axis.plot(mean["value"], y, "o", color="C0", markersize=6)
+        axis.set_title(metric.replace("_", " "), fontsize=10)
+        axis.set_yticks(range(len(names)), names)
+        axis.grid(axis="x", color="0.9")
+        axis.set_axisbelow(True)
+    caption = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
+    drawing.supxlabel(f"{caption} {size}", fontsize=9)
+    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    with replacing(paths[0]) as file:
+        drawing.savefig(file, format="png", dpi=100)
+    with rc_context({"svg.hashsalt": "ascribe"}), replacing(paths[1]) as file:
+        drawing.savefig(file, format="svg", metadata={"Date": None})
+    return paths
 
 
 def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> str:

@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from ascribe import StepTable, recipe
-from ascribe.audit import report as audit_report
 from ascribe.calibrate.choose import Calibration, calibrate
 from ascribe.calibrate.figure import draw
 from ascribe.calibrate.setting import Setting, write_setting
@@ -93,27 +92,6 @@ def _figures() -> Writer:
     from ascribe.report.write import write_figures  # noqa: PLC0415
 
     return lambda folder, version: void(write_figures(page.figures[version:][:1], folder))
-
-
-def _audit() -> Writer:
-    names = [
-        *(
-            (metric, recipe, world)
-            for metric in ("gradient_cosine", "cosine")
-            for recipe in ("grpo", "sbc")
-            for world in ("graph", "mean")
-        ),
-    ]
-
-    def run(folder: Path, version: int) -> None:
-        lines = [
-            {"case": f"{world}/{recipe}/8", "metric": metric, "value": 0.5 + version / 9}
-            | {"low": 0.4, "high": 0.7}
-            for metric, recipe, world in names
-        ]
-        audit_report.figure(lines, folder / "audit")
-
-    return run
 
 
 def calibration() -> Calibration:
@@ -203,7 +181,6 @@ WRITERS: dict[str, Callable[[], Writer]] = {
     "table.jsonl.gz": lambda: _tables(".jsonl.gz"),
     "report page and tables": _report,
     "report figures": _figures,
-    "audit figures": _audit,
     "calibration": _calibrate,
     "config": _configs,
     "pivots": _turns,

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from ascribe.audit import QUICK, Audit, audit, scored_recipe
-from ascribe.audit.report import BETTER, json_lines, page
+from ascribe.audit.report import BETTER, AuditTables, json_lines
 from ascribe.audit.run import METRICS, interval
 from ascribe.cli.audit import audit as command
 
@@ -40,7 +40,7 @@ def test_every_case_has_every_metric(found: Audit) -> None:
 def test_without_momentum_policies_learn_once(found: Audit) -> None:
     plain = audit({"sbc": scored_recipe("sbc")}, FEW)
     assert plain.metrics(8) == [name for name in METRICS if name != "momentum_auc"]
-    assert "momentum_auc" not in page(json_lines(plain))
+    assert not AuditTables(json_lines(plain)).has(8, "momentum_auc")
     for world in SMALL.worlds:
         for metric, values in plain.scores[world, "sbc", 8].items():
             np.testing.assert_array_equal(values, found.scores[world, "sbc", 8][metric])
@@ -79,12 +79,6 @@ def test_lines_are_in_the_language_of_benchmarks(found: Audit) -> None:
     assert {"graph/sbc/8", "mean/grpo/8", "keydoor/sbc minus gigpo_mean/8"} <= cases
 
 
-def test_the_page_shows_every_recipe_and_world(found: Audit) -> None:
-    text = page(json_lines(found, "sbc"))
-    for name in (*NAMES, *SMALL.worlds, "update_cosine / momentum_auc / learning_auc"):
-        assert name in text
-
-
 def test_intervals_hold_the_mean_and_shrink_with_agreement() -> None:
     spread, tight = interval(np.array([0.0, 1.0, 2.0])), interval(np.array([1.0, 1.0, 1.0]))
     assert spread.low < spread.value == 1.0 < spread.high
@@ -111,16 +105,13 @@ app.command()(command)
 TINY = ["--world", "keydoor", "--blocks", "2", "--processes", "1"]
 
 
-def test_the_command_scores_a_recipe_of_ones_own(tmp_path: Path) -> None:
-    written = tmp_path / "page.md"
-    options = [*TINY, "--recipe", "tests.audit.own:Mine", "--json", "--page", str(written)]
-    options += ["--momentum", "0.9"]
+def test_the_command_scores_a_recipe_of_ones_own() -> None:
+    options = [*TINY, "--recipe", "tests.audit.own:Mine", "--json", "--momentum", "0.9"]
     result = runner.invoke(app, options)
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     mine = [line for line in lines if line["case"] == "keydoor/tests.audit.own:Mine/8"]
     assert {line["metric"] for line in mine} == set(METRICS)
-    assert "own:Mine" in written.read_text(encoding="utf-8")
 
 
 def test_the_command_prints_tables() -> None:
@@ -133,14 +124,6 @@ def test_the_command_prints_tables() -> None:
 def test_a_wrong_call_is_said() -> None:
     for options in (["--world", "mars"], ["--recipe", "nobody"]):
         assert runner.invoke(app, options).exit_code == 2
-
-
-def test_a_figure_is_drawn(found: Audit, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from ascribe.audit.report import figure
-
-    for path in figure(json_lines(found), tmp_path / "audit"):
-        assert path.stat().st_size > 1000
 
 
 @pytest.mark.slow

@@ -373,7 +373,7 @@ def audit(
     settings: Settings = QUICK,
     *,
     processes: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Audit:
     """Score recipes against exact advantages.
 
@@ -381,7 +381,7 @@ def audit(
         recipes: what to score, by name.
         settings: what to run.
         processes: how many processes share the work; with more than one, the recipes must pickle.
-        progress: called with the number of jobs done and the number of all jobs.
+        progress: called with the share that is done.
     """
     began = time.perf_counter()
     recipes = dict(recipes)
@@ -397,8 +397,7 @@ def audit(
     for done, of_job in enumerate(_run(jobs, processes), start=1):
         for case, metric, values in of_job:
             cases.setdefault(case, {}).setdefault(metric, []).extend(values)
-        if progress is not None:
-            progress(done, len(jobs))
+        progress(done / len(jobs))
     scores = {
         case: {metric: np.array(values) for metric, values in metrics.items()}
         for case, metrics in cases.items()

@@ -77,12 +77,7 @@ def scores_of(
     return row_scores(batches, estimates, blocks, truth.block) | {
         "gradient_cosine": gradient_cosine(by_block, exact),
         "success_cosine": gradient_cosine(by_block, truth.success),
-        "action_gradient_cosine": gradient_cosine(
-            *(
-                values.reshape(*values.shape[:-1], -1, tasks.forms).sum(axis=-1)
-                for values in (by_block, exact)
-            )
-        ),
+        "action_gradient_cosine": gradient_cosine(*map(tasks.by_action, (by_block, exact))),
         "gradient_direction": moments.pooled_cosine(exact, np.inf),
         "gradient_variance": moments.noise / np.maximum(moments.along(exact) ** 2, 1e-12),
         "update_cosine": moments.pooled_cosine(truth.success, POOLED),

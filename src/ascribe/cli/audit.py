@@ -3,9 +3,10 @@
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from rich import box
 from rich.table import Table
@@ -13,21 +14,19 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import play_options, screen
-from ascribe.steps.atomic import write_file
-from ascribe.steps.hints import install, unknown
+from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
 
 if TYPE_CHECKING:
-    from ascribe.audit import Audit, Settings
+    from ascribe.audit import Audit
     from ascribe.audit.decisions import DecisionAudit
     from ascribe.audit.policy import PolicyAudit
-    from ascribe.audit.run import Scored
 
 LEADER = "sbc"
 """Paired differences are with this recipe, unless ``--recipe`` names another."""
 
 COLUMNS = 5
-"""Columns of means that fit into a narrow terminal; --page and --json have all."""
+"""Columns of means that fit into a narrow terminal; --json has all."""
 
 
 def audit(
@@ -69,12 +68,6 @@ def audit(
     processes: Annotated[
         int, Option(help="Processes that share the work; 0 takes one per core.", min=0)
     ] = 0,
-    figure: Annotated[
-        Path | None, Option(help="Draw a figure: NAME.png and NAME.svg.", show_default=False)
-    ] = None,
-    page: Annotated[
-        Path | None, Option(help="Write the tables as Markdown.", show_default=False)
-    ] = None,
     as_json: Annotated[
         bool, Option("--json", help="Print one JSON object per line and nothing else.")
     ] = False,
@@ -112,25 +105,40 @@ def audit(
     policy learns with it; the quick audit takes under a minute. With --env and --model, plays many
     batches and compares each recipe's gradient with one that all batches agree on.
     """
-    if env is not None or model is not None:
-        if env is None or model is None:
-            screen.wrong_call("give both --env and --model")
-        setup = {"style": style, "options": screen.settings(settings)}
-        plan = {"groups": groups, "size": size[0] if size else 8, "seed": seed}
-        limits = {"max_tokens": max_tokens, "max_turns": max_turns}
-        kept = {
-            "batches": batches,
-            "decisions": decisions,
-            "layer": layer,
-            "radius": radius,
-            "dtype": dtype,
-            "states": states,
-            "work": work,
-        }
-        _audit_policy(env, model, recipe, setup, plan | limits | kept, as_json=as_json)
+    screen.find_own_code(env or "", *recipe)
+    if env is not None and model is not None:
+        from ascribe.audit.policy import POLICY_FORMS, PolicyPlayer, policy_lines
+        from ascribe.rollout import Plan, Sampling, Setup
+
+        try:
+            place = Setup(env, style=style, options=screen.settings(settings))
+            # The same tasks in every batch, where they have numbers: one objective for all batches.
+            tasks = place.facts[0]
+            numbers = None if tasks is None else [group % tasks for group in range(groups)]
+            sampling, turns = Sampling(max_tokens=max_tokens), place.turns(max_turns)
+            plan = Plan(groups, size[0] if size else 8, turns, seed, env, numbers, sampling)
+            with tempfile.TemporaryDirectory() as spare:
+                player = PolicyPlayer(
+                    *(place, model, plan, work or Path(spare)),
+                    names=(*POLICY_FORMS, *recipe),
+                    layer=layer,
+                    radius=radius,
+                    dtype=dtype,
+                    states=cast("Any", states),  # the player checks it
+                )
+                with screen.progress("batches") as bar:
+                    found = player.gradients(batches, bar)
+                with screen.progress("decisions") as bar:
+                    decided = player.decisions(decisions, bar) if decisions else None
+        except (ImportError, OSError, ValueError, TypeError) as error:
+            screen.wrong_call(screen.safe(error, 400))
+        _print(policy_lines(found, decided), lambda: _print_policy(found, decided), as_json)
         return
-    from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS
-    from ascribe.audit import report as reports
+    if env is not None or model is not None:
+        screen.wrong_call("give both --env and --model")
+    from ascribe.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS, scored_recipe
+    from ascribe.audit import audit as run
+    from ascribe.audit.report import json_lines
 
     if wrong := [name for name in world if name not in WORLDS]:
         screen.wrong_call(unknown("world", wrong[0], WORLDS))
@@ -146,86 +154,24 @@ def audit(
     chosen = replace(FULL if full else QUICK, seed=seed, momentum=momentum, **changes)
     if 8 not in chosen.sizes:  # policies learn at a group size that is scored
         chosen = replace(chosen, learning_size=chosen.sizes[0])
-    scored = _recipes((*(FULL_FORMS if full else QUICK_FORMS), *recipe))
+    names = (*(FULL_FORMS if full else QUICK_FORMS), *recipe)
     try:
-        result = _with_progress(scored, chosen, processes or os.cpu_count() or 1)
+        scored = {name: scored_recipe(name) for name in names}
+        with screen.progress("audit") as bar:
+            result = run(scored, chosen, processes=processes or os.cpu_count() or 1, progress=bar)
     except ValueError as error:  # of a recipe of the user's own
         screen.wrong_call(screen.safe(error, 400))
+    lines = list(json_lines(result, recipe[-1] if recipe else LEADER))
+    _print(lines, lambda: _print_worlds(lines, result), as_json)
 
-    lines = list(reports.json_lines(result, recipe[-1] if recipe else LEADER))
-    if page is not None:
-        with screen.written(page):
-            write_file(page, reports.page(lines))
-    if figure is not None:
-        try:
-            with screen.written(figure):
-                reports.figure(lines, figure)
-        except ImportError:
-            screen.wrong_call(f"a figure needs matplotlib: {install('figures')}")
-    if as_json:
-        for line in lines:
-            print(json.dumps(line))
+
+def _print(lines: Iterable[dict[str, Any]], tables: Callable[[], None], as_json: bool) -> None:
+    """The lines as JSON, or the tables for people."""
+    if not as_json:
+        tables()
         return
-    _print(lines)
-    footer = f"{counted(chosen.blocks, 'block')} of {counted(chosen.tasks, 'task')}"
-    screen.out.print(Text(f"{footer}, {result.seconds:.0f} s.", style="dim"))
-
-
-def _recipes(names: tuple[str, ...]) -> "dict[str, Scored]":
-    from ascribe.audit import scored_recipe
-
-    screen.find_own_code(*names)
-    try:
-        return {name: scored_recipe(name) for name in names}
-    except ValueError as error:
-        screen.wrong_call(screen.safe(error, 400))
-
-
-def _with_progress(scored: "dict[str, Scored]", settings: "Settings", processes: int) -> "Audit":
-    from ascribe.audit import audit as run
-
-    with screen.progress("audit") as bar:
-        show = lambda done, total: bar(done / max(total, 1))  # noqa: E731 (two arguments to one)
-        return run(scored, settings, processes=processes, progress=show)
-
-
-def _audit_policy(
-    env: str,
-    model: str,
-    recipes: list[str],
-    setup: dict[str, Any],
-    run: dict[str, Any],
-    *,
-    as_json: bool,
-) -> None:
-    from ascribe.audit.policy import POLICY_FORMS, PolicyPlayer, policy_lines
-    from ascribe.rollout import Plan, Sampling, Setup
-
-    screen.find_own_code(env, *recipes)
-    try:
-        place = Setup(env, **setup)
-        tasks, turns = place.facts[0], place.turns(run["max_turns"])
-        groups = run["groups"]
-        sampling = Sampling(max_tokens=run["max_tokens"])
-        # The same tasks in every batch, where they have numbers: one objective for all batches.
-        numbers = None if tasks is None else [group % tasks for group in range(groups)]
-        plan = Plan(groups, run["size"], turns, run["seed"], env, numbers, sampling)
-        names = (*POLICY_FORMS, *recipes)
-        options = {"names": names, "layer": run["layer"], "radius": run["radius"]}
-        options |= {"dtype": run["dtype"], "states": run["states"]}
-        with tempfile.TemporaryDirectory() as spare:
-            player = PolicyPlayer(place, model, plan, run["work"] or Path(spare), **options)
-            with screen.progress("batches") as bar:
-                found = player.gradients(run["batches"], bar)
-            with screen.progress("decisions") as bar:
-                decided = player.decisions(run["decisions"], bar) if run["decisions"] else None
-    except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
-    if as_json:
-        for line in policy_lines(found, decided):
-            print(json.dumps(line))
-        return
-    _print_policy(found, decided)
+    for line in lines:
+        print(json.dumps(line))
 
 
 def _print_policy(found: "PolicyAudit", decided: "DecisionAudit | None") -> None:
@@ -262,7 +208,7 @@ def _print_policy(found: "PolicyAudit", decided: "DecisionAudit | None") -> None
     screen.out.print(Text(f"{footer}.", style="dim"))
 
 
-def _print(lines: list[dict[str, Any]]) -> None:
+def _print_worlds(lines: list[dict[str, Any]], result: "Audit") -> None:
     from ascribe.audit.report import MINUS, PAIRED, AuditTables
 
     tables = AuditTables(lines)
@@ -278,6 +224,9 @@ def _print(lines: list[dict[str, Any]]) -> None:
     leader = tables.pairs[0].split(MINUS)[0] if tables.pairs else LEADER
     note = f"* the paired difference to {leader} excludes zero (95 % over blocks of tasks)"
     screen.out.print(Text(note, style="dim"))
+    settings = result.settings
+    footer = f"{counted(settings.blocks, 'block')} of {counted(settings.tasks, 'task')}"
+    screen.out.print(Text(f"{footer}, {result.seconds:.0f} s.", style="dim"))
 
 
 def _table(title: str, head: list[str], rows: list[list[str]]) -> Table:
