@@ -14,7 +14,6 @@ from ascribe.calibrate.choose import (
     LayerScan,
     NoHealthyLayerError,
     Partition,
-    Rule,
     calibrate,
 )
 from ascribe.calibrate.probe import Probe
@@ -28,6 +27,5 @@ __all__ = [
     "NoHealthyLayerError",
     "Partition",
     "Probe",
-    "Rule",
     "calibrate",
 ]

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from ascribe.calibrate.probe import Probe, linear_probe, split
 from ascribe.fingerprints import FloatMatrix
+from ascribe.fingerprints.actor import Pooling
 from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.radius import SearchedRadius, Target, search
 from ascribe.steps import segments
@@ -20,7 +20,7 @@ RADII = (0.05, 0.10, 0.15, 0.20)
 FINER = (0.02, 0.01, 0.005, 0.002, 0.001, 0.0005)
 """Tried one after another if no layer is healthy at the given radii: small models need them."""
 
-Features = Mapping[tuple[int, str], FloatMatrix]
+Features = Mapping[tuple[int, Pooling], FloatMatrix]
 """Unit fingerprints of the same rows by (layer, pooling), as ``fingerprints.actor`` gives them."""
 
 
@@ -32,7 +32,6 @@ class Partition:
         radius: largest cosine distance of a state to its cluster's centroid.
         clusters: number of clusters, made inside task groups as in training.
         pooled_clusters: number of clusters of the rows of all tasks together.
-        clusters_per_group: median over task groups of their number of clusters.
         singleton_share: share of clusters with one row.
         singleton_share_of_rows: share of rows that are alone in their cluster.
         mean_size: rows of a cluster, mean.
@@ -44,7 +43,6 @@ class Partition:
     radius: float
     clusters: int
     pooled_clusters: int
-    clusters_per_group: float
     singleton_share: float
     singleton_share_of_rows: float
     mean_size: float
@@ -58,7 +56,7 @@ class LayerScan:
     """One layer and pooling: its probe, and its clusters at each radius."""
 
     layer: int
-    pooling: str
+    pooling: Pooling
     probe: Probe
     partitions: tuple[Partition, ...]
 
@@ -78,12 +76,10 @@ def partition(
     mixed = vectors if mixed is None else mixed
     groups = cluster(vectors, task, radius)
     size = segments.size(groups.labels, groups.count)
-    task_of_cluster = task[segments.first_rows(groups.labels, groups.count)]
     return Partition(
         radius=float(radius),
         clusters=groups.count,
         pooled_clusters=cluster(mixed, np.zeros(len(mixed), dtype=np.int64), radius).count,
-        clusters_per_group=float(np.median(np.bincount(task_of_cluster))),
         singleton_share=float((size == 1).mean()),
         singleton_share_of_rows=float((size == 1).sum() / task.size),
         mean_size=float(size.mean()),
@@ -97,76 +93,67 @@ class NoHealthyLayerError(ValueError):
     """No layer gives clusters that a recipe could use."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """When clusters are healthy, and which layer is best (BiPACE, Appendix H).
+# Which clusters are healthy, and which layer is best (BiPACE, Appendix H). The paper says "not one
+# giant cluster, not all singletons, and not fewer than 5"; the numbers are what it leaves open.
 
-    The best layer has the highest probe accuracy of all whose clusters are healthy: not one giant
-    cluster, not all singletons, and not fewer than 5. The attributes hold what the paper
-    leaves open.
+FEWEST_CLUSTERS = 5
+"""Fewer cannot distinguish the six families of the paper's tasks. They are counted over the rows of
+all tasks together, which the paper's counts (4 and 12 for 240 rollouts) imply."""
 
-    Attributes:
-        fewest_clusters: fewer cannot distinguish the six families of the paper's tasks.
-        counted: how clusters are counted for that. ``pooled``: over the rows of all tasks
-            together, which the paper's counts (4 and 12 for 240 rollouts) imply;
-            ``per_group``: in the median task group, which is what training uses.
-        most_singletons: clusters are all singletons if more than this share of them are.
-        most_collapsed: there is one giant cluster if in more than this share of the task groups
-            one cluster holds 95 % of the rows.
+MOST_SINGLETONS = 0.95
+"""Clusters are all singletons if more than this share of them are."""
+
+MOST_COLLAPSED = 0.5
+"""There is one giant cluster if in more than this share of the task groups one cluster holds 95 %
+of the rows."""
+
+
+def objection(clusters: Partition) -> str:
+    """Why these clusters are not healthy; empty if they are."""
+    if clusters.collapsed_share > MOST_COLLAPSED:
+        return "one giant cluster"
+    if clusters.singleton_share > MOST_SINGLETONS:
+        return "all singletons"
+    if clusters.pooled_clusters < FEWEST_CLUSTERS:
+        return f"fewer than {FEWEST_CLUSTERS} clusters"
+    return ""
+
+
+def healthy(scan: LayerScan, radii: Sequence[float]) -> list[Partition]:
+    """The healthy partitions of a layer at these radii."""
+    return [p for p in scan.partitions if p.radius in radii and not objection(p)]
+
+
+def best_layer(scans: Sequence[LayerScan], radii: Sequence[float]) -> LayerScan | None:
+    """The layer with the best probe of those that are healthy at one of these radii.
+
+    Ties go to fewer singletons at the best radius, then to the later layer. None if no layer is
+    healthy.
     """
 
-    fewest_clusters: int = 5
-    counted: Literal["pooled", "per_group"] = "pooled"
-    most_singletons: float = 0.95
-    most_collapsed: float = 0.5
+    def merit(scan: LayerScan) -> tuple[float, float, int]:
+        fewest = min(clusters.singleton_share for clusters in healthy(scan, radii))
+        return scan.probe.accuracy, -fewest, scan.layer
 
-    def objection(self, clusters: Partition) -> str:
-        """Why these clusters are not healthy; empty if they are."""
-        pooled = self.counted == "pooled"
-        count = clusters.pooled_clusters if pooled else clusters.clusters_per_group
-        if clusters.collapsed_share > self.most_collapsed:
-            return "one giant cluster"
-        if clusters.singleton_share > self.most_singletons:
-            return "all singletons"
-        if count < self.fewest_clusters:
-            return f"fewer than {self.fewest_clusters} clusters"
-        return ""
+    return max((scan for scan in scans if healthy(scan, radii)), key=merit, default=None)
 
-    def healthy(self, scan: LayerScan, radii: Sequence[float]) -> list[Partition]:
-        """The healthy partitions of a layer at these radii."""
-        considered = [clusters for clusters in scan.partitions if clusters.radius in radii]
-        return [clusters for clusters in considered if not self.objection(clusters)]
 
-    def choose(self, scans: Sequence[LayerScan], radii: Sequence[float]) -> LayerScan | None:
-        """The layer with the best probe of those that are healthy at one of these radii.
-
-        Ties go to fewer singletons at the best radius, then to the later layer. None if no layer
-        is healthy.
-        """
-
-        def merit(scan: LayerScan) -> tuple[float, float, int]:
-            fewest = min(clusters.singleton_share for clusters in self.healthy(scan, radii))
-            return scan.probe.accuracy, -fewest, scan.layer
-
-        healthy = [scan for scan in scans if self.healthy(scan, radii)]
-        return max(healthy, key=merit, default=None)
-
-    def refusal(self, scans: Sequence[LayerScan]) -> NoHealthyLayerError:
-        """The error that explains why no layer is healthy, with advice."""
-        partitions = [clusters for scan in scans for clusters in scan.partitions]
-        reasons = Counter(self.objection(clusters) for clusters in partitions)
-        (reason, count), *_ = reasons.most_common(1)
-        radii = [clusters.radius for clusters in scans[0].partitions]
-        if reasons["all singletons"] == len(partitions):
-            advice = f"no two states are alike; try radii above {max(radii):g}"
-        elif reasons["one giant cluster"] == len(partitions):
-            advice = "all states look the same to the model; is the text column the right one?"
-        else:
-            advice = "try other layers, or radii between those of the scan"
-        return NoHealthyLayerError(
-            f"no layer gives healthy clusters at radii from {min(radii):g} to {max(radii):g}: "
-            f"{reason} in {count} of {len(partitions)} cases; {advice}"
-        )
+def _refusal(scans: Sequence[LayerScan]) -> NoHealthyLayerError:
+    """The error that explains why no layer is healthy, with advice."""
+    partitions = [clusters for scan in scans for clusters in scan.partitions]
+    reasons = Counter(map(objection, partitions))
+    (reason, count), *_ = reasons.most_common(1)
+    radii = [clusters.radius for clusters in scans[0].partitions]
+    if reasons["all singletons"] == len(partitions):
+        advice = f"no two states are alike; try radii above {max(radii):g}"
+    elif reasons["one giant cluster"] == len(partitions):
+        advice = "all states look the same to the model; is the text column the right one?"
+    else:
+        advice = "try other layers, or radii between those of the scan"
+    return NoHealthyLayerError(
+        f"no layer gives healthy clusters at radii from {min(radii):g} to {max(radii):g}: "
+        f"{reason} in {count} of {len(partitions)} cases; {advice}"
+    )
 
 
 @dataclass(frozen=True)
@@ -177,7 +164,6 @@ class Calibration:
         layer: index of the decoder block, as it was given in the features.
         pooling: how the hidden states of a prompt become one vector.
         radius: largest cosine distance of states that count as the same.
-        rule: how the layer was chosen.
         decided_at: the radii at which layers were compared.
         target: the median cluster size aimed at, and the bounds of the search for the radius.
         search: the search for the radius.
@@ -189,9 +175,8 @@ class Calibration:
     """
 
     layer: int
-    pooling: str
+    pooling: Pooling
     radius: float
-    rule: Rule
     decided_at: tuple[float, ...]
     target: Target
     search: SearchedRadius
@@ -227,9 +212,6 @@ def calibrate(
     clustered: Bools | None = None,
     probed: Bools | None = None,
     radii: Sequence[float] = RADII,
-    rule: Rule | None = None,
-    target: Target | None = None,
-    folds: int = 5,
     report: Callable[[float], None] = lambda _: None,
 ) -> Calibration:
     """Scan all layers, poolings and radii, and choose.
@@ -243,16 +225,12 @@ def calibrate(
         probed: rows for the probe; all by default. See ``calibrate.rollouts.sample``.
         radii: radii at which layers are compared. If none is healthy there, smaller ones are
             tried one after another (``FINER``).
-        rule: which layer to choose.
-        target: which radius to choose. It is searched between two radii of the scan.
-        folds: number of folds of the cross-validation.
         report: called now and then with the share that is done.
 
     Raises:
         NoHealthyLayerError: if no layer gives clusters that a recipe could use.
         ValueError: if the rows do not fit together or cannot be probed.
     """
-    rule, target = rule or Rule(), target or Target()
     if not features:
         raise ValueError("there are no fingerprints to choose from")
     for key, vectors in features.items():
@@ -260,7 +238,7 @@ def calibrate(
             raise ValueError(f"{task.size:,} rows, but {vectors.shape[0]:,} fingerprints at {key}")
     cluster_rows = np.arange(task.size) if clustered is None else np.flatnonzero(clustered)
     probe_rows = np.arange(task.size) if probed is None else np.flatnonzero(probed)
-    fold = split(task[probe_rows], family[probe_rows], folds, random)
+    fold = split(task[probe_rows], family[probe_rows], random)
     _, group = np.unique(task[cluster_rows], return_inverse=True)
     finer = [radius for radius in FINER if radius < min(radii)]
     scans: list[LayerScan] = []
@@ -274,23 +252,22 @@ def calibrate(
         report(len(scans) / len(features))
     best_scan, decided_at = None, tuple(radii)
     for decided_at in (tuple(radii), *((radius,) for radius in finer)):
-        best_scan = rule.choose(scans, decided_at)
+        best_scan = best_layer(scans, decided_at)
         if best_scan is not None:
             break
     if best_scan is None:
-        raise rule.refusal(scans)
-    bounded = _bounded(target, best_scan)
+        raise _refusal(scans)
+    target = _bounded(Target(), best_scan)
     vectors = features[best_scan.layer, best_scan.pooling][cluster_rows]
     groups = int(group.max()) + 1
     of_group = (vectors[group == index] for index in range(groups))
-    searched = search([unit @ unit.T for unit in of_group], bounded)
+    searched = search([unit @ unit.T for unit in of_group], target)
     return Calibration(
         layer=best_scan.layer,
         pooling=best_scan.pooling,
         radius=searched.radius,
-        rule=rule,
         decided_at=decided_at,
-        target=bounded,
+        target=target,
         search=searched,
         scans=tuple(scans),
         at_radius=tuple(

@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ascribe.calibrate.choose import Calibration
+from ascribe.calibrate.choose import Calibration, healthy, objection
 from ascribe.steps.atomic import replacing
 from ascribe.steps.hints import install
 
@@ -62,7 +62,7 @@ def matplotlib_module() -> Any:
 
 def _by_layer(panels: Any, calibration: Calibration) -> None:
     """Probe accuracy on the left, singletons at the chosen radius on the right, by pooling."""
-    rule, (left, right) = calibration.rule, panels
+    left, right = panels
     for pooling, (colour, _) in STYLES.items():
         pairs = zip(calibration.scans, calibration.at_radius, strict=True)
         scanned = [(scan, clusters) for scan, clusters in pairs if scan.pooling == pooling]
@@ -73,11 +73,11 @@ def _by_layer(panels: Any, calibration: Calibration) -> None:
         low = [probe.accuracy - probe.deviation for probe in probes]
         high = [probe.accuracy + probe.deviation for probe in probes]
         left.fill_between(layers, low, high, color=colour, alpha=0.1, linewidth=0)
-        healthy = [bool(rule.healthy(scan, calibration.decided_at)) for scan, _ in scanned]
-        _line(left, layers, [probe.accuracy for probe in probes], healthy, pooling)
+        fine = [bool(healthy(scan, calibration.decided_at)) for scan, _ in scanned]
+        _line(left, layers, [probe.accuracy for probe in probes], fine, pooling)
         shares = [clusters.singleton_share for _, clusters in scanned]
-        healthy = [not rule.objection(clusters) for _, clusters in scanned]
-        _line(right, layers, shares, healthy, pooling)
+        fine = [not objection(clusters) for _, clusters in scanned]
+        _line(right, layers, shares, fine, pooling)
     chance = calibration.chosen.probe.chance
     left.axhline(chance, color=GREY, linestyle=":", linewidth=1)
     first_layer = min(scan.layer for scan in calibration.scans)
@@ -97,13 +97,13 @@ def _by_layer(panels: Any, calibration: Calibration) -> None:
 
 
 def _line(
-    panel: Any, layers: list[int], heights: list[float], healthy: list[bool], pooling: str
+    panel: Any, layers: list[int], heights: list[float], fine: list[bool], pooling: str
 ) -> None:
     """A line whose marks are filled where clusters are healthy, and hollow where they are not."""
     colour, shape = STYLES[pooling]
     panel.plot(layers, heights, color=colour, marker=shape, ms=5, label=f"pooling: {pooling}")
-    for x, y, fine in zip(layers, heights, healthy, strict=True):
-        if not fine:
+    for x, y, is_fine in zip(layers, heights, fine, strict=True):
+        if not is_fine:
             panel.plot(x, y, color=colour, marker=shape, ms=5, mfc="white")
 
 

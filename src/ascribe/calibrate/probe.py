@@ -7,6 +7,9 @@ import numpy as np
 from ascribe.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Bools, Floats, Ints
 
+FOLDS = 5
+"""Of the cross-validation; fewer if a family has fewer tasks."""
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -23,13 +26,12 @@ class Probe:
     chance: float
 
 
-def split(task: Ints, family: Ints, folds: int, random: np.random.Generator) -> Ints:
+def split(task: Ints, family: Ints, random: np.random.Generator) -> Ints:
     """The fold of each row: rows of a task stay together, and families spread over all folds.
 
     Args:
         task: label of each row's task group.
         family: label of each row's family, one for each task.
-        folds: number of folds; fewer if a family has fewer tasks.
         random: assigns the tasks of each family to folds.
 
     Raises:
@@ -45,7 +47,7 @@ def split(task: Ints, family: Ints, folds: int, random: np.random.Generator) -> 
     fold = np.zeros(int(task.max()) + 1, dtype=np.int64)
     for label in families:
         members = random.permutation(tasks[family_of_task == label])
-        fold[members] = np.arange(members.size) % min(folds, int(counts.min()))
+        fold[members] = np.arange(members.size) % min(FOLDS, int(counts.min()))
     return fold[task]
 
 

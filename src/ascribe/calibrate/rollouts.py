@@ -25,30 +25,14 @@ WHOLE_SHARE = 2 / 3
 """Share of the sampled rows that goes to whole groups."""
 
 
-@dataclass(frozen=True, eq=False)
-class RowSample:
-    """The rows to compute fingerprints for: clusters and probe need different ones.
+def sample(task: Ints, family: Ints, most: int | None = None) -> tuple[Ints, Bools, Bools]:
+    """At most about ``most`` rows; which are clustered; which are probed.
 
     Cluster sizes are meaningful only if all rows of a task group are clustered. The probe is tested
-    on unseen tasks, so it needs many groups, but only a few rows of each.
-
-    Attributes:
-        rows: the rows, in canonical order.
-        clustered: which of them belong to whole groups.
-        probed: which of them the probe uses: equally many of every group, if it has that many.
-    """
-
-    rows: Ints
-    clustered: Bools
-    probed: Bools
-
-
-def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
-    """At most about ``most`` rows: some whole groups, and a few rows of all others.
-
-    Whole groups are taken from each family in turn while they fit into two thirds of the rows. The
-    remaining rows are divided evenly among the other groups and evenly spaced within each. The
-    sample is deterministic.
+    on unseen tasks, so it needs many groups, but only a few rows of each. So whole groups are taken
+    from each family in turn while they fit into two thirds of the rows. The remaining rows are
+    divided evenly among the other groups and evenly spaced within each. The sample is
+    deterministic.
 
     Args:
         task: label of each row's task group, in canonical order, contiguous from 0.
@@ -58,7 +42,7 @@ def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
     """
     if most is None or task.size <= most:
         all_rows = np.ones(task.size, dtype=np.bool_)
-        return RowSample(np.arange(task.size), all_rows, all_rows)
+        return np.arange(task.size), all_rows, all_rows
     start = np.flatnonzero(np.diff(task, prepend=-1))
     size = np.diff(np.append(start, task.size))
     # The first group of each family, then the second of each, and so on.
@@ -77,7 +61,7 @@ def sample(task: Ints, family: Ints, most: int | None = None) -> RowSample:
         probed[begin + np.linspace(0, count - 1, min(per_group, count)).astype(np.int64)] = True
     clustered = is_whole[task]
     rows = np.flatnonzero(clustered | probed)
-    return RowSample(rows, clustered[rows], probed[rows])
+    return rows, clustered[rows], probed[rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +73,8 @@ class CalibrationRows:
         task: label of each row's task group, contiguous from 0.
         family: label of its family.
         families: names of the families.
-        sample: which rows these are, and what each is used for.
+        clustered: which of them belong to whole groups, to be clustered.
+        probed: which of them the probe uses.
         all_rows: how many rows the file has.
         trajectories: how many trajectories these rows come from.
     """
@@ -98,7 +83,8 @@ class CalibrationRows:
     task: Ints
     family: Ints
     families: tuple[str, ...]
-    sample: RowSample
+    clustered: Bools
+    probed: Bools
     all_rows: int
     trajectories: int
 
@@ -129,15 +115,16 @@ def select_rows(
     texts = _texts(rollouts, text_column)[steps.rows]
     empty = np.fromiter((not text for text in texts), dtype=np.bool_, count=texts.size)
     _refuse(steps.rows[empty], f"have no text in the column {text_column}")
-    sampled = sample(steps.group, family, most_rows)
+    rows, clustered, probed = sample(steps.group, family, most_rows)
     return CalibrationRows(
-        texts=texts[sampled.rows],
-        task=steps.group[sampled.rows],
-        family=family[sampled.rows],
+        texts=texts[rows],
+        task=steps.group[rows],
+        family=family[rows],
         families=tuple(table.family.values),
-        sample=sampled,
+        clustered=clustered,
+        probed=probed,
         all_rows=int(steps.rows.size),
-        trajectories=int(np.unique(steps.trajectory[sampled.rows]).size),
+        trajectories=int(np.unique(steps.trajectory[rows]).size),
     )
 
 
@@ -212,8 +199,8 @@ def calibrate_model(
         selected.task,
         selected.family,
         random,
-        clustered=selected.sample.clustered,
-        probed=selected.sample.probed,
+        clustered=selected.clustered,
+        probed=selected.probed,
         radii=radii,
         report=lambda share: report(0.95 + 0.05 * share),
     )
@@ -257,7 +244,7 @@ def features_of(
     distinct, inverse = np.unique(texts, return_inverse=True)
     # Texts of similar length share a batch, so that it has little padding.
     order = np.argsort([len(text) for text in distinct], kind="stable")[::-1]
-    features: dict[tuple[int, str], Any] = {}
+    features: dict[tuple[int, Pooling], Any] = {}
     for start in range(0, order.size, TEXTS_PER_REPORT):
         batch = order[start : start + TEXTS_PER_REPORT]
         new = actor_layers(

@@ -1,9 +1,12 @@
 """The file that a calibration writes for training, in YAML."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from ascribe.calibrate.choose import Calibration
 from ascribe.fingerprints.actor import Pooling
@@ -15,7 +18,7 @@ PACKAGES = ("ascribe", "numpy", "torch", "transformers")
 HEADER = "# Written by ascribe calibrate. Training reads the first block; the rest says why.\n"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class Setting:
     """Where a model's fingerprints are taken, and how close two of them must be.
 
@@ -34,24 +37,16 @@ class Setting:
     model: str
     blocks: int
     layer: int
-    pooling: str
-    radius: float
+    pooling: Pooling
+    radius: Annotated[float, Field(ge=0, le=2)]
     text_column: str
     chat: bool
     most_tokens: int
     dtype: str
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Setting).items():
-            value = getattr(self, name)
-            if type(value) is not kind and not (kind is float and type(value) is int):
-                raise ValueError(f"{name} must be of type {kind.__name__}, not {value!r}")
         if not 0 <= self.layer < self.blocks:
             raise ValueError(f"layer {self.layer} of a model with {self.blocks} decoder blocks")
-        if self.pooling not in get_args(Pooling):
-            raise ValueError(f"pooling must be one of {get_args(Pooling)}, not {self.pooling!r}")
-        if not 0 <= self.radius <= 2:
-            raise ValueError(f"a cosine distance is from 0 to 2, not {self.radius}")
 
 
 def write_setting(
@@ -87,10 +82,12 @@ def read_setting(path: str | Path) -> Setting:
     """
     document = read_yaml(path, "figures")
     values = document.get("setting") if isinstance(document, dict) else None
-    names = {field.name for field in fields(Setting)}
-    if not isinstance(values, dict) or set(values) != names:
-        raise ValueError(f"{path} must have the block setting with {', '.join(sorted(names))}")
-    return Setting(**values)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must have the block setting")
+    try:
+        return Setting(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def record(calibration: Calibration) -> dict[str, Any]:
@@ -105,7 +102,6 @@ def record(calibration: Calibration) -> dict[str, Any]:
                 {"radius": radius, "median": median} for radius, median in calibration.search.probes
             ],
         },
-        "rule": asdict(calibration.rule),
         "decided_at": list(calibration.decided_at),
         "scan": [
             {

@@ -12,11 +12,11 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.calibrate import FINER, Calibration
+from ascribe.calibrate.choose import healthy, objection
 from ascribe.calibrate.figure import draw, matplotlib_module
 from ascribe.calibrate.rollouts import POOLINGS, CalibrationRows, calibrate_model, select_rows
 from ascribe.calibrate.setting import Setting, record, write_setting
 from ascribe.cli import options, screen
-from ascribe.fingerprints.actor import Pooling
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.models.loading import DTYPES, load_causal_lm, load_smollm2, packages
 from ascribe.steps.hints import install, unknown
@@ -65,9 +65,9 @@ def calibrate(
     scanned = _numbers(radii, "--radii", float)
     if min(scanned) <= 0 or max(scanned) > 2:
         screen.wrong_call("--radii takes cosine distances above 0 and up to 2")
-    pools = _poolings(poolings)
-    if dtype not in DTYPES:
-        screen.wrong_call(unknown("type", dtype, DTYPES))
+    names = [name.strip() for name in poolings.split(",")]
+    if wrong := [name for name in names if name not in POOLINGS]:
+        screen.wrong_call(unknown("pooling", wrong[0], POOLINGS))
     _prepare(out)
     wanted = {*KNOWN_COLUMNS, text_column or "prompt"}
     rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
@@ -82,10 +82,14 @@ def calibrate(
         screen.refuse(error, as_json=as_json, file=file)
     except ValueError as error:
         _refuse(str(error), file, as_json=as_json)
-    actor, tokenizer = _load(model, dtype)
+    packages("actor")[1].utils.logging.disable_progress_bar()
+    try:
+        actor, tokenizer = (
+            load_smollm2(dtype) if model == "smollm2" else load_causal_lm(model, dtype)
+        )
+    except (ImportError, OSError, ValueError) as error:
+        screen.wrong_call(f"cannot load the model: {screen.safe(error, 300)}")
     blocks = len(decoder_blocks(actor)[1])
-    if wrong := [layer for layer in layer_indices or [] if not -blocks <= layer < blocks]:
-        screen.wrong_call(f"no layer {wrong[0]} in a model with {blocks} decoder blocks")
     if chat and not tokenizer.chat_template:
         screen.wrong_call("the tokenizer has no chat template; leave out --chat")
     try:
@@ -96,12 +100,14 @@ def calibrate(
                 tokenizer,
                 np.random.default_rng(seed),
                 layers=layer_indices,
-                poolings=pools,
+                poolings=[pooling for pooling in POOLINGS if pooling in names],
                 radii=scanned,
                 chat=chat,
                 most_tokens=max_tokens,
                 report=report,
             )
+    except IndexError as error:
+        screen.wrong_call(str(error))
     except ValueError as error:
         _refuse(str(error), file, as_json=as_json)
     setting = Setting(
@@ -137,13 +143,6 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
         )
 
 
-def _poolings(text: str) -> list[Pooling]:
-    names = [name.strip() for name in text.split(",")]
-    if wrong := [name for name in names if name not in POOLINGS]:
-        screen.wrong_call(unknown("pooling", wrong[0], POOLINGS))
-    return [pooling for pooling in POOLINGS if pooling in names]
-
-
 def _prepare(out: Path) -> None:
     """Check for missing packages and make the folder, before the long computation."""
     try:
@@ -155,19 +154,6 @@ def _prepare(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         screen.wrong_call(f"cannot make the folder {screen.safe(out)}: {error.strerror or error}")
-
-
-def _load(name: str, dtype: str) -> tuple[Any, Any]:
-    _, transformers = packages("actor")
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        if name == "smollm2":
-            return load_smollm2(dtype)
-        return load_causal_lm(name, dtype)
-    except ImportError as error:
-        screen.wrong_call(str(error))
-    except (OSError, ValueError) as error:
-        screen.wrong_call(f"cannot load the model: {screen.safe(error, 300)}")
 
 
 def _refuse(reason: str, file: Path, *, as_json: bool) -> NoReturn:
@@ -237,7 +223,7 @@ def _table(calibration: Calibration) -> Table:
         table.add_column(heading, justify="right")
     table.add_column(f"at radius {calibration.decided_at[0]:g}")
     for index, (scan, at) in enumerate(zip(calibration.scans, calibration.at_radius, strict=True)):
-        qualified = calibration.rule.healthy(scan, calibration.decided_at)
+        qualified = healthy(scan, calibration.decided_at)
         compared = next(p for p in scan.partitions if p.radius == calibration.decided_at[0])
         table.add_row(
             str(scan.layer),
@@ -246,7 +232,7 @@ def _table(calibration: Calibration) -> Table:
             f"{at.clusters:,}",
             f"{at.singleton_share:.1%}",
             f"{at.median_size:g}",
-            "healthy" if qualified else calibration.rule.objection(compared),
+            "healthy" if qualified else objection(compared),
             style="bold green" if index == calibration.index else "" if qualified else "dim",
         )
     return table
