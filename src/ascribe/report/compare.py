@@ -40,7 +40,8 @@ class Comparison:
         """What changed, in words."""
 
         def share(*pairs: tuple[str, str]) -> float:
-            return sum(s["share"] for s in self.signs if (s["first"], s["second"]) in pairs)
+            signs = (s for s in self.signs if (s["first"], s["second"]) in pairs)
+            return float(sum(s["share"] for s in signs))
 
         negative, none, positive = SIGNS
         changed = share((negative, positive), (positive, negative))
