@@ -13,7 +13,7 @@ from ascribe.cli import options, screen
 from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
-from ascribe.steps.problems import Severity, TableError, counted, without_credentials
+from ascribe.steps.problems import Severity, counted, without_credentials
 from ascribe.steps.table import KNOWN_COLUMNS
 
 
@@ -32,7 +32,18 @@ def check(
     """
     if is_archive(source, int(memory * 2**30)):
         screen.refuse_columns(columns)
-        report = _check_archive(source, group_size, memory, as_json=as_json)
+        with (
+            screen.exits(source, as_json=as_json),
+            screen.progress("checking") as progress,
+            TemporaryDirectory() as folder,
+        ):
+            report = check_archive(
+                source,
+                group_size=group_size,
+                memory=int(memory * 2**30),
+                work=Path(folder) / "check",
+                progress=progress,
+            )
     else:
         wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
         rollouts = screen.open_rollouts(
@@ -52,26 +63,6 @@ def check(
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst is not None and report.worst >= limit:
         raise typer.Exit(1)
-
-
-def _check_archive(
-    source: str, group_size: int | None, memory: float, *, as_json: bool
-) -> CheckReport:
-    try:
-        with screen.progress("checking") as progress, TemporaryDirectory() as folder:
-            return check_archive(
-                source,
-                group_size=group_size,
-                memory=int(memory * 2**30),
-                work=Path(folder) / "check",
-                progress=progress,
-            )
-    except OSError as error:
-        screen.wrong_call(f"cannot open {screen.safe(source)}: {error.strerror or error}")
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=source)
-    except ValueError as error:
-        screen.wrong_call(screen.safe(error, 400))
 
 
 def _verdict(file: str, report: CheckReport) -> Text:

@@ -1,8 +1,7 @@
 """``ascribe credit``: advantages for a file of rollouts."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -18,7 +17,7 @@ from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.steps.atomic import write_file
-from ascribe.steps.files import Rollouts, table_to_arrow, write
+from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError, counted, without_credentials
 from ascribe.steps.select import OnProblem
@@ -85,7 +84,7 @@ def credit(
             screen.wrong_call("--out and --history name the same file; give each its own")
         inputs = {} if history is None else {"history": _statistics(estimator, history)}
         rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns)
-        with refusals(source, as_json=as_json):
+        with screen.exits(source, as_json=as_json):
             assigned = assign(
                 rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
             )
@@ -136,7 +135,7 @@ def _credit_archive(
     if out.endswith((".jsonl", ".jsonl.gz", ".json")):
         screen.wrong_call("a table that is larger than --memory is written to .parquet or a folder")
     try:
-        with screen.progress("crediting") as progress, refusals(source, as_json=as_json):
+        with screen.progress("crediting") as progress:
             return credit_archive(source, out, estimator, **means, progress=progress)
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out
@@ -145,18 +144,9 @@ def _credit_archive(
             f"cannot open or write {screen.safe(path)}: {screen.safe(why, 200)}; what was done so "
             "far is kept, and the same call goes on from there"
         )
-    except WorkerError as error:
-        screen.wrong_call(screen.safe(error, 400))
-
-
-@contextmanager
-def refusals(file: str | Path, *, as_json: bool) -> Iterator[None]:
-    """Stop with a message if the table is refused, or the recipe lacks something it needs."""
-    try:
-        yield
     except TableError as error:
-        screen.refuse(error, as_json=as_json, file=file)
-    except (ImportError, ValueError) as error:
+        screen.refuse(error, as_json=as_json, file=source)
+    except (ImportError, ValueError, WorkerError) as error:
         screen.wrong_call(screen.safe(error, 400))
 
 
@@ -199,9 +189,7 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
             write_credit(file, rollouts, assigned.credit.advantage, out)
         return []
     screen.check_suffix(out)
-    arrow = table_to_arrow(rollouts.table)
-    for name in rollouts.carried.column_names:
-        arrow = arrow.append_column(name, rollouts.carried.column(name))
+    arrow = screen.to_arrow(rollouts)
     columns = credit_columns(credit_arrays(assigned.credit))
     for name, column in columns.items():
         arrow = arrow.append_column(name, column)

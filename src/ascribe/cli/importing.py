@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from rich.table import Table
@@ -14,12 +14,9 @@ from ascribe.cli import options, screen
 from ascribe.conversations import State
 from ascribe.conversations.formats import FORMATS, Imported, import_files, import_parts
 from ascribe.steps.atomic import replacing_folder
-from ascribe.steps.files import table_to_arrow, write
+from ascribe.steps.files import write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def import_(
@@ -59,31 +56,26 @@ def import_(
         screen.check_suffix(out)
         screen.keep_inputs(files, [out], force=force)
     else:
-        try:
+        with screen.exits(files[0]):
             check_output(Place.of(out), map(Place.of, files), force=force)
-        except ValueError as error:
-            screen.wrong_call(screen.safe(error, 400))
     choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
     if state not in choices:
         screen.wrong_call(unknown("state", state, choices))
     if form is not None and form not in FORMATS:
         screen.wrong_call(unknown("format", form, FORMATS))
-    try:
-        with screen.progress("importing") as progress:
-            fields: dict[str, Any] = {"group": group, "reward": reward, "state": choices[state]}
-            if out.suffix:
-                imported = import_files(files, form, **fields, progress=progress)
-                facts = _facts(imported)
-                write(_arrow(imported), out)
-            else:
-                with replacing_folder(out) as folder:
-                    parts = import_parts(files, form, **fields, progress=progress)
-                    imported, facts = _write_parts(parts, folder)
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=files[0])
-    except OSError as error:
-        path = error.filename if isinstance(error.filename, str) else out
-        screen.wrong_call(f"cannot open or write {screen.safe(path)}: {error.strerror or error}")
+    with (
+        screen.exits(files[0], as_json=as_json, out=out),
+        screen.progress("importing") as progress,
+    ):
+        fields: dict[str, Any] = {"group": group, "reward": reward, "state": choices[state]}
+        if out.suffix:
+            imported = import_files(files, form, **fields, progress=progress)
+            facts = _facts(imported)
+            write(screen.to_arrow(imported), out)
+        else:
+            with replacing_folder(out) as folder:
+                parts = import_parts(files, form, **fields, progress=progress)
+                imported, facts = _write_parts(parts, folder)
     if as_json:
         screen.print_json({"out": str(out), **facts})
         return
@@ -92,18 +84,11 @@ def import_(
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
 
 
-def _arrow(imported: Imported) -> "pa.Table":
-    table = table_to_arrow(imported.table)
-    for name in imported.carried.column_names:
-        table = table.append_column(name, imported.carried.column(name))
-    return table
-
-
 def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dict[str, Any]]:
     """Write each table to a file of the folder; returns the first one, and the facts about all."""
     first, facts, groups = None, dict[str, Any](), set[str]()
     for number, imported in enumerate(parts):
-        table = _arrow(imported)
+        table = screen.to_arrow(imported)
         first = first or (imported, table.schema)
         if table.schema != first[1]:
             ours, others = (set(schema.names) for schema in (table.schema, first[1]))

@@ -8,8 +8,8 @@ from typer import Argument, Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe
-from ascribe.estimators import DEFAULT, Recipe
-from ascribe.report import Picture, RefusedFileError, RunMetrics, picture, read_run, write_run
+from ascribe.estimators import DEFAULT
+from ascribe.report import Picture, picture, read_run, write_run
 from ascribe.report.verdict import Level
 
 ROLLOUTS = "rollouts/rollouts_*.parquet"
@@ -62,69 +62,68 @@ def report(
     """
     if out.suffix not in (".html", ".htm"):
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
-    run, own = _read_run(files)
-    if run is not None:
-        name, files = files[0].resolve().name, sorted(files[0].glob(ROLLOUTS))
-        if not files:
-            _write_run(run, name, out, as_json=as_json)
-            return
-    screen.keep_inputs(files, [out], force=force)
-    if own is not None and recipe is None and preset is None and not parameters:
-        estimator = own
-    else:
-        estimator = make_recipe(recipe or DEFAULT, preset, parameters)
-    renamed = screen.column_names(columns)
-    compared = None if against is None else make_recipe(against, against_preset, [])
-    try:
-        with screen.progress("reporting") as progress:
-            page = picture(
-                files,
-                estimator,
-                compared,
-                columns=renamed,
-                group_size=group_size,
-                memory=int(memory * 2**30),
-                run=run,
-                progress=progress,
-            )
-        if tables is not None:
-            names = [tables / f"{name}.parquet" for name in page.tables()]
-            screen.keep_inputs(files, names, force=force)
-        size = page.write(out)
-        if figures is not None:
-            page.write_figures(figures)
-        if tables is not None:
-            page.write_tables(tables)
-    except RefusedFileError as error:
-        screen.refuse(error, as_json=as_json, file=error.path)
-    except OSError as error:
-        path = error.filename if isinstance(error.filename, str) else out
-        screen.wrong_call(f"cannot open or write {screen.safe(path)}: {error.strerror or error}")
-    except (ImportError, ValueError) as error:  # something that the recipe or the page needs
-        screen.wrong_call(screen.safe(error, 400))
-    _print(page, out, size, as_json=as_json)
-
-
-def _print(page: Picture, out: Path, size: int, *, as_json: bool) -> None:
-    run = page.run
+    page = run = estimator = None
+    with screen.exits(files[0], as_json=as_json, out=out):
+        if len(files) == 1 and files[0].is_dir():
+            run = read_run(files[0])
+        renamed = screen.column_names(columns)
+        if run is not None:
+            name, files = files[0].resolve().name, sorted(files[0].glob(ROLLOUTS))
+            screen.find_own_code(run.config.method)
+            estimator = run.config.recipe()
+        if run is not None and not files:
+            size = write_run(run, name, out)
+        else:
+            screen.keep_inputs(files, [out], force=force)
+            if estimator is None or recipe is not None or preset is not None or parameters:
+                estimator = make_recipe(recipe or DEFAULT, preset, parameters)
+            compared = None if against is None else make_recipe(against, against_preset, [])
+            with screen.progress("reporting") as progress:
+                page = picture(
+                    files,
+                    estimator,
+                    compared,
+                    columns=renamed,
+                    group_size=group_size,
+                    memory=int(memory * 2**30),
+                    run=run,
+                    progress=progress,
+                )
+            if tables is not None:
+                names = [tables / f"{name}.parquet" for name in page.tables()]
+                screen.keep_inputs(files, names, force=force)
+            size = page.write(out)
+            if figures is not None:
+                page.write_figures(figures)
+            if tables is not None:
+                page.write_tables(tables)
+    summary = None if run is None else run.summary
     if as_json:
-        verdict = page.verdict
-        screen.print_json(
-            {
-                "out": str(out),
-                "bytes": size,
-                "read_as": list(page.notes),
-                "headline": verdict.headline,
-                "advice": verdict.advice,
-                "verdict": verdict.rows(),
-                "diagnosis": page.facts.diagnosis.as_dict(),
-                "comparison": page.comparison and page.comparison.sentence(),
-                "run": None if run is None else run.summary,
-            }
-        )
+        about = {"out": str(out), "bytes": size, "run": summary}
+        screen.print_json(about if page is None else about | _described(page))
         return
-    if run is not None and run.summary is not None:
-        screen.out.print(Text(run.summary))
+    _print(page, summary)
+    screen.out.print(Text(f"Wrote {screen.safe(out)} ({size / 1e6:.1f} MB).", style="green"))
+
+
+def _described(page: Picture) -> dict[str, object]:
+    return {
+        "read_as": list(page.notes),
+        "headline": page.verdict.headline,
+        "advice": page.verdict.advice,
+        "verdict": page.verdict.rows(),
+        "diagnosis": page.facts.diagnosis.as_dict(),
+        "comparison": page.comparison and page.comparison.sentence(),
+    }
+
+
+def _print(page: Picture | None, summary: str | None) -> None:
+    if summary is not None:
+        screen.out.print(Text(summary))
+    if page is None:
+        alone = "The run kept no rollouts (output.rollouts), so the page has its metrics alone."
+        screen.err.print(Text(alone))
+        return
     for note in page.notes[:3]:
         screen.err.print(Text(screen.safe(note, 400), style="dim"))
     screen.out.print(Text(page.verdict.headline, style="bold"))
@@ -135,42 +134,3 @@ def _print(page: Picture, out: Path, size: int, *, as_json: bool) -> None:
         screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
     if page.comparison is not None:
         screen.out.print(Text(screen.safe(page.comparison.sentence(), 400)))
-    _say_wrote(out, size)
-
-
-def _read_run(files: list[Path]) -> tuple[RunMetrics | None, Recipe | None]:
-    """The metrics and the recipe of a run, if its folder is what is given."""
-    folder = files[0]
-    try:
-        run = read_run(folder) if len(files) == 1 and folder.is_dir() else None
-        if run is None:
-            return None, None
-        screen.find_own_code(run.config.method)
-        return run, run.config.recipe()
-    except OSError as error:
-        screen.wrong_call(f"cannot read {screen.safe(folder)}: {error.strerror or error}")
-    except (ImportError, ValueError) as error:
-        screen.wrong_call(screen.safe(error, 400))
-
-
-def _write_run(run: RunMetrics, name: str, out: Path, *, as_json: bool) -> None:
-    """The page of a run that kept no rollouts."""
-    try:
-        size = write_run(run, name, out)
-    except OSError as error:
-        screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror or error}")
-    except ImportError as error:
-        screen.wrong_call(screen.safe(error, 400))
-    if as_json:
-        screen.print_json({"out": str(out), "bytes": size, "run": run.summary})
-        return
-    screen.err.print(
-        Text("The run kept no rollouts (output.rollouts), so the page has its metrics alone.")
-    )
-    if run.summary is not None:
-        screen.out.print(Text(run.summary))
-    _say_wrote(out, size)
-
-
-def _say_wrote(out: Path, size: int) -> None:
-    screen.out.print(Text(f"Wrote {screen.safe(out)} ({size / 1e6:.1f} MB).", style="green"))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -22,11 +22,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.steps.files import SUFFIXES, Rollouts
+from ascribe.steps.files import SUFFIXES, Rollouts, table_to_arrow
 from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Problem, Severity, TableError, one_line, without_credentials
 from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -88,6 +91,27 @@ def find_own_code(*names: str) -> None:
     folder = str(Path.cwd())
     if any(":" in name for name in names) and folder not in sys.path:
         sys.path.append(folder)
+
+
+@contextmanager
+def exits(
+    file: str | Path, *, as_json: bool = False, out: str | Path | None = None
+) -> Iterator[None]:
+    """Exit with a message for what goes wrong inside.
+
+    With code 1 if the rollouts are refused; with code 2 if a file cannot be opened or written, or
+    something else that the call named is not there.
+    """
+    try:
+        yield
+    except TableError as error:
+        refuse(error, as_json=as_json, file=getattr(error, "path", file))
+    except OSError as error:
+        path = error.filename if isinstance(error.filename, str) else out or file
+        verb = "open" if out is None else "open or write"
+        wrong_call(f"cannot {verb} {safe(path)}: {error.strerror or error}")
+    except (ImportError, ValueError) as error:
+        wrong_call(safe(error, 400))
 
 
 @contextmanager
@@ -180,16 +204,19 @@ def open_rollouts(
     from ascribe.conversations.formats import Imported, read_rollouts
 
     renamed = column_names(columns)
-    try:
-        with progress(f"reading {safe(file.name, 40)}") as report:
-            rollouts = read_rollouts(file, report, wanted, renamed)
-    except OSError as error:
-        wrong_call(f"cannot open {safe(file)}: {error.strerror or error}")
-    except TableError as error:
-        refuse(error, as_json=as_json, file=file)
+    with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:
+        rollouts = read_rollouts(file, report, wanted, renamed)
     if isinstance(rollouts, Imported):
         err.print(Text(f"{safe(file)}: {rollouts.sentence()}", style="dim"))
     return rollouts
+
+
+def to_arrow(rollouts: Rollouts) -> "pa.Table":
+    """The columns of the format, and those that were carried along."""
+    table = table_to_arrow(rollouts.table)
+    for name in rollouts.carried.column_names:
+        table = table.append_column(name, rollouts.carried.column(name))
+    return table
 
 
 @contextmanager

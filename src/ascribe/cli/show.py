@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.credit import make_recipe, print_notes, refusals
+from ascribe.cli.credit import make_recipe, print_notes
 from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
 from ascribe.groups.responses import readable
@@ -73,7 +73,7 @@ def _credit(
                 "the credit in the file is no numbers; name a --recipe to compute one"
             )
     estimator = make_recipe(name or DEFAULT, preset, parameters)
-    with refusals(file, as_json=as_json):
+    with screen.exits(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
     print_notes(credit.notes)
     columns: dict[str, list[object]] = credit.to_table().to_pydict()

@@ -11,7 +11,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.groups.keys import KeyQuality, StateKey, keyed, measure, propose
-from ascribe.steps.files import Rollouts, table_to_arrow, write
+from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
 from ascribe.steps.table import Coded
@@ -53,11 +53,9 @@ def states(
     key = propose(table)
     before, after = measure(table, truth=true), measure(table, key, true)
     if out is not None:
-        rows = table_to_arrow(replace(table, state=keyed(table.state, key)))
-        for name in rollouts.carried.column_names:
-            rows = rows.append_column(name, rollouts.carried.column(name))
+        keys = replace(table, state=keyed(table.state, key))
         with screen.written(out):
-            write(rows, out)
+            write(screen.to_arrow(replace(rollouts, table=keys)), out)
     if as_json:
         found = {"key": asdict(key), "before": asdict(before), "after": asdict(after)}
         screen.print_json({"file": str(file), "rows": len(table), **found})
