@@ -52,26 +52,6 @@ def test_large_groups_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(cluster(vectors, task, 0.1).labels, whole.labels)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("radius", [0.02, 0.2, 1.0])
-def test_the_loop_that_numba_compiles_gives_the_same_labels(
-    monkeypatch: pytest.MonkeyPatch, radius: float, compiled: bool
-) -> None:
-    join = module.join_clusters
-    if compiled:
-        join = pytest.importorskip("numba", reason="needs the extra fast").njit(join)
-    random = np.random.default_rng(7)
-    vectors = states(random, 300, 24, 12).astype(np.float32)
-    task = np.repeat(np.arange(8), [1, 2, 17, 30, 40, 50, 60, 100])
-    expected = cluster(vectors, task, radius)
-    monkeypatch.setattr(module, "COMPILED_ROWS", 0)
-    monkeypatch.setattr(module, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(module, "_compiled", lambda: join)
-    found = cluster(vectors, task, radius)
-    assert np.array_equal(found.labels, expected.labels)
-    assert found.count == expected.count
-
-
 def test_rows_that_take_no_part() -> None:
     vectors = np.eye(4)[[0, 1, 0, 1, 0]]
     taking_part = np.array([True, False, True, True, True])

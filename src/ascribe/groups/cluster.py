@@ -9,13 +9,10 @@ record i joins a cluster of n members, the paper's update is ``K ← normalize(n
     norm² = n² + 2 n K·x_i + 1,    a ← a n / norm,    b_i = 1 / (norm a).
 
 Groups are clustered side by side, record by record, so that the cost of one step of the loop is
-shared. With numba (the extra ``fast``), they are clustered one after another by a compiled loop,
-with the same labels. A large Gram matrix is computed in blocks of rows, which bounds memory.
+shared. A large Gram matrix is computed in blocks of rows, which bounds memory.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -30,9 +27,6 @@ BLOCK_ROWS = 512
 
 BATCH_ENTRIES = 32_000_000
 """Entries of Gram matrices that are held at once."""
-
-COMPILED_ROWS = 2000
-"""Fewer rows are not worth the second that it takes to compile the loop."""
 
 TOLERANCE = 1e-6
 """Slack in comparing a distance with the radius: the error of distances in single precision."""
@@ -155,64 +149,6 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
     return [spot[: sizes[group], group] // count for group in range(count)]
 
 
-def greedy_one(block: GramBlock, size: int, radius: float, join: Callable[..., int]) -> Ints:
-    """Labels of one group's records in order, as ``greedy`` gives them.
-
-    Args:
-        block: where the Gram matrix comes from.
-        size: number of records.
-        radius: largest cosine distance of a record to a centroid.
-        join: ``join_clusters``, compiled.
-    """
-    labels, state, clusters = np.zeros(size, dtype=np.int64), np.zeros((4, size)), 0
-    for start in range(0, size, BLOCK_ROWS):
-        gram = np.asarray(block(start, stop := min(start + BLOCK_ROWS, size)), dtype=np.float32)
-        clusters = join(gram[:, :stop], 1.0 - radius - TOLERANCE, clusters, labels, state)
-    return labels
-
-
-def join_clusters(
-    gram: npt.NDArray[Any], limit: float, clusters: int, labels: Ints, state: npt.NDArray[Any]
-) -> int:
-    """Label the records of the next rows of a Gram matrix; returns the number of clusters.
-
-    The operations are those of ``greedy`` in the same order, so that the bits are the same.
-    ``state`` holds b by record, and a, the number of members and a sum by cluster.
-    """
-    b, a, members, sums = state[0], state[1], state[2], state[3]
-    start = gram.shape[1] - gram.shape[0]
-    for row in range(gram.shape[0]):
-        i = start + row
-        sums[:clusters] = 0.0
-        for m in range(i):
-            sums[labels[m]] += b[m] * gram[row, m]
-        nearest, top = -1, 0.0
-        for j in range(clusters):
-            similarity = a[j] * sums[j]
-            if nearest < 0 or similarity > top:
-                nearest, top = j, similarity
-        if nearest < 0 or top < limit:
-            labels[i], a[clusters], b[i], members[clusters] = clusters, 1.0, 1.0, 1.0
-            clusters += 1
-            continue
-        n = members[nearest]
-        norm = sqrt(max(n * n + 2.0 * n * top + 1.0, 1e-12))
-        a[nearest] = a[nearest] * n / norm
-        b[i] = 1.0 / (norm * a[nearest])
-        labels[i], members[nearest] = nearest, n + 1.0
-    return clusters
-
-
-@lru_cache
-def _compiled() -> Callable[..., int] | None:
-    try:
-        import numba
-    except ImportError:
-        return None
-    compiled: Callable[..., int] = numba.njit(join_clusters)
-    return compiled
-
-
 def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bools:
     """Per task: whether one cluster holds nearly all of its rows (BiPACE, failure mode F1).
 
@@ -243,9 +179,6 @@ def _fill(gram: npt.NDArray[Any], blocks: Sequence[GramBlock], sizes: Ints, star
 
 def _labels_of(block_of: Callable[[int], GramBlock], sizes: Ints, radius: float) -> list[Ints]:
     """Labels of the records of each group; ``block_of(group)`` gives its Gram matrix."""
-    if sizes.sum() >= COMPILED_ROWS and (join := _compiled()) is not None:
-        numbered = enumerate(sizes.tolist())
-        return [greedy_one(block_of(group), size, radius, join) for group, size in numbered]
     labels: list[Ints] = [np.empty(0, dtype=np.int64)] * sizes.size
     for batch in _batches(sizes):
         batch_labels = greedy([block_of(group) for group in batch], sizes[batch], radius)
