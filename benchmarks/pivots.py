@@ -35,7 +35,7 @@ from ascribe.rollout import Request, Sample, Sampling
 from ascribe.steps.journal import open_journal
 from ascribe.steps.strict_json import canonical
 
-common.PACKAGES = ("ascribe-rl", "numpy", "jsonschema", "rapidfuzz")
+common.PACKAGES = ("ascribe-rl", "numpy", "rapidfuzz")
 
 K = 8
 BATCH = 64
@@ -82,8 +82,6 @@ def verifiers(figures: common.Figures, folder: Path, count: int) -> None:
     }
     if find_spec("rapidfuzz"):
         cases["edit"] = ("edit", texts)
-    if find_spec("jsonschema"):
-        cases["schema"] = ("schema", calls)
     works = {
         name: common.Work(
             lambda spec=spec: fresh(spec), lambda verify, ones=ones: ask(verify, ones)

@@ -110,7 +110,7 @@ def test_copies_take_no_memory_and_have_a_limit(tmp_path: Path) -> None:
     )
     assert (first, last) == (turns[0].id, turns[1].id)
     write_turns(path, [replace(turns[0], copies=10**12)])
-    with pytest.raises(ValueError, match=r"line 2 .*copies must lie between 0 and 1,000,000"):
+    with pytest.raises(ValueError, match=r"line 2 .*copies: "):
         read_turns(path)
 
 

@@ -2,9 +2,7 @@
 
 import json
 import string
-from dataclasses import replace
 from importlib.util import find_spec
-from time import process_time
 from typing import Any
 
 import pytest
@@ -21,9 +19,6 @@ from ascribe.steps.strict_json import MAX_DEPTH, loads
 from tests.hostile import HOSTILE, LONG, hostile_texts
 from tests.pivots.made import SEARCH, a_turn, call
 
-needs_schema = pytest.mark.skipif(
-    find_spec("jsonschema") is None, reason="needs the extra pivots (jsonschema)"
-)
 needs_edit = pytest.mark.skipif(
     find_spec("rapidfuzz") is None, reason="needs the extra pivots (rapidfuzz)"
 )
@@ -236,7 +231,7 @@ def test_calls_are_read_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("depth", [200, 500, 600, 900, 100_000])
 @pytest.mark.parametrize("brackets", ["[]", "{}"])
-@pytest.mark.parametrize("name", [*PLAIN, pytest.param("schema", marks=needs_schema)])
+@pytest.mark.parametrize("name", PLAIN)
 def test_deep_answers_are_refused(name: str, brackets: str, depth: int) -> None:
     left, right = ("[", "]") if brackets == "[]" else ('{"a":', "}")
     deep = '{"a":' + left * depth + brackets + right * depth + "}"
@@ -255,148 +250,13 @@ def test_json_has_a_depth_and_finite_numbers() -> None:
             loads(text)
 
 
-@needs_schema
-@pytest.mark.parametrize("answer", ["1e308", "1e400", "1" + "0" * 400, "1" + "0" * 5000])
-def test_large_numbers_break_no_schema(answer: str) -> None:
-    verify = make_verifier({"schema": {"schema": {"type": "number", "multipleOf": 0.01}}})
-    assert verify(a_turn("x"), answer).accepted in (True, False)
-    assert verify(a_turn("x"), "0.25").accepted
-
-
-@needs_schema
-@pytest.mark.parametrize("depth", [90, 300])
-def test_a_deep_answer_misfits_a_schema_that_is_fine(depth: int) -> None:
-    lists: dict[str, Any] = {"type": "array", "items": {"$ref": "#"}}
-    for _ in range(20):  # so that each level of the answer takes many calls
-        lists = {"allOf": [lists]}
-    verify = make_verifier({"schema": {"schema": lists}})
-    assert verify(a_turn("x"), "[[[]]]").reason == "fits"
-    assert verify(a_turn("x"), "[" * depth + "]" * depth).reason == "misfit"
-
-
-@needs_schema
-def test_a_deep_schema_will_not_do() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(300):
-        deep = {"not": deep}
-    with pytest.raises(ValueError, match="nested too deeply"):
-        make_verifier({"schema": {"schema": deep}})
-
-
-@needs_schema
-def test_a_schema_without_end_judges_nothing() -> None:
-    endless = {"name": "t", "parameters": {"allOf": [{"$ref": "#"}]}}
-    turn = a_turn(call("t"), tools=(endless,))
-    assert make_verifier("schema")(turn, call("t")).accepted is None
-    assert make_verifier("schema")(turn, call("t", a=[[1]])).accepted is None
-
-
-@needs_schema
-@pytest.mark.parametrize("tool", ["{", "[]", "{}", "[" * 900 + "]" * 900])
-def test_tools_that_cannot_be_read_judge_nothing(tool: str) -> None:
-    turn = replace(a_turn(call("t")), tools=(tool,))
-    assert make_verifier("schema")(turn, call("t")).accepted is None
-
-
-@needs_schema
-@pytest.mark.parametrize(
-    ("items", "unique"),
-    [
-        ([], True),
-        ([1, 2, "1", True, [1], {"a": 1}], True),
-        ([1, 1.0], False),
-        ([{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}], False),
-        ([{"a": 1}, {"a": True}], True),
-        ([{"a": number} for number in range(3_000)], True),
-    ],
-)
-def test_items_are_unique_as_json_values_and_it_takes_no_long_time(
-    items: list[Any], unique: bool
-) -> None:
-    verify = make_verifier({"schema": {"schema": {"uniqueItems": True}}})
-    start = process_time()
-    assert verify(a_turn("x"), json.dumps(items)).accepted is unique
-    assert process_time() - start < 2
-    free = make_verifier({"schema": {"schema": {"uniqueItems": False}}})
-    assert free(a_turn("x"), json.dumps(items)).accepted
-
-
-@needs_schema
-def test_an_answer_of_very_many_values_fits_nothing() -> None:
-    verify = make_verifier({"schema": {"schema": {"type": "array"}}})
-    assert verify(a_turn("x"), json.dumps([0] * 9_999)).reason == "fits"
-    found = verify(a_turn("x"), json.dumps([0] * 10_000))
-    assert found == Verdict(False, "misfit", "it holds more than 10,000 values")
-
-
-# Schemas.
-
-
-@needs_schema
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (call("search", query="anything"), "fits"),
-        (call("search", query="x", count=3), "fits"),
-        (call("search", query="x", count=0), "misfit"),
-        (call("search", query=7), "misfit"),
-        (call("search"), "misfit"),
-        (call("search", query="x", more=1), "misfit"),
-        (call("delete", query="x"), "misfit"),
-        ("words", "no_call"),
-    ],
-)
-def test_calls_must_fit_the_schema_of_their_tool(answer: str, why: str) -> None:
-    turn = a_turn(call("search", query="Lisbon"), tools=(SEARCH,))
-    assert make_verifier("schema")(turn, answer).reason == why
-
-
-@needs_schema
-def test_a_schema_of_the_whole_answer() -> None:
-    wanted = {"type": "object", "required": ["commands"]}
-    verify = make_verifier({"schema": {"schema": wanted}})
-    assert verify(a_turn("x"), '<think>hm</think>{"commands": []}').reason == "fits"
-    assert verify(a_turn("x"), "[]").reason == "misfit"
-    assert verify(a_turn("x"), "{").reason == "misfit"
-
-
-@needs_schema
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"type": "nonsense"},
-        {"$ref": "http://127.0.0.1:9/schema"},
-        {"$ref": "#/nowhere"},
-        {"patternProperties": {"^(a+)+$": {}}},
-    ],
-)
-def test_schemas_that_will_not_do_judge_nothing(parameters: dict[str, Any]) -> None:
-    turn = a_turn(call("t"), tools=({"name": "t", "parameters": parameters},))
-    assert make_verifier("schema")(turn, call("t", a=1)).accepted is None
-
-
-@needs_schema
-def test_patterns_are_not_run() -> None:
-    bad = {"name": "t", "parameters": {"properties": {"a": {"pattern": "^(a+)+$"}}}}
-    found = make_verifier("schema")(a_turn(call("t"), tools=(bad,)), call("t", a="a" * 60 + "!"))
-    assert found.accepted
-
-
-@needs_schema
-def test_without_tools_there_is_nothing_to_fit() -> None:
-    assert make_verifier("schema")(a_turn(call("t")), call("t")).accepted is None
-    assert make_verifier("schema")(a_turn("x", tools=(SEARCH,)), call("t")).accepted is None
-
-
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr("ascribe.pivots.verifiers.tools.import_module", nothing)
     monkeypatch.setattr("ascribe.pivots.verifiers.text.import_module", nothing)
-    for name in ("schema", "edit"):
-        with pytest.raises(MissingExtraError, match=r"\[pivots\]"):
-            make_verifier(name)
+    with pytest.raises(MissingExtraError, match=r"\[pivots\]"):
+        make_verifier("edit")
 
 
 # Put together.

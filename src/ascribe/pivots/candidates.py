@@ -14,7 +14,9 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ascribe.agents.prompts import is_chat
 from ascribe.steps.atomic import replacing
@@ -59,6 +61,8 @@ class ReplayPoint:
 class Candidate:
     """A turn that might be worth training on."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     id: str
     """Hash of history, tools and action."""
     messages: tuple[Message, ...]
@@ -69,8 +73,11 @@ class Candidate:
     tools: tuple[str, ...] = ()
     """The functions that could be called, each as JSON."""
     scene: ReplayPoint | None = None
-    copies: int = 0
+    copies: Annotated[int, Field(ge=0, le=MOST_COPIES)] = 0
     """How many further turns of the traces were the same."""
+
+
+_ADAPTER = TypeAdapter(Candidate)
 
 
 def candidate(
@@ -153,7 +160,11 @@ def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
             place = f"line {number}"
             row = parse_object(line)
             if head is None:
-                head = _checked_head(row)
+                head = row
+                if head.get("ascribe") not in KINDS:
+                    raise ValueError(f"it does not say that the file holds {' or '.join(KINDS)}")
+                if head.pop("version", None) != VERSION:
+                    raise ValueError("it was written for another version of ascribe")
                 continue
             if end is not None:
                 raise ValueError("it comes after the end mark")
@@ -181,37 +192,16 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
 
 
-def _checked_head(row: dict[str, Any]) -> dict[str, Any]:
-    if row.get("ascribe") not in KINDS:
-        raise ValueError(f"it does not say that the file holds {' or '.join(KINDS)}")
-    if row.pop("version", None) != VERSION:
-        raise ValueError("it was written for another version of ascribe")
-    return row
-
-
 def _candidate(row: dict[str, Any]) -> Candidate:
-    scene, copies = row["scene"], row["copies"]
-    if not is_chat(row["messages"]):
+    """The candidate of a line, every value of the type that it must have."""
+    row.pop("profile", None)  # of pivots; only people read it
+    try:
+        one = _ADAPTER.validate_json(json.dumps(row), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if not is_chat(list(one.messages)):
         raise ValueError("the messages are no list of messages with a role and a content")
-    origin = Origin(**row["origin"])
-    replay = None
-    if scene is not None:
-        replay = ReplayPoint(**{**scene, "actions": tuple(scene["actions"])})
-        _check_type(str, replay.state, *replay.actions)
-        _check_type(int, replay.seed, *(() if replay.task is None else (replay.task,)))
-    _check_type(str, row["id"], row["action"], *row["tools"], origin.file, origin.trace)
-    _check_type(int, origin.turn, origin.turns, copies)
-    if not 0 <= copies <= MOST_COPIES:
-        raise ValueError(f"copies must lie between 0 and {MOST_COPIES:,}, not {copies}")
-    one = candidate(row["messages"], row["action"], origin, row["tools"], replay)
-    if one.id != row["id"]:
+    if candidate(one.messages, one.action, one.origin, one.tools).id != one.id:
         raise ValueError("the turn does not match its id")
-    return replace(one, copies=copies)
-
-
-def _check_type(kind: type, *values: Any) -> None:
-    for value in values:
-        if type(value) is not kind:
-            raise ValueError(
-                f"{ascii(value)[:40]} is not {'text' if kind is str else 'an integer'}"
-            )
+    return one

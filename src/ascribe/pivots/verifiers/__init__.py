@@ -13,7 +13,7 @@ from ascribe.pivots.verifiers.effect import effect, progress
 from ascribe.pivots.verifiers.judge import judge
 from ascribe.pivots.verifiers.shell import shell
 from ascribe.pivots.verifiers.text import edit, exact, normalised
-from ascribe.pivots.verifiers.tools import schema, tool_call, tool_name
+from ascribe.pivots.verifiers.tools import tool_call, tool_name
 from ascribe.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
 from ascribe.steps.strict_json import loads
 
@@ -25,7 +25,6 @@ VERIFIERS: dict[str, Callable[..., Verifier]] = {
     "edit": edit,
     "tool_name": tool_name,
     "tool_call": tool_call,
-    "schema": schema,
     "shell": shell,
     "effect": effect,
     "progress": progress,
