@@ -36,8 +36,7 @@ if CHROMIUM is None:
 
 WIDTHS = (1280, 390)
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-FIGURES = 8
-"""Seven about the rollouts, one of the comparison."""
+FIGURES = 7
 
 
 @dataclass
@@ -167,7 +166,7 @@ def test_the_examples_open_without_a_word(chromium: Any, name: str, tmp_path: Pa
     page = tmp_path / "report.html"
     picture([EXAMPLES / f"{name}.parquet"], recipe("gigpo"), recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
-    assert tab.locator("figure").count() >= 6
+    assert tab.locator("figure").count() >= 5
     tab.locator(".cell").nth(2).click()
     tab.locator("#detail h3").wait_for()
     assert_fits(tab)
@@ -246,10 +245,12 @@ def test_the_end_of_a_lane_is_read_in_full(chromium: Any, tmp_path: Path, reward
 def test_the_figures(chromium: Any, drawn: Path) -> None:
     """They have their numbers, in a table and at the pointer, follow the theme and are printed."""
     tab, seen = opened(chromium, drawn)
-    figure = tab.locator("figure", has_text="Sign of the credit").first
+    figure = tab.locator("figure", has_text="Where the signal is")
     figure.locator("summary").click()
-    assert figure.locator("thead").inner_text().split() == ["bipace_q", "grpo", "steps", "share"]
-    assert figure.locator("tbody tr").count() == 9
+    assert figure.locator("thead").inner_text().split() == ["term", "reason", "steps", "share"]
+    signs = tab.locator("#comparison table").first
+    assert signs.locator("thead").inner_text().split() == ["bipace_q", "grpo", "steps", "share"]
+    assert signs.locator("tbody tr").count() == 9
 
     bar = tab.locator("figure", has_text="Where the signal is").locator(".mark-rect path").first
     bar.scroll_into_view_if_needed()

@@ -9,11 +9,10 @@ import pytest
 
 from ascribe import recipe
 from ascribe.report import picture
-from ascribe.report.compare import two_recipes
 from ascribe.report.figures import draw
 from ascribe.report.write import write_figures, write_tables
 from tests.conftest import write_jsonl
-from tests.report.toys import credited, facts, sound
+from tests.report.toys import facts, sound
 
 
 def test_every_table_is_written_twice_alike(tmp_path: Path) -> None:
@@ -40,8 +39,7 @@ def test_a_table_without_rows_is_not_written(tmp_path: Path) -> None:
 def test_every_figure_is_written_as_svg_and_png(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra report")
     rows = [row | {"family": f"<b>{row['family']}</b> & co"} for row in sound()]
-    compared = two_recipes(credited(rows), credited(rows, "grpo"))
-    figures = draw(facts(rows), compared)
+    figures = draw(facts(rows))
     written = write_figures(figures, tmp_path)
     assert len(written) == 2 * len(figures) == 2 * len({figure.name for figure in figures})
     for path in written:

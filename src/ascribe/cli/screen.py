@@ -227,7 +227,7 @@ def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
     """
     started = time.monotonic()
     if not err.is_terminal:
-        yield _ProgressLines(title, started)
+        yield _progress_lines(title, started)
         return
     text = TextColumn("{task.description}", markup=False)
     bar = Progress(
@@ -252,24 +252,24 @@ def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
             bar.stop()
 
 
-class _ProgressLines:
+def _progress_lines(title: str, started: float) -> Callable[[float], None]:
     """Prints a line after 10 seconds, and waits twice as long after each, up to 5 minutes."""
+    wait = FIRST_LINE
+    next_line = started + wait
 
-    def __init__(self, title: str, started: float) -> None:
-        self.title, self.started = title, started
-        self.wait = FIRST_LINE
-        self.next = started + self.wait
-
-    def __call__(self, share: float) -> None:
+    def report(share: float) -> None:
+        nonlocal wait, next_line
         now = time.monotonic()
-        if now < self.next or not 0 < share < 1:
+        if now < next_line or not 0 < share < 1:
             return
-        self.wait = min(2 * self.wait, MOST_WAIT)
-        self.next = now + self.wait
-        spent = now - self.started
+        wait = min(2 * wait, MOST_WAIT)
+        next_line = now + wait
+        spent = now - started
         left = duration(spent * (1 - share) / share)
-        line = f"{self.title}: {share:.0%} after {duration(spent)}, about {left} left"
+        line = f"{title}: {share:.0%} after {duration(spent)}, about {left} left"
         err.print(Text(line, style="dim"), soft_wrap=True)
+
+    return report
 
 
 @contextmanager

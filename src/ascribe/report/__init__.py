@@ -172,7 +172,7 @@ def picture(
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)
     comparison = None if other is None else two_recipes(credited, other)
-    figures = (*draw(facts, comparison), *(() if run is None else draw_run(run)))
+    figures = (*draw(facts), *(() if run is None else draw_run(run)))
     data = browser(credited, batches, other)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]

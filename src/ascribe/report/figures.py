@@ -5,12 +5,10 @@ the same figure can be drawn light and dark. No figure relies on colour alone: l
 order of the bars' parts, lines differ in dashes and marks, and every figure has a table.
 """
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ascribe.report.compare import SIGNS, Comparison
 from ascribe.report.facts import OUTCOMES, Facts, Rows
 from ascribe.report.runs import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.report.verdict import percent
@@ -105,8 +103,8 @@ class Figure:
     spec: Spec
 
 
-def draw(facts: Facts, comparison: Comparison | None = None) -> list[Figure]:
-    """Every figure that these facts and a comparison give."""
+def draw(facts: Facts) -> list[Figure]:
+    """Every figure that these facts give."""
     tables = facts.tables
     figures = [*_outcomes(facts, tables), _reasons(facts, tables["reasons"])]
     if len(tables["iterations"]) > 1:
@@ -114,8 +112,6 @@ def draw(facts: Facts, comparison: Comparison | None = None) -> list[Figure]:
     figures += [_funnel(facts), _lengths(tables["lengths"])]
     if tables["tools"]:
         figures.append(_tools(tables["tools"]))
-    if comparison is not None:
-        figures.append(_signs(comparison))
     return figures
 
 
@@ -283,40 +279,6 @@ def _tools(rows: Rows) -> Figure:
     )
 
 
-def _signs(comparison: Comparison) -> Figure:
-    share = {"field": "share", "type": "quantitative"}
-    opacity = {**share, "scale": {"domain": [0, 1], "range": [0.04, 0.6]}, "legend": None}
-    text = {"type": "text", "fontSize": 14}
-    chart = _chart(
-        comparison.signs,
-        height=150,
-        encoding={
-            "x": {
-                "field": "second",
-                "type": "ordinal",
-                "sort": list(SIGNS),
-                "title": _lines(comparison.second),
-                "axis": FLAT,
-            },
-            "y": {
-                "field": "first",
-                "type": "ordinal",
-                "sort": list(SIGNS[::-1]),
-                "title": _lines(comparison.first),
-            },
-        },
-        layer=[
-            {"mark": _mark("rect", color=SLATE), "encoding": {"opacity": opacity}},
-            {"mark": text, "encoding": {"text": {**share, "format": ".1%"}}},
-        ],
-    )
-    caption = (
-        f"Share of steps by the sign of their credit: {comparison.first} from top to bottom, "
-        f"{comparison.second} from left to right."
-    )
-    return Figure("signs", "Sign of the credit", caption, "signs", chart)
-
-
 # Parts of a specification.
 
 
@@ -399,12 +361,7 @@ def _mark(kind: str, **parts: Any) -> Spec:
     return {"type": kind, "tooltip": {"content": "data"}, **parts}
 
 
-def _lines(name: str) -> list[str]:
-    """A long title on several lines, each short enough for the height of a figure."""
-    return textwrap.wrap(name, 36)
-
-
-def _value(field: str, title: str | list[str], axis: Spec | None = None) -> Spec:
+def _value(field: str, title: str, axis: Spec | None = None) -> Spec:
     axis = {"tickCount": 5, **(axis or {})}
     return {"field": field, "type": "quantitative", "title": title, "axis": axis}
 

@@ -8,20 +8,18 @@ function isDark() {
 }
 
 // The numbers under the pointer: the data of a mark, named as in the figure's table.
-function markTip(heads) {
-  return (handler, event, item, value) => {
-    const lines = value && typeof value === "object" ? Object.entries(value)
-      .filter(([name]) => name !== "order")
-      .map(([name, one]) => `${heads[name] || name.replaceAll("_", " ")}: ` +
-        (typeof one !== "number" ? one : SHARES.has(name) ? percent(one) : number(one))) : null;
-    showTip(event, lines);
-  };
+function markTip(handler, event, item, value) {
+  const lines = value && typeof value === "object" ? Object.entries(value)
+    .filter(([name]) => name !== "order")
+    .map(([name, one]) => `${name.replaceAll("_", " ")}: ` +
+      (typeof one !== "number" ? one : SHARES.has(name) ? percent(one) : number(one))) : null;
+  showTip(event, lines);
 }
 
 // Expressions are interpreted, not compiled: the policy of the page forbids making code from text.
 function draw(holder, figure) {
   const options = {
-    ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: markTip(headsOf(figure.name)),
+    ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: markTip,
     config: data.themes[isDark() ? "dark" : "light"],
   };
   const spec = { ...figure.spec, description: `${figure.title}. ${figure.caption}` };
@@ -31,12 +29,6 @@ function draw(holder, figure) {
 
 const drawn = [];
 
-// Recipes give the columns of a comparison their names.
-function headsOf(name) {
-  const { first, second } = ["signs", "changed"].includes(name) ? data.comparison : {};
-  return first ? { first, second } : {};
-}
-
 function figureOf(name) {
   const figure = data.figures[name];
   if (!figure) return null;
@@ -44,7 +36,7 @@ function figureOf(name) {
   drawn.push([holder, figure]);
   return el("figure", {},
     el("h3", {}, figure.title), el("figcaption", {}, figure.caption), holder,
-    el("details", {}, el("summary", {}, "Numbers"), table(data.tables[figure.table], figure.table, headsOf(figure.table))));
+    el("details", {}, el("summary", {}, "Numbers"), table(data.tables[figure.table], figure.table)));
 }
 
 function drawAll() {
@@ -92,10 +84,12 @@ function comparison() {
     drop("compare");
     return;
   }
+  // The recipes give two columns their names.
+  const { first, second, sentence } = data.comparison;
   put("comparison", [
-    el("p", {}, data.comparison.sentence), el("div", { class: "figures" }, figureOf("signs")),
+    el("p", {}, sentence), table(data.tables.signs, "signs", { first, second }),
     el("details", {}, el("summary", {}, "Largest changes of sign"),
-      table(data.tables.changed, "changed", headsOf("changed"), stepLink))]);
+      table(data.tables.changed, "changed", { first, second }, stepLink))]);
 }
 
 function source() {
