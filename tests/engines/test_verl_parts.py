@@ -19,7 +19,7 @@ import pytest
 
 from ascribe.engines.crediting import HISTORY
 from ascribe.engines.episodes import EpisodeSpec
-from ascribe.engines.verl.rows import FIELD, unpack
+from ascribe.engines.verl.packing import FIELD, unpack
 from ascribe.estimators import DEFAULT, recipe
 from ascribe.models.policy import Request, Sampling
 from ascribe.rollout import Plan, Rollout, Setup, rollout
@@ -35,6 +35,12 @@ pytestmark = [
     toys.NEEDS_VERL,
     pytest.mark.filterwarnings("ignore"),  # verl and what it loads warn of much
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plugins() -> None:
+    """Loaded by verl, as in a run: they add to modules of ours that are not loaded yet."""
+    importlib.import_module("verl")
 
 
 @pytest.fixture
@@ -69,13 +75,16 @@ def test_verl_knows_the_names() -> None:
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
     from verl.trainer.ppo.v1 import get_trainer_cls
 
-    from ascribe.engines.verl import trainer
+    from ascribe.engines.verl import episode_trainer, trainer
 
     assert get_adv_estimator_fn("ascribe") is trainer.estimate
     modes = {
         "ascribe": trainer.SyncTrainer,
         "ascribe_colocate_async": trainer.ColocateAsyncTrainer,
         "ascribe_separate_async": trainer.SeparateAsyncTrainer,
+        "ascribe_lab": episode_trainer.EpisodeSyncTrainer,
+        "ascribe_lab_colocate_async": episode_trainer.EpisodeColocateAsyncTrainer,
+        "ascribe_lab_separate_async": episode_trainer.EpisodeSeparateAsyncTrainer,
     }
     for name, made in modes.items():
         assert get_trainer_cls(name) is made
@@ -88,9 +97,11 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
     from verl.trainer.ppo.v1 import PPOTrainer
 
     from ascribe.engines.verl import engine, hooks, trainer
+    from ascribe.engines.verl.cpu import engine as cpu_engine
+    from ascribe.engines.verl.cpu import vllm
 
     hooks.check_verl()
-    listed = set(" ".join((hooks.PRIVATE | hooks.OF_VLLM).values()).split())
+    listed = set(" ".join((hooks.PRIVATE | vllm.PRIVATE).values()).split())
     files = Path(hooks.__file__).parent.rglob("*.py")
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
     attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
@@ -101,7 +112,7 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
         (trainer.CreditMixin, PPOTrainer),
         (trainer.SyncTrainer, trainer.PPOTrainerSync),
         (engine.FingerprintEngine, engine.FSDPEngineWithLMHead),
-        (engine.CpuValueEngine, engine.FSDPEngineWithValueHead),
+        (cpu_engine.CpuValueEngine, cpu_engine.FSDPEngineWithValueHead),
     ):
         used |= {name for name in vars(ours) if hasattr(theirs, name)} - {"_abc_impl"}
     used |= {"_call_tool", "_handle_generating_state", "_get_worker_extension_cls"}
@@ -164,19 +175,19 @@ def test_a_part_is_loaded_after_the_module_that_it_adds_to(
 ) -> None:
     from ascribe.engines.verl import plugin
 
-    (tmp_path / "adds_to_me.py").write_text("ready = True")
+    (tmp_path / "adds_to_me.py").write_text("loaded = []")
     monkeypatch.syspath_prepend(tmp_path)
-    loaded: list[bool] = []
-    monkeypatch.setattr(plugin, "load", lambda _: loaded.append(sys.modules["adds_to_me"].ready))
-    finder = plugin.ImportHook({"adds_to_me": "part"})
-    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    for part in ("first_part", "second_part"):
+        code = f"import adds_to_me\nadds_to_me.loaded.append({part!r})"
+        (tmp_path / f"{part}.py").write_text(code)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    plugin.install({"adds_to_me": "first_part"})
+    plugin.install({"adds_to_me": "second_part"})
     importlib.import_module("json")
-    assert not loaded
-    importlib.import_module("adds_to_me")
-    assert loaded == [True]
+    assert "first_part" not in sys.modules
+    assert importlib.import_module("adds_to_me").loaded == ["first_part", "second_part"]
     del sys.modules["adds_to_me"]
-    importlib.import_module("adds_to_me")
-    assert loaded == [True]
+    assert importlib.import_module("adds_to_me").loaded == []
 
 
 # Tasks.

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
+import ascribe.engines.verl.lab_plugin  # noqa: F401 (before anything of verl: it needs the platform)
 from ascribe.engines.verl import vectors
 from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
 from ascribe.engines.verl.loops import LoopSteps

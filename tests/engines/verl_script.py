@@ -6,7 +6,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl)
+import ascribe.engines.verl.lab_plugin  # noqa: F401 (before anything of verl)
 from tests.tool_model import TEMPLATE
 
 CALL = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'

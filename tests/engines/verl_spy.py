@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import ascribe.engines.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
+import ascribe.engines.verl.lab_plugin  # noqa: F401 (before anything of verl: it needs the platform)
 from ascribe.engines.verl.batch import fetch
 from ascribe.engines.verl.trainer import CreditMixin
 

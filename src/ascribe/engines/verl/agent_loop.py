@@ -35,8 +35,8 @@ from ascribe.engines.corrections import (
 )
 from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.resolve import Run
+from ascribe.engines.verl.packing import FIELD, pack, pack_failed
 from ascribe.engines.verl.players import Players
-from ascribe.engines.verl.rows import FIELD, pack, pack_failed
 from ascribe.engines.verl.tasks import HELD_OUT, run_of, spec_of
 from ascribe.models import Chat, load_chat
 from ascribe.models.policy import Completion, ModelPolicy, TokenPrompt

@@ -139,7 +139,9 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         overrides |= _on_cpu(config)
     own = {name.lstrip("+") for name in config.engine.verl}
     kept = {name: value for name, value in overrides.items() if name.lstrip("+") not in own}
-    return kept | dict(config.engine.verl)
+    kept |= dict(config.engine.verl)
+    # The config says ascribe as verl's own command does; the trainers on episodes stand beside.
+    return kept | {MODE: kept[MODE].replace("ascribe", "ascribe_lab", 1)}
 
 
 def _context(config: Config) -> int:

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from verl.utils import model as model_utils
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
 from ascribe.engines.verl.vectors import FINGERPRINT
 from ascribe.fingerprints.capture import Places, capture, packed, padded
@@ -87,40 +85,6 @@ def places(micro_batch: Any, rows: Ints, prompts: Ints, padding: Any) -> Places:
     return padded(columns < lengths[:, None], prompts, rows)
 
 
-class CpuValueEngine(FSDPEngineWithValueHead):  # type: ignore[misc]
-    """verl's engine of a critic, whose model verl loads with an attention of GPUs alone."""
-
-    def _build_module(self) -> Any:
-        load = model_utils.load_valuehead_model
-        model_utils.load_valuehead_model = _load_critic
-        try:
-            return super()._build_module()
-        finally:
-            model_utils.load_valuehead_model = load
-
-
-def _load_critic(
-    local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool
-) -> Any:
-    from transformers import AutoModelForTokenClassification
-
-    return AutoModelForTokenClassification.from_pretrained(
-        local_path,
-        dtype=torch_dtype,
-        config=model_config,
-        attn_implementation="sdpa",
-        trust_remote_code=trust_remote_code,
-    )
-
-
-def _register() -> None:
-    """Stand in for verl's own engine on the CPU, which has none, and on NVIDIA's GPUs."""
-    backends = ["fsdp", "fsdp2"]
-    EngineRegistry.register("language_model", backends, device="cpu")(FingerprintEngine)
-    EngineRegistry.register("language_model", backends, device="cuda", vendor="nvidia")(
-        FingerprintEngine
-    )
-    EngineRegistry.register("value_model", backends, device="cpu")(CpuValueEngine)
-
-
-_register()
+EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(
+    FingerprintEngine
+)  # in place of verl's own

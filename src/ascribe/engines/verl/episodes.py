@@ -22,7 +22,7 @@ from ascribe.engines.metrics import HELD_OUT, MetricsFile, iteration_line, read_
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step
-from ascribe.engines.verl.rows import FIELD, unpack
+from ascribe.engines.verl.packing import FIELD, unpack
 from ascribe.engines.verl.run import BEST
 from ascribe.engines.verl.tasks import run_of
 from ascribe.engines.verl.vectors import fingerprints
@@ -70,18 +70,7 @@ class EpisodeSteps:
         version: int,
         tokens: Mapping[str, Sequence[Floats]] | None = None,
     ) -> tuple[Iteration, Spans]:
-        """Credit the episodes of a batch.
-
-        Args:
-            batch: of verl.
-            tokenizer: of the model.
-            history: the state that the recipe carried over.
-            metrics: of the step; those of the episodes are added.
-            version: of the policy that is trained.
-            tokens: numbers of the responses' tokens in each row, by the column that they give.
-
-        Returns:
-            The credit, and for each step where its tokens are in the responses.
+        """Credit the episodes of a batch; as ``LoopSteps.credit``.
 
         Raises:
             RolloutFailedError: if an episode failed, and the run is to stop then.

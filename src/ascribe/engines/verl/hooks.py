@@ -9,18 +9,10 @@ PRIVATE = {
     "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "_clear_groups "
     "_sync_metadata_from_transfer_queue",
     "verl.workers.engine:FSDPEngineWithLMHead": "_get_packed_pad_size",
-    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": "_build_module",
     "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": "_call_tool "
     "_handle_generating_state",
 }
 """By module and class."""
-
-VLLM = "verl.workers.rollout.vllm_rollout"
-OF_VLLM = {
-    f"{VLLM}.vllm_async_server:vLLMHttpServer": "_get_worker_extension_cls",
-    f"{VLLM}.utils:vLLMColocateWorkerExtension": "_get_zmq_handle",
-}
-"""What runs on the CPU need besides."""
 
 
 def check_verl(private: Mapping[str, str] = PRIVATE) -> None:

@@ -84,7 +84,6 @@ class LoopSteps:
 
     minibatches: int | None = None
     """None where verl's own are right: if episodes have several rows, verl counts these instead."""
-    minibatch_rows: int | None = None
 
     def __init__(self, config: Any) -> None:
         keys = dict(
@@ -125,10 +124,6 @@ class LoopSteps:
         self.model = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
 
-    def metrics_file(self, done: int) -> Any:  # noqa: ARG002
-        """None: verl's own loggers have the metrics."""
-        return None
-
     def credit(
         self,
         batch: Any,
@@ -139,7 +134,19 @@ class LoopSteps:
         version: int,
         tokens: Mapping[str, Sequence[Floats]] | None = None,
     ) -> tuple[CreditedSteps, Spans]:
-        """Credit the steps of a batch; as ``EpisodeSteps.credit``."""
+        """Credit the steps of a batch.
+
+        Args:
+            batch: of verl.
+            tokenizer: of the model.
+            history: the state that the recipe carried over.
+            metrics: of the step; those of the credit are added.
+            version: of the policy that is trained.
+            tokens: numbers of the responses' tokens in each row, by the column that they give.
+
+        Returns:
+            The credit, and for each step where its tokens are in the responses.
+        """
         if self.ends is None:
             self.ends = end_tokens(tokenizer, get_generation_config(copy_to_local(self.model)))
         rows, sessions = _sessions(batch)

@@ -8,7 +8,6 @@ verl runs in a dozen processes, and most need none of this. So each part is load
 the module that it adds to, and not before.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,16 +17,11 @@ from importlib.util import find_spec
 from types import ModuleType
 
 PARTS = {
-    "verl.trainer.ppo.v1": "trainer",
-    "verl.workers.engine": "engine",
-    "verl.experimental.agent_loop.tool_agent_loop": "tools",
+    "verl.trainer.ppo.v1": "ascribe.engines.verl.trainer",
+    "verl.workers.engine": "ascribe.engines.verl.engine",
+    "verl.experimental.agent_loop.tool_agent_loop": "ascribe.engines.verl.tools",
 }
 """Our part by the module of verl's that it adds to."""
-
-CPU_PARTS = {
-    "verl.workers.rollout.replica": "cpu.vllm",
-    "verl.workers.engine.fsdp.transformer_impl": "cpu.fsdp",
-}
 
 
 class ImportHook(MetaPathFinder):
@@ -67,23 +61,15 @@ class _Then(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
-        load(self.part)
+        import_module(self.part)
 
 
-def load(part: str) -> None:
-    """Load a part of the plug-in."""
-    import_module(f"ascribe.engines.verl.{part}")
+def install(parts: dict[str, str]) -> None:
+    """Load these parts after the modules of verl's that they add to, now or later."""
+    later = {name: part for name, part in parts.items() if name not in sys.modules}
+    sys.meta_path.insert(0, ImportHook(later))
+    for name in parts.keys() - later.keys():
+        import_module(parts[name])
 
 
-def install() -> None:
-    """Make Ascribe known to verl, now and later."""
-    parts = dict(PARTS)
-    if os.environ.get("VERL_PLATFORM") == "cpu":
-        load("cpu.platform")
-        parts |= CPU_PARTS
-    for name in [name for name in parts if name in sys.modules]:
-        load(parts.pop(name))
-    sys.meta_path.insert(0, ImportHook(parts))
-
-
-install()
+install(PARTS)

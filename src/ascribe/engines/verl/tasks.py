@@ -25,11 +25,6 @@ ENDLESS = 2**31
 """Rows of the dataset: dynamic sampling may need many more groups than a run has steps."""
 
 
-def names_run(verl_config: Any) -> bool:
-    """Whether ``data.train_files`` is the config of a run, and not a dataset."""
-    return any(Path(path).suffix in SUFFIXES for path in _paths(verl_config.data.train_files))
-
-
 def run_of(verl_config: Any, *, held_out: bool = False) -> Run:
     """The run of verl's whole configuration, or of its held-out tasks."""
     return read_run(verl_config.data.train_files, held_out=held_out)

@@ -3,10 +3,9 @@
 ``CreditMixin`` stands over any of them, by ``trainer.v1.trainer_mode``: ``ascribe`` (synchronous),
 ``ascribe_colocate_async`` and ``ascribe_separate_async``. verl gives an advantage estimator the
 rewards and masks of rows, and no states or actions. So the trainer computes the credit from the
-steps, and ``algorithm.adv_estimator=ascribe`` puts it on the rows' tokens.
-
-Steps come from one of two places: ``loops`` reads them from the tokens of any agent loop, and
-``episodes`` from those of Ascribe's own environments. Private names of verl: ``hooks.PRIVATE``.
+steps, which ``loops`` reads from the tokens of any agent loop, and
+``algorithm.adv_estimator=ascribe`` puts it on the rows' tokens. Private names of verl:
+``hooks.PRIVATE``.
 """
 
 import logging
@@ -39,11 +38,9 @@ from ascribe.engines.crediting import History, load_history, save_history
 from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import LAYER
-from ascribe.engines.verl.episodes import EpisodeSteps
 from ascribe.engines.verl.hooks import check_verl
 from ascribe.engines.verl.loops import LoopSteps
-from ascribe.engines.verl.rows import batch_multiple, minibatch_count, minibatch_order
-from ascribe.engines.verl.tasks import names_run
+from ascribe.engines.verl.rows import minibatch_count, minibatch_order
 from ascribe.steps.arrays import Floats
 
 TOKENS = {"entropy": "entropy", "value": "values"}
@@ -100,10 +97,12 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
 
     mode: ClassVar[str]
     """verl's own name of the trainer below."""
+    steps_type: ClassVar[Any] = LoopSteps
+    """Reads the steps of a batch, and credits them."""
 
     def __init__(self, config: Any) -> None:
         check_verl()
-        self.steps: Any = EpisodeSteps(config) if names_run(config) else LoopSteps(config)
+        self.steps = self.steps_type(config)
         self._history: History = None
         self._learned, self._ranks = 0, 1
         if self.steps.oversample and self.mode != "sync":
@@ -127,22 +126,6 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
             from_path = trainer.resume_mode == "resume_path" and trainer.resume_from_path
             self._history = load_history(self.steps.recipe, from_path or self._checkpoint())
         super().fit(agent_loop_manager)
-
-    def on_train_begin(self) -> None:
-        """As verl's; from here on the metrics go to the run's own file too, if it has one."""
-        self._log_to_file(self.global_steps - 1)
-        super().on_train_begin()
-
-    def on_validate_begin(self) -> None:
-        """As verl's; held-out tasks may be played before the first step."""
-        self._log_to_file(self.global_steps)
-        super().on_validate_begin()
-
-    def _log_to_file(self, done: int) -> None:
-        if "ascribe" in self.logger.logger:
-            return
-        if (file := self.steps.metrics_file(done)) is not None:
-            self.logger.logger["ascribe"] = file
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
         """As verl's, which saves a checkpoint next, if one is due."""
@@ -219,21 +202,18 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows are padded so that ranks, minibatches and passes are all of equal size."""
+        own = int(super()._get_required_batch_multiple(dp_size))
+        return math.lcm(own, self._rows_at_once(dp_size) * self.steps.updates)
+
+    def _rows_at_once(self, dp_size: int) -> int:
+        """Rows in one pass over all ranks; minibatches are a multiple of it."""
         self._ranks = dp_size
         actor = self.config.actor_rollout_ref.actor
-        at_once = 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
-        unit = dp_size * at_once
-        if isinstance(self.steps, LoopSteps):
-            own = int(super()._get_required_batch_multiple(dp_size))
-            return math.lcm(own, unit * self.steps.updates)
-        return batch_multiple(unit, self.steps.minibatches, self.steps.minibatch_rows)
+        return dp_size * (1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu))
 
-    def _minibatches(self, size: int) -> int:
+    def _minibatches(self, size: int) -> int:  # noqa: ARG002 (not every trainer needs it)
         """How many minibatches there are, in a batch of so many rows, padding included."""
-        wanted = self.steps.minibatches
-        if self.steps.minibatch_rows is not None:
-            wanted = size // self._get_required_batch_multiple(self._ranks)
-        return minibatch_count(self._learned, wanted)
+        return minibatch_count(self._learned, self.steps.minibatches)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """One update for each minibatch."""

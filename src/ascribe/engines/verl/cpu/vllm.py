@@ -7,7 +7,16 @@ from typing import Any
 
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from ascribe.engines.verl.hooks import OF_VLLM, check_verl
+from ascribe.engines.verl.hooks import check_verl
+
+PRIVATE = {
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": "_build_module",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer": (
+        "_get_worker_extension_cls"
+    ),
+    "verl.workers.rollout.vllm_rollout.utils:vLLMColocateWorkerExtension": "_get_zmq_handle",
+}
+"""Private names of verl that runs on the CPU need besides ``hooks.PRIVATE``."""
 
 WORKER = "ascribe.engines.verl.cpu.vllm_worker.ReloadingWorker"
 
@@ -17,7 +26,7 @@ def load_replica() -> Any:
     import ray
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-    check_verl(OF_VLLM)
+    check_verl(PRIVATE)
 
     class Server(vLLMHttpServer):  # type: ignore[misc]
         def _get_worker_extension_cls(self) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ascribe.conversations import merge
 from ascribe.engines.iterations import without_texts
-from ascribe.engines.verl.rows import pack, pack_failed, unpack
+from ascribe.engines.verl.packing import pack, pack_failed, unpack
 from ascribe.models.policy import Sample
 from ascribe.rollout.episode import EpisodeFailure, FailedEpisode, Step
 from ascribe.rollout.pools import FailureKind
