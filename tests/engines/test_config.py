@@ -3,9 +3,9 @@
 import inspect
 import json
 import re
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -16,6 +16,7 @@ from ascribe.engines.config import (
     FailureSection,
     LoraSection,
     ModelSection,
+    Options,
     OutputSection,
     RecipeSection,
     RolloutSection,
@@ -23,7 +24,6 @@ from ascribe.engines.config import (
     known_keys,
     leaves,
     section_of,
-    takes,
 )
 from ascribe.engines.load import load_config
 from ascribe.engines.metrics import MetricsFile, read_metrics
@@ -138,40 +138,46 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"update.sede": 1}, "update.sede: unknown key (did you mean seed?); update has"),
+        ({"update.sede": 1}, "update.sede: unknown key; did you mean seed? update has"),
         ({"optimiser.seed": 1}, "optimiser: unknown key; a config has: model,"),
-        ({"update.seed.more": 1}, "update.seed: must be a whole number, not {'more': 1}"),
-        ({"update.seed": "one"}, "update.seed: must be a whole number, not 'one'"),
-        ({"update.seed": 1.0}, "update.seed: must be a whole number, not 1.0"),
-        ({"update.seed": True}, "update.seed: must be a whole number, not True"),
-        ({"update.seed": -1}, "update.seed: must be at least 0, not -1"),
-        ({"update.layout": "token"}, "update.layout: must be one of step, trajectory, not 'token'"),
-        ({"update.learning_rate": 0}, "update.learning_rate: must be greater than 0, not 0"),
-        ({"update": 3}, "update: must be keys and values (iterations, learning_rate, "),
+        ({"update.seed.more": 1}, "update.seed: must be a valid integer; it is {'more': 1}"),
+        ({"update.seed": "one"}, "update.seed: must be a valid integer; it is 'one'"),
+        ({"update.seed": 1.0}, "update.seed: must be a valid integer; it is 1.0"),
+        ({"update.seed": True}, "update.seed: must be a valid integer; it is True"),
+        ({"update.seed": -1}, "update.seed: must be greater than or equal to 0; it is -1"),
+        (
+            {"update.layout": "token"},
+            "update.layout: must be 'step' or 'trajectory'; it is 'token'",
+        ),
+        ({"update.learning_rate": 0}, "update.learning_rate: must be greater than 0; it is 0"),
+        ({"update": 3}, "update: must be a dictionary"),
         (
             {"rollout.size": 1},
             "rollout.size: must be at least 2, since sbc compares trajectories",
         ),
-        ({"rollout.top_p": 0}, "rollout.top_p: must be greater than 0, not 0"),
+        ({"rollout.top_p": 0}, "rollout.top_p: must be greater than 0; it is 0"),
         (
             {"rollout.stop": "</action>"},
-            "rollout.stop: must be a list, each entry text, not '",
+            "rollout.stop: must be a valid tuple; it is '",
         ),
-        ({"rollout.tasks": []}, "rollout.tasks: must not be empty, or null, not []"),
-        ({"rollout.tasks": [1, "2"]}, "rollout.tasks: each entry must be a whole number, not '2'"),
-        ({"rollout.max_turns": 0}, "rollout.max_turns: must be at least 1, or null, not 0"),
+        ({"rollout.tasks": []}, "rollout.tasks: Tuple should have at least 1 item"),
+        ({"rollout.tasks": [1, "2"]}, "rollout.tasks.1: must be a valid integer; it is '2'"),
+        (
+            {"rollout.max_turns": 0},
+            "rollout.max_turns: must be greater than or equal to 1; it is 0",
+        ),
         (
             {"rollout.failures.retries": -1},
-            "rollout.failures.retries: must be at least 0, not -1",
+            "rollout.failures.retries: must be greater than or equal to 0; it is -1",
         ),
         (
             {"rollout.corrections": -1},
-            "rollout.corrections: must be at least 0, not -1",
+            "rollout.corrections: must be greater than or equal to 0; it is -1",
         ),
         ({"rollout.corrections": 1}, "rollout.corrections: sbc does not learn from corrections"),
         (
             {"rollout.references": -1},
-            "rollout.references: must be at least 0, not -1",
+            "rollout.references: must be greater than or equal to 0; it is -1",
         ),
         ({"recipe.name": "ibpo"}, "rollout.corrections: ibpo needs corrections of wrong responses"),
         (
@@ -185,26 +191,29 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ({"recipe.preset": "mine"}, "recipe: sbc has no preset 'mine'"),
         ({"recipe.parameters": {"gama": 1.0}}, "recipe: sbc has no parameter 'gama'"),
         ({"recipe.parameters": {"gamma": 2.0}}, "recipe: sbc: gamma is 2.0, but must lie"),
-        ({"environment.options": {"a": {1, 2}}}, "environment.options: each entry must be a value"),
+        (
+            {"environment.options": {"a": {1, 2}}},
+            "environment.options.a: input was not a valid JSON value",
+        ),
         (
             {"environment.options": {1: 2}},
-            "environment.options: each entry must be text for a key",
+            "environment.options.1.[key]: must be a valid string",
         ),
         (
             {"environment.pool": "threads"},
-            "environment.pool: must be one of serial, processes",
+            "environment.pool: must be 'serial' or 'processes'",
         ),
-        ({"rollout.max_turns": "many"}, "rollout.max_turns: must be a whole number, or null, not"),
+        ({"rollout.max_turns": "many"}, "rollout.max_turns: must be a valid integer; it is 'many'"),
         (
             {"model.lora": 3},
-            "model.lora: must be keys and values (rank, alpha, targets, agents)",
+            "model.lora: must be a dictionary",
         ),
-        ({"model.attention": "fast"}, "model.attention: must be one of sdpa, eager, "),
+        ({"model.attention": "fast"}, "model.attention: must be 'sdpa', 'eager' or "),
         ({"recipe.parameters": {"preset": "roll"}}, "recipe: preset is no parameter: set recipe"),
         ({"recipe.parameters": {"name": "grpo"}}, "recipe: sbc has no parameter 'name'; it has"),
-        ({"model.lora.rank": 0}, "model.lora.rank: must be at least 1, not 0"),
-        ({"output.log_to": ["screen"]}, "output.log_to: each entry must be one of tensorboard, "),
-        ({"output.rollouts": 1}, "output.rollouts: must be true or false, not 1"),
+        ({"model.lora.rank": 0}, "model.lora.rank: must be greater than or equal to 1; it is 0"),
+        ({"output.log_to": ["screen"]}, "output.log_to.0: must be 'tensorboard', "),
+        ({"output.rollouts": 1}, "output.rollouts: must be a valid boolean; it is 1"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
@@ -255,8 +264,8 @@ def test_a_file_that_is_no_config(tmp_path: Path, text: str, said: str, yaml: An
 def test_keys_that_are_not_text_are_unknown_keys(tmp_path: Path, yaml: Any) -> None:
     file = written(tmp_path, "1: 2\nyes: 3\nupdate: {4: 5}")
     found = problems(file, SMALLEST)
-    assert found[0].startswith("1: unknown key; a config has: model, environment,")
-    assert found[1].startswith("update.4: unknown key; update has: iterations,")
+    assert found[0].startswith("update.4: unknown key; update has: iterations,")
+    assert found[1].startswith("1: unknown key; a config has: model, environment,")
 
 
 def test_a_file_that_is_not_text(tmp_path: Path, yaml: Any) -> None:
@@ -527,6 +536,23 @@ def test_a_model_by_its_id_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert start_folder(named) == snapshot
     with pytest.raises(ConfigError, match=r"model.path: nobody/none is no folder, and could not"):
         start_folder(config(model__path="nobody/none"))
+
+
+def takes(hint: Any) -> str:
+    """What a key takes, in words."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    arguments = get_args(hint)
+    if hint == Options:
+        return "keys with plain values"
+    if is_dataclass(hint):
+        return f"keys and values ({', '.join(each.name for each in fields(hint))})"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(arguments)}"
+    if get_origin(hint) is tuple:
+        return f"a list, each entry {takes(arguments[0])}"
+    if type(None) in arguments:
+        return f"{takes(arguments[0])}, or null"
+    return takes(arguments[0]) if get_origin(hint) is Annotated else words[hint]
 
 
 def key_table() -> str:

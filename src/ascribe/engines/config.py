@@ -8,7 +8,7 @@ and the limits.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -433,23 +433,6 @@ def section_of(info: FieldInfo) -> Any:
     """The dataclass of a section, also of one that may be null; None for a plain value."""
     kinds = (info.annotation, *get_args(info.annotation))
     return next((kind for kind in kinds if is_dataclass(kind)), None)
-
-
-def takes(hint: Any) -> str:
-    """What a key takes, in words."""
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    arguments = get_args(hint)
-    if hint == Options:
-        return "keys with plain values"
-    if is_dataclass(hint):
-        return f"keys and values ({', '.join(each.name for each in fields(hint))})"
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(arguments)}"
-    if get_origin(hint) is tuple:
-        return f"a list, each entry {takes(arguments[0])}"
-    if type(None) in arguments:
-        return f"{takes(arguments[0])}, or null"
-    return takes(arguments[0]) if get_origin(hint) is Annotated else words[hint]
 
 
 def leaves(config: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:

@@ -6,12 +6,10 @@ what is allowed there, all in one error.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from ascribe.engines.config import (
     Config,
@@ -21,8 +19,8 @@ from ascribe.engines.config import (
     known_keys,
     leaves,
     section_of,
-    takes,
 )
+from ascribe.steps.hints import nearest
 from ascribe.steps.strict_yaml import read_yaml
 
 Origin = Literal["default", "file", "command line"]
@@ -32,18 +30,6 @@ EXTENDS = "extends"
 """Names another file, whose values a file takes over where it has none of its own."""
 OF_NAME = ("preset", "parameters", "options")
 """Keys that belong to the recipe or environment that a section names."""
-
-LIMITS = {
-    *("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
-    *("finite_number", "too_short", "recursion_loop", "invalid-json-value"),
-}
-"""Types of pydantic's errors that are not about the type of a value."""
-ALLOWED = {
-    "invalid-json-value": "must be a value that JSON has",
-    "recursion_loop": "must not hold itself",
-    "too_short": "must not be empty",
-}
-"""What a key takes, where pydantic's own words do not fit."""
 
 
 @dataclass(frozen=True)
@@ -183,51 +169,23 @@ def _at(document: Any, keys: Keys) -> Any:
     return document
 
 
-def _messages(errors: Iterable[Any]) -> list[str]:
-    """A line for each key in pydantic's errors, in the order of the sections: what is allowed."""
+def _messages(errors: Iterable[Any]) -> Iterator[str]:
+    """A line for each of pydantic's errors: the key, and what is allowed there."""
     known = known_keys()
-    messages: dict[Keys, str] = {}
     for error in errors:
-        path: Keys = tuple(str(each) for each in error["loc"])
-        keys = path
+        keys: Keys = tuple(map(str, error["loc"]))
         if error["type"] in {"unexpected_keyword_argument", "invalid_key"}:
             names = [each[-1] for each in known if each[:-1] == keys[:-1]]
-            near = get_close_matches(keys[-1], names, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
             section = ".".join(keys[:-1]) or "a config"
-            text = f"unknown key{hint}; {section} has: {', '.join(names)}"
+            text = f"unknown key; {nearest(keys[-1], names)}{section} has: {', '.join(names)}"
         elif error["type"] == "missing":
             text = f"is missing ({known[keys].description})"
         elif error["type"] == "value_error":
             text = str(error["ctx"]["error"])
         else:
-            while keys not in known:  # an entry of a list or of options
-                keys = keys[:-1]
-            allowed = _allowed(known[keys], error, entry=keys != path)
-            text = f"{allowed}, not {_shown(error['input'])}"
-        messages.setdefault(keys, ": ".join(filter(None, [".".join(keys), text])))
-    position = {keys: number for number, keys in enumerate(known)}
-    return [
-        messages[keys]
-        for keys in sorted(
-            messages, key=lambda keys: position.get(keys, position.get(keys[:-1], -1))
-        )
-    ]
-
-
-def _allowed(info: FieldInfo, error: Any, *, entry: bool) -> str:
-    """What a key takes, or what each entry of its list or options must be."""
-    wanted = takes(info.annotation)
-    null = ", or null" if wanted.endswith(", or null") and not entry else ""
-    if entry:
-        wanted = wanted.partition("each entry ")[2].removesuffix(", or null") or "text for a key"
-    if error["type"] in LIMITS:
-        limit = error["msg"].replace("Input should", "must")
-        limit = limit.replace("greater than or equal to", "at least")
-        wanted = f"{ALLOWED.get(error['type'], limit)}{null}"
-    else:
-        wanted = f"must be {wanted}"
-    return f"each entry {wanted}" if entry else wanted
+            allowed = error["msg"].replace("Input should", "must")
+            text = f"{allowed}; it is {_shown(error['input'])}"
+        yield f"{'.'.join(keys)}: {text}" if keys else text
 
 
 def _shown(value: Any) -> str:
