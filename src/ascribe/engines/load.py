@@ -5,7 +5,7 @@ what is allowed there, all in one error.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,10 +60,9 @@ def load_config(
     document = {} if path is None else _read(path)
     in_file = set(_paths(document))
     changed = {_change(document, name, value) for name, value in (changes or {}).items()}
-    for keys, info in known_keys().items():  # sections may be empty or left out
-        parent = _at(document, keys[:-1])
-        if isinstance(parent, dict) and section_of(info) is info.annotation:
-            parent[keys[-1]] = {} if parent.get(keys[-1]) is None else parent[keys[-1]]
+    for section in fields(Config):  # they may be empty or left out
+        if document.get(section.name) is None:
+            document[section.name] = {}
     try:
         config = TypeAdapter(Config).validate_python(document)
     except ValidationError as error:
@@ -161,12 +160,6 @@ def _change(document: dict[str, Any], dotted: str, value: Any) -> Keys:
         node = node[name]
     node[keys[-1]] = value
     return keys
-
-
-def _at(document: Any, keys: Keys) -> Any:
-    for name in keys:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
 
 
 def _messages(errors: Iterable[Any]) -> Iterator[str]:

@@ -4,10 +4,11 @@ import re
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from ascribe.calibrate.setting import read_setting
-from ascribe.engines.config import Config, ConfigError, leaves
+from ascribe.engines.config import Config, ConfigError
 from ascribe.engines.crediting import fingerprint_layer
 from ascribe.estimators import Recipe
 from ascribe.models import write_smollm2
@@ -73,24 +74,14 @@ def start_folder(config: Config) -> Path:
     try:
         return Path(hub.snapshot_download(path, allow_patterns=HUB_FILES)).absolute()
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+        why = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"model.path: {path} is no folder, and could not be fetched as the id of a model: "
-            f"{first_line(error)}; fetch it with the hub's own tools, or name a folder"
+            f"{why}; fetch it with the hub's own tools, or name a folder"
         ) from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what an exception says."""
-    return str(error).strip().split("\n", 1)[0]
 
 
 def write_config(config: Config, path: Path) -> None:
     """Write every value of a config, so that ``load_config`` gives the same again."""
-    document: dict[str, Any] = {}
-    for keys, value in leaves(config):
-        node = document
-        for name in keys[:-1]:
-            node = node.setdefault(name, {})
-        node[keys[-1]] = list(value) if isinstance(value, tuple) else value
-    text = import_module("yaml").safe_dump(document, sort_keys=False, width=100)
-    write_file(path, text)
+    document = TypeAdapter(Config).dump_python(config, mode="json")
+    write_file(path, import_module("yaml").safe_dump(document, sort_keys=False, width=100))
