@@ -849,7 +849,7 @@ def test_progress_is_told_without_a_terminal(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_an_iteration_of_training_is_one_line():
-    from ascribe.engines.metrics import iteration_line
+    from ascribe.engines.metrics_file import iteration_line
 
     metrics = {"seconds": 70.0, "ascribe/success": 0.25, "ascribe/return": 0.3, "loss": 0.0123}
     metrics |= {"ascribe/signal_share": 0.875, "ascribe/invalid_share": 0.1, "clip_ratio": 0.0}

@@ -34,7 +34,7 @@ from ascribe.calibrate.setting import Setting, write_setting
 from ascribe.conversations.formats import import_files, write_credit
 from ascribe.engines.crediting import save_history
 from ascribe.engines.load import load_config
-from ascribe.engines.metrics import MetricsFile
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.engines.resolve import write_config
 from ascribe.fingerprints import normalised
 from ascribe.pivots import Origin, candidate, write_turns

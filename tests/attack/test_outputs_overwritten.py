@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from ascribe import StepTable, read_table, write_table
 from ascribe.cli import app
-from ascribe.engines.metrics import MetricsFile, read_metrics
+from ascribe.engines.metrics import read_metrics
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.steps.atomic import replacing, replacing_folder, write_file
 from ascribe.steps.problems import TableError
 from benchmarks.attack.full_disk import WRITERS, attack, journal, room_by_limit

@@ -26,7 +26,8 @@ from ascribe.engines.config import (
     section_of,
 )
 from ascribe.engines.load import load_config
-from ascribe.engines.metrics import MetricsFile, read_metrics
+from ascribe.engines.metrics import read_metrics
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.engines.resolve import resolve, start_folder, write_config
 from ascribe.engines.train import check_config, train, verify
 from ascribe.engines.trl.arguments import SET_BY, grpo_arguments

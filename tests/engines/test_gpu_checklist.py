@@ -13,7 +13,7 @@ import pytest
 
 from ascribe import StepTable, assign, recipe
 from ascribe.engines.load import load_config
-from ascribe.engines.metrics import MetricsFile
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.engines.verl.arguments import verl_overrides
 from tests.engines import trl_toys
 

@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.engines.iterations import Iteration, credit_iteration, iteration_metrics
-from ascribe.engines.metrics import (
-    HELD_OUT,
-    LOGGED,
-    MetricsFile,
-    evaluation_summary,
-    read_metrics,
-    steps_to,
-)
+from ascribe.engines.metrics import HELD_OUT, LOGGED, evaluation_summary, read_metrics, steps_to
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.estimators import RECIPES, recipe
 from ascribe.rollout import FailurePolicy, Trajectory
 from ascribe.rollout.pools import FailureKind

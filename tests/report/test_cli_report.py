@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ascribe import StepTable, TableError, recipe
 from ascribe.cli import app
 from ascribe.engines.load import load_config
-from ascribe.engines.metrics import HELD_OUT, MetricsFile
+from ascribe.engines.metrics import HELD_OUT, NAME
 from ascribe.engines.resolve import write_config
 from ascribe.report import picture
 from ascribe.steps.files import table_to_arrow, write
@@ -74,9 +74,8 @@ def test_a_run_s_folder_is_drawn(tmp_path: Path) -> None:
     keys |= {"recipe.name": "grpo", "evaluation.threshold": 0.7}
     (folder / "rollouts").mkdir(parents=True)
     write_config(load_config(None, keys).config, folder / "config.yaml")
-    metrics = MetricsFile(folder)
-    metrics.add(1, DIAGNOSTICS)
-    metrics.add(2, DIAGNOSTICS | {HELD_OUT: 0.75})
+    last = DIAGNOSTICS | {HELD_OUT: 0.75}
+    write_jsonl(folder / NAME, [{"iteration": 1, **DIAGNOSTICS}, {"iteration": 2, **last}])
     code, said, noted = run(folder, "--out", out)
     assert code == 0, noted
     assert "75.0% at best (val@max, iteration 2)" in " ".join(said.split())

@@ -6,20 +6,25 @@ from pathlib import Path
 import pytest
 
 from ascribe.engines import training_recipe
-from ascribe.engines.metrics import HELD_OUT, LOGGED, NAME, MetricsFile
+from ascribe.engines.metrics import HELD_OUT, LOGGED, NAME
 from ascribe.estimators import BiGPO, GiGPO, Recipe
 from ascribe.report.runs import COLUMNS, read_run
+from tests.conftest import write_jsonl
 
 pytest.importorskip("yaml", reason="needs the extra trl or verl")
+
+
+LINES = [
+    {"iteration": number, "ascribe/success": number / 10, "ascribe/return": 1.5}
+    | {"loss": None, "unknown": 1}
+    for number in range(1, 4)
+]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     (tmp_path / "config.yaml").write_text("evaluation: {threshold: 0.5}")
-    metrics = MetricsFile(tmp_path)
-    for number in range(1, 4):
-        numbers = {"ascribe/success": number / 10, "ascribe/return": 1.5}
-        metrics.add(number, numbers | {"loss": float("nan"), "unknown": 1})
+    write_jsonl(tmp_path / NAME, LINES)
     return tmp_path
 
 
@@ -33,10 +38,9 @@ def test_the_numbers_are_those_of_the_file(run: Path) -> None:
 
 
 def test_how_held_out_tasks_went(run: Path) -> None:
-    file = MetricsFile(run, 3)
-    file.add(4, {HELD_OUT: 0.25})
-    file.add(5, {HELD_OUT: 0.75})
-    file.add(6, {"ascribe/success": 0.5})  # they are not played in every iteration
+    later = [{"iteration": 4, HELD_OUT: 0.25}, {"iteration": 5, HELD_OUT: 0.75}]
+    later.append({"iteration": 6, "ascribe/success": 0.5})  # not played in every iteration
+    write_jsonl(run / NAME, LINES + later)
     metrics = read_run(run)
     assert metrics is not None
     assert metrics.summary is not None
@@ -67,10 +71,9 @@ def test_names_are_those_that_the_engines_log() -> None:
 
 def test_a_run_with_verl_is_read_alike(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
-    metrics = MetricsFile(tmp_path)
-    for number in (1, 2):
-        own = {"actor/pg_loss": 0.5 / number, "actor/grad_norm": 1.0}
-        metrics.add(number, {"ascribe/success": 0.25, **own})
+    own = {"ascribe/success": 0.25, "actor/grad_norm": 1.0}
+    lines = [{"iteration": number, "actor/pg_loss": 0.5 / number, **own} for number in (1, 2)]
+    write_jsonl(tmp_path / NAME, lines)
     read = read_run(tmp_path)
     assert read is not None
     assert read.rows == [

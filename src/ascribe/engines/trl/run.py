@@ -1,7 +1,5 @@
 """Runs a config with TRL."""
 
-import sys
-import time
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig
 
 from ascribe.engines.config import Config, ConfigError, LoraSection
-from ascribe.engines.metrics import MetricsFile, iteration_line
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.engines.resolve import MODEL, Run, start_folder
 from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.engines.trl.arguments import grpo_arguments
@@ -73,7 +71,6 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, metrics: MetricsFile, updates: int) -> None:
         self.metrics, self.updates = metrics, updates
-        self.began = time.perf_counter() - metrics.seconds
 
     def on_log(
         self,
@@ -91,11 +88,8 @@ class WriteMetrics(TrainerCallback):  # type: ignore[misc]
             for name, value in logs.items()
             if name != "epoch"
         }
-        values["seconds"] = round(time.perf_counter() - self.began, 3)
-        iteration = state.global_step // self.updates
-        self.metrics.add(iteration, values)
-        line = iteration_line(iteration, state.max_steps // self.updates, values)
-        print(line, file=sys.stderr, flush=True)
+        iteration, iterations = (n // self.updates for n in (state.global_step, state.max_steps))
+        self.metrics.log(iteration, iterations, values)
 
 
 def _adapters(lora: LoraSection) -> Any:

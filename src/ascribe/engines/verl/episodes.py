@@ -1,8 +1,6 @@
 """``EpisodeSteps``: the steps of a run in Ascribe's own environments, and their credit."""
 
 import shutil
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ from ascribe.engines.iterations import (
     iteration_metrics,
     write_rollouts,
 )
-from ascribe.engines.metrics import HELD_OUT, MetricsFile, iteration_line, read_metrics
+from ascribe.engines.metrics import HELD_OUT, read_metrics
+from ascribe.engines.metrics_file import MetricsFile
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step
@@ -156,18 +155,15 @@ class _MetricsLogger:
     def __init__(self, folder: Path, done: int, iterations: int) -> None:
         self.folder, self.file = folder, MetricsFile(folder, done)
         self.iterations = iterations
-        self.began = time.perf_counter() - self.file.seconds
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """Write a line. After an evaluation that is the best so far, copy the checkpoint."""
         metrics = dict(sorted(data.items()))
-        metrics["seconds"] = round(time.perf_counter() - self.began, 3)
         for begin, name in VALIDATION.items():
             found = [key for key in metrics if key.startswith(begin)]
             if found:
                 metrics[name] = metrics[found[0]]
-        self.file.add(step, metrics)
-        print(iteration_line(step, self.iterations, metrics), file=sys.stderr, flush=True)
+        self.file.log(step, self.iterations, metrics)
         actor = self.folder / "checkpoints" / f"global_step_{step}" / "actor"
         if HELD_OUT in metrics and actor.is_dir():
             earlier = (row for row in read_metrics(self.folder) if 0 < row["iteration"] < step)
