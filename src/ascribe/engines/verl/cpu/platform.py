@@ -2,8 +2,7 @@
 
 import importlib.metadata
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
@@ -20,121 +19,62 @@ SERVER = {
 """Environment of the rollout servers, unless it says otherwise already."""
 
 
+def _always(value: Any) -> Any:
+    """A function that gives this value, whatever it is asked."""
+    return lambda *_, **__: value
+
+
+_nothing = _always(None)
+
+
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):  # type: ignore[misc]
     """Ray is told of logical GPUs (``ray_init.num_gpus``): one for each rank and each server."""
 
-    device_name = "cpu"
-    vendor_name = "cpu"
+    device_name = vendor_name = "cpu"
     device_module = torch.cpu
 
-    def is_available(self) -> bool:
-        """It always is."""
-        return True
+    is_available = _always(True)
+    current_device = _always("cpu")
+    device_count = _always(1)  # for each process
+    communication_backend_name = _always("gloo")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")  # Ray sets it for logical GPUs
+    ray_resource_name = _always("GPU")
+    ray_noset_envvars = _always(["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"])  # verl sets it
+    is_ipc_supported = _always(False)  # weights travel through shared memory instead
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+
+    # What a processor does not have.
+    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
+    profiler_start = profiler_stop = cudart = _nothing
+    get_device_capability = _always((None, None))
+    nvtx_range = staticmethod(nullcontext)
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:  # noqa: ARG002
         """Whether there is nothing better."""
         return not torch.cuda.is_available()
 
-    def current_device(self) -> Any:
-        """The one there is."""
-        return "cpu"
-
-    def device_count(self) -> int:
-        """One for each process."""
-        return 1
-
-    def set_device(self, device_index: int) -> None:
-        """Nothing to choose."""
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        """Nothing runs ahead."""
-
-    def manual_seed(self, seed: int) -> None:
-        """Seed torch."""
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        """Seed torch."""
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        """There are none."""
-
-    def empty_cache(self) -> None:
-        """There is none."""
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:  # noqa: ARG002
-        """None, in the sense of CUDA."""
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        """Between processes."""
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        """What Ray sets for logical GPUs."""
-        return "CUDA_VISIBLE_DEVICES"
-
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:  # noqa: ARG002
-        """No profiler listens."""
-        yield
-
-    def profiler_start(self) -> None:
-        """No profiler."""
-
-    def profiler_stop(self) -> None:
-        """No profiler."""
-
-    def ray_resource_name(self) -> str:
-        """Logical GPUs."""
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        """So that Ray leaves the variable to verl."""
-        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
-
-    def is_ipc_supported(self) -> bool:
-        """Weights travel through shared memory instead."""
-        return False
-
     def rollout_env_vars(self) -> dict[str, str]:
         """Environment of the rollout servers."""
         return {name: os.environ.get(name, value) for name, value in SERVER.items()}
 
-    def cudart(self) -> None:
-        """There is none."""
-
 
 def fill_gaps() -> None:
     """Give ``torch.cpu`` what verl asks of a device's module."""
+    memory = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
     gaps = {
-        "empty_cache": _nothing,
-        "ipc_collect": _nothing,
-        "reset_peak_memory_stats": _nothing,
-        "memory_allocated": _zero,
-        "memory_reserved": _zero,
-        "max_memory_allocated": _zero,
-        "max_memory_reserved": _zero,
-        "mem_get_info": lambda *_: (0, 0),
+        **dict.fromkeys(("empty_cache", "ipc_collect", "reset_peak_memory_stats"), _nothing),
+        **dict.fromkeys(memory, _always(0)),
+        "mem_get_info": _always((0, 0)),
         "manual_seed": torch.manual_seed,
         "manual_seed_all": torch.manual_seed,
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
-        "get_device_name": lambda *_: "CPU",
+        "get_device_name": _always("CPU"),
     }
     for name, function in gaps.items():
         if not hasattr(torch.cpu, name):
             setattr(torch.cpu, name, function)
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
-def _zero(*_: Any, **__: Any) -> int:
-    return 0
 
 
 def name_backends_once() -> None:
