@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from audit_forms import ABLATIONS, ALL_WORLDS, scored_recipe
 from audit_predictor import (
     CHOSEN,
     MOMENTUM,
@@ -40,8 +41,6 @@ from audit_predictor import (
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe.audit import (
-    ABLATIONS,
-    ALL_WORLDS,
     FULL_FORMS,
     QUICK,
     QUICK_FORMS,
@@ -49,7 +48,6 @@ from ascribe.audit import (
     Audit,
     Settings,
     audit,
-    scored_recipe,
 )
 from ascribe.audit.report import (
     MEANS,
@@ -194,7 +192,7 @@ def measured_audit(folder: Path, worlds: Sequence[str], names: Sequence[str]) ->
                     case["again"] = of["again"]
                     case["momentum_auc"] = of["momentum"]
     recipes = {name: repr(scored_recipe(name)) for name in names}
-    return Audit(replace(SETTINGS, worlds=tuple(worlds)), recipes, scores)
+    return Audit(replace(SETTINGS, worlds={w: ALL_WORLDS[w] for w in worlds}), recipes, scores)
 
 
 def pair_lines(found: Audit) -> Iterator[dict[str, Any]]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from audit_forms import scored_recipe
 from common import ROOT, Figures
 
 from ascribe import StepTable
@@ -39,7 +40,7 @@ from ascribe.audit.policy import (
     policy_lines,
     with_radius,
 )
-from ascribe.audit.run import Regrouped, Scored, interval, scored_recipe
+from ascribe.audit.run import Regrouped, Scored, interval
 from ascribe.groups.keys import StateKey, keyed
 from ascribe.steps.atomic import replacing
 

@@ -1,6 +1,6 @@
 """Which score of a recipe on a few batches predicts how fast a policy learns with it?
 
-In each of 24 worlds (those of ``ascribe audit``, and the graphs of ``ascribe.audit.worlds``, which
+In each of 24 worlds (those of ``ascribe audit``, and the graphs of ``audit_forms.py``, which
 vary in size, horizon, aliasing, noise and sparsity) every recipe learns for 20 updates and is
 scored on batches of two policies: that at the start of the learning run, and a better one; ``both``
 is the mean of the two, ``worse`` the lower. The correlation of a score with learning is Spearman's
@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from audit_forms import ALL_WORLDS, scored_recipe
 from common import Figures
 
-from ascribe.audit import ALL_WORLDS, FULL, FULL_FORMS, TabularTasks, rollouts, scored_recipe
+from ascribe.audit import FULL, FULL_FORMS, TabularTasks, rollouts
 from ascribe.audit.run import LEARNING, SCORING, advantage, informed
 from ascribe.audit.scores import (
     Moments,
@@ -69,7 +70,7 @@ SUBSETS = {
     "of these, recipes of papers that compare states, and returns": FAMILIES[1:-1],
 }
 """Recipes over which the chosen score is correlated with learning."""
-SETTINGS = replace(FULL, worlds=WORLDS, seed=SEED, momentum=MOMENTUM)
+SETTINGS = replace(FULL, worlds=ALL_WORLDS, seed=SEED, momentum=MOMENTUM)
 BATCHES = (0.5, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, np.inf)
 """Numbers of batches that a pooled gradient is of."""
 

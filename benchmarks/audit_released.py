@@ -19,7 +19,7 @@ from common import Figures
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from ascribe.audit import QUICK, audit, scored_recipe
+from ascribe.audit import QUICK, WORLDS, audit, scored_recipe
 from ascribe.audit.report import json_lines
 from ascribe.steps.arrays import Floats
 from ascribe.steps.check import arrange
@@ -74,7 +74,9 @@ def main() -> None:
         settings = SETTINGS
         names: tuple[str, ...] = ESTIMATORS
         if figures.quick:
-            settings = replace(settings, worlds=("graph",), blocks=2, batches=2, updates=2)
+            settings = replace(
+                settings, worlds={"graph": WORLDS["graph"]}, blocks=2, batches=2, updates=2
+            )
             names = ESTIMATORS[:2]
         recipes = {f"verl {name}": partial(of_verl, name) for name in names}
         recipes |= {name: scored_recipe(name) for name in BESIDE}

@@ -27,7 +27,7 @@ METRICS = {
 }
 
 MODULES = {
-    *("audit_policy_page", "coalitions", "common", "divergence", "learning"),
+    *("audit_forms", "audit_policy_page", "coalitions", "common", "divergence", "learning"),
     *("learning_loop", "learning_page", "page", "tiny", "tiny_llama"),
     "verl_probe",
 }

@@ -11,14 +11,21 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ascribe.audit import QUICK, Audit, audit, scored_recipe
+from ascribe.audit import QUICK, WORLDS, Audit, audit, scored_recipe
 from ascribe.audit.report import BETTER, AuditTables, json_lines
 from ascribe.audit.run import METRICS, interval
 from ascribe.cli.audit import audit as command
 
 pytestmark = pytest.mark.unit
 
-FEW = replace(QUICK, worlds=("graph", "keydoor"), blocks=3, batches=2, tasks=4, updates=2)
+FEW = replace(
+    QUICK,
+    worlds={name: WORLDS[name] for name in ("graph", "keydoor")},
+    blocks=3,
+    batches=2,
+    tasks=4,
+    updates=2,
+)
 SMALL = replace(FEW, momentum=0.9)
 NAMES = ("grpo", "gigpo_mean", "sbc")
 

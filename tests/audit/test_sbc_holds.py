@@ -6,8 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ascribe.audit import ABLATIONS, QUICK, WORLDS, Audit, audit, scored_recipe
+from ascribe.audit import QUICK, WORLDS, Audit, audit
 from ascribe.estimators import BiGPO
+from benchmarks.audit_forms import ABLATIONS, scored_recipe
 from tests.audit.batches import batch_of
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def test_it_is_ahead_in_every_world(size: int) -> None:
 
 def test_in_clusters_that_mix_states_it_is_no_worse_than_gigpo_on_exact_texts() -> None:
     worlds = ("graph", "craft", "stop")
-    settings = replace(FRESH, worlds=worlds, blur=0.97)
+    settings = replace(FRESH, worlds={name: WORLDS[name] for name in worlds}, blur=0.97)
     found = audit(
         {name: scored_recipe(name) for name in ("gigpo", "gigpo_mean", "sbc", "sbc_keep")}, settings
     )
@@ -59,7 +60,7 @@ def mean_purity(worlds: tuple[str, ...], blur: float) -> float:
 
 def test_every_part_can_be_left_out() -> None:
     names = ("sbc", *(f"sbc-{part}" for part in ABLATIONS))
-    settings = replace(FRESH, worlds=("craft",), blocks=3, batches=2)
+    settings = replace(FRESH, worlds={"craft": WORLDS["craft"]}, blocks=3, batches=2)
     found: Audit = audit({name: scored_recipe(name) for name in names}, settings)
     for name in names[1:]:
         one = found.blocks("craft", name, 8, "cosine")

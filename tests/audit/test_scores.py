@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ascribe.audit import ALL_WORLDS, WORLDS, Conditions, rollouts, scored_recipe
+from ascribe.audit import WORLDS, Conditions, rollouts, scored_recipe
 from ascribe.audit.run import Regrouped, advantage
 from ascribe.audit.scores import (
     Moments,
@@ -16,6 +16,7 @@ from ascribe.audit.scores import (
     policy_gradient,
 )
 from ascribe.estimators import GiGPO
+from benchmarks.audit_forms import ALL_WORLDS
 from tests.audit.batches import batch_of
 
 pytestmark = pytest.mark.unit

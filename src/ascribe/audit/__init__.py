@@ -1,7 +1,6 @@
 """Worlds whose true advantages are known, and the score of every recipe in them."""
 
 from ascribe.audit.run import (
-    ABLATIONS,
     FULL,
     FULL_FORMS,
     QUICK,
@@ -13,11 +12,9 @@ from ascribe.audit.run import (
     scored_recipe,
 )
 from ascribe.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks, rollouts
-from ascribe.audit.worlds import ALL_WORLDS, WORLDS, World
+from ascribe.audit.worlds import WORLDS, World
 
 __all__ = [
-    "ABLATIONS",
-    "ALL_WORLDS",
     "FULL",
     "FULL_FORMS",
     "QUICK",

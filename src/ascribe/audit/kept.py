@@ -42,20 +42,17 @@ class PlayedBatch:
 
     def save(self, path: Path) -> None:
         """Write the batch; half precision is enough for its tokens."""
-        arrays = table_arrays(self.table)
-        arrays["hidden"] = np.asarray(self.hidden, np.float16)
-        arrays["residual"] = np.asarray(self.residual, np.float16)
-        arrays["owner"] = np.asarray(self.owner, np.int32)
-        with replacing(path) as file:
-            np.savez(file, **arrays, success=self.success)
+        hidden, residual = (np.asarray(each, np.float16) for each in (self.hidden, self.residual))
+        owner = np.asarray(self.owner, np.int32)
+        arrays = {"hidden": hidden, "residual": residual, "owner": owner, "success": self.success}
+        _save(path, self.table, arrays)
 
     @staticmethod
     def load(path: Path) -> "PlayedBatch":
         """Read a batch."""
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = dict(stored)
+        table, arrays = _load(path)
         tokens = (arrays["hidden"], arrays["residual"], arrays["owner"].astype(np.int64))
-        return PlayedBatch(read_table(arrays), *tokens, float(arrays["success"]))
+        return PlayedBatch(table, *tokens, float(arrays["success"]))
 
     def row_gradients(self) -> Gradients:
         """Gradient of each row's log-probability in the output layer's weights, [rows, V x H]."""
@@ -93,34 +90,31 @@ class PlayedDecisions:
 
     def save(self, path: Path) -> None:
         """Write the decisions."""
-        arrays = table_arrays(self.table) | dict(self.returns)
-        with replacing(path) as file:
-            np.savez(file, **arrays, rows=self.rows, state=self.state)
+        _save(path, self.table, {**self.returns, "rows": self.rows, "state": self.state})
 
     @staticmethod
     def load(path: Path) -> "PlayedDecisions":
         """Read decisions."""
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = dict(stored)
-        table = read_table(arrays)
+        table, arrays = _load(path)
         rows, state = (arrays.pop(name) for name in ("rows", "state"))
         return PlayedDecisions(table, rows, state, arrays)
 
 
-def table_arrays(table: StepTable) -> dict[str, Any]:
-    """A step table as arrays for an archive."""
+def _save(path: Path, table: StepTable, arrays: dict[str, Any]) -> None:
     columns = {
         name: column.texts() if isinstance(column, Coded) else column.tolist()
         for name, column in table.columns().items()
         if name != "fingerprint"
     }
-    arrays = {"columns": np.array(json.dumps(columns))}
     if table.fingerprint is not None:
         arrays["fingerprint"] = table.fingerprint
-    return arrays
+    with replacing(path) as file:
+        np.savez(file, **arrays, columns=np.array(json.dumps(columns)))
 
 
-def read_table(arrays: dict[str, Any]) -> StepTable:
-    """The step table of an archive; its arrays are taken out."""
+def _load(path: Path) -> tuple[StepTable, dict[str, Any]]:
+    """The step table of a file, and its other arrays."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = dict(stored)
     table = StepTable.from_columns(json.loads(str(arrays.pop("columns"))))
-    return replace(table, fingerprint=arrays.pop("fingerprint", None))
+    return replace(table, fingerprint=arrays.pop("fingerprint", None)), arrays

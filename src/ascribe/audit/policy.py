@@ -137,31 +137,31 @@ def policy_lines(
     case: str = "",
 ) -> Iterator[dict[str, Any]]:
     """One object for every figure, as ``ascribe.audit.report.json_lines`` gives them."""
-    line = {"bench": "audit_policy", "unit": "1", "goal": None, "better": "higher"}
-    of_policy = line | {"case": case or "policy"}
-    yield of_policy | {"metric": "success", "value": found.success}
-    yield of_policy | {"metric": "batches", "value": float(found.batches)}
+
+    def line(place: str, metric: str, value: float, **more: Any) -> dict[str, Any]:
+        figure = {"bench": "audit_policy", "unit": "1", "goal": None, "better": "higher"}
+        return figure | {"case": place.lstrip("/"), "metric": metric, "value": value} | more
+
+    policy = case or "policy"
+    yield line(policy, "success", found.success)
+    yield line(policy, "batches", float(found.batches))
     if decided:
-        yield of_policy | {"metric": "decisions", "value": float(decided.decisions)}
+        yield line(policy, "decisions", float(decided.decisions))
     for objective, by_recipe in found.scores.items():
-        place = f"{case}/{objective}".lstrip("/")
-        yield line | {"case": place, "metric": "precision", "value": found.precision[objective]}
+        yield line(f"{case}/{objective}", "precision", found.precision[objective])
         for name, score in by_recipe.items():
-            of_recipe = line | {"case": f"{place}/{name}"}
-            yield of_recipe | {"metric": "update_cosine", "value": score.update}
-            yield of_recipe | {"metric": "batch_cosine"} | asdict(score.batch)
-            yield of_recipe | {"metric": "mean_cosine", "value": score.mean}
-            yield of_recipe | {"metric": "variance", "value": score.variance, "better": "lower"}
+            place = f"{case}/{objective}/{name}"
+            yield line(place, "update_cosine", score.update)
+            yield line(place, "batch_cosine", **asdict(score.batch))
+            yield line(place, "mean_cosine", score.mean)
+            yield line(place, "variance", score.variance, better="lower")
     if decided is None:
         return
     for objective, scores in decided.scores.items():
-        place = f"{case}/{objective}".lstrip("/")
-        share = {"value": decided.noise[objective], "better": "lower"}
-        yield line | {"case": place, "metric": "noise_share"} | share
+        yield line(f"{case}/{objective}", "noise_share", decided.noise[objective], better="lower")
         for name, one in scores.items():
-            ends = {"value": one.cosine, "low": one.low, "high": one.high}
-            place = f"{case}/{objective}/{name}".lstrip("/")
-            yield line | {"case": place, "metric": "decision_cosine"} | ends
+            ends = {"low": one.low, "high": one.high}
+            yield line(f"{case}/{objective}/{name}", "decision_cosine", one.cosine, **ends)
 
 
 def kept_batches(

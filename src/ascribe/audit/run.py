@@ -1,7 +1,6 @@
 """Run the audit: every recipe in every world, on independent blocks of tasks."""
 
 import itertools
-import math
 import operator
 import os
 import time
@@ -16,9 +15,8 @@ import numpy as np
 
 from ascribe.audit.scores import Truth, later, learning_curves, scores_of
 from ascribe.audit.tasks import AuditBatch, Conditions, TabularTasks, rollouts
-from ascribe.audit.worlds import ALL_WORLDS, WORLDS
+from ascribe.audit.worlds import WORLDS, World
 from ascribe.estimators import RECIPES
-from ascribe.estimators.sbc import SBC, Ladder
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
 from ascribe.steps.check import arrange
@@ -90,17 +88,6 @@ of a task dealt at random to its steps, so that groups have the same sizes and m
 ``one``: one state for all steps of a task. Discounting alone, without states, is ``returns``.
 """
 
-ABLATIONS: dict[str, dict[str, float]] = {
-    "bootstrap": {"sweeps": 0},
-    "centre": {"centre": 2.0},
-    "fine": {"fine": math.inf},
-    "history": {"history": math.inf},
-    "own": {"own": math.inf},
-    "shrinkage": {"state": 0.0, "action": 0.0},
-    "discount": {"discount": 1.0},
-}
-"""``sbc-NAME`` is ``sbc`` without this part."""
-
 QUICK_FORMS = (
     *("grpo", "returns", "gigpo", "gigpo_mean", "gigpo_mean_random"),
     *("bipace_q_mean", "bipace_q_equal", "sbc"),
@@ -116,21 +103,6 @@ FULL_FORMS = (
     *("gae", "progress", "judged_mean", "g2po", "graphgpo_mean", "entropy", "entropy_returns"),
 )
 """What the full audit scores."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AblatedSBC(SBC):
-    """``sbc`` without one of its parts."""
-
-    without: str = "own"
-
-    def _validate(self, name: str, hint: Any) -> None:
-        if name != "without":
-            super()._validate(name, hint)
-
-    def ladder(self) -> Ladder:
-        """The κ of every level, without the part that is left out."""
-        return replace(super().ladder(), **ABLATIONS[self.without])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -220,8 +192,6 @@ def scored_recipe(name: str) -> Scored:
         if not callable(recipe):
             raise ValueError(f"{name} cannot be called on a table; name a recipe or a function")
         return recipe
-    if name.removeprefix("sbc-") in ABLATIONS:
-        return AblatedSBC(without=name.removeprefix("sbc-"))
     plain, _, control = name.rpartition("_")
     if control in CONTROLS and name not in RECIPES:
         return _controlled(plain, control)
@@ -251,7 +221,7 @@ class Settings:
     """What the audit runs.
 
     Attributes:
-        worlds: names of worlds.
+        worlds: the worlds by name.
         sizes: group sizes.
         blocks: independent blocks of tasks; intervals are over blocks.
         batches: batches of rollouts that are scored, of each of two policies.
@@ -268,7 +238,7 @@ class Settings:
         seed: seed of all randomness.
     """
 
-    worlds: tuple[str, ...] = tuple(WORLDS)
+    worlds: Mapping[str, World] = field(default_factory=lambda: WORLDS)
     sizes: tuple[int, ...] = (8,)
     blocks: int = 10
     batches: int = 6
@@ -286,7 +256,7 @@ class Settings:
 
     def conditions(self, world: str, size: int) -> Conditions:
         """How a world is rolled out."""
-        default = ALL_WORLDS[world].paraphrase
+        default = self.worlds[world].paraphrase
         rate = default if self.paraphrase is None else self.paraphrase
         return Conditions(size, rate, self.noise, self.blur)
 
@@ -296,7 +266,7 @@ class Settings:
 
     def draw_tasks(self, world: str) -> TabularTasks:
         """The tasks of all blocks of a world."""
-        return ALL_WORLDS[world].tasks(
+        return self.worlds[world].tasks(
             self.blocks * self.tasks,
             self.random(world),
             forms=self.forms,
@@ -350,7 +320,7 @@ class Audit:
 
     def metrics(self, size: int) -> list[str]:
         """Names of the metrics that every case of this size has."""
-        scores = self.scores[self.settings.worlds[0], next(iter(self.recipes)), size]
+        scores = self.scores[next(iter(self.settings.worlds)), next(iter(self.recipes)), size]
         return [name for name in METRICS if name in scores]
 
 

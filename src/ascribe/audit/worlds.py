@@ -311,9 +311,10 @@ def _keydoor(random: np.random.Generator) -> Arrays:
     }
 
 
-def _graph_world(
+def graph_world(
     about: str, *, states: int = 16, slip: float = 0.1, pull: float = 0.0, **fields: Any
 ) -> World:
+    """A world of random graphs: arguments of ``_graph``, and fields of ``World``."""
     kinds = {name: fields.pop(name) for name in ("goals", "alias") if name in fields}
     build = partial(_graph, states=states, slip=slip, pull=pull, **kinds)
     texts = [f"You are in room {number} of {states}." for number in range(states)]
@@ -343,7 +344,7 @@ def _craft_world(about: str, goals: Sequence[str], *, blind: bool) -> World:
 
 
 WORLDS: dict[str, World] = {
-    "graph": _graph_world(
+    "graph": graph_world(
         "paraphrased states of a random graph", pull=0.8, horizon=14, paraphrase=0.25
     ),
     "craft": _craft_world("prerequisites: recipes of Minecraft", LONG_GOALS, blind=False),
@@ -358,7 +359,7 @@ WORLDS: dict[str, World] = {
         actions=("hand in", "work with care", "work in haste", "take up another draft"),
         paraphrase=0.3,
     ),
-    "chance": _graph_world(
+    "chance": graph_world(
         "stochastic transitions and a verifier that misses successes",
         slip=0.4,
         pull=1.0,
@@ -366,7 +367,7 @@ WORLDS: dict[str, World] = {
         paraphrase=0.25,
         missed=0.3,
     ),
-    "dense": _graph_world(
+    "dense": graph_world(
         "a noisy reward at every step",
         goals=0,
         horizon=12,
@@ -382,41 +383,8 @@ WORLDS: dict[str, World] = {
         paraphrase=0.45,
         wordings=3,
     ),
-    "long": _graph_world(
+    "long": graph_world(
         "horizon 50, with loops", states=36, pull=0.6, horizon=50, paraphrase=0.4, wordings=3
     ),
 }
 """Every world by name."""
-
-FIELDS = ("states", "horizon", "slip", "alias", "goals", "reward_noise", "paraphrase")
-"""Columns of ``GRAPHS``."""
-
-GRAPHS = {
-    "g01": (8, 6, 0.0, 0.0, 1, 0.0, 0.0),
-    "g02": (8, 12, 0.3, 0.0, 2, 0.0, 0.3),
-    "g03": (8, 8, 0.1, 0.4, 1, 0.1, 0.0),
-    "g04": (12, 10, 0.0, 0.25, 2, 0.0, 0.5),
-    "g05": (12, 20, 0.2, 0.0, 1, 0.3, 0.2),
-    "g06": (12, 14, 0.4, 0.5, 3, 0.0, 0.0),
-    "g07": (16, 30, 0.1, 0.25, 1, 0.0, 0.4),
-    "g08": (16, 10, 0.0, 0.5, 4, 0.2, 0.2),
-    "g09": (16, 12, 0.2, 0.25, 0, 0.0, 0.0),
-    "g10": (24, 16, 0.1, 0.0, 3, 0.0, 0.6),
-    "g11": (24, 40, 0.0, 0.4, 1, 0.0, 0.1),
-    "g12": (24, 24, 0.3, 0.2, 3, 0.1, 0.3),
-    "g13": (24, 10, 0.1, 0.0, 0, 0.6, 0.3),
-    "g14": (36, 30, 0.0, 0.0, 2, 0.0, 0.0),
-    "g15": (36, 60, 0.1, 0.3, 1, 0.1, 0.2),
-    "g16": (48, 24, 0.2, 0.5, 6, 0.0, 0.4),
-}
-"""Graphs of many kinds, for ``benchmarks/audit_predictor.py``."""
-
-
-def _by_field(row: tuple[float, ...]) -> dict[str, Any]:
-    return dict(zip(FIELDS, row, strict=True))
-
-
-ALL_WORLDS = WORLDS | {
-    name: _graph_world("a random graph", pull=0.8, **_by_field(row)) for name, row in GRAPHS.items()
-}
-"""Every world by name, with the graphs."""

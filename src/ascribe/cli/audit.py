@@ -143,14 +143,14 @@ def audit(
     if wrong := [name for name in world if name not in WORLDS]:
         screen.wrong_call(unknown("world", wrong[0], WORLDS))
     given = {
-        "worlds": tuple(world),
+        "worlds": {name: WORLDS[name] for name in world},
         "sizes": tuple(size),
         "blocks": blocks,
         "paraphrase": paraphrase,
         "noise": noise,
         "blur": blur,
     }
-    changes: dict[str, Any] = {k: v for k, v in given.items() if v not in (None, ())}
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v not in (None, (), {})}
     chosen = replace(FULL if full else QUICK, seed=seed, momentum=momentum, **changes)
     if 8 not in chosen.sizes:  # policies learn at a group size that is scored
         chosen = replace(chosen, learning_size=chosen.sizes[0])
