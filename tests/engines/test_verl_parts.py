@@ -250,12 +250,12 @@ def verl_config(config: Path, **changes: Any) -> Any:
 )
 def test_what_would_be_wrong_is_refused(config: Path, changes: dict[str, Any], said: str) -> None:
     from ascribe.engines.verl.episodes import refuse_unsupported
-    from ascribe.engines.verl.tasks import run_of
+    from ascribe.engines.verl.tasks import read_run
 
     right = verl_config(config)
-    refuse_unsupported(right, run_of(right))
+    refuse_unsupported(right, read_run(right.data.train_files))
     with pytest.raises(ValueError, match=said):
-        refuse_unsupported(verl_config(config, **changes), run_of(right))
+        refuse_unsupported(verl_config(config, **changes), read_run(right.data.train_files))
 
 
 def test_held_out_tasks_have_rows_and_an_environment_of_their_own(tmp_path: Path) -> None:
@@ -307,14 +307,14 @@ def test_the_best_checkpoint_is_kept(
 
 def test_fingerprints_need_the_pass_that_a_bypass_leaves_out(tmp_path: Path) -> None:
     from ascribe.engines.verl.episodes import refuse_unsupported
-    from ascribe.engines.verl.tasks import run_of
+    from ascribe.engines.verl.tasks import read_run
 
     path = toys.write_config(
         tmp_path / "run.yaml", tmp_path, recipe__name="bipace_q", fingerprints__layer=-1
     )
     made = verl_config(path, algorithm__rollout_correction={"bypass_mode": True})
     with pytest.raises(ValueError, match="bypass_mode: fingerprints come from the pass"):
-        refuse_unsupported(made, run_of(made))
+        refuse_unsupported(made, read_run(made.data.train_files))
 
 
 # Any agent loop.
@@ -618,10 +618,8 @@ def test_one_sequence_has_the_credit_of_step_rows(
     from ascribe.conversations import spread
     from ascribe.engines.chat import ChatPolicy, whole_chat
     from ascribe.engines.verl.agent_loop import ServedPolicy, rows
-    from ascribe.engines.verl.episodes import EpisodeSteps
 
     config = toys.write_config(tmp_path / "run.yaml", tmp_path)
-    steps = EpisodeSteps(verl_config(config))
     made = chat()
     rng = np.random.default_rng(0)
     sampled = sorted(set(range(20, 60)) - made.ends)
@@ -652,7 +650,7 @@ def test_one_sequence_has_the_credit_of_step_rows(
     found = []
     for made_rows in (apart, together):
         unpacked, spans = unpack(*sent(made_rows))
-        credit = steps.credit_rollout(unpacked, None, None)
+        credit = credited_run(config, unpacked)
         tokens = spread(credit.advantage, spans)
         taught = [
             [
@@ -827,11 +825,21 @@ def test_options_of_the_template_reach_the_prompts(
     close_players()
 
 
+def credited_run(config: Path, played: Rollout) -> Any:
+    """Episodes with the credit of a run."""
+    from ascribe.engines.iterations import LocalRollout, credit_iteration
+    from ascribe.engines.verl.episodes import EpisodeSteps, groups_of
+
+    run = EpisodeSteps(verl_config(config)).run
+    rollout = run.config.rollout
+    local = [LocalRollout(groups_of(played), played)]
+    failures = rollout.failures.policy()
+    return credit_iteration(local, run.recipe, size=rollout.size, failures=failures)
+
+
 def assert_credited(config: Path, played: Rollout, corrections: int) -> None:
     """The trainer credits answers and corrections together, as one group that was to be played."""
-    from ascribe.engines.verl.episodes import EpisodeSteps
-
-    found = EpisodeSteps(verl_config(config)).credit_rollout(played, None, None)
+    found = credited_run(config, played)
     assert found.dropped == {}
     assert found.counts.all()
     assert found.credit.metrics["corrections"] == corrections

@@ -37,7 +37,7 @@ from ascribe.engines.episodes import EpisodeSpec
 from ascribe.engines.resolve import Run
 from ascribe.engines.verl.packing import FIELD, pack, pack_failed
 from ascribe.engines.verl.players import Players
-from ascribe.engines.verl.tasks import HELD_OUT, run_of, spec_of
+from ascribe.engines.verl.tasks import HELD_OUT, read_run, spec_of
 from ascribe.models import Chat, load_chat
 from ascribe.models.policy import Completion, ModelPolicy, TokenPrompt
 from ascribe.rollout import Rollout, Sampling
@@ -69,7 +69,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
             row: of ``TaskDataset``, with the number of the group's member as ``session_id``.
         """
         held_out = bool(row.get(HELD_OUT))
-        run = run_of(self.config, held_out=held_out)
+        run = read_run(self.config.data.train_files, held_out=held_out)
         spec = spec_of(row["episode"], int(row["session_id"]))
         corrections = run.config.rollout.correcting()
         if corrections is None or held_out:

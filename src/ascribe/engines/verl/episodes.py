@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.conversations import Spans
-from ascribe.engines.crediting import Compute, History
+from ascribe.engines.crediting import History
 from ascribe.engines.episodes import columns_of
 from ascribe.engines.inputs import missing_columns, of_steps
 from ascribe.engines.iterations import (
@@ -23,10 +23,9 @@ from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step
 from ascribe.engines.verl.packing import FIELD, unpack
 from ascribe.engines.verl.run import BEST
-from ascribe.engines.verl.tasks import run_of
+from ascribe.engines.verl.tasks import read_run
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
-from ascribe.fingerprints import FloatMatrix
 from ascribe.rollout.episode import RolloutFailedError
 from ascribe.rollout.run import Rollout
 from ascribe.steps.arrays import Floats
@@ -43,7 +42,7 @@ class EpisodeSteps:
     """
 
     def __init__(self, config: Any) -> None:
-        self.run = run_of(config)
+        self.run = read_run(config.data.train_files)
         refuse_unsupported(config, self.run)
         self.recipe, self.layer = self.run.recipe, self.run.layer
         self.minibatches: int | None = self.run.config.update.minibatches
@@ -80,7 +79,7 @@ class EpisodeSteps:
             if not is_padding(tag)
         }
         rollout, spans = unpack(texts, [tag["response_len"] for tag in batch.tags])
-        missing = self.episodes - len(_groups(rollout))
+        missing = self.episodes - len(groups_of(rollout))
         if self.run.config.rollout.failures.stop:
             if rollout.failed:
                 raise RolloutFailedError(rollout.failed[0])
@@ -100,27 +99,9 @@ class EpisodeSteps:
         )
         dropped = self.staleness.dropped(self.sampled, metrics)
         columns = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
-        iteration = self.credit_rollout(
-            rollout, vectors, history, dropped, columns, compute=compute
-        )
-        metrics.update(iteration_metrics(iteration))
-        metrics["ascribe/missing"] = missing
-        return iteration, spans
-
-    def credit_rollout(
-        self,
-        rollout: Rollout,
-        vectors: FloatMatrix | None,
-        history: History,
-        dropped: Mapping[str, str] | None = None,
-        columns: Mapping[str, Floats] | None = None,
-        *,
-        compute: Compute | None = None,
-    ) -> Iteration:
-        """Credit episodes."""
         config = self.run.config.rollout
-        return credit_iteration(
-            [LocalRollout(_groups(rollout), rollout, vectors, columns or {})],
+        iteration = credit_iteration(
+            [LocalRollout(groups_of(rollout), rollout, vectors, columns)],
             self.recipe,
             size=config.size,
             failures=config.failures.policy(),
@@ -129,6 +110,9 @@ class EpisodeSteps:
             dropped=dropped,
             compute=compute,
         )
+        metrics.update(iteration_metrics(iteration))
+        metrics["ascribe/missing"] = missing
+        return iteration, spans
 
     def write(self, iteration: Iteration, number: int) -> None:
         """Write the rollouts of an update, if the run asks for them."""
@@ -173,7 +157,7 @@ class _MetricsLogger:
                     shutil.copytree(actor, draft, ignore=without, dirs_exist_ok=True)
 
 
-def _groups(rollout: Rollout) -> tuple[str, ...]:
+def groups_of(rollout: Rollout) -> tuple[str, ...]:
     """The group of each episode; corrections are not among those that were to be played."""
     episodes: list[Any] = [*rollout.trajectories, *rollout.failed]
     return tuple(one.group for one in episodes if one.corrects is None)

@@ -25,13 +25,10 @@ ENDLESS = 2**31
 """Rows of the dataset: dynamic sampling may need many more groups than a run has steps."""
 
 
-def run_of(verl_config: Any, *, held_out: bool = False) -> Run:
-    """The run of verl's whole configuration, or of its held-out tasks."""
-    return read_run(verl_config.data.train_files, held_out=held_out)
-
-
 def read_run(files: Any, *, held_out: bool = False) -> Run:
     """The run of the one config file that ``data.train_files`` names; a process reads it once.
+
+    ``held_out``: in the environment of its held-out tasks.
 
     Raises:
         ValueError: if it names something else.
@@ -41,7 +38,7 @@ def read_run(files: Any, *, held_out: bool = False) -> Run:
         raise ValueError(
             f"data.train_files must be the YAML file of an Ascribe run, not {', '.join(paths)}"
         )
-    return (_read_held_out if held_out else _read_run)(str(paths[0]))
+    return _read_run(str(paths[0]), held_out)
 
 
 def _paths(files: Any) -> list[str]:
@@ -49,15 +46,9 @@ def _paths(files: Any) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _read_run(path: str) -> Run:
-    return resolve(load_config(path).config)
-
-
-@lru_cache(maxsize=8)
-def _read_held_out(path: str) -> Run:
-    """The same run in the environment of its held-out tasks."""
-    run = _read_run(path)
-    return replace(run, config=replace(run.config, environment=run.config.held_out))
+def _read_run(path: str, held_out: bool) -> Run:
+    config = load_config(path).config
+    return resolve(replace(config, environment=config.held_out) if held_out else config)
 
 
 class TaskDataset(Dataset):  # type: ignore[misc]
