@@ -748,7 +748,7 @@ def _csv_tables(
     }
     try:
         with path.open("rb") as opened, csv.open_csv(opened, **options) as file:
-            yield file.schema.empty_table()
+            yield file.schema.empty_table().select(file.schema.names)  # which must be UTF-8
             for batch in file:
                 yield pa.Table.from_batches([batch])
                 progress(opened.tell() / path.stat().st_size)
