@@ -184,7 +184,12 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
     Returns:
         Columns of an earlier credit that were dropped.
     """
-    if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and _same_form(file, out):
+    same_form = (
+        file.is_file()
+        and out.suffix != ".parquet"
+        and (file.suffix == ".json") == (out.suffix == ".json")
+    )
+    if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and same_form:
         with screen.written(out):
             write_credit(file, rollouts, assigned.credit.advantage, out)
         return []
@@ -196,13 +201,6 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
     with screen.written(out):
         write(arrow, out)
     return [name for name in rollouts.credit.column_names if name not in columns]
-
-
-def _same_form(file: Path, out: Path) -> bool:
-    """Whether the file can be written again as it was read, and that was asked for."""
-    if not file.is_file() or out.suffix == ".parquet":
-        return False
-    return (file.suffix == ".json") == (out.suffix == ".json")
 
 
 def _print(credited: ArchiveCredit, estimator: Recipe, out: str) -> None:

@@ -37,23 +37,30 @@ def recipes(
                 screen.wrong_call(screen.safe(error, 400))
             screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="yellow"))
     if as_json:
-        screen.print_json([_describe(kind) for kind in selected])
+        screen.print_json(
+            [
+                {
+                    "name": kind.name,
+                    "paper": kind.paper,
+                    "summary": _summary(kind),
+                    "parameters": _parameters(kind),
+                    "presets": kind.presets,
+                }
+                for kind in selected
+            ]
+        )
     elif name is None:
-        screen.out.print(_overview(selected))
+        table = Table()
+        for column in ("recipe", "what it does", "paper", "presets"):
+            table.add_column(column, overflow="fold")
+        for kind in selected:
+            presets = ", ".join(kind.presets)
+            table.add_row(Text(kind.name, style="bold"), Text(_summary(kind)), kind.paper, presets)
+        screen.out.print(table)
         screen.out.print("One in full: ascribe recipes NAME, or module:Name for a class of yours")
         screen.out.print(Text(DEFAULT, style="dim"))
     else:
         _in_full(selected[0])
-
-
-def _describe(kind: type[Recipe]) -> dict[str, object]:
-    return {
-        "name": kind.name,
-        "paper": kind.paper,
-        "summary": _summary(kind),
-        "parameters": _parameters(kind),
-        "presets": kind.presets,
-    }
 
 
 def _summary(kind: type[Recipe]) -> str:
@@ -62,16 +69,6 @@ def _summary(kind: type[Recipe]) -> str:
 
 def _parameters(kind: type[Recipe]) -> dict[str, object]:
     return {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-
-
-def _overview(kinds: list[type[Recipe]]) -> Table:
-    table = Table()
-    for column in ("recipe", "what it does", "paper", "presets"):
-        table.add_column(column, overflow="fold")
-    for kind in kinds:
-        presets = ", ".join(kind.presets)
-        table.add_row(Text(kind.name, style="bold"), Text(_summary(kind)), kind.paper, presets)
-    return table
 
 
 def _in_full(kind: type[Recipe]) -> None:

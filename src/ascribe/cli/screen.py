@@ -24,7 +24,7 @@ from rich.text import Text
 
 from ascribe.steps.files import SUFFIXES, Rollouts, table_to_arrow
 from ascribe.steps.hints import duration, unknown
-from ascribe.steps.problems import Problem, Severity, TableError, one_line, without_credentials
+from ascribe.steps.problems import Severity, TableError, one_line, without_credentials
 from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -184,10 +184,12 @@ def problem_table(problems: Any) -> Table:
         table.add_column(name, overflow="fold")
     for problem in problems:
         style = STYLES[problem.severity]
+        rows = ", ".join(str(int(row)) for row in problem.rows[:3])
+        more = f", … ({problem.row_count:,})" if problem.row_count > 3 else ""
         table.add_row(
             Text(f"{problem.kind.label}\n{problem.severity.name.lower()}", style=style),
             Text(safe(problem.detail, 300)),
-            Text(_rows(problem)),
+            Text(rows + more),
             Text(problem.kind.advice),
         )
     return table
@@ -287,8 +289,3 @@ def stdout_to_stderr() -> Iterator[None]:
     finally:
         os.dup2(stdout, 1)
         os.close(stdout)
-
-
-def _rows(problem: Problem) -> str:
-    rows = ", ".join(str(int(row)) for row in problem.rows[:3])
-    return f"{rows}, … ({problem.row_count:,})" if problem.row_count > 3 else rows

@@ -53,7 +53,7 @@ def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
 
 def whole(text: str) -> str | None:
     """The whole action text, with runs of white space replaced by one space."""
-    return _fold_whitespace(text)
+    return " ".join(text.split()) or None
 
 
 def tag_body(text: str) -> str | None:
@@ -64,8 +64,8 @@ def tag_body(text: str) -> str | None:
     """
     tag = _TAG.search(text)
     if tag:
-        return _fold_whitespace(tag.group(1))
-    return None if "<action>" in text.lower() else _fold_whitespace(text)
+        return whole(tag.group(1))
+    return None if "<action>" in text.lower() else whole(text)
 
 
 def first_tokens(count: int = FIRST_TOKENS) -> KeyFunction:
@@ -100,7 +100,3 @@ KEY_FUNCTIONS: dict[str, KeyFunction] = {
     "tool_call": tool_call,
 }
 """The key functions that recipes know by name."""
-
-
-def _fold_whitespace(text: str) -> str | None:
-    return " ".join(text.split()) or None

@@ -118,8 +118,11 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
     group_index = np.arange(count)
     active, most = count, 0
     for i in range(longest):
-        if i % rows == 0:
-            _fill(gram, blocks, sizes, i)
+        if i % rows == 0:  # the next rows of every group's Gram matrix
+            for group, block in enumerate(blocks):
+                stop = min(i + rows, int(sizes[group]))
+                if stop > i:
+                    gram[group, : stop - i, :stop] = block(i, stop)[:, :stop]
         while sizes[active - 1] <= i:
             active -= 1
         new = clusters[:active] * count + group_index[:active]
@@ -167,14 +170,6 @@ def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bool
     largest = np.zeros(tasks, dtype=np.int64)
     np.maximum.at(largest, owner, size)
     return (rows > 1) & (largest >= share * rows) & (largest > 1)
-
-
-def _fill(gram: npt.NDArray[Any], blocks: Sequence[GramBlock], sizes: Ints, start: int) -> None:
-    """The next rows of every group's Gram matrix."""
-    for group, block in enumerate(blocks):
-        stop = min(start + gram.shape[1], int(sizes[group]))
-        if stop > start:
-            gram[group, : stop - start, :stop] = block(start, stop)[:, :stop]
 
 
 def _labels_of(block_of: Callable[[int], GramBlock], sizes: Ints, radius: float) -> list[Ints]:

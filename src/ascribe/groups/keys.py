@@ -10,7 +10,6 @@ import string
 from collections import ChainMap, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,22 +60,20 @@ class StateKey:
         if self.times:
             text = TIME.sub("#", text)
         if self.counters:
-            text = NUMBER.sub(self._without_counter, text)
+            text = NUMBER.sub(
+                lambda number: (
+                    f"{number['before']}#{number['after']}"
+                    if _context(number) in self.counters
+                    else number[0]
+                ),
+                text,
+            )
         lines = text.split("\n")
         if self.lists:
             lines = [" ".join(map(_sorted_items, SENTENCE.split(line))) for line in lines]
         if self.bullets:
             lines = _sorted_bullets(lines)
         return "\n".join(lines)
-
-    @cached_property
-    def _counters(self) -> frozenset[str]:
-        return frozenset(self.counters)
-
-    def _without_counter(self, match: re.Match[str]) -> str:
-        if _context(match) in self._counters:
-            return f"{match['before']}#{match['after']}"
-        return match[0]
 
 
 def _context(match: re.Match[str]) -> str:

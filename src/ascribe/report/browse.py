@@ -129,8 +129,8 @@ def packed(data: Plain) -> Plain:
 
 def _recipe(first: Credited, credited: Credited) -> Plain:
     """What explains the numbers of a recipe."""
-    terms = credited.credit.terms
-    same = first is credited
+    terms, size = credited.credit.terms, np.abs(credited.credit.advantage[credited.steps.rows])
+    same, size = first is credited, size[size > 0]
     return {
         "name": first.recipe.name if same else other_name(first.recipe, credited.recipe),
         "weights": {name: term.weight for name, term in terms.items()},
@@ -138,7 +138,8 @@ def _recipe(first: Credited, credited: Credited) -> Plain:
             name: [asdict(sentence) for sentence in term.explanation.sentences]
             for name, term in terms.items()
         },
-        "scale": _scale(credited.credit.advantage[credited.steps.rows]),
+        # What gets the strongest colour: 95 % of the credits are smaller.
+        "scale": float(f"{np.quantile(size, 0.95):.4g}") if size.size else 1.0,
     }
 
 
@@ -253,12 +254,6 @@ def _most_varied(groups: Sequence[Plain]) -> int:
         return max(returns) != min(returns) and len(set(returns)) / len(returns) + 1
 
     return max(range(len(groups)), key=lambda index: variety(groups[index]))
-
-
-def _scale(advantage: Floats) -> float:
-    """The size of an advantage that gets the strongest colour: 95 % of the credited are smaller."""
-    size = np.abs(advantage[advantage != 0])
-    return float(f"{np.quantile(size, 0.95):.4g}") if size.size else 1.0
 
 
 def _runs(labels: Ints) -> list[slice]:

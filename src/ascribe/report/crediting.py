@@ -135,7 +135,8 @@ def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTab
     if len(tables) == 1:
         return tables[0]
     sizes = [len(table) for table in tables]
-    clash = any(_overlap([getattr(table, name) for table in tables]) for name in NAMES[:2])
+    names_of = [[n for t in tables for n in getattr(t, name).used().values] for name in NAMES[:2]]
+    clash = any(len(set(used)) < len(used) for used in names_of)
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for table in tables for name in table.columns()):
         if name == "iteration":
@@ -151,11 +152,6 @@ def _joined_tables(tables: Sequence[StepTable], names: Sequence[str]) -> StepTab
         elif len({None if block is None else block.shape[1:] for block in blocks}) == 1:
             columns[name] = np.concatenate(blocks)
     return StepTable(**columns)
-
-
-def _overlap(columns: Sequence[Coded]) -> bool:
-    values = [value for column in columns for value in column.used().values]
-    return len(set(values)) < len(values)
 
 
 def _joined_texts(

@@ -248,12 +248,18 @@ def _funnel(facts: Facts) -> Figure:
 def _lengths(rows: Rows) -> Figure:
     names = ("trajectories", "steps", "gradient")
     shares = [{"length": row["length"], "of": k, "share": row[k]} for row in rows for k in names]
-    chart = _columns(shares, "length", "steps in the trajectory", 220)
-    chart["encoding"] |= {
-        "xOffset": {"field": "of", "sort": list(names)},
-        "y": _value("share", "share", {"format": "%"}),
-        "color": _color("of", names),
-    }
+    title = "steps in the trajectory"
+    chart = _chart(
+        shares,
+        height=220,
+        mark=_mark("bar"),
+        encoding={
+            "x": {"field": "length", "type": "ordinal", "sort": None, "title": title, "axis": FLAT},
+            "xOffset": {"field": "of", "sort": list(names)},
+            "y": _value("share", "share", {"format": "%"}),
+            "color": _color("of", names),
+        },
+    )
     return Figure(
         "lengths",
         "Gradient by trajectory length",
@@ -349,12 +355,6 @@ def _bars(
             encoding["yOffset"] = {"field": color["field"], "sort": color["sort"]}
     height = row_height * len({row[y] for row in rows})
     return _chart(rows, height=height, mark=mark, encoding=encoding)
-
-
-def _columns(rows: Rows, x: str, title: str, height: int) -> Spec:
-    """Vertical bars for each value of ``x``, in the order of the rows."""
-    across = {"field": x, "type": "ordinal", "sort": None, "title": title, "axis": FLAT}
-    return _chart(rows, height=height, mark=_mark("bar", color=SLATE), encoding={"x": across})
 
 
 def _mark(kind: str, **parts: Any) -> Spec:

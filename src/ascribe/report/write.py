@@ -95,7 +95,9 @@ def write_tables(
         text = StringIO(newline="")
         writer = csv.DictWriter(text, list(rows[0]), quoting=csv.QUOTE_ALL)
         writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        for row in rows:
+            texts = {k: _FORMULA.sub("'", v) for k, v in row.items() if isinstance(v, str)}
+            writer.writerow({**row, **texts})
         write_file(paths[-2], text.getvalue().encode("utf-8", "replace"))
         with replacing(paths[-1]) as file:
             pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), file)
@@ -109,10 +111,6 @@ def theme(name: str) -> dict[str, Any]:
         _asset("theme.json").replace("@ink", ink).replace("@line", line)
     )
     return config
-
-
-def _cell(value: Any) -> Any:
-    return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
 def _vega() -> Any:

@@ -237,7 +237,10 @@ def _imported(
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)
         tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
-    alone = {choice: _alone(table) for choice, table in tables.items()}
+    alone = {
+        choice: float((_visits(table) == 1).sum() / max(len(table), 1))
+        for choice, table in tables.items()
+    }
     chosen = state or _best(tables, alone)
     carried = _carried(episodes, whole=whole)
     return Imported(
@@ -409,11 +412,6 @@ def _error(detail: str) -> TableError:
 
 
 # States.
-
-
-def _alone(table: StepTable) -> float:
-    """The share of steps that are alone in their state."""
-    return float((_visits(table) == 1).sum() / max(len(table), 1))
 
 
 def _visits(table: StepTable) -> Ints:
