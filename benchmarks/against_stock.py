@@ -217,7 +217,7 @@ def verl(_: Path, iterations: int) -> list[Episode]:
 
     from ascribe.conversations.sequences import START  # noqa: PLC0415
     from ascribe.engines.verl.loops import LoopSteps  # noqa: PLC0415
-    from tests.engines import verl_script  # noqa: PLC0415
+    from lab.tests.train import verl_script  # noqa: PLC0415
 
     rollout, random = "actor_rollout_ref.rollout", np.random.default_rng(0)
     turns = f"{rollout}.multi_turn.max_assistant_turns={TURNS}"

@@ -18,9 +18,9 @@ import textworld
 from alfworld.agents.utils.misc import Demangler
 from textworld.envs import PddlEnv
 
-from ascribe.envs.alfworld.engine import Engine
-from ascribe.envs.alfworld.games import GameFile, find_games
-from ascribe.envs.alfworld.generate import generate_games
+from ascribe_lab.envs.alfworld.engine import Engine
+from ascribe_lab.envs.alfworld.games import GameFile, find_games
+from ascribe_lab.envs.alfworld.generate import generate_games
 
 common.PACKAGES = ("ascribe-rl", "numpy", "alfworld", "textworld")
 

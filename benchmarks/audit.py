@@ -40,7 +40,9 @@ from audit_predictor import (
 )
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
-from ascribe.audit import (
+from ascribe.steps.arrays import Floats
+from ascribe.steps.atomic import replacing, write_file
+from ascribe_lab.audit import (
     FULL_FORMS,
     QUICK,
     QUICK_FORMS,
@@ -49,7 +51,7 @@ from ascribe.audit import (
     Settings,
     audit,
 )
-from ascribe.audit.report import (
+from ascribe_lab.audit.report import (
     MEANS,
     MINUS,
     PAIRED,
@@ -61,10 +63,8 @@ from ascribe.audit.report import (
     line_of,
     markdown,
 )
-from ascribe.audit.run import METRICS, Case, interval
-from ascribe.audit.scores import POOLED
-from ascribe.steps.arrays import Floats
-from ascribe.steps.atomic import replacing, write_file
+from ascribe_lab.audit.run import METRICS, Case, interval
+from ascribe_lab.audit.scores import POOLED
 
 FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
 """Metrics of the figure."""

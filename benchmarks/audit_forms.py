@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ascribe.audit import WORLDS
-from ascribe.audit import scored_recipe as recipe_of_audit
-from ascribe.audit.run import Scored
-from ascribe.audit.worlds import graph_world
 from ascribe.estimators.sbc import SBC, Ladder
+from ascribe_lab.audit import WORLDS
+from ascribe_lab.audit import scored_recipe as recipe_of_audit
+from ascribe_lab.audit.run import Scored
+from ascribe_lab.audit.worlds import graph_world
 
 ABLATIONS: dict[str, dict[str, float]] = {
     "bootstrap": {"sweeps": 0},

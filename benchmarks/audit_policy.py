@@ -2,7 +2,7 @@
 
 The policy of each seed plays many batches of 64 episodes at three stages of its learning with
 ``gigpo``. A recipe's gradient on one batch (that of the output layer) is compared with a reference
-gradient from the other half of the batches; see ``ascribe.audit.policy``. A case is
+gradient from the other half of the batches; see ``ascribe_lab.audit.policy``. A case is
 seed/stage/objective/recipe, and a recipe that compares states names what a state is: the inventory
 as ``text`` (in any order), ``canonical`` (sorted), ``hidden`` (clusters of the policy's hidden
 states), ``ngram`` (clusters of texts), ``one`` for all, or ``random`` and ``hidden random``:
@@ -10,7 +10,7 @@ canonical states or clusters dealt at random, in groups of the same sizes. ``bat
 mean over single batches, with its 95 % interval over batches; ``mean_cosine`` is of the mean over
 half of the batches, and can at best be about ``precision``, the cosine of the references of the two
 halves. ``decision_cosine`` compares credit with the value Q of decisions, from 16 continuations
-each, inside canonical states; see ``ascribe.audit.decisions``. What was played is kept in
+each, inside canonical states; see ``ascribe_lab.audit.decisions``. What was played is kept in
 ``--work``: a run that was stopped goes on there, round by round, and ``--kept`` scores what is
 there and plays nothing. Another recipe needs no play: see ``score``.
 """
@@ -29,9 +29,11 @@ from audit_forms import scored_recipe
 from common import ROOT, Figures
 
 from ascribe import StepTable
-from ascribe.audit.decisions import GAMMAS, DecisionAudit
-from ascribe.audit.kept import PlayedBatch, PlayedDecisions
-from ascribe.audit.policy import (
+from ascribe.groups.keys import StateKey, keyed
+from ascribe.steps.atomic import replacing
+from ascribe_lab.audit.decisions import GAMMAS, DecisionAudit
+from ascribe_lab.audit.kept import PlayedBatch, PlayedDecisions
+from ascribe_lab.audit.policy import (
     REFERENCES,
     PolicyAudit,
     compare,
@@ -40,9 +42,7 @@ from ascribe.audit.policy import (
     policy_lines,
     with_radius,
 )
-from ascribe.audit.run import Regrouped, Scored, interval
-from ascribe.groups.keys import StateKey, keyed
-from ascribe.steps.atomic import replacing
+from ascribe_lab.audit.run import Regrouped, Scored, interval
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example

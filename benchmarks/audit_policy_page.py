@@ -7,8 +7,8 @@ from typing import Any
 
 from common import RESULTS, ROOT, fill_page, read_lines
 
-from ascribe.audit.report import markdown
 from ascribe.steps.atomic import replacing
+from ascribe_lab.audit.report import markdown
 
 PAGE = ROOT / "docs" / "audit_policy_results.md"
 PICTURE = ROOT / "docs" / "figures" / "audit_policy.svg"

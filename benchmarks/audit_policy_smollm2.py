@@ -12,7 +12,7 @@ from pathlib import Path
 
 import common
 
-from ascribe.models import write_smollm2
+from ascribe_lab.models import write_smollm2
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")

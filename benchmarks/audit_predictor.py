@@ -30,9 +30,11 @@ import numpy as np
 from audit_forms import ALL_WORLDS, scored_recipe
 from common import Figures
 
-from ascribe.audit import FULL, FULL_FORMS, TabularTasks, rollouts
-from ascribe.audit.run import LEARNING, SCORING, advantage, informed
-from ascribe.audit.scores import (
+from ascribe.steps.arrays import Floats
+from ascribe.steps.atomic import write_file
+from ascribe_lab.audit import FULL, FULL_FORMS, TabularTasks, rollouts
+from ascribe_lab.audit.run import LEARNING, SCORING, advantage, informed
+from ascribe_lab.audit.scores import (
     Moments,
     Truth,
     gradient_cosine,
@@ -41,8 +43,6 @@ from ascribe.audit.scores import (
     policy_gradient,
     row_scores,
 )
-from ascribe.steps.arrays import Floats
-from ascribe.steps.atomic import write_file
 
 SEED = 2216
 """Named before its run. The list of scores was made with seed 22, which cannot test it."""

@@ -19,11 +19,11 @@ from common import Figures
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from ascribe.audit import QUICK, WORLDS, audit, scored_recipe
-from ascribe.audit.report import json_lines
 from ascribe.steps.arrays import Floats
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
+from ascribe_lab.audit import QUICK, WORLDS, audit, scored_recipe
+from ascribe_lab.audit.report import json_lines
 
 ESTIMATORS = (
     *("grpo", "rloo", "opo", "gpg", "grpo_passk"),

@@ -24,7 +24,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ascribe.fingerprints.capture import Capture, capture, padded
-from ascribe.models.loading import load_smollm2
+from ascribe_lab.models.loading import load_smollm2
 
 PROMPT, RESPONSE = 250, 32
 LAYER = -8

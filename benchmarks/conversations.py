@@ -23,11 +23,11 @@ import numpy as np
 from common import ROOT, Figures, Work, interleaved, peak_bytes
 
 from ascribe import recipe
-from ascribe.agents import Turn, View, agent_for
 from ascribe.conversations import from_sequences, merge, spread
-from ascribe.envs import make
-from ascribe.models.loading import SMOLLM2, SMOLLM2_INSTALL, load_tokenizer, package_folder
-from ascribe.models.tokens import Chat
+from ascribe_lab.agents import Turn, View, agent_for
+from ascribe_lab.envs import make
+from ascribe_lab.models.loading import SMOLLM2, SMOLLM2_INSTALL, load_tokenizer, package_folder
+from ascribe_lab.models.tokens import Chat
 
 sys.path.insert(0, str(ROOT / "scripts"))
 

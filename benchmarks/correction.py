@@ -25,8 +25,6 @@ from common import Figures, Work, interleaved
 from divergence import Divergence, Which, divergence, divergence_credit
 
 from ascribe import StepTable
-from ascribe.audit import QUICK, WORLDS, audit, rollouts, scored_recipe
-from ascribe.audit.run import interval
 from ascribe.estimators import DrGRPO
 from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.estimators.ibpo import NORM, Tuples, consistency, draw_tuples, weight_limit
@@ -37,6 +35,8 @@ from ascribe.groups.exact import exact
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import episode_return
+from ascribe_lab.audit import QUICK, WORLDS, audit, rollouts, scored_recipe
+from ascribe_lab.audit.run import interval
 
 BETA = 0.5
 CHOSEN = 0.6

@@ -46,9 +46,9 @@ import numpy as np
 import tiny
 from common import ROOT
 
-from ascribe.engines.warmup import Schedule, finetune
-from ascribe.models import Chat
-from ascribe.models.loading import save_model
+from ascribe_lab.models import Chat
+from ascribe_lab.models.loading import save_model
+from ascribe_lab.train.warmup import Schedule, finetune
 
 PHASES = ("old_log_prob", "adv", "update_actor")
 GROUPS, SIZE = 2, 4

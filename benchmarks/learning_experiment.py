@@ -41,10 +41,10 @@ import numpy as np
 import torch
 from common import RESULTS, Figures, bootstrap, mean_interval, read_lines
 
-from ascribe.audit.policy import with_radius
-from ascribe.audit.run import scored_recipe
 from ascribe.groups.radius import Target
 from ascribe.steps.atomic import replacing
+from ascribe_lab.audit.policy import with_radius
+from ascribe_lab.audit.run import scored_recipe
 
 # The design.
 

@@ -29,15 +29,15 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
-from ascribe.agents import Agent, CorrectionPrompt, LastTurns, SendText, TextPrompt, WholeText
-from ascribe.engines.corrections import Corrections
-from ascribe.engines.trl.episodes import EpisodeTrainer
-from ascribe.engines.warmup import Schedule, finetune
-from ascribe.envs import Outcome, Start, TextEnvironment
 from ascribe.estimators import GRPO, IBPO, Recipe
-from ascribe.models import TransformersPolicy, load_chat
-from ascribe.models.loading import save_model
-from ascribe.rollout import Plan, Sampling, Setup, rollout, success
+from ascribe_lab.agents import Agent, CorrectionPrompt, LastTurns, SendText, TextPrompt, WholeText
+from ascribe_lab.envs import Outcome, Start, TextEnvironment
+from ascribe_lab.models import TransformersPolicy, load_chat
+from ascribe_lab.models.loading import save_model
+from ascribe_lab.rollout import Plan, Sampling, Setup, rollout, success
+from ascribe_lab.train.corrections import Corrections
+from ascribe_lab.train.trl.episodes import EpisodeTrainer
+from ascribe_lab.train.warmup import Schedule, finetune
 
 LARGEST = 29
 """Of the numbers that are added."""

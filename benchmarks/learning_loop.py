@@ -27,9 +27,9 @@ from common import ROOT
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ascribe import StepTable, recipe
-from ascribe.envs.sokoban import MOVES, Position, Sokoban, SokobanEpisode, solve
 from ascribe.fingerprints import normalised
 from ascribe.groups.radius import Target, search
+from ascribe_lab.envs.sokoban import MOVES, Position, Sokoban, SokobanEpisode, solve
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example

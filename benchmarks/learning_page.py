@@ -24,7 +24,7 @@ from learning_experiment import (
     predictions,
 )
 
-from ascribe.audit.report import markdown
+from ascribe_lab.audit.report import markdown
 
 PAGE = ROOT / "docs" / "learning.md"
 QUOTING = (ROOT / "README.md", ROOT / "docs" / "howto" / "recipe.md")

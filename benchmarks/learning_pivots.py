@@ -42,15 +42,11 @@ import tiny
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from ascribe.engines.config import Config
-from ascribe.engines.load import load_config
 from ascribe.engines.metrics import read_metrics
-from ascribe.engines.rounds import Rounds, train_in_rounds
-from ascribe.engines.train import train
-from ascribe.engines.warmup import Schedule, finetune
-from ascribe.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
-from ascribe.models.loading import load_causal_lm, save_model
-from ascribe.pivots import (
+from ascribe.steps.files import write
+from ascribe_lab.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
+from ascribe_lab.models.loading import load_causal_lm, save_model
+from ascribe_lab.pivots import (
     Candidate,
     Reference,
     RolloutOptions,
@@ -64,8 +60,12 @@ from ascribe.pivots import (
     write_pivots,
     write_turns,
 )
-from ascribe.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play, rollout
-from ascribe.steps.files import write
+from ascribe_lab.rollout import Model, Plan, Request, Sample, Sampling, Setup, arrow, play, rollout
+from ascribe_lab.train.config import Config
+from ascribe_lab.train.launch import train
+from ascribe_lab.train.load import load_config
+from ascribe_lab.train.rounds import Rounds, train_in_rounds
+from ascribe_lab.train.warmup import Schedule, finetune
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 

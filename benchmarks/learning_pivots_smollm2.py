@@ -31,9 +31,9 @@ import torch
 from learning_smollm2 import play_all
 
 from ascribe.engines.metrics import read_metrics
-from ascribe.models import Chat
-from ascribe.models.loading import load_causal_lm, load_smollm2
-from ascribe.rollout import Sampling, Setup, success
+from ascribe_lab.models import Chat
+from ascribe_lab.models.loading import load_causal_lm, load_smollm2
+from ascribe_lab.rollout import Sampling, Setup, success
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 

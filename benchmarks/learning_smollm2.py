@@ -29,11 +29,11 @@ import numpy as np
 import tiny
 import yaml
 
-from ascribe.engines.chat import in_layout
-from ascribe.engines.config import Layout
 from ascribe.engines.metrics import read_metrics
-from ascribe.models import TransformersPolicy
-from ascribe.rollout import Plan, Rollout, Sampling, Setup, rollout
+from ascribe_lab.models import TransformersPolicy
+from ascribe_lab.rollout import Plan, Rollout, Sampling, Setup, rollout
+from ascribe_lab.train.chat import in_layout
+from ascribe_lab.train.config import Layout
 
 CONFIG = common.ROOT / "examples" / "train" / "textcraft_smollm2.yaml"
 HELD_OUT, REPEATS, AT_ONCE = range(25, 85), 4, 15

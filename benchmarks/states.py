@@ -13,9 +13,9 @@ import common
 
 from ascribe.diagnose import diagnose
 from ascribe.estimators import GiGPO
-from ascribe.rollout import Plan, Setup
-from ascribe.rollout.record import States, table
-from ascribe.rollout.setup import Model, play
+from ascribe_lab.rollout import Plan, Setup
+from ascribe_lab.rollout.record import States, table
+from ascribe_lab.rollout.setup import Model, play
 
 GROUPS, SIZE = 4, 8
 

@@ -15,9 +15,9 @@ from common import ROOT
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ascribe.engines.warmup import Schedule, TrainingExample, finetune
-from ascribe.models import Chat
-from ascribe.models.loading import save_model
+from ascribe_lab.models import Chat
+from ascribe_lab.models.loading import save_model
+from ascribe_lab.train.warmup import Schedule, TrainingExample, finetune
 
 LARGEST, BATCH = 9, 64
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}="

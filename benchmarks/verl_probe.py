@@ -26,11 +26,11 @@ import torch
 import transfer_queue
 from tensordict import NonTensorStack
 
-import ascribe.engines.verl.lab_plugin  # noqa: F401 (before anything of verl: it needs the platform)
+import ascribe_lab.train.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
 from ascribe.engines.verl.engine import FINGERPRINT
-from ascribe.engines.verl.packing import FIELD
 from ascribe.engines.verl.trainer import PPOTrainerSync, SyncTrainer
 from ascribe.estimators import recipe
+from ascribe_lab.train.verl.packing import FIELD
 
 Phase = Callable[[Any, Any, dict[str, Any]], Any]
 

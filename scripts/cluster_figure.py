@@ -17,8 +17,8 @@ import household
 
 from ascribe import StepTable, diagnose, recipe
 from ascribe.fingerprints.actor import actor
-from ascribe.models.loading import load_smollm2
 from ascribe.steps.files import table_from_arrow
+from ascribe_lab.models.loading import load_smollm2
 
 LAYER, POOLING, RADIUS = -1, "mean", 0.00275
 """For SmolLM2-135M, as ``ascribe calibrate`` finds them on such rollouts."""

@@ -3,9 +3,9 @@
 #
 #     scripts/make_env.sh .venv dev              development: lint, types, tests, docs (2 GB)
 #     scripts/make_env.sh .venv-trl trl          TRL (2 GB)
-#     .venv-trl/bin/python -m pytest tests/engines -k trl
+#     .venv-trl/bin/python -m pytest tests/engines lab/tests/train -k trl
 #     scripts/make_env.sh .venv-verl verl-cpu    verl with vLLM (5 GB)
-#     .venv-verl/bin/python -m pytest tests/engines tests/models/test_vllm.py -k "verl or vllm"
+#     .venv-verl/bin/python -m pytest tests/engines lab/tests/train lab/tests/models/test_vllm.py -k "verl or vllm"
 #     scripts/make_env.sh .venv-alfworld alfworld
 #     scripts/make_env.sh .venv-adapters adapters
 #     scripts/make_env.sh .venv-formats formats
@@ -22,7 +22,7 @@
 # With NVIDIA GPUs no lock is needed, for the engines' own requirements can be met:
 #
 #     python3 -m venv .venv-verl
-#     .venv-verl/bin/python -m pip install "verl[vllm]==0.9.1" TransferQueue==0.1.11 --editable ".[verl]"
+#     .venv-verl/bin/python -m pip install "verl[vllm]==0.9.1" TransferQueue==0.1.11 --editable . --editable "./lab[verl]"
 set -euo pipefail
 
 usage="usage: scripts/make_env.sh FOLDER dev|trl|verl-cpu|alfworld|adapters|formats|trainers"
@@ -55,5 +55,5 @@ UV_FIND_LINKS=${links// /,} uv pip install $options --require-hashes --python "$
 # Torch before the others, because it is the one that may be missing.
 install --require-hashes --requirement <(grep -E '^(pip|torch)==' "$lock")
 install --require-hashes --requirement "$lock"
-install --editable "$here/.."
+install --editable "$here/.." --editable "$here/../lab"
 python "$here/packages.py" audit "$lock"

@@ -9,11 +9,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ascribe.engines.tiny import random_llama, train_tokenizer
-from ascribe.engines.warmup import NoisyExpert, Schedule, TrainingExample, finetune
-from ascribe.models import Chat, ExpertPolicy, RandomPolicy
-from ascribe.models.loading import save_model
-from ascribe.rollout import Plan, Setup, rollout
+from ascribe_lab.models import Chat, ExpertPolicy, RandomPolicy
+from ascribe_lab.models.loading import save_model
+from ascribe_lab.rollout import Plan, Setup, rollout
+from ascribe_lab.train.tiny import random_llama, train_tokenizer
+from ascribe_lab.train.warmup import NoisyExpert, Schedule, TrainingExample, finetune
 
 TASKS = (0, 1)
 OPTIONS = {"split": "train", "depth": 1, "inventory": True}

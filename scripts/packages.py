@@ -53,6 +53,10 @@ REVIEWED = {
 looked at each; none is part of what Ascribe distributes."""
 
 
+OWN = ("ascribe-rl", "ascribe-lab")
+"""What is installed from this repository."""
+
+
 def main() -> None:
     """Run the command that the arguments name."""
     match sys.argv[1:]:
@@ -85,7 +89,7 @@ def lock(path: Path, arguments: list[str]) -> None:
             each["download_info"]["archive_info"]["hashes"]["sha256"],
         )
         for each in json.loads(report)["install"]
-        if normal(each["metadata"]["name"]) != "ascribe-rl"
+        if normal(each["metadata"]["name"]) not in OWN
     }
     locked = [f"{name}=={files[name][0]} --hash=sha256:{files[name][1]}" for name in sorted(files)]
     path.write_text("\n".join([*top, *locked, ""]))
@@ -173,7 +177,7 @@ def read(path: Path) -> list[tuple[str, str, str]]:
 def environment() -> dict[str, Distribution]:
     """What is installed for this Python, by normal name."""
     found = {normal(each.metadata["Name"]): each for each in distributions()}
-    return {name: each for name, each in sorted(found.items()) if name != "ascribe-rl"}
+    return {name: each for name, each in sorted(found.items()) if name not in OWN}
 
 
 def normal(name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "lab" / "src").rglob("*.py")])
 
 
 def test_imports_keep_to_the_floors() -> None:

@@ -28,19 +28,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from ascribe import StepTable, recipe
-from ascribe.calibrate.choose import Calibration, calibrate
-from ascribe.calibrate.figure import draw
-from ascribe.calibrate.setting import Setting, write_setting
 from ascribe.conversations.formats import import_files, write_credit
 from ascribe.engines.crediting import save_history
-from ascribe.engines.load import load_config
-from ascribe.engines.metrics_file import MetricsFile
-from ascribe.engines.resolve import write_config
 from ascribe.fingerprints import normalised
-from ascribe.pivots import Origin, candidate, write_turns
 from ascribe.report import picture
 from ascribe.steps.files import write_table
 from ascribe.steps.journal import open_journal, read_journal
+from ascribe_lab.calibrate.choose import Calibration, calibrate
+from ascribe_lab.calibrate.figure import draw
+from ascribe_lab.calibrate.setting import Setting, write_setting
+from ascribe_lab.pivots import Origin, candidate, write_turns
+from ascribe_lab.train.load import load_config
+from ascribe_lab.train.metrics_file import MetricsFile
+from ascribe_lab.train.resolve import write_config
 
 Writer = Callable[[Path, int], None]
 """Writes the files of version 0 or 1 into a folder."""

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import ROOT, Figures
 
-from ascribe.envs.ezpoints import EZPoints
-from ascribe.rollout import journal_beside
+from ascribe_lab.envs.ezpoints import EZPoints
+from ascribe_lab.rollout import journal_beside
 
 MARK = "ASCRIBE_ATTACK"
 """A variable by which the processes of a command are found, whoever is their parent."""
@@ -82,7 +82,12 @@ class Attack:
         words += ["--groups", "16", "--size", "4", "--seed", str(seed), "--retries", "50"]
         words += ["--workers", str(workers)]
         program = "from ascribe.cli import main; main()"
-        paths = [str(ROOT / "src"), str(Path(__file__).parent), str(ROOT / "benchmarks")]
+        paths = [
+            str(ROOT / "src"),
+            str(ROOT / "lab/src"),
+            str(Path(__file__).parent),
+            str(ROOT / "benchmarks"),
+        ]
         return subprocess.Popen(
             [sys.executable, "-c", program, "rollout", *words, "--out", str(self.out)],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), MARK: str(self.folder)},

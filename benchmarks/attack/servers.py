@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import Figures
 
-from ascribe.models.http_client import HttpClient, HttpLimits, ServerError, tls_context
+from ascribe_lab.models.http_client import HttpClient, HttpLimits, ServerError, tls_context
 
 Behaviour = Callable[[socket.socket], None]
 

@@ -40,9 +40,9 @@ from transformers import AutoModelForCausalLM
 
 from ascribe import StepTable, assign, recipe
 from ascribe.engines.metrics import read_metrics
-from ascribe.engines.verl.arguments import ON_CPU
-from ascribe.models import load_smollm2
 from ascribe.steps.files import read
+from ascribe_lab.models import load_smollm2
+from ascribe_lab.train.verl.arguments import ON_CPU
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded.json"

@@ -5,7 +5,6 @@ Issue 16, point 1; ``benchmarks/attack/kill_writers.py`` and ``full_disk.py`` me
 
 import gzip
 import os
-import random
 import signal
 import stat
 import subprocess
@@ -14,15 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from ascribe import StepTable, read_table, write_table
-from ascribe.cli import app
-from ascribe.engines.metrics import read_metrics
-from ascribe.engines.metrics_file import MetricsFile
 from ascribe.steps.atomic import replacing, replacing_folder, write_file
 from ascribe.steps.problems import TableError
-from benchmarks.attack.full_disk import WRITERS, attack, journal, room_by_limit
 from tests.conftest import good_rows, write_jsonl
 
 WRITER = """
@@ -175,36 +169,3 @@ def test_credit_killed_while_it_writes_leaves_the_old_file(tmp_path: Path) -> No
     assert process.returncode == -signal.SIGKILL
     assert out.read_bytes() == before
     assert len(read_table(out)) == 50
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz"])
-@pytest.mark.parametrize("size", [0, 100, 10_000])
-def test_credit_on_a_full_disk_leaves_the_only_copy(tmp_path: Path, suffix: str, size: int) -> None:
-    path = rollouts(tmp_path / f"a{suffix}", 2_000)
-    before = path.read_bytes()
-    with room_by_limit(tmp_path, size):
-        result = CliRunner().invoke(app, ["credit", str(path), "--out", str(path), "--force"])
-    assert result.exit_code == 2, result.output
-    assert path.read_bytes() == before
-    assert names(tmp_path) == [path.name]
-    assert "cannot write" in result.stderr
-
-
-@pytest.mark.parametrize("writer", ["config", "pivots", "history", "metrics", "conversations"])
-def test_every_writer_on_a_full_disk_leaves_the_old_file(tmp_path: Path, writer: str) -> None:
-    counts = attack(WRITERS[writer](), tmp_path, room_by_limit, 5, random.Random(0))
-    assert counts["refused"]
-    assert not counts["torn"]
-
-
-def test_a_journal_on_a_full_disk_keeps_whole_records(tmp_path: Path) -> None:
-    assert journal(tmp_path, room_by_limit, 3, random.Random(0)) == 0
-
-
-def test_metrics_on_a_full_disk_keep_whole_lines(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path)
-    metrics.add(1, {"loss": 1.0})
-    with room_by_limit(tmp_path, 50), pytest.raises(OSError, match="too large"):
-        metrics.add(2, {"loss": 1.0, "text": "x" * 100})
-    metrics.add(2, {"loss": 2.0})
-    assert [line["iteration"] for line in read_metrics(tmp_path)] == [1, 2]

@@ -16,7 +16,7 @@ from ascribe.engines.metrics import LOGGED
 from ascribe.estimators import DEFAULT
 from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
-from tests.engines.test_metrics import explained
+from tests.engines.explained import explained
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

@@ -9,9 +9,7 @@ from typer.testing import CliRunner
 
 from ascribe import StepTable, TableError, recipe
 from ascribe.cli import app
-from ascribe.engines.load import load_config
 from ascribe.engines.metrics import HELD_OUT, NAME
-from ascribe.engines.resolve import write_config
 from ascribe.report import picture
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.hints import install
@@ -70,10 +68,9 @@ def test_a_run_s_folder_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra report")
     pytest.importorskip("yaml", reason="needs the extra trl or verl")
     folder, out = tmp_path / "run", tmp_path / "report.html"
-    keys = {"model.path": "m", "environment.name": "e:E", "output.folder": str(folder)}
-    keys |= {"recipe.name": "grpo", "evaluation.threshold": 0.7}
     (folder / "rollouts").mkdir(parents=True)
-    write_config(load_config(None, keys).config, folder / "config.yaml")
+    config = "model: {path: m}\nrecipe: {name: grpo}\nevaluation: {threshold: 0.7}\n"
+    (folder / "config.yaml").write_text(config)
     last = DIAGNOSTICS | {HELD_OUT: 0.75}
     write_jsonl(folder / NAME, [{"iteration": 1, **DIAGNOSTICS}, {"iteration": 2, **last}])
     code, said, noted = run(folder, "--out", out)

@@ -9,43 +9,70 @@ Ascribe: ``ascribe --help`` shows the summaries below.
 import io
 import re
 import sys
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
 
-COMMANDS = {
-    "import": "Turn conversations that other tools wrote into a table of steps.",
-    "check": "List everything that is wrong with a file of rollouts, and what to do about it.",
-    "states": "Propose a canonical key for states: lists sorted, clocks and counters removed.",
-    "credit": "Write the rollouts with their advantages, and show where the signal is.",
-    "recipes": "List the recipes, or one of them with its parameters, defaults and presets.",
-    "show": "Show one trajectory step by step: state, action, reward, advantage and its terms.",
-    "report": "Write one HTML page that shows where the credit went, and print the verdict.",
-    "audit": "Score recipes where the truth is known: in small worlds, or for your own policy.",
-    "calibrate": "Choose the layer, the pooling and the radius of a model's fingerprints for "
-    "BiPACE.",
-    "rollout": "Play groups of episodes and write them to a file that check and credit read.",
-    "eval": "Print how many tasks are solved, by family, with a 95 % interval.",
-    "warmup": "Train a model for a few updates on an expert's responses, so that its actions are "
-    "valid.",
-    "train": "Train by a config; print every value and who set it.",
-    "env": "Environments: which there are, and whether one keeps the contract.",
-    "adapters": "Adapters for other trainers: whether one keeps the contract.",
-    "pivots": "PivotRL: from expert traces to the turns that are worth training on.",
-}
-"""Each command with the first sentence of its help."""
+from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
-PLACES = {"import": ("importing", "import_"), "eval": ("rollout", "evaluate")}
-"""The module and the function of a command, where they are not called what it is called."""
+COMMANDS = {
+    "import": (
+        "ascribe.cli.importing:import_",
+        "Turn conversations that other tools wrote into a table of steps.",
+    ),
+    "check": (
+        "ascribe.cli.check:check",
+        "List everything that is wrong with a file of rollouts, and what to do about it.",
+    ),
+    "states": (
+        "ascribe.cli.states:states",
+        "Propose a canonical key for states: lists sorted, clocks and counters removed.",
+    ),
+    "credit": (
+        "ascribe.cli.credit:credit",
+        "Write the rollouts with their advantages, and show where the signal is.",
+    ),
+    "recipes": (
+        "ascribe.cli.recipes:recipes",
+        "List the recipes, or one of them with its parameters, defaults and presets.",
+    ),
+    "show": (
+        "ascribe.cli.show:show",
+        "Show one trajectory step by step: state, action, reward, advantage and its terms.",
+    ),
+    "report": (
+        "ascribe.cli.report:report",
+        "Write one HTML page that shows where the credit went, and print the verdict.",
+    ),
+    "adapters": (
+        "ascribe.cli.adapters:adapters",
+        "Adapters for other trainers: whether one keeps the contract.",
+    ),
+}
+"""Each command: where it is, and the first sentence of its help."""
+
+LABORATORY = ("audit", "calibrate", "env", "eval", "pivots", "rollout", "train", "warmup")
+"""Commands of the other package, ``ascribe-lab``."""
+
+
+@cache
+def commands() -> dict[str, tuple[str, str]]:
+    """All commands: ``COMMANDS``, and those that installed packages add in the same form."""
+    added: dict[str, tuple[str, str]] = {}
+    for point in entry_points("ascribe.commands", ()).values():
+        try:
+            added |= load_point(point)
+        except PluginError as error:  # the other commands work without that package
+            print(error, file=sys.stderr)
+    return added | COMMANDS
 
 
 def load_command(name: str) -> Any:
     """The command, or group of commands, of a name; imports its module."""
-    module, attribute = PLACES.get(name, (name, name))
-    command = getattr(import_module(f"ascribe.cli.{module}"), attribute)
+    command = load_path(commands()[name][0])
     if isinstance(command, typer.Typer):
         group = typer.main.get_group(command)
         for one in group.commands.values():
@@ -90,12 +117,17 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, loaded, and what is left of them."""
+        if args[0] in LABORATORY and args[0] not in commands():
+            ctx.fail(
+                f"{args[0]} is a command of the laboratory, which is not installed: "
+                "pip install ascribe-lab (in a clone: pip install ./lab)"
+            )
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load_command(name) if name in COMMANDS else command, rest
+        return name, load_command(name) if name in commands() else command, rest
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; loaded if a shell asks for completions."""
-        if ctx.resilient_parsing and cmd_name in COMMANDS:
+        if ctx.resilient_parsing and cmd_name in commands():
             return load_command(cmd_name)
         return super().get_command(ctx, cmd_name)
 
@@ -108,8 +140,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for summary in COMMANDS.items():
-    app.command(summary[0], help=summary[1])(lambda: None)
+for command_name, (_, summary) in sorted(commands().items(), key=lambda c: c[0] not in COMMANDS):
+    app.command(command_name, help=summary)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)

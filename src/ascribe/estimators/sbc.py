@@ -34,7 +34,7 @@ from ascribe.steps.table import StepTable
 class Ladder:
     """The κ of each level: how many rows the level above counts for.
 
-    They were chosen once, in the worlds of ``ascribe.audit`` and on the policies of
+    They were chosen once, in the worlds of ``ascribe_lab.audit`` and on the policies of
     ``benchmarks/audit_policy.py``. An infinite κ disables a level.
 
     Attributes:

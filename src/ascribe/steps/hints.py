@@ -10,24 +10,24 @@ DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
 """Where the pages of ``docs`` are published with a release: the address in ``pyproject.toml``."""
 
 
-def install(*extras: str) -> str:
+def install(*extras: str, distribution: str = DISTRIBUTION) -> str:
     """The command that adds extras to this installation: of a release, or of a clone."""
-    return f"pip install {_source()}[{','.join(extras)}]'"
+    return f"pip install {_source(distribution)}[{','.join(extras)}]'"
 
 
 @cache
-def _source() -> str:
+def _source(name: str) -> str:
     """What pip takes before the extras: the name, or the folder that was installed from."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlparse
 
     try:
-        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+        origin = json.loads(distribution(name).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         origin = {}
     if "dir_info" not in origin:
-        return f"'{DISTRIBUTION}"
+        return f"'{name}"
     folder = unquote(urlparse(origin["url"]).path)
     return f"{'-e ' if origin['dir_info'].get('editable') else ''}'{folder}"
 

@@ -1,0 +1,1 @@
+"""The laboratory: the papers' environments, runs of training, and an audit of estimators."""

@@ -1,0 +1,454 @@
+"""``ascribe pivots``: from expert traces to the turns that are worth training on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from typer import Argument, Option
+
+from ascribe.cli import options, screen
+from ascribe.steps.journal import JournalError
+from ascribe.steps.problems import TableError, counted
+from ascribe_lab.cli import play_options
+from ascribe_lab.cli.train import (
+    ConfigArgument,
+    DryFlag,
+    EngineOption,
+    KeySetting,
+    ResumeFlag,
+    by_config,
+    print_model_path,
+)
+from ascribe_lab.models import ServerError
+from ascribe_lab.pivots import (
+    LAMBDA_DIFF,
+    ProfileTask,
+    RolloutOptions,
+    extract,
+    make_verifier,
+    profile_in_worker,
+    read_responses,
+    read_turns,
+    report,
+    score,
+    select,
+    write_pivots,
+    write_turns,
+)
+from ascribe_lab.pivots.profile import ProfilingError, journal_beside
+from ascribe_lab.pivots.select import Scored
+from ascribe_lab.pivots.verifiers import Spec, read_spec
+from ascribe_lab.pivots.verifiers.judge import JudgeBudgetError
+from ascribe_lab.train.config import ConfigError
+from ascribe_lab.train.launch import check_config, train, verify
+from ascribe_lab.train.rounds import ENVIRONMENT, Round, Rounds, refuse_rounds, train_in_rounds
+
+MOST_SHOWN = 20
+"""Problems of traces, or choices of a label."""
+BAR = 40
+"""Characters of the longest bar of a histogram."""
+
+pivots = typer.Typer(
+    name="pivots",
+    help="PivotRL: from expert traces to the turns that are worth training on.",
+    no_args_is_help=True,
+)
+
+CandidatesArgument = Annotated[
+    Path, Argument(help="Candidates, from ascribe pivots extract.", show_default=False)
+]
+AnswersOption = Annotated[
+    Path | None, Option(help="The journal of responses. Default: beside the candidates.")
+]
+VerifierOption = Annotated[
+    str, Option(help='A verifier by name, or as JSON: {"any": ["tool_call", "shell"]}.')
+]
+ThresholdOption = Annotated[
+    float, Option(help="Keep turns with a mean reward below this (λ_diff).")
+]
+KeptOption = Annotated[
+    int | None, Option("-k", help="Use the first K responses. Default: all.", min=1)
+]
+LabelOption = Annotated[
+    str | None,
+    Option(
+        help="Whose responses, if the journal holds those of several: the model, how it was "
+        "sampled, or both."
+    ),
+]
+BatchOption = Annotated[int, Option(help="Responses that are requested at once.", min=1)]
+
+
+@pivots.command("extract")
+def extract_command(
+    traces: Annotated[
+        list[Path],
+        Argument(help="Files of traces: .jsonl, .jsonl.gz or .parquet.", show_default=False),
+    ],
+    out: Annotated[Path, Option(help="Where to write the candidates, as JSON lines.")],
+    seed: Annotated[int, Option(help="For rollouts: their --seed.", min=0)] = 0,
+    first: Annotated[
+        int | None, Option(help="For files of ascribe eval: its --first.", min=0)
+    ] = None,
+    lost: Annotated[
+        bool, Option("--lost", help="For rollouts: include episodes that were not won.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, Option("--skip-bad", help="Leave out traces that cannot be read.")
+    ] = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Make a candidate of every assistant turn: the whole history, and the action.
+
+    Ends with exit code 1 if a trace cannot be read, with every reason and what to do about it.
+    """
+    screen.keep_inputs(traces, [out], force=force)
+    with _errors():
+        try:
+            rollouts = RolloutOptions(seed, first, lost)
+            extracted = extract(traces, rollouts=rollouts, skip_bad=skip_bad)
+        except TableError as error:
+            shown = TableError(error.problems[:MOST_SHOWN])
+            screen.refuse(shown, as_json=as_json, file=traces[0])
+        write_turns(out, extracted.candidates, facts={"traces": extracted.traces})
+    count = len(extracted.candidates)
+    if as_json:
+        facts = {"traces": extracted.traces, "turns": extracted.turns, "candidates": count}
+        problems = [problem.as_dict() for problem in extracted.problems]
+        screen.print_json(
+            {"out": str(out), **facts, "skipped": extracted.skipped, "problems": problems}
+        )
+        return
+    if extracted.problems:
+        screen.out.print(screen.problem_table(extracted.problems[:MOST_SHOWN]))
+        screen.out.print(Text(f"Left out {counted(len(extracted.problems), 'bad trace')}."))
+    if extracted.skipped:
+        skipped = ", ".join(f"{count:,} {kind}" for kind, count in extracted.skipped.items())
+        screen.out.print(Text(f"Left out: {skipped}."))
+    turns = f"{counted(extracted.turns, 'turn')}, {extracted.turns - count:,} of them copies"
+    screen.out.print(
+        Text(f"{counted(extracted.traces, 'trace')}, {turns}: {counted(count, 'candidate')}.")
+    )
+    _say_wrote(out)
+
+
+@pivots.command("profile")
+def profile_command(
+    candidates: CandidatesArgument,
+    model: Annotated[str, Option(help="A model folder, smollm2, or http://... of a server.")],
+    answers: AnswersOption = None,
+    k: Annotated[int, Option("-k", help="Responses to each candidate.", min=1)] = 8,
+    batch: BatchOption = 64,
+    limit: Annotated[
+        int | None, Option(help="Stop after so many responses; continue later.", min=1)
+    ] = None,
+    estimate: Annotated[
+        bool, Option("--estimate", help="Request one batch, print the cost, and stop.")
+    ] = False,
+    temperature: play_options.Temperature = 1.0,
+    max_tokens: play_options.MaxTokens = 512,
+    backend: play_options.Backend = "transformers",
+    dtype: play_options.Dtype = None,
+    context: play_options.Context = None,
+    tokenizer: Annotated[
+        str | None, Option(help="For a server with token ids: the folder of its model's tokenizer.")
+    ] = None,
+    served: Annotated[
+        str | None, Option(help="For a server: the name of its model, if it has several.")
+    ] = None,
+    label: Annotated[
+        str | None, Option(help="The model's name in the journal. Default: its name.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Sample K responses to each candidate; continue where a killed run ended."""
+    journal = answers or journal_beside(candidates)
+    if journal.exists() and candidates.exists() and journal.samefile(candidates):
+        screen.wrong_call("--answers names the candidates; responses go to a file of their own")
+    task = ProfileTask(
+        str(candidates.absolute()),
+        str(journal.absolute()),
+        model,
+        k,
+        batch,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        limit=batch if estimate else limit,
+        backend=backend,
+        dtype=dtype,
+        context=context,
+        tokenizer=tokenizer,
+        served=served,
+        label=label,
+    )
+    with _errors():
+        read_turns(candidates)
+        with screen.progress("profiling") as bar:
+            done = profile_in_worker(
+                task,
+                on_progress=lambda done, total: bar(done / max(1, total)),
+                on_message=_print_message,
+            )
+    if as_json:
+        screen.print_json({"answers": str(journal), "complete": done.complete, **asdict(done)})
+        return
+    missing = done.wanted - done.before - done.asked
+    counts = f"{done.before:,} already there, {missing:,} missing; {done.seconds:.1f} s"
+    screen.out.print(Text(f"{counted(done.asked, 'response')} requested, {counts}."))
+    if done.asked:
+        tokens = f"{done.prompt_tokens:,} prompt tokens, {done.response_tokens:,} response tokens"
+        screen.out.print(Text(f"{tokens}."))
+    if done.refused:
+        refused = f"The server refused {done.refused:,} requests, which will not be sent again"
+        screen.out.print(Text(f"{refused}: {screen.safe(done.refusal, 400)}", style="yellow"))
+    screen.out.print(Text(f"The responses are in {screen.safe(journal)}.", style="green"))
+
+
+@pivots.command("select")
+def select_command(
+    candidates: CandidatesArgument,
+    verifier: VerifierOption,
+    out: Annotated[Path, Option(help="Where to write the pivots, as JSON lines.")],
+    answers: AnswersOption = None,
+    threshold: ThresholdOption = LAMBDA_DIFF,
+    k: KeptOption = None,
+    label: LabelOption = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Keep the turns with mixed outcomes that are still hard: variance > 0, mean < threshold.
+
+    Ends with exit code 1 if no turn is kept.
+    """
+    inputs = (candidates, answers or journal_beside(candidates))
+    screen.keep_inputs(inputs, [out], force=force)
+    with _errors():
+        spec, scored, facts = _score(candidates, answers, verifier, k, label)
+        selection = select(scored, threshold)
+        facts |= {"verifier": spec, "threshold": threshold}
+        kept = len(selection.kept)
+        if kept:
+            write_pivots(out, selection.kept, facts)
+    left_out = selection.counts
+    if as_json:
+        screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
+    else:
+        table = Table()
+        table.add_column("candidates")
+        table.add_column("turns", justify="right")
+        for name, count in {"kept": kept, **left_out}.items():
+            table.add_row(name, f"{count:,}")
+        screen.out.print(table)
+        if kept:
+            _say_wrote(out)
+        else:
+            screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
+    if not kept:
+        raise typer.Exit(1)
+
+
+@pivots.command("report")
+def report_command(
+    candidates: CandidatesArgument,
+    verifier: VerifierOption,
+    answers: AnswersOption = None,
+    threshold: ThresholdOption = LAMBDA_DIFF,
+    k: KeptOption = None,
+    label: LabelOption = None,
+    examples: Annotated[int, Option(help="How many pivots to show.", min=0)] = 3,
+    as_json: options.Json = False,
+) -> None:
+    """Show where the signal is, and what a strict reward would miss of it."""
+    with _errors():
+        _, scored, facts = _score(candidates, answers, verifier, k, label)
+        metrics = report(scored, threshold, examples)
+    if as_json:
+        screen.print_json(facts | metrics)
+    else:
+        _print_report(metrics, facts.get("refusal"))
+
+
+@pivots.command("train")
+def train_command(
+    config: ConfigArgument,
+    engine: EngineOption = "trl",
+    settings: KeySetting = [],  # noqa: B006 (typer copies it)
+    every: Annotated[
+        int | None, Option(help="Profile and select again every so many iterations.", min=1)
+    ] = None,
+    k: Annotated[int, Option("-k", help="Responses to each candidate.", min=2)] = 8,
+    threshold: ThresholdOption = LAMBDA_DIFF,
+    sample: Annotated[
+        int | None, Option(help="Profile so many candidates, drawn anew each time.", min=1)
+    ] = None,
+    batch: BatchOption = 64,
+    backend: play_options.Backend = "transformers",
+    dry_run: DryFlag = False,
+    resume: ResumeFlag = False,
+    as_json: options.Json = False,
+) -> None:
+    """Train on pivots by a config; print every value and where it was set.
+
+    With --every the file of the config holds candidates: the model is profiled, its pivots are
+    selected, and it trains on them for so many iterations; then from the beginning. Ends with exit
+    code 1 if there is no pivot at the start.
+    """
+    with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:
+        if loaded.environment.name != ENVIRONMENT:
+            raise ConfigError(f"environment.name: must be {ENVIRONMENT} here")
+        rounds = None if every is None else Rounds(every, k, threshold, sample, batch, backend)
+        if rounds is not None:
+            refuse_rounds(loaded)
+        if dry_run:
+            check_config(loaded, engine)
+            return
+        if rounds is None:
+            train(loaded, engine, resume=resume)
+        else:
+            verify(loaded, engine)
+            callbacks: dict[str, Any] = {"on_message": _print_message, "on_round": _print_round}
+            try:
+                done = train_in_rounds(loaded, engine, rounds, resume=resume, **callbacks)
+            except ProfilingError as error:
+                _fail(error, "The finished rounds are kept; the same command with --resume.")
+            if not done[-1].kept:
+                screen.err.print(Text("No turn is a pivot any more.", style="bold red"))
+            if not done[0].kept:
+                raise typer.Exit(1)
+        print_model_path(loaded)
+
+
+# Shared by the commands.
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Print what went wrong; exit code 2 for a wrong call, 1 for everything else."""
+    try:
+        yield
+    except (JudgeBudgetError, ServerError, JournalError, ProfilingError) as error:
+        _fail(error, "The responses so far are kept; the same command continues.")
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+
+
+def _fail(error: Exception, advice: str) -> NoReturn:
+    screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
+    screen.err.print(Text(advice))
+    raise typer.Exit(1) from error
+
+
+def _score(
+    candidates: Path, answers: Path | None, verifier: str, k: int | None, label: str | None
+) -> tuple[Spec, list[Scored], dict[str, Any]]:
+    """The verifier's spec, the scored candidates, and the model and sampling of the responses."""
+    spec = read_spec(verifier)
+    verify = make_verifier(spec)
+    turns = read_turns(candidates)
+    journal = answers or journal_beside(candidates)
+    if not journal.exists():
+        screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
+    responses = list(read_responses(journal))
+    source = _source({(response.model, response.sampling) for response in responses}, label)
+    selected = [r for r in responses if (r.model, r.sampling) == source]
+    scored = score(turns.candidates, selected, verify, k)
+    most = max((turn.wanted for turn in scored), default=0)
+    facts: dict[str, Any] = {"model": source[0], "sampling": source[1], "k": most}
+    refusals = (r.refusal for turn in scored for r in turn.responses if r.refusal)
+    if (refusal := next(refusals, None)) is not None:
+        facts["refusal"] = refusal
+    return spec, scored, facts
+
+
+def _source(sources: set[tuple[str, str]], label: str | None) -> tuple[str, str]:
+    """The one model and sampling that the label selects."""
+    if not sources:
+        screen.wrong_call("the journal holds no responses; run ascribe pivots profile first")
+    matching = sorted(source for source in sources if label in (None, *source, " ".join(source)))
+    if len(matching) != 1:
+        for source in (matching or sorted(sources))[:MOST_SHOWN]:
+            # Without line breaks, so that it can be copied.
+            choice = screen.safe(quote(" ".join(source)), 1_000)
+            screen.err.print(Text(f"  --label {choice}"), soft_wrap=True)
+        reason = f"responses of {len(matching)} models or samplings, and one is needed"
+        if not matching:
+            reason = f"no responses of {screen.safe(label)!r}"
+        screen.wrong_call(f"the journal holds {reason}: give one of the options above")
+    return matching[0]
+
+
+# Printing.
+
+
+def _say_wrote(path: Path) -> None:
+    screen.out.print(Text(f"Wrote {screen.safe(path)}.", style="green"))
+
+
+def _print_message(message: str) -> None:
+    screen.err.print(Text(message))
+
+
+def _print_round(done: Round) -> None:
+    left_out = ", ".join(f"{count:,} {kind}" for kind, count in done.left_out.items())
+    kept = f"kept {done.kept:,} of {done.candidates:,} turns ({left_out})"
+    mean = f"Round {done.number}: mean reward {done.mean:.3f}"
+    screen.err.print(Text(f"{mean}, {kept}; {counted(done.iterations, 'iteration')}."))
+
+
+def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
+    kept = f"{counted(metrics['kept'], 'turn')}, of mixed outcomes and a mean below"
+    means = f"functional {metrics['functional']:.3f}, strict {metrics['strict']:.3f}"
+    profiled = counted(metrics["profiled"], "turn")
+    rows = {
+        "candidates": f"{metrics['candidates']:,}, and {metrics['copies']:,} copies of them",
+        "profiled": f"{profiled}, {counted(metrics['k'], 'response')} each",
+        "without signal": _share(metrics["without_signal"]),
+        "kept": f"{kept} {metrics['threshold']:g}",
+        "left out": ", ".join(f"{count:,} {why}" for why, count in metrics["left_out"].items()),
+        "refused": refusal,
+        "mean reward": means,
+        "missed by the strict": _share(metrics["miss_rate"]),
+    }
+    _print_rows(rows)
+    _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in metrics["histogram"]])
+    _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics["kept_at"]])
+    for example in metrics["examples"]:
+        texts = {name: example[name] for name in ("demonstrated", "accepted", "refused", "why")}
+        title = f"mean {example['mean']:.3f}, turn {example['turn']}"
+        _print_rows({"situation": example["situation"][-300:]} | texts, title)
+
+
+def _share(share: dict[str, Any] | None) -> str | None:
+    if share is None:
+        return None
+    interval = f"{share['low']:.0%} to {share['high']:.0%}, {counted(share['turns'], 'turn')}"
+    return f"{share['value']:.1%} ({interval})"
+
+
+def _print_rows(rows: dict[str, str | None], title: str | None = None) -> None:
+    """A table of names and texts, without those that are None."""
+    table = Table(show_header=False, title=None if title is None else Text(title))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows.items():
+        if text is not None:
+            table.add_row(name, Text(screen.safe(text, 300)))
+    screen.out.print(table)
+
+
+def _print_bars(title: str, rows: list[tuple[str, int]]) -> None:
+    most = max((count for _, count in rows), default=0)
+    table = Table(title=Text(title), show_header=False, title_justify="left")
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    table.add_column(no_wrap=True, min_width=BAR)
+    for name, count in rows:
+        table.add_row(name, f"{count:,}", "█" * round(BAR * count / most) if most else "")
+    screen.out.print(table)

@@ -1,0 +1,133 @@
+"""``ascribe warmup``: a short supervised start on an expert's actions."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import ValidationError
+from rich.table import Table
+from rich.text import Text
+from typer import Option
+
+from ascribe.cli import options, screen
+from ascribe.steps.problems import counted
+from ascribe_lab.cli import play_options
+from ascribe_lab.rollout import Sampling, Setup
+from ascribe_lab.rollout.setup import PoolName
+from ascribe_lab.train.config import Layout
+from ascribe_lab.train.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
+
+
+def warmup(
+    env: play_options.Env,
+    model: Annotated[str, Option(help="A model folder, or smollm2.")],
+    out: Annotated[Path, Option(help="Folder to write the model to; new or empty.")],
+    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
+    style: play_options.Style = "plain",
+    policy: Annotated[str, Option(help="The teacher: expert, or random.")] = "expert",
+    episodes: Annotated[int, Option(help="Episodes that the teacher plays.", min=1)] = 200,
+    noise: Annotated[
+        float,
+        Option(
+            help="Share of decisions at which a random action replaces the expert's, which "
+            "the model learns all the same."
+        ),
+    ] = 0.0,
+    layout: Annotated[
+        str, Option(help="That of the training to come, update.layout: step, or trajectory.")
+    ] = "step",
+    steps: Annotated[int, Option(help="Updates.", min=1)] = 20,
+    batch: Annotated[int, Option(help="Decisions of an update.", min=1)] = 8,
+    learning_rate: Annotated[
+        float, Option(help="The highest; it rises over a tenth of the steps, then falls.")
+    ] = 5e-5,
+    seed: play_options.Seed = 0,
+    context: play_options.Context = None,
+    device: Annotated[str, Option(help="Where to train: cpu, cuda, cuda:1, ...")] = "cpu",
+    trial: Annotated[int, Option(help="Tasks to try the model on, before and after.", min=0)] = 0,
+    trial_settings: Annotated[
+        list[str],
+        Option(
+            "--trial-set", help="An option of the environment for those: split=eval. Repeatable."
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
+    temperature: play_options.Temperature = 0.4,
+    max_tokens: play_options.MaxTokens = 64,
+    max_turns: play_options.MaxTurns = None,
+    pool: play_options.Pool = "processes",
+    workers: play_options.Workers = 2,
+    as_json: options.Json = False,
+) -> None:
+    """Train a model for a few updates on an expert's responses, so that its actions are valid."""
+    screen.find_own_code(env)
+    try:
+        setup = Setup(env, screen.settings(settings), style, cast("PoolName", pool), workers)
+        sampling = Sampling(temperature, max_tokens=max_tokens)
+        model_trial = Trial(trial, screen.settings(trial_settings), sampling, max_turns)
+        with _progress() as report:
+            done = warm_up(
+                model,
+                setup,
+                out,
+                demonstration=Demonstration(
+                    teacher=cast("Teacher", policy),
+                    episodes=episodes,
+                    noise=noise,
+                    max_turns=max_turns,
+                    seed=seed,
+                    layout=cast("Layout", layout),
+                ),
+                schedule=Schedule(steps=steps, batch=batch, learning_rate=learning_rate, seed=seed),
+                trial=model_trial if trial else None,
+                context=context,
+                device=device,
+                report=report,
+            )
+    except ValidationError as error:
+        problem = error.errors()[0]
+        location = ".".join(map(str, problem["loc"]))
+        message = problem["msg"].replace("Input should", "must").removeprefix("Value error, ")
+        screen.wrong_call(screen.safe(f"{location}: {message}" if location else message, 400))
+    except (ImportError, OSError, ValueError, TypeError, RuntimeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+    if as_json:
+        losses = {"first_loss": done.first_loss, "last_loss": done.last_loss}
+        screen.print_json({"out": str(out), **asdict(done), **losses})
+    else:
+        _print(done, out)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar for each phase, one after another."""
+    with ExitStack() as stack:
+        current: str | None = None
+        bar: Any = None
+
+        def report(phase: str, share: float) -> None:
+            nonlocal current, bar
+            if phase != current:
+                stack.close()
+                current, bar = phase, stack.enter_context(screen.progress(phase))
+            bar(share)
+
+        yield report
+
+
+def _print(done: Warmup, out: Path) -> None:
+    table = Table(show_header=False)
+    table.add_row(
+        "examples", f"{counted(done.examples, 'decision')}, {done.tokens:,} response tokens"
+    )
+    table.add_row("loss", f"{done.first_loss:.3f} to {done.last_loss:.3f} nats a token")
+    for when, row in (("before", done.before), ("after", done.after)):
+        if row is not None:
+            table.add_row(
+                f"success {when}",
+                f"{row.rate:.1%} ({row.low:.0%} to {row.high:.0%}) of "
+                f"{counted(row.tasks, 'task')}; {row.valid:.1%} of decisions valid",
+            )
+    screen.out.print(table)
+    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))

@@ -1,0 +1,1 @@
+"""Training by one config file, on TRL or verl."""

@@ -1,0 +1,447 @@
+"""``Config``: everything that a training run depends on, in one value that a file can hold.
+
+The same file serves every engine wherever the meaning is the same; what only one engine knows is
+under ``engine``. Each key has a meaning, and a default with its origin. pydantic checks the types
+and the limits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+)
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+from ascribe.engines import training_recipe
+from ascribe.estimators import DEFAULT, Recipe
+from ascribe.steps.plugins import is_path
+from ascribe_lab.rollout import FailurePolicy, Setup
+from ascribe_lab.rollout.record import States
+from ascribe_lab.rollout.setup import PoolName
+from ascribe_lab.train.corrections import Corrections, correction_problem
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+Layout = Literal["step", "trajectory"]
+Logger = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+Rate = Literal["constant", "linear", "cosine"]
+Loss = Literal["row", "token", "sum"]
+if TYPE_CHECKING:
+    Options = Mapping[str, Any]
+else:
+    Options = Mapping[str, JsonValue]
+    """Any keys, with values that JSON has."""
+
+Keys = tuple[str, ...]
+"""A path of keys: ``("update", "seed")``."""
+
+GIGPO = "GiGPO, Appendix E.1"
+IBPO = "IBPO, Appendix C.1"
+VERL = "verl"
+TRL = "TRL"
+OURS = "Ascribe"
+"""Origin of the defaults that no paper sets."""
+
+MOST_TASKS = 100_000
+"""Held-out tasks that a number may stand for."""
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ConfigError(ValueError):
+    """What is wrong with a configuration, one line for each key."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def key(meaning: str, default: Any = ..., origin: str = OURS, **limits: Any) -> Any:
+    """A field with its meaning, its default if it has one, and the default's origin."""
+    return Field(default, description=meaning, json_schema_extra={"origin": origin}, **limits)
+
+
+@dataclass(frozen=True, config=STRICT)
+class LoraSection:
+    """Low-rank adapters, trained in place of all weights."""
+
+    rank: StrictInt = key("rank of the adapters", 16, ge=1)
+    alpha: StrictFloat = key("their product is multiplied by alpha / rank", 32.0, gt=0)
+    targets: tuple[str, ...] = key(
+        "ends of the names of layers that get one; empty: every linear layer", ()
+    )
+    agents: tuple[str, ...] = key(
+        "agents of a team that get adapters of their own and learn in turns, one in each "
+        "iteration; empty: all learn the same; only with TRL",
+        (),
+    )
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelSection:
+    """The model to train."""
+
+    path: str = key("a model folder with safetensors, the id of one on a hub, or smollm2")
+    dtype: Dtype = key("type of the weights; float32 where all of them are trained", "float32", TRL)
+    attention: Attention | None = key(
+        "how attention is computed; null: the model's own choice", None
+    )
+    lora: LoraSection | None = key(
+        "adapters in place of all weights; null: all weights learn", None
+    )
+
+
+@dataclass(frozen=True, config=STRICT)
+class EnvironmentSection:
+    """The environment, and where it runs."""
+
+    name: str = key("an environment (ascribe env list), or package.module:factory")
+    options: Options = key("what the environment takes when it is made", {})
+    style: Literal["paper", "plain"] = key(
+        "of the prompts; plain is short, for small models", "paper"
+    )
+    pool: PoolName = key("where environments run", "processes")
+    workers: StrictInt = key("processes or actors of the pool", 2, ge=1)
+    step_limit: StrictFloat = key("seconds that one step may take", 60.0, gt=0)
+    reset_limit: StrictFloat = key("seconds that the begin of an episode may take", 300.0, gt=0)
+    start_limit: StrictFloat = key(
+        "seconds that a worker may take to start, and an environment to be made", 120.0, gt=0
+    )
+    memory_limit: StrictFloat | None = key(
+        "GiB of data that a worker may have; null: the memory of its machine", None, gt=0
+    )
+
+    def setup(self) -> Setup:
+        """The same, for rollouts."""
+        limits = (self.step_limit, self.reset_limit, self.start_limit, self.memory_limit)
+        return Setup(self.name, self.options, self.style, self.pool, self.workers, *limits)
+
+
+@dataclass(frozen=True, config=STRICT)
+class RecipeSection:
+    """The recipe that assigns credit to steps."""
+
+    name: str = key(
+        "a recipe (ascribe recipes); sbc has the parameter scale: equal here, unless it is set",
+        DEFAULT,
+    )
+    preset: str | None = key("the recipe as public code computes it; null: as the paper", None)
+    parameters: Options = key("of the recipe, where they differ", {})
+
+    def __post_init__(self) -> None:
+        if not is_path(self.name):  # a user's own is not imported until it is used
+            self.recipe()
+
+    def recipe(self, **changes: Any) -> Recipe:
+        """The recipe, with parameters changed."""
+        if "preset" in self.parameters:
+            raise ValueError("preset is no parameter: set recipe.preset")
+        return training_recipe(self.name, preset=self.preset, **{**self.parameters, **changes})
+
+
+@dataclass(frozen=True, config=STRICT)
+class FailureSection:
+    """What to do about episodes that fail."""
+
+    retries: StrictInt = key("how often a failed episode is played again", 2, ge=0)
+    smallest_group: StrictInt | None = key(
+        "trajectories that a group needs to count; null: all of them", None, ge=1
+    )
+    stop: StrictBool = key("whether to stop the run when an episode fails for good", False)
+
+    def policy(self) -> FailurePolicy:
+        """The same, for rollouts."""
+        return FailurePolicy(self.retries, self.smallest_group, self.stop)
+
+
+@dataclass(frozen=True, config=STRICT)
+class RolloutSection:
+    """The episodes of an iteration."""
+
+    groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
+    size: StrictInt = key(
+        "trajectories of each task: 2 or more, or 1 with a critic (gae)", 8, GIGPO, ge=1
+    )
+    oversample: StrictInt = key(
+        "extra tasks to play; as many groups, those that end last, are dropped. On verl's "
+        "synchronous trainer",
+        0,
+        ge=0,
+    )
+    max_turns: StrictInt | None = key(
+        "decisions after which an episode is cut; null: the environment's limit", None, ge=1
+    )
+    episode_limit: StrictFloat | None = key(
+        "seconds after which an episode that is not over fails; null: none", None, gt=0
+    )
+    max_tokens: StrictInt = key("tokens that a response may have", 512, GIGPO, ge=1)
+    temperature: StrictFloat = key("of sampling", 1.0, GIGPO, gt=0)
+    top_p: StrictFloat = key("share of probability that is sampled from", 1.0, VERL, gt=0, le=1)
+    seeded: StrictBool = key(
+        "whether every request has a seed of its own, so that the same weights give the same "
+        "responses; vLLM then samples requests one by one. With TRL they always have",
+        False,
+    )
+    dtype: Dtype | None = key(
+        "type of the weights that sample; null: as those that learn. With TRL another type makes a "
+        "copy",
+        None,
+    )
+    versions: StrictInt | None = key(
+        "versions of the policy that the episodes of a group may span, on an asynchronous trainer "
+        "of verl's; null: any number",
+        None,
+        ge=1,
+    )
+    stale: Literal["drop", "refuse", "credit"] = key(
+        "what to do about a group that spans more versions: leave it out, stop the run, or credit "
+        "it all the same",
+        "drop",
+    )
+    stop: tuple[str, ...] = key("a response ends after any of these texts", ())
+    context: StrictInt | None = key(
+        "tokens that prompt and response may have together; null: what the model can, on verl 1024",
+        None,
+        ge=2,
+    )
+    tasks: tuple[Annotated[StrictInt, Field(ge=0)], ...] | None = key(
+        "numbers of the tasks to play; null: all", None, min_length=1
+    )
+    states: States = key(
+        "what the state of a step is: the observation, or the environment's key, which tells apart "
+        "what looks the same",
+        "observation",
+        "GiGPO; BiPACE, Appendix B.1",
+    )
+    corrections: StrictInt = key(
+        "corrections of each wrong response, for the recipe ibpo, which needs at least 1", 0, ge=0
+    )
+    references: StrictInt = key(
+        "other responses shown beside a wrong one in the prompt of its correction; right ones "
+        "if there are any (k - 1 in IBPO's ablation)",
+        1,
+        IBPO,
+        ge=0,
+    )
+    failures: FailureSection = Field(default_factory=FailureSection)
+
+    def correcting(self) -> Corrections | None:
+        """What is corrected; None if nothing is."""
+        return Corrections(self.corrections, self.references) if self.corrections else None
+
+
+def _first(tasks: Any) -> Any:
+    """A number stands for the first so many tasks."""
+    return tuple(range(tasks)) if type(tasks) is int and 0 <= tasks <= MOST_TASKS else tasks
+
+
+@dataclass(frozen=True, config=STRICT)
+class EvaluationSection:
+    """Held-out tasks."""
+
+    tasks: Annotated[tuple[Annotated[StrictInt, Field(ge=0)], ...], BeforeValidator(_first)] = key(
+        "numbers of held-out tasks, or how many of the first (128), played at the start and before "
+        "every checkpoint; empty: none",
+        (),
+    )
+    size: StrictInt = key("episodes of each task", 1, ge=1)
+    options: Options = key("of the environment, where they differ: {split: test}", {})
+    temperature: StrictFloat | None = key(
+        "of sampling; null: as in training (GiGPO: 0.4, in search 0)", None, ge=0
+    )
+    threshold: StrictFloat = key(
+        "success rate; the iterations that it took are printed at the end", 0.5, gt=0, le=1
+    )
+
+
+@dataclass(frozen=True, config=STRICT)
+class UpdateSection:
+    """The updates of the model."""
+
+    iterations: StrictInt = key("rollouts and updates", 150, "verl-agent's examples", ge=1)
+    learning_rate: StrictFloat = key("of AdamW", 1e-6, GIGPO, gt=0)
+    schedule: Rate = key("of the learning rate; linear only with TRL", "constant", VERL)
+    warmup: StrictFloat = key(
+        "share of the updates over which the learning rate rises from 0", 0.0, VERL, ge=0, lt=1
+    )
+    floor: StrictFloat = key(
+        "share of the learning rate that is left at the end of a cosine schedule", 0.0, ge=0, le=1
+    )
+    clip_low: StrictFloat = key(
+        "a ratio of probabilities below 1 - this is clipped", 0.2, "PPO; verl", gt=0
+    )
+    clip_high: StrictFloat = key("a ratio above 1 + this is clipped", 0.2, "PPO; verl", gt=0)
+    kl: StrictFloat = key(
+        "coefficient of the KL divergence from the model at the start, in the loss",
+        0.01,
+        GIGPO,
+        ge=0,
+    )
+    loss: Loss = key(
+        "what the loss is the mean of: rows, each of them the mean of its tokens (GiGPO, Eq. 9; "
+        "PivotRL, Eq. 7: over actions), tokens (verl-agent), or rows, each of them the sum of its "
+        "tokens over rollout.max_tokens (Dr. GRPO)",
+        "row",
+        "GiGPO, Eq. 9",
+    )
+    ratio: Literal["token", "sequence"] = key(
+        "what is clipped: the ratio of each token, or of the whole response, to the power 1 / "
+        "length (GSPO)",
+        "token",
+        "PPO; verl",
+    )
+    minibatches: StrictInt = key(
+        "updates of an epoch, on equal shares of the rows, where minibatch_rows is null", 1, ge=1
+    )
+    minibatch_rows: StrictInt | None = key(
+        "rows of a minibatch, so that longer episodes make more updates (GiGPO: 256 for ALFWorld, "
+        "64 for WebShop); null: minibatches. On verl",
+        None,
+        ge=1,
+    )
+    epochs: StrictInt = key("how often an iteration's rows are learned from", 1, VERL, ge=1)
+    rows_per_pass: StrictInt = key(
+        "rows that go through the model at once; it bounds memory", 8, TRL, ge=1
+    )
+    layout: Layout = key("a row for each decision, or for each trajectory", "step", "verl-agent")
+    max_grad_norm: StrictFloat = key("a longer gradient is cut to this length", 1.0, VERL, gt=0)
+    seed: StrictInt = key("of tasks, samples and order", 0, ge=0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FingerprintSection:
+    """Where the policy's hidden states are taken, for recipes that cluster states by them."""
+
+    calibration: str | None = key("file of ascribe calibrate, for layer and radius", None)
+    layer: StrictInt | None = key(
+        "decoder block, an index as in Python; null: the calibration's (BiPACE: -12 for "
+        "Qwen2.5-1.5B, -8 for 7B)",
+        None,
+    )
+    radius: StrictFloat | None = key(
+        "largest cosine distance of equal states; null: the calibration's, else the recipe's", None
+    )
+
+
+@dataclass(frozen=True, config=STRICT)
+class OutputSection:
+    """What is written, and where."""
+
+    folder: str = key("gets metrics.jsonl, config.yaml, checkpoints, and at the end the model")
+    save_every: StrictInt = key("iterations from one checkpoint to the next; 0: none", 10, ge=0)
+    keep: StrictInt | None = key("checkpoints that are kept; null: all", 2, ge=1)
+    rollouts: StrictBool = key(
+        "whether every iteration's rollouts are written, with their advantages", False
+    )
+    log_to: tuple[Logger, ...] = key("where else metrics go", ())
+
+
+@dataclass(frozen=True, config=STRICT)
+class EngineSection:
+    """What only one engine knows, passed on unchanged."""
+
+    trl: Options = key("fields of GRPOConfig that no key above stands for", {})
+    verl: Options = key("dotted overrides of verl's configuration", {})
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Config:
+    """A training run."""
+
+    model: ModelSection
+    environment: EnvironmentSection
+    recipe: RecipeSection = Field(default_factory=RecipeSection)
+    rollout: RolloutSection = Field(default_factory=RolloutSection)
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
+    update: UpdateSection = Field(default_factory=UpdateSection)
+    fingerprints: FingerprintSection = Field(default_factory=FingerprintSection)
+    output: OutputSection
+    engine: EngineSection = Field(default_factory=EngineSection)
+
+    def __post_init__(self) -> None:
+        rollout = self.rollout
+        if self.update.floor and self.update.schedule != "cosine":
+            raise ConfigError("update.floor: only a cosine schedule has one: leave it 0")
+        if self.update.ratio == "sequence" and self.update.loss != "row":
+            raise ConfigError("update.loss: must be row, since update.ratio is sequence")
+        if self.update.minibatch_rows is not None and self.update.minibatches != 1:
+            raise ConfigError("update.minibatches: leave it out, since minibatch_rows is given")
+        if is_path(self.recipe.name):
+            return  # checked when the recipe is imported
+        recipe = self.recipe.recipe()
+        if rollout.size == 1 and "value" not in recipe.columns:
+            raise ConfigError(
+                f"rollout.size: must be at least 2, since {recipe.name} compares trajectories"
+            )
+        if why := correction_problem(recipe, rollout.corrections, rollout.max_turns):
+            raise ConfigError(f"rollout.corrections: {why}")
+        if self.evaluation.tasks and not self.output.save_every:
+            raise ConfigError("output.save_every: must be above 0, since checkpoints are evaluated")
+
+    @property
+    def held_out(self) -> EnvironmentSection:
+        """The environment of the held-out tasks."""
+        options = {**self.environment.options, **self.evaluation.options}
+        return replace(self.environment, options=options)
+
+    @property
+    def eval_temperature(self) -> float:
+        """The temperature at which held-out tasks are played."""
+        own = self.evaluation.temperature
+        return self.rollout.temperature if own is None else own
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of an iteration."""
+        return self.rollout.groups * self.rollout.size
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Updates after the rollouts of an iteration."""
+        return self.update.minibatches * self.update.epochs
+
+
+def refuse_duplicates(engine: str, names: Iterable[str], set_by: Mapping[str, str]) -> None:
+    """Refuse names under ``engine`` that other keys set; a ``+`` before one is Hydra's."""
+    for name in names:
+        if (plain := name.lstrip("+")) in set_by:
+            raise ConfigError(f"engine.{engine}.{name}: is set by {set_by[plain]}")
+
+
+@cache
+def known_keys(kind: Any = Config, path: Keys = ()) -> dict[Keys, FieldInfo]:
+    """Every key by its path, in order; sections too."""
+    keys: dict[Keys, FieldInfo] = {}
+    for name, info in kind.__pydantic_fields__.items():
+        keys[*path, name] = info
+        if (section := section_of(info)) is not None:
+            keys |= known_keys(section, (*path, name))
+    return keys
+
+
+def section_of(info: FieldInfo) -> Any:
+    """The dataclass of a section, also of one that may be null; None for a plain value."""
+    kinds = (info.annotation, *get_args(info.annotation))
+    return next((kind for kind in kinds if is_dataclass(kind)), None)
+
+
+def leaves(config: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Every key of a config with its value, in order; the entries of options one by one."""
+    for each in fields(config):
+        value, here = getattr(config, each.name), (*path, each.name)
+        if is_dataclass(value):
+            yield from leaves(value, here)
+        elif isinstance(value, Mapping) and value:
+            yield from (((*here, name), value[name]) for name in sorted(value))
+        else:
+            yield here, value

@@ -1,0 +1,1 @@
+"""Training on TRL: episodes of the laboratory's environments."""

@@ -1,0 +1,152 @@
+"""The files and commands for verl in examples and docs: they load, and verl knows their keys."""
+
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe.engines.crediting import fingerprint_layer
+from ascribe_lab.train.config import Config
+from ascribe_lab.train.load import load_config
+from ascribe_lab.train.resolve import resolve
+from ascribe_lab.train.trl.arguments import grpo_arguments
+from ascribe_lab.train.verl.arguments import ON_CPU, verl_overrides
+from lab.tests.train import verl_toys as toys
+
+yaml = pytest.importorskip("yaml", reason="needs the extra verl")
+
+ROOT = Path(__file__).parents[3]
+PAGE = "".join(
+    (ROOT / f"docs/engines/{name}.md").read_text("utf-8") for name in ("verl", "verl_details")
+)
+EXAMPLES = [
+    path
+    for path in sorted((ROOT / "examples/train").glob("*.yaml"))
+    if load_config(path).config.engine.verl
+]
+COMMANDS = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
+SHOWN = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SMALLEST = {"model.path": "m", "environment.name": "sokoban", "output.folder": "out"}
+
+
+def overrides(config: Config) -> dict[str, Any]:
+    cpu = config.engine.verl.get("trainer.device") == "cpu"
+    return verl_overrides(config, Path("run.yaml"), Path("model"), cpu=cpu)
+
+
+@cache
+def verls_keys() -> Any:
+    spec = find_spec("verl")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs verl: scripts/make_env.sh FOLDER verl-cpu")
+    file = Path(spec.origin).parent / "trainer/config/_generated_ppo_trainer.yaml"
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def assert_verl_knows(names: list[str]) -> None:
+    """A plain key is in verl's configuration, and a key with ``+`` is not."""
+    known = verls_keys()
+    wrong = [name for name in names if _is_in(known, name.lstrip("+")) == name.startswith("+")]
+    assert not wrong
+
+
+def _is_in(node: Any, dotted: str) -> bool:
+    for part in dotted.split("."):
+        if not isinstance(node, dict) or part not in node:
+            return False
+        node = node[part]
+    return True
+
+
+def test_the_runs_of_this_machine_are_there() -> None:
+    small = {"textcraft_tiny_verl", "textcraft_smollm2", "arithmetic_ibpo", "pivots_textcraft"}
+    assert {path.stem for path in EXAMPLES} == small
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_run_for_verl(path: Path) -> None:
+    config = load_config(path).config
+    found = overrides(config)
+    ranks = found["trainer.n_gpus_per_node"]
+    assert config.episodes % ranks == 0
+    assert ranks % found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == 0
+    chosen = resolve(config)
+    wants = fingerprint_layer(chosen.recipe, chosen.layer) is not None
+    assert wants == (chosen.recipe.name == "bipace_q")
+    assert config.output.folder == f"runs/{path.stem}"
+    assert f"examples/train/{path.name}" in path.read_text(encoding="utf-8")
+
+
+def test_the_run_of_smollm2_is_one_for_trl_too() -> None:
+    config = load_config(ROOT / "examples/train/textcraft_smollm2.yaml").config
+    arguments = grpo_arguments(config)
+    assert arguments["max_steps"] == config.update.iterations * config.updates_per_iteration
+    assert arguments["save_steps"] * 8 == arguments["max_steps"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_verl_knows_the_keys_of_an_example(path: Path) -> None:
+    assert_verl_knows(list(overrides(load_config(path).config)))
+
+
+def test_verl_knows_the_keys_of_the_papers_runs() -> None:
+    for path in sorted((ROOT / "examples/papers").rglob("[a-z]*.yaml")):
+        config = load_config(path).config
+        if config.engine.verl:
+            assert_verl_knows(list(overrides(config)))
+
+
+def test_the_page_shows_files() -> None:
+    assert len(SHOWN) >= 4
+
+
+@pytest.mark.parametrize("text", SHOWN, ids=range(len(SHOWN)))
+def test_what_the_page_shows_is_for_verl(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    found = overrides(load_config(file, SMALLEST).config)
+    assert_verl_knows(list(found))
+
+
+def test_verl_knows_the_keys_of_the_command_on_the_page() -> None:
+    few, whole, on_cpu = COMMANDS
+    names = re.findall(r"(?:^|[\s'])(\+?[a-z][\w.]+)=", few)
+    assert names == ["algorithm.adv_estimator", "trainer.v1.trainer_mode", "+ascribe.recipe"]
+    names += re.findall(r"(?:^|[\s'])([a-z][\w.]+)=", whole)
+    assert len(names) > 20
+    assert "ON_CPU" in on_cpu
+    assert_verl_knows([*names, *ON_CPU])
+
+
+@pytest.mark.nightly
+@pytest.mark.engine
+@toys.NEEDS_VERL
+def test_the_command_of_the_page_runs_on_a_cpu(tmp_path: Path) -> None:
+    """Typed as it stands, with a small model in place of the page's, and few episodes."""
+    model = toys.write_tiny(tmp_path / "models" / "Qwen2.5-1.5B-Instruct")
+    (tmp_path / "run").mkdir()
+    toys.write_config(tmp_path / "run.yaml", model)
+    _, whole, on_cpu = (command.removesuffix("```").rstrip() for command in COMMANDS)
+    small = {
+        "data.train_batch_size": 2,
+        "data.max_prompt_length": 296,
+        "data.max_response_length": 24,
+        "actor_rollout_ref.rollout.max_model_len": 320,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 2,
+        "actor_rollout_ref.rollout.n": 4,
+        "trainer.total_training_steps": 1,
+        "trainer.n_gpus_per_node": 1,
+    }
+    words = " ".join(f"{name}={value}" for name, value in small.items())
+    cpu = on_cpu.partition("...")[2]
+    (tmp_path / "typed.sh").write_text(f"export VERL_PLATFORM=cpu\n{whole} \\\n{cpu} {words}\n")
+    toys.run_typed(["bash", "typed.sh"], tmp_path)
+    assert "ascribe/return:" in (tmp_path / "log.txt").read_text(errors="replace")
+
+
+def test_verl_knows_the_keys_of_the_rooms() -> None:
+    command = (ROOT / "examples/verl_rooms/run.sh").read_text()
+    assert_verl_knows(re.findall(r"(?:^|[\s'])(\+?[a-z][\w.]+)=", command.partition("exec")[2]))

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# What CI leaves out because it takes hours: tests marked nightly, every one in the environment that
+# it needs, 500 examples of each property test, and the library's tests without the laboratory.
+#
+#     .ci/run && scripts/nightly.sh        it uses the environments that .ci/run has made
+set -uo pipefail
+cd "$(dirname "$0")/.."
+folder=$PWD/${ASCRIBE_CI_FOLDER:-.venv-ci}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
+failed=
+
+run() { # NAME of the environment, then arguments of pytest; goes on after a failure
+    echo "== $*"
+    "$folder/$1/bin/python" -m pytest --durations=15 "${@:2}" || failed+=" $1"
+}
+
+run full -m nightly
+run trl -m nightly -k trl tests/engines lab/tests
+run verl -m nightly -k "verl or vllm or released" tests/engines lab/tests
+run alfworld -m nightly -k alfworld lab/tests
+run trainers -m nightly tests/engines/test_adapter_areal.py
+HYPOTHESIS_PROFILE=nightly run full -m "not nightly" tests lab/tests
+scripts/make_env.sh "$folder/library" dev && "$folder/library/bin/python" -m pip uninstall --yes ascribe-lab
+run library -m "not nightly" tests
+
+echo "failed:${failed:- nothing}"
+[ -z "$failed" ]

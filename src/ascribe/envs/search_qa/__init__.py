@@ -1,5 +1,0 @@
-"""Search-QA: answer a question with the help of a search engine."""
-
-from ascribe.envs.search_qa.game import SearchQA
-
-__all__ = ["SearchQA"]

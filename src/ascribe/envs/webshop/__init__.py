@@ -1,5 +1,0 @@
-"""WebShop: buy what an instruction describes, in a shop of text pages."""
-
-from ascribe.envs.webshop.game import WebShop
-
-__all__ = ["WebShop"]
