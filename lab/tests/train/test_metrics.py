@@ -32,7 +32,6 @@ OF_ENGINES = {
     "missing",
     "seconds/PHASE",
     "stale_groups",
-    "surplus_groups",
     *(f"versions/{of}_mean" for of in ("trajectory", "group", "lag")),
 }
 """What an engine adds; the tests of the engines see to those."""

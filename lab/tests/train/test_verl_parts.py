@@ -139,7 +139,7 @@ def test_what_a_recipe_carries_is_in_checkpoints(
 
     def trainer(step: int, history: Any = None) -> Any:
         made = SyncTrainer.__new__(SyncTrainer)
-        made.steps = SimpleNamespace(recipe=recipe("ccpo"), oversample=0)
+        made.steps = SimpleNamespace(recipe=recipe("ccpo"))
         keys = {"save_freq": 2, "default_local_dir": str(tmp_path), "resume_mode": "auto"}
         made.config = OmegaConf.create({"trainer": keys})
         made.global_steps, made.total_training_steps, made._history = step, 5, history

@@ -112,10 +112,8 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
         heading = screen.safe(name.removeprefix("advantage_"), 30)
         table.add_column(Text(heading), justify="right")
     table.add_column("reason", no_wrap=True)
-    numbers = (_number(step[name]) for step in steps for name in advantages)
-    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     for step in steps:
-        cells = [_cell(step[name], largest) for name in advantages]
+        cells = [_cell(step[name]) for name in advantages]
         reason = ", ".join(
             dict.fromkeys(
                 screen.safe(step[name], 30)
@@ -137,20 +135,10 @@ def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
     return table
 
 
-def _cell(value: object, largest: float) -> Text:
-    """A number in green or red, the brighter the larger; a dash where there is no credit."""
+def _cell(value: object) -> Text:
+    """A number in green or red; a dash where there is no credit."""
     if value is None:
         return Text("–", style="dim")
-    number = _number(value)
-    if math.isnan(number):
-        return Text(screen.safe(value, 20))
-    if number == 0 or not abs(number) <= largest:
-        return Text(f"{number:+.3f}")
-    strength = int(90 + 165 * (abs(number) / largest))
-    colour = f"rgb(60,{strength},60)" if number > 0 else f"rgb({strength},60,60)"
-    return Text(f"{number:+.3f}", style=colour)
-
-
-def _number(value: object) -> float:
-    """The value as a number; NaN if a file has something else in its place."""
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    if not isinstance(value, int | float) or math.isnan(value):
+        return Text(screen.safe(value, 20))  # a file may have anything in its place
+    return Text(f"{value:+.3f}", style="green" if value > 0 else "red" if value < 0 else "")

@@ -62,7 +62,6 @@ LOGGED = {
     "(verl), also `_max`",
     "versions/group_mean": "the same over all episodes of a group, also `_max`",
     "versions/lag_mean": "updates since an episode's first response was sampled, also `_max`",
-    "surplus_groups": "groups beyond those needed, by `rollout.oversample` (verl)",
     "stale_groups": "groups of more policy versions than `rollout.versions` (verl)",
     "missing": "episodes that raised, and left no row (verl)",
     "seconds/PHASE": "`rollout`, `logprobs`, `credit` and `update` (TRL; verl has `timing_s`)",

@@ -172,12 +172,6 @@ class RolloutSection:
     size: StrictInt = key(
         "trajectories of each task: 2 or more, or 1 with a critic (gae)", 8, GIGPO, ge=1
     )
-    oversample: StrictInt = key(
-        "extra tasks to play; as many groups, those that end last, are dropped. On verl's "
-        "synchronous trainer",
-        0,
-        ge=0,
-    )
     max_turns: StrictInt | None = key(
         "decisions after which an episode is cut; null: the environment's limit", None, ge=1
     )

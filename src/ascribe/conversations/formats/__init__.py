@@ -69,24 +69,49 @@ class Format:
     continued: bool = False
 
 
+def _is_nemo_gym(record: Mapping[str, Any]) -> bool:
+    named = "_ng_task_index" in record or "responses_create_params" in record
+    return named and isinstance(record.get("response"), dict)
+
+
+def _is_verl(record: Mapping[str, Any]) -> bool:
+    texts = record.keys() >= {"input", "output", "score"}
+    return texts and not isinstance(record["output"], list)  # else OpenAI Responses
+
+
+def _has_list(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda record: any(isinstance(record.get(name), list) for name in names)
+
+
+def _has_keys(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda record: record.keys() >= set(names)
+
+
 FORMATS = {
-    "atif": Format("Harbor ATIF", atif.recognises, atif.read),
-    "inspect": Format(
-        "Inspect log", inspect_ai.recognises, inspect_ai.read, score=inspect_ai.score
+    "atif": Format(
+        "Harbor ATIF", lambda r: str(r.get("schema_version")).startswith("ATIF"), atif.read
     ),
-    "nemo-gym": Format("NeMo-Gym rollouts", nemo_gym.recognises, nemo_gym.read),
-    "rllm": Format("rLLM episodes", rllm.recognises, rllm.read, rllm.put),
+    "inspect": Format(
+        "Inspect log",
+        _has_keys("id", "epoch", "messages", "target"),
+        inspect_ai.read,
+        score=inspect_ai.score,
+    ),
+    "nemo-gym": Format("NeMo-Gym rollouts", _is_nemo_gym, nemo_gym.read),
+    "rllm": Format("rLLM episodes", _has_list("trajectories"), rllm.read, rllm.put),
     "verifiers": Format(
         "verifiers traces",
-        verifiers.recognises_traces,
+        _has_list("traces", "nodes"),
         verifiers.read_traces,
         verifiers.put_traces,
     ),
     "verifiers-results": Format(
-        "verifiers results", verifiers.recognises_results, verifiers.read_results
+        "verifiers results",
+        _has_keys("example_id", "prompt", "completion"),
+        verifiers.read_results,
     ),
-    "verl": Format("verl rollout dump", verl.recognises, verl.read, continued=True),
-    "openai": Format("OpenAI messages", openai.recognises, openai.read),
+    "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
+    "openai": Format("OpenAI messages", _has_list("messages"), openai.read),
 }
 """Every format by its name, the most specific first."""
 

@@ -6,19 +6,13 @@ the trial is named after the task. A run is one trajectory: those that go on in 
 start sub-agents are refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ascribe.conversations.formats.records import Message, Record, content, read_records, tool_call
 from ascribe.conversations.messages import Episode
 
 SEVERAL = "ATIF runs of several trajectories are not read; write each run as one, or leave it out"
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether this is a trajectory of ATIF."""
-    return str(record.get("schema_version")).startswith("ATIF")
 
 
 def read(record: Record) -> Iterator[Episode]:

@@ -4,8 +4,7 @@ A sample's ``id`` is the group, its ``epoch`` the trajectory. Long texts are kep
 attachments, and named in the messages.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ascribe.conversations.formats.records import Record, message
 from ascribe.conversations.messages import Episode
@@ -13,11 +12,6 @@ from ascribe.conversations.messages import Episode
 ATTACHMENT = "attachment://"
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Correct, partly, incorrect and no answer, as Inspect turns them into numbers."""
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether this is a sample of a log."""
-    return record.keys() >= {"id", "epoch", "messages", "target"}
 
 
 def read(sample: Record) -> Iterator[Episode]:

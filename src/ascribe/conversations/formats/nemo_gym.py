@@ -4,18 +4,11 @@ A turn of the model is a run of its items: reasoning, messages and function call
 output of a function or message of a user.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ascribe.conversations.formats.openai import prompt_name
 from ascribe.conversations.formats.records import Message, Record, content, message, tool_call
 from ascribe.conversations.messages import Episode
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether this is a rollout of NeMo-Gym."""
-    named = "_ng_task_index" in record or "responses_create_params" in record
-    return named and isinstance(record.get("response"), dict)
 
 
 def read(record: Record) -> Iterator[Episode]:

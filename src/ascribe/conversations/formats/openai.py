@@ -5,10 +5,9 @@ names are looked for; others are given by ``--group`` and ``--reward``. Without 
 group, conversations with the same prompt form one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 from ascribe.conversations.formats.records import Message, Record, content, message
 from ascribe.conversations.messages import Episode, turns_of
@@ -19,11 +18,6 @@ SESSIONS = ("session_id", "session", "conversation_id", "thread_id")
 RESPONSES = ("response_message", "response", "choices", "completion", "output")
 GATEWAY = "a log of a gateway, a line for each model call, is not read; write a line for a session"
 REWARDS = ("reward", "final_reward", "score", "return")
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether this is a conversation in OpenAI's form."""
-    return isinstance(record.get("messages"), list)
 
 
 def read(record: Record) -> Iterator[Episode]:

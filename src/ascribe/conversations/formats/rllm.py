@@ -5,7 +5,7 @@ its response. Steps whose chats extend each other are one conversation; where th
 rewritten, a new one begins. Credit is written back to ``step.advantage``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ascribe.conversations.formats.records import Message, Record, canonical, message
@@ -13,11 +13,6 @@ from ascribe.conversations.messages import Episode
 
 LIMITS = ("max_turns", "max_prompt", "max_response", "timeout")
 """How the reasons begin for which a limit ended an episode."""
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether this is an episode of rLLM."""
-    return isinstance(record.get("trajectories"), list)
 
 
 def read(record: Record) -> Iterator[Episode]:

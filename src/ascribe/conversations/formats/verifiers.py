@@ -8,7 +8,7 @@ Messages that two paths share are steps of the first one alone.
 Credit is written back to ``MessageNode.advantages``, which has a number for each sampled token.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,6 @@ SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
 """Messages of all paths of a trace, and times its nodes: each path repeats what it shares."""
 LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
 """Stop conditions that are limits, beside those that end in ``_timeout``."""
-
-
-def recognises_traces(record: Mapping[str, Any]) -> bool:
-    """Whether this is an episode, or a trace by itself."""
-    return isinstance(record.get("traces"), list) or isinstance(record.get("nodes"), list)
 
 
 def read_traces(record: Record) -> Iterator[Episode]:
@@ -128,11 +123,6 @@ def _reward(trace: Record) -> float | None:
         each.get("score").number() * (1.0 if weight is None else weight)
         for each, weight in zip(scored, weights, strict=True)
     )
-
-
-def recognises_results(record: Mapping[str, Any]) -> bool:
-    """Whether this is a rollout of the older format."""
-    return record.keys() >= {"example_id", "prompt", "completion"}
 
 
 def read_results(record: Record) -> Iterator[Episode]:

@@ -6,9 +6,8 @@ otherwise the response is one turn.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any
 
 from ascribe.conversations.formats.records import Message, Record
 from ascribe.conversations.messages import Episode
@@ -23,12 +22,6 @@ RESULTS = re.compile(
 RESULT = re.compile(
     r"<tool_response>\n?((?:(?!</?tool_response>).)*?)\n?</tool_response>", re.DOTALL
 )
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether this is a rollout that verl dumped."""
-    texts = record.keys() >= {"input", "output", "score"}
-    return texts and not isinstance(record["output"], list)  # else OpenAI Responses
 
 
 KEY = re.compile(r"(.+)_(\d+)_(\d+)")

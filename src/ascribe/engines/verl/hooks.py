@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 PRIVATE = {
-    "verl.trainer.ppo.v1:PPOTrainer": "_add_prompts_to_generate _compute_advantage "
-    "_compute_old_log_prob _get_required_batch_multiple _update_actor _update_critic",
-    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer": "_clear_groups "
-    "_sync_metadata_from_transfer_queue",
+    "verl.trainer.ppo.v1:PPOTrainer": "_compute_advantage _compute_old_log_prob "
+    "_get_required_batch_multiple _update_actor _update_critic",
     "verl.workers.engine:FSDPEngineWithLMHead": "_get_packed_pad_size",
     "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": "_call_tool "
     "_handle_generating_state",

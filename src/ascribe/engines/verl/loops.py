@@ -14,7 +14,6 @@ episode. The keys ``ascribe.*`` of verl's configuration say how the steps are cr
 ``ascribe.fingerprints``  decoder block whose hidden state is a state's fingerprint
 ``ascribe.check``         what to do about steps that cannot be credited
 ``ascribe.dump``          folder for the steps of each update
-``ascribe.oversample``    extra prompts to play; as many groups, those that end last, are dropped
 ``ascribe.versions``      versions of the policy that a group may span; null: any number
 ``ascribe.stale``         what to do about a group that spans more: ``drop``, ``refuse``, ``credit``
 ========================  ==========================================================================
@@ -96,7 +95,6 @@ class LoopSteps:
         self.check: OnProblem = keys.pop("check", "drop")
         refuse_unknown("ascribe.check", self.check, OnProblem)
         self.dump: str | None = keys.pop("dump", None)
-        self.oversample = int(keys.pop("oversample", 0))
         layer = keys.pop("fingerprints", None)
         try:
             self.staleness = Staleness(keys.pop("versions", None), keys.pop("stale", "drop"))

@@ -10,7 +10,6 @@ steps, which ``loops`` reads from the tokens of any agent loop, and
 
 import logging
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -45,9 +44,6 @@ from ascribe.steps.arrays import Floats
 
 TOKENS = {"entropy": "entropy", "value": "values"}
 """Columns of the step table that come from tokens, and verl's fields with them."""
-
-POLL = 0.1
-"""Seconds between two looks for groups that are still played."""
 
 _CREDIT: ContextVar[tuple[Floats, Floats, Spans]] = ContextVar("credit")
 
@@ -105,15 +101,8 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         self.steps = self.steps_type(config)
         self._history: History = None
         self._learned, self._ranks = 0, 1
-        if self.steps.oversample and self.mode != "sync":
-            raise ValueError(
-                "oversample: an asynchronous trainer keeps the groups that a step does not take "
-                "for the next one; leave it 0"
-            )
         with open_dict(config):  # from here on this is verl's own trainer
             config.trainer.v1.trainer_mode = self.mode
-            if self.steps.oversample:  # prompts are taken one by one, not by whole batches
-                config.data.gen_batch_size = 1
         super().__init__(config)
 
     # Runs and checkpoints. The state that a recipe carries from step to step is part of a
@@ -262,42 +251,6 @@ class SyncTrainer(CreditMixin, PPOTrainerSync):  # type: ignore[misc]
     """verl's synchronous trainer with credit for steps."""
 
     mode = "sync"
-    _surplus = 0
-
-    def prepare_step(self) -> dict[str, Any]:
-        """As verl's; with ``oversample`` more groups are played than the step takes."""
-        metrics: dict[str, Any] = super().prepare_step()
-        if self.steps.oversample:
-            self._add_prompts_to_generate(self.steps.oversample)
-        return metrics
-
-    def on_sample_end(self) -> None:
-        """As verl's; groups that the step does not take are interrupted, dropped and counted."""
-        if self.steps.oversample:
-            self.checkpoint_manager.abort_replicas(reject_request=True)
-            buffer = self.replay_buffer
-            while True:
-                buffer._sync_metadata_from_transfer_queue()
-                if not buffer.pending_keys["train"] | buffer.running_keys["train"]:
-                    break
-                time.sleep(POLL)
-            surplus = buffer.finished_keys["train"] | buffer.failure_keys["train"]
-            self._surplus = len(surplus)
-            buffer._clear_groups("train", surplus)
-        super().on_sample_end()
-
-    def on_step_end(self) -> None:
-        """As verl's; servers that were interrupted go on."""
-        super().on_step_end()
-        if self.steps.oversample:
-            self.checkpoint_manager.resume_generation_replicas()
-
-    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
-        """As verl's."""
-        batch = super().step(metrics, timing_raw)
-        if self.steps.oversample:
-            metrics["ascribe/surplus_groups"] = self._surplus
-        return batch
 
 
 @register_trainer("ascribe_colocate_async")

@@ -117,11 +117,6 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
             f"rollout.seeded: {config.engine.verl[SERVER]} takes no seed with a request: leave it "
             "false, or sample with vllm"
         )
-    if config.rollout.oversample and config.engine.verl.get(MODE, "ascribe") != "ascribe":
-        raise ConfigError(
-            "rollout.oversample: an asynchronous trainer keeps what a step does not take for the "
-            "next; leave it 0, and set trainer.v1.sampler.max_off_policy_threshold to bound its age"
-        )
     if config.update.schedule not in SCHEDULES:
         raise ConfigError(f"update.schedule: on verl one of {', '.join(SCHEDULES)}")
     for name in config.engine.verl:

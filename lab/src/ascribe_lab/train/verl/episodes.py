@@ -49,7 +49,6 @@ class EpisodeSteps:
         self.minibatch_rows = self.run.config.update.minibatch_rows
         rollout = self.run.config.rollout
         self.staleness = Staleness(rollout.versions, rollout.stale)
-        self.oversample = rollout.oversample
         self.episodes = self.run.config.episodes // updates_per_step(config)
         """Of an update."""
 
