@@ -244,8 +244,7 @@ def test_worked_example_of_the_page() -> None:
     scaled = pace(returns, clusters, 1, keys, 3, form="q", norm=Norm("std", epsilon=0.0))
     assert scaled.values == pytest.approx(q.values / returns.std(ddof=1))
     mix = row_mix(q.branch, clusters, 1, keys, 3)
-    assert (mix.pace, mix.leave_one_out, mix.singleton) == pytest.approx((5 / 6, 1 / 6, 0.0))
-    assert (mix.contrasting_clusters, mix.keys_per_cluster) == (1.0, 3.0)
+    assert list(mix.values()) == pytest.approx([5 / 6, 1 / 6, 0.0, 1.0, 3.0])
 
 
 def test_no_contrast_is_no_credit() -> None:

@@ -257,7 +257,7 @@ def test_a_group_that_has_one_trajectory_left():
 
 def credited(returns, states, trajectory, revisits, norm):
     returns, states, trajectory = np.array(returns), np.array(states), np.array(trajectory)
-    values, reason = step_relative(
+    values, reason, *_ = step_relative(
         returns,
         states,
         int(states.max(initial=-1)) + 1,

@@ -3,6 +3,12 @@
 Defaults are the paper's form; presets are what public code computes; the ``repr`` of a recipe is
 enough to reproduce a run. Other packages add recipes by the entry point group ``ascribe.recipes``
 (see ``docs/estimators/own.md``). A recipe's module is imported when the recipe is first used.
+
+Functions of this package take and return arrays with one entry for each row, in canonical order
+(``ascribe.steps.check.arrange``), unless they say otherwise. Labels of tasks, trajectories, states
+and actions are numbered from 0; a row with the label -1 takes no part. ``count`` is the number of
+labels, ``returns`` the discounted return from each row on, ``gamma`` a discount, and ``norm`` what
+a value is compared with.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,25 +30,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from ascribe.estimators.base import Recipe as Recipe
-    from ascribe.estimators.bipace import BiGPO as BiGPO
-    from ascribe.estimators.bipace import BiPACEDiff as BiPACEDiff
-    from ascribe.estimators.bipace import BiPACEQ as BiPACEQ
-    from ascribe.estimators.ccpo import CCPO as CCPO
-    from ascribe.estimators.dr_grpo import DrGRPO as DrGRPO
-    from ascribe.estimators.entropy import Entropy as Entropy
-    from ascribe.estimators.g2po import G2PO as G2PO
-    from ascribe.estimators.gae import GAE as GAE
-    from ascribe.estimators.gigpo import GiGPO as GiGPO
-    from ascribe.estimators.graphgpo import GraphGPO as GraphGPO
-    from ascribe.estimators.grpo import GRPO as GRPO
-    from ascribe.estimators.hgpo import HGPO as HGPO
-    from ascribe.estimators.ibpo import IBPO as IBPO
-    from ascribe.estimators.judged import Judged as Judged
-    from ascribe.estimators.progress import Progress as Progress
-    from ascribe.estimators.reinforce_pp import ReinforcePP as ReinforcePP
-    from ascribe.estimators.returns import Returns as Returns
-    from ascribe.estimators.rloo import RLOO as RLOO
-    from ascribe.estimators.sbc import SBC as SBC
 
 BUILT_IN = {
     "grpo": ("grpo", "GRPO"),

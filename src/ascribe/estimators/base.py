@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 import numpy as np
 
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
-from ascribe.estimators.relative import Norm, Std, explained, relative
+from ascribe.estimators.relative import Norm, Std, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
@@ -265,15 +265,12 @@ class Recipe:
             norm: what a return is compared with.
             sentence: how the comparison reads.
         """
-        steps = arrange(table)
+        steps, owner = arrange(table), arrange(table).trajectory
         members = (self.episode_returns(steps), self.trajectory_groups(steps), steps.group_count)
-        values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
-        leave_one_out = norm.by == "leave_one_out"
-        explain = partial(
-            explained, *members, sentence, leave_one_out=leave_one_out, members=steps.trajectory
-        )
-        owner = steps.trajectory
-        return self.term(table, values[owner], reason[owner], steps.group, explain=explain)
+        compared = relative(*members, norm, Reason.GROUP_OF_ONE)
+        explain = partial(compared.explained, sentence, owner)
+        values, reason = compared.values[owner], compared.reason[owner]
+        return self.term(table, values, reason, steps.group, explain=explain)
 
     def term(
         self,

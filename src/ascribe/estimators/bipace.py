@@ -1,16 +1,9 @@
 """BiPACE: state clusters from fingerprints (BiGPO), and credit from same-action peers (PACE).
 
-    bigpo:        A = A^E + ω A^S as GiGPO, inside clusters of states   (Eq. 3, Algorithm 1)
-    bipace_diff:  A^S = R_i - mean over C≠ of R                         (Eq. 4)
-    bipace_q:     A^S = mean over C⁼ of R - mean over C of R            (Eq. 5-7)
-
-C is the cluster of states that row i is in, C⁼ its members that took the same action (i included),
-C≠ the others, and R the discounted return from a row on. Paper: BiPACE, arXiv 2606.25556.
-
 Page: docs/estimators/bipace.md. Test: tests/estimators/test_bipace.py.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -20,10 +13,10 @@ import numpy as np
 from ascribe.estimators.clusters import Clustering
 from ascribe.estimators.credit import Explanation, Reason, Sentence
 from ascribe.estimators.gigpo import StepTerms, TwoLevel
-from ascribe.estimators.relative import Norm, explained, relative
+from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.groups import Groups
 from ascribe.steps import segments
-from ascribe.steps.arrays import Codes8, Floats, Ints
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
@@ -49,12 +42,26 @@ class Branch(IntEnum):
     """Alone in its cluster: no step credit."""
 
 
+OTHERS = Sentence(
+    "this step returned {own}; the {peers} others in this state returned {baseline} on average"
+)
+SAME = Sentence(
+    "{peers} steps in this state; the {alike} that did the same returned {own}; "
+    "all {peers} returned {baseline}"
+)
+DIFFERENT = Sentence(
+    "this step returned {own}; the {peers} peers in this state that did something else "
+    "returned {baseline}"
+)
+
+
 class PeerCredit(NamedTuple):
-    """Advantage of each row, its ``Reason``, and its ``Branch``."""
+    """Advantage of each row, its ``Reason``, its ``Branch``, and what explains it."""
 
     values: Floats
     reason: Codes8
     branch: Codes8
+    explain: "partial[Explanation]"
 
 
 def pace(
@@ -69,124 +76,71 @@ def pace(
 ) -> PeerCredit:
     r"""Advantage of each row from the peers in its state cluster.
 
-    With C the cluster of row i, C⁼ its members with the same action key (i included) and C≠ the
-    others:
+    With R the discounted return from a row on, C the cluster of row i, C⁼ its members with the same
+    action key (i included) and C≠ the others:
 
     - ``q``: ``A = mean_{C⁼} R - mean_C R``, for |C⁼| ≥ 2 (BiPACE, Eq. 5-7);
     - ``diff``: ``A = R_i - mean_{C≠} R``, for |C≠| ≥ 1 (BiPACE, Eq. 4);
     - otherwise leave-one-out: ``A = R_i - mean_{C∖i} R``; and no credit if the row is alone.
 
-    Args:
-        returns: discounted return of each row.
-        clusters: state cluster of each row; -1 takes no part.
-        count: number of clusters.
-        keys: action key of each row; -1 has no same-action peers.
-        key_count: number of action keys.
-        form: which of the two estimators.
-        norm: how to divide by the cluster's standard deviation; None: do not divide.
-
-    Returns:
-        The credit. A cluster with equal returns gives none (``ZERO_VARIANCE``). With ``q``, neither
-        does a cluster in which every member took the same action (``SAME_ACTION``).
+    A row with the key -1 has no same-action peers. A cluster with equal returns gives no credit
+    (``ZERO_VARIANCE``). With ``q``, neither does a cluster in which every member took the same
+    action (``SAME_ACTION``). With ``norm``, credit is divided by the cluster's standard deviation.
     """
-    size = segments.size(clusters, count)
-    leave_one_out, reason = relative(returns, clusters, count, Norm("leave_one_out"))
+    leave_one_out, reason = compared = relative(returns, clusters, count, Norm("leave_one_out"))
+    in_cluster, state_value = compared.size[compared.labels], compared.mean[compared.labels]
     pair, pairs = segments.pairs(clusters, keys, key_count)
-    same_size = segments.size(pair, pairs)
-    in_cluster = segments.pick(size.astype(np.float64), clusters)
-    same_count = np.where(pair >= 0, segments.pick(same_size.astype(np.float64), pair), 1.0)
-    state_value = segments.pick(segments.mean(returns, clusters, count), clusters)
-
+    alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
     if form == "q":
-        by_peers = same_count >= 2
-        values = segments.pick(segments.mean(returns, pair, pairs), pair) - state_value
-        no_contrast = by_peers & (same_count == in_cluster)
+        by_peers, peers, baseline, sentence = alike >= 2, in_cluster, state_value, SAME
+        own = np.where(by_peers, segments.pick(segments.mean(returns, pair, pairs), pair), returns)
     else:
-        others = in_cluster - same_count
-        by_peers = others >= 1
-        same_total = np.where(
-            pair >= 0, segments.pick(segments.total(returns, pair, pairs), pair), returns
-        )
-        values = returns - (in_cluster * state_value - same_total) / np.maximum(others, 1.0)
-        no_contrast = np.zeros(returns.size, dtype=np.bool_)
+        own, peers, sentence = returns, in_cluster - alike, DIFFERENT
+        by_peers = peers >= 1
+        total = segments.pick(segments.total(returns, pair, pairs), pair)
+        rest = in_cluster * state_value - np.where(pair >= 0, total, returns)
+        baseline = rest / np.maximum(peers, 1)
 
-    values = np.where(by_peers, values, leave_one_out)
+    values = np.where(by_peers, own - baseline, leave_one_out)
     if norm is not None:
         ddof = 1 if norm.std == "sample" else 0
         spread = np.sqrt(segments.variance(returns, clusters, count, ddof=ddof))
         scale = segments.pick(np.maximum(spread, norm.floor) + norm.epsilon, clusters)
         values = np.divide(values, scale, out=np.zeros(values.size), where=scale > 0)
 
-    alone = in_cluster == 1
     branch = np.where(by_peers, Branch.PACE, Branch.LEAVE_ONE_OUT).astype(np.int8)
-    branch[alone] = Branch.SINGLETON
+    branch[in_cluster == 1] = Branch.SINGLETON
     branch[clusters < 0] = Branch.NONE
-    reason[(reason == Reason.CREDITED) & no_contrast] = Reason.SAME_ACTION
-    return PeerCredit(np.where(reason == Reason.CREDITED, values, 0.0), reason, branch)
-
-
-OTHERS = Sentence(
-    "this step returned {own}; the {peers} others in this state returned {baseline} on average"
-)
-SAME = Sentence(
-    "{peers} steps in this state; the {alike} that did the same returned {own}; "
-    "all {peers} returned {baseline}"
-)
-DIFFERENT = Sentence(
-    "this step returned {own}; the {peers} peers in this state that did something else "
-    "returned {baseline}"
-)
+    if form == "q":  # actions cannot be compared where all are the same
+        same = by_peers & (alike == in_cluster) & (reason == Reason.CREDITED)
+        reason[same] = Reason.SAME_ACTION
+    explain = partial(_explained, compared, by_peers, (own, baseline, peers, alike), sentence)
+    return PeerCredit(np.where(reason == Reason.CREDITED, values, 0.0), reason, branch, explain)
 
 
 def _explained(
-    returns: Floats, clusters: Ints, count: int, keys: Ints, key_count: int, *, form: Form
+    compared: Comparison, by_peers: Bools, peers: tuple[Any, ...], sentence: Sentence
 ) -> Explanation:
-    """The explanation of ``pace``, whose arguments these are."""
-    cluster = explained(returns, clusters, count, SAME)
-    others = explained(returns, clusters, count, OTHERS, leave_one_out=True)
-    pair, pairs = segments.pairs(clusters, keys, key_count)
-    alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
-    if form == "q":
-        by_peers = alike >= 2
-        own = np.where(by_peers, segments.pick(segments.mean(returns, pair, pairs), pair), returns)
-        baseline, peers, sentence = cluster.baseline, cluster.peers, SAME
-    else:
-        own, peers, sentence = returns, cluster.peers - alike, DIFFERENT
-        by_peers = peers >= 1
-        total = segments.pick(segments.total(returns, pair, pairs), pair)
-        same_total = np.where(pair >= 0, total, returns)
-        baseline = (cluster.peers * cluster.baseline - same_total) / np.maximum(peers, 1)
+    """The comparison with same-action peers where there are any, else with all others."""
+    others, (own, baseline, count, alike) = compared.explained(OTHERS), peers
     return Explanation(
         own=own,
         baseline=np.where(by_peers, baseline, others.baseline),
-        peers=np.where(by_peers, peers, others.peers),
+        peers=np.where(by_peers, count, others.peers),
         sentences=(OTHERS, sentence),
         way=by_peers.astype(np.int8),
         alike=alike,
     )
 
 
-@dataclass(frozen=True)
-class RowMix:
-    """How rows got their step credit (BiPACE, Appendix L).
+def row_mix(
+    branch: Codes8, clusters: Ints, count: int, keys: Ints, key_count: int
+) -> dict[str, float]:
+    """How rows got their step credit (BiPACE, Appendix L), by the branches of ``pace``.
 
-    Attributes:
-        pace: share of rows credited by their action's peers.
-        leave_one_out: share of rows that fell back to the mean of the others.
-        singleton: share of rows that are alone in their cluster.
-        contrasting_clusters: share of clusters of two or more that hold two or more action keys.
-        keys_per_cluster: mean number of action keys in clusters of two or more.
+    The share of rows of each branch; the share of clusters of two or more that hold two or more
+    action keys, and the mean number of keys in these.
     """
-
-    pace: float
-    leave_one_out: float
-    singleton: float
-    contrasting_clusters: float
-    keys_per_cluster: float
-
-
-def row_mix(branch: Codes8, clusters: Ints, count: int, keys: Ints, key_count: int) -> RowMix:
-    """The row mix of the branches that ``pace`` returned, for the same other arguments."""
     rows_by_branch = np.bincount(branch[branch >= 0], minlength=3)
     rows = max(int(rows_by_branch.sum()), 1)
     pair, pairs = segments.pairs(clusters, keys, key_count)
@@ -195,13 +149,13 @@ def row_mix(branch: Codes8, clusters: Ints, count: int, keys: Ints, key_count: i
     # A row without a key counts as an action of its own.
     keys_in = keys_in + segments.size(np.where(keys < 0, clusters, -1), count)
     several = segments.size(clusters, count) > 1
-    return RowMix(
-        pace=float(rows_by_branch[Branch.PACE]) / rows,
-        leave_one_out=float(rows_by_branch[Branch.LEAVE_ONE_OUT]) / rows,
-        singleton=float(rows_by_branch[Branch.SINGLETON]) / rows,
-        contrasting_clusters=float((keys_in[several] > 1).mean()) if several.any() else 0.0,
-        keys_per_cluster=float(keys_in[several].mean()) if several.any() else 0.0,
-    )
+    return {
+        "pace": float(rows_by_branch[Branch.PACE]) / rows,
+        "leave_one_out": float(rows_by_branch[Branch.LEAVE_ONE_OUT]) / rows,
+        "singleton": float(rows_by_branch[Branch.SINGLETON]) / rows,
+        "contrasting_clusters": float((keys_in[several] > 1).mean()) if several.any() else 0.0,
+        "keys_per_cluster": float(keys_in[several].mean()) if several.any() else 0.0,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,11 +207,10 @@ class _BiPACE(BiGPO):
         labels = np.where(self.excluded(arrange(table)), -1, groups.labels)
         norm = self.norm("std") if self.step_normalise == "std" else None
         members = (labels, groups.count, keys.labels, keys.count)
-        values, reason, branch = pace(returns, *members, form=self.form, norm=norm)
+        values, reason, branch, explain = pace(returns, *members, form=self.form, norm=norm)
         self.leave_out_alone(arrange(table), labels, groups.count, values, reason)
-        explain = partial(_explained, returns, *members, form=self.form)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
-        return {"step": term}, {"key_share": keys.key_share} | asdict(row_mix(branch, *members))
+        return {"step": term}, {"key_share": keys.key_share} | row_mix(branch, *members)
 
 
 @dataclass(frozen=True, kw_only=True)

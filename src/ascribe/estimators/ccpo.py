@@ -1,12 +1,7 @@
 """CCPO: credit for the agents of a team, from what it would have earned without each.
 
-    Δ_i = R - R_without_i                                    contribution of agent i         (Eq. 1)
-    r_i = tanh(α (Δ_i - μ_i) / (σ_i + ε))                    bounded, by running statistics  (Eq. 4)
-    A_i = (r_i - mean r_i) / (std r_i + ε)                   over the rollouts of a prompt   (Eq. 5)
-    μ ← λ μ + (1 - λ) mean Δ,   σ² ← λ σ² + (1 - λ) var Δ    for each batch                (Eq. 2-3)
-
-R is the return of the team. Arrays have one row for each rollout and one column for each agent;
-``prompt`` labels the prompt of a row. Paper: CCPO, arXiv 2603.21563.
+Arrays have one row for each rollout (a trajectory) and one column for each agent. ``prompt`` is the
+prompt (the task) of each rollout, -1 for one that takes no part, and ``count`` their number.
 
 Page: docs/estimators/ccpo.md. Test: tests/estimators/test_ccpo.py.
 """
@@ -20,8 +15,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.base import LARGEST_FACTOR, Recipe
-from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Norm, explained, relative
+from ascribe.estimators.credit import Credit, Reason, Sentence
+from ascribe.estimators.relative import Norm, relative
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.table import StepTable
@@ -76,11 +71,7 @@ class Statistics:
         return Statistics(tuple(streams), zeros, zeros, 0)
 
     def updated(self, batch: Floats, decay: float) -> "Statistics":
-        """The statistics after one more batch.
-
-        Args:
-            batch: the numbers, (rows, streams). Without rows nothing changes.
-            decay: λ, how much of the old statistics stays.
+        """The statistics after one more batch of numbers, (rows, streams), with ``decay`` λ.
 
         Raises:
             ValueError: if the batch has other streams, or numbers that are not finite.
@@ -89,15 +80,13 @@ class Statistics:
             raise ValueError(f"a batch of shape {batch.shape} for {len(self.streams)} streams")
         if not np.isfinite(batch).all():
             raise ValueError("a batch with numbers that are not finite")
-        rows = len(batch)
-        if rows == 0:
+        if not len(batch):
             return self
         old = decay if self.samples else 0.0
         mean = old * np.array(self.mean) + (1.0 - old) * batch.mean(axis=0)
         variance = old * np.array(self.variance) + (1.0 - old) * batch.var(axis=0)
-        return Statistics(
-            self.streams, tuple(mean.tolist()), tuple(variance.tolist()), self.samples + rows
-        )
+        samples = self.samples + len(batch)
+        return Statistics(self.streams, tuple(mean.tolist()), tuple(variance.tolist()), samples)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, for a checkpoint; JSON keeps them exactly."""
@@ -149,11 +138,11 @@ class TeamCredit:
 class CCPO(Recipe):
     """Counterfactual credit: each agent's contribution against its own in the other rollouts.
 
-    ``Δ_i = R - R_without_i`` with R the return of the trajectory, ``r_i = tanh(α (Δ_i - μ_i) /
-    (σ_i + ε))`` with running statistics, and ``A_i = (r_i - mean r_i) / (std r_i + ε)`` over the
-    trajectories of the group. All decisions of an agent in a trajectory get the same. It reads the
-    columns ``agent`` and ``without``; a decision without a value in ``without`` was sampled only to
-    measure what others earn alone, and is not credited.
+    ``Δ_i = R - R_without_i`` (Eq. 1) with R the return of the trajectory, ``r_i = tanh(α (Δ_i -
+    μ_i) / (σ_i + ε))`` (Eq. 4) with running statistics, and ``A_i = (r_i - mean r_i) / (std r_i +
+    ε)`` (Eq. 5) over the trajectories of the group. All decisions of an agent in a trajectory get
+    the same. It reads the columns ``agent`` and ``without``; a decision without a value in
+    ``without`` was sampled only to measure what others earn alone, and is not credited.
 
     The running statistics are the input ``history`` and the output ``Credit.history``.
 
@@ -233,8 +222,11 @@ class CCPO(Recipe):
         reason = team.reason[steps.trajectory, agent]
         reason = np.where(measurement, np.int8(Reason.COUNTERFACTUAL), reason)
         labels = np.where(measurement, -1, steps.group * len(names) + agent)
-        member = np.where(measurement, contribution.size, steps.trajectory * len(names) + agent)
-        explain = partial(_explained, contribution, prompt, count, member)
+        # What explains a credit: an agent's contribution, among its own in the task's trajectories.
+        by_agent = _by_agent(prompt, len(names)).ravel()
+        compared = relative(contribution.ravel(), by_agent, count * len(names), Norm("mean"))
+        member = np.where(measurement, -1, steps.trajectory * len(names) + agent)
+        explain = partial(compared.explained, ADDED, member)
         means = contribution.mean(axis=0).tolist()
         metrics = {f"contribution/{name}": mean for name, mean in zip(names, means, strict=True)}
         return Credit.of(
@@ -278,12 +270,6 @@ def within_prompts(rewards: Floats, prompt: Ints, count: int, norm: Norm) -> Tea
     """Each agent's rewards against its own in the other rollouts of the prompt (Eq. 5).
 
     A prompt with one rollout, or in which an agent always got the same, gives that agent no credit.
-
-    Args:
-        rewards: reward of each agent, (rollouts, agents).
-        prompt: prompt of each rollout; -1 takes no part.
-        count: number of prompts.
-        norm: what a reward is compared with.
     """
     labels = _by_agent(prompt, rewards.shape[1])
     advantage, reason = relative(
@@ -295,19 +281,10 @@ def within_prompts(rewards: Floats, prompt: Ints, count: int, norm: Norm) -> Tea
 def counterfactual(
     contribution: Floats, prompt: Ints, count: int, *, history: Statistics, recipe: CCPO = PAPER
 ) -> tuple[TeamCredit, Statistics]:
-    """Advantages of all agents from what each contributed (Eq. 2-5).
+    """Advantages of all agents from what each contributed, Δ (Eq. 2-5).
 
-    While the statistics have seen too little, ``r_i = Δ_i``.
-
-    Args:
-        contribution: Δ, (rollouts, agents).
-        prompt: prompt of each rollout; -1 takes no part, not in the statistics either.
-        count: number of prompts.
-        history: statistics of the batches before, one stream per agent.
-        recipe: the parameters.
-
-    Returns:
-        The credit, and the statistics for the next batch.
+    While the statistics, with one stream per agent, have seen too little, ``r_i = Δ_i``. Also gives
+    the statistics for the next batch.
     """
     used, updated = _statistics_for(contribution[prompt >= 0], history, recipe)
     rewards = contribution if used is None else bounded(contribution, used, recipe)
@@ -331,15 +308,9 @@ def think_solve(
     - ``z = (x - μ) / (σ + ε)`` with the running statistics of each stream, and then
       ``A = (r - mean r) / (std r + ε)`` inside a prompt, for each of the two.
 
-    While the statistics have seen too little, ``r_1 = Δ`` and ``r_2 = R_joint``.
-
-    Args:
-        joint: reward of each rollout.
-        solo: reward of the solver's answer without a thought, sampled once for each rollout.
-        prompt: prompt of each rollout; -1 takes no part.
-        count: number of prompts.
-        history: statistics of the batches before, with the streams ``STREAMS``.
-        recipe: the parameters.
+    While the statistics, with the streams ``STREAMS``, have seen too little, ``r_1 = Δ`` and ``r_2
+    = R_joint``. ``solo`` is the reward of the solver's answer without a thought, sampled once for
+    each rollout.
 
     Returns:
         The credit, with the columns ``THINKER`` and ``SOLVER`` and, once the statistics are used,
@@ -367,14 +338,8 @@ def allocated(
     ``A_i = w_i A_joint`` with ``w_i = max(0, Δ_i) / (Σ_k max(0, Δ_k) + ε)`` and
     ``A_joint = (R - mean R) / (std R + ε)`` inside a prompt.
 
-    If the team earns 0 or 1, no advantage is negative: when it fails, no agent has contributed.
-
-    Args:
-        reward: reward of the team, (rollouts,).
-        contribution: Δ, (rollouts, agents).
-        prompt: prompt of each rollout; -1 takes no part.
-        count: number of prompts.
-        norm: how the team's rewards are compared; its epsilon is ε.
+    If the team earns 0 or 1, no advantage is negative: when it fails, no agent has contributed. The
+    epsilon of ``norm`` is ε.
     """
     team = within_prompts(reward[:, None], prompt, count, norm)
     positive = np.maximum(contribution, 0.0)
@@ -461,12 +426,3 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
             f"without it, {name!r} among them; an episode that max_turns has cut has no such values"
         )
     return agent, names, without
-
-
-def _explained(contribution: Floats, prompt: Ints, count: int, member: Ints) -> Explanation:
-    """Each agent's contribution, compared with its contributions in the task's trajectories."""
-    agents = contribution.shape[1]
-    labels = _by_agent(prompt, agents)
-    # Counterfactual rows belong to an extra member that takes no part.
-    values, labels = np.append(contribution, 0.0), np.append(labels, -1)
-    return explained(values, labels, count * agents, ADDED, members=member)

@@ -285,37 +285,26 @@ class Credit:
 
     def rows(self, rows: Ints | Bools) -> "Credit":
         """The credit of these rows, by number or by mask."""
-        terms = {
-            name: Term(
-                term.values[rows],
-                term.reason[rows],
-                term.labels[rows],
-                term.weight,
-                partial(_explain_rows, term, rows),
-            )
-            for name, term in self.terms.items()
-        }
-        return replace(self, advantage=self.advantage[rows], reason=self.reason[rows], terms=terms)
+        return self._changed(partial(_taken, rows=rows))
 
     def spread(self, keep: Bools) -> "Credit":
         """The credit of the full table: this credit at the rows ``keep``, ``DROPPED`` elsewhere."""
-        wide = partial(_widened, keep=keep)
+        return self._changed(partial(_widened, keep=keep))
+
+    def _changed(self, change: "partial[npt.NDArray[Any]]") -> "Credit":
+        """The credit of other rows: ``change`` takes an array, and what fills up new rows."""
         terms = {
             name: Term(
-                wide(term.values),
-                wide(term.reason, fill=Reason.DROPPED),
-                wide(term.labels, fill=-1),
+                change(term.values, 0.0),
+                change(term.reason, Reason.DROPPED),
+                change(term.labels, -1),
                 term.weight,
-                partial(_explain_spread, term, keep),
+                partial(_explain_changed, term, change),
             )
             for name, term in self.terms.items()
         }
-        return replace(
-            self,
-            advantage=wide(self.advantage),
-            reason=wide(self.reason, fill=Reason.DROPPED),
-            terms=terms,
-        )
+        reason = change(self.reason, Reason.DROPPED)
+        return replace(self, advantage=change(self.advantage, 0.0), reason=reason, terms=terms)
 
 
 def join_notes(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -359,18 +348,18 @@ def _within(codes: npt.NDArray[Any], low: int, high: int | None) -> bool:
     return not codes.size or bool(codes.min() >= low and (high is None or codes.max() <= high))
 
 
-def _widened(values: npt.NDArray[Any], keep: Bools, fill: float = 0.0) -> npt.NDArray[Any]:
+def _taken(values: npt.NDArray[Any], _fill: float, rows: Ints | Bools) -> npt.NDArray[Any]:
+    return values[rows]
+
+
+def _widened(values: npt.NDArray[Any], fill: float, keep: Bools) -> npt.NDArray[Any]:
     wide = np.full(keep.size, fill, dtype=values.dtype)
     wide[keep] = values
     return wide
 
 
-def _explain_rows(term: Term, rows: Ints | Bools) -> Explanation:
-    return term.explanation.mapped(lambda values: values[rows])
-
-
-def _explain_spread(term: Term, keep: Bools) -> Explanation:
-    return term.explanation.mapped(lambda values: _widened(values, keep))
+def _explain_changed(term: Term, change: "partial[npt.NDArray[Any]]") -> Explanation:
+    return term.explanation.mapped(lambda values: change(values, 0.0))
 
 
 def _explain_joined(terms: Sequence[Term]) -> Explanation:
@@ -380,11 +369,8 @@ def _explain_joined(terms: Sequence[Term]) -> Explanation:
     starts = np.cumsum([0, *(len(part.sentences) for part in parts[:-1])])
 
     def joined(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        empty = (np.zeros(size, dtype=np.int64) for size in sizes)
-        return np.concatenate(
-            [zero if array is None else array for array, zero in zip(arrays, empty, strict=True)]
-        )
+        arrays = ((getattr(part, name), part.own.size) for part in parts)
+        return np.concatenate([np.zeros(n, np.int64) if a is None else a for a, n in arrays])
 
     return Explanation(
         own=joined("own"),

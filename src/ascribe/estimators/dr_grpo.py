@@ -1,10 +1,5 @@
 """Dr. GRPO: GRPO without the division by the standard deviation.
 
-    A(τ_i) = R(τ_i) - mean_j R(τ_j)
-
-R is the return of a trajectory, and j runs over the trajectories of the task group. Every step of a
-trajectory gets the same advantage. Paper: Understanding R1-Zero-like training, arXiv 2503.20783.
-
 Page: docs/estimators/dr_grpo.md. Test: tests/estimators/test_dr_grpo.py.
 """
 
@@ -21,7 +16,8 @@ from ascribe.steps.table import StepTable
 class DrGRPO(Recipe):
     """GRPO without the division by the standard deviation.
 
-    ``A(τ_i) = R(τ_i) - mean_j R(τ_j)``. Dividing favours tasks that are very easy or very hard.
+    ``A(τ_i) = R(τ_i) - mean_j R(τ_j)``, the same for every step, with R the return of a trajectory
+    and j those of the task group. Dividing favours tasks that are very easy or very hard.
     """
 
     name: ClassVar[str] = "dr_grpo"

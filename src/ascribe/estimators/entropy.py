@@ -1,13 +1,5 @@
 """Entropy: another recipe's credit, larger where the policy was sure of its response.
 
-    A'_t = A_t g(H_t) + ζ f(H_{t+1}) - mean over the batch
-    g(H) = e^{-kH̃} / mean over the batch of e^{-kH̃},    f(H) = e^{-k'H̃}
-
-A is the advantage of the wrapped recipe, H the column ``entropy``: the mean entropy of the policy
-over the tokens of the response. H̃ is H, scaled to go from 0 to 1 over the batch. f rewards a step
-after which the policy is sure; there is none after the last step. A row that the wrapped recipe
-does not credit stays without credit. Paper: EMPG, arXiv 2509.09265.
-
 Page: docs/estimators/entropy.md. Test: tests/estimators/test_entropy.py.
 """
 
@@ -33,12 +25,7 @@ BEYOND = "the value is scaled by how sure the policy was"
 
 
 def certainty(entropy: Floats, k: float) -> Floats:
-    """``e^{-kH̃}``, H̃ the entropy scaled to go from 0 to 1; NaN where the entropy is.
-
-    Args:
-        entropy: of each row; NaN where it is unknown.
-        k: how fast certainty falls.
-    """
+    """``e^{-kH̃}``, H̃ the entropy scaled to go from 0 to 1; NaN where the entropy is."""
     above = entropy - np.fmin.reduce(entropy)
     return np.asarray(np.exp(-k * above / (np.fmax.reduce(above) or 1.0)))
 
@@ -47,8 +34,12 @@ def certainty(entropy: Floats, k: float) -> Floats:
 class Entropy(Recipe):
     """Another recipe's credit, larger where the policy was sure of its response.
 
-    ``A'_t = A_t g(H_t) + ζ f(H_{t+1}) - mean``, g and f falling in the column ``entropy``. The
-    parameters that all recipes have (``truncation`` and the penalty) go to the wrapped one.
+    ``A'_t = A_t g(H_t) + ζ f(H_{t+1}) - mean over the batch``, with A the advantage of the wrapped
+    recipe, ``g(H) = e^{-kH̃} / mean over the batch of e^{-kH̃}`` and ``f(H) = e^{-k'H̃}``. H is the
+    column ``entropy``: the mean entropy of the policy over the tokens of the response. H̃ is H,
+    scaled to go from 0 to 1 over the batch. f rewards a step after which the policy is sure; there
+    is none after the last step. A row that the wrapped recipe does not credit stays without credit.
+    The parameters that all recipes have (``truncation`` and the penalty) go to the wrapped one.
 
     Attributes:
         wraps: the wrapped recipe, and its parameters: ``gigpo normalise=mean gamma=0.9``.

@@ -19,7 +19,7 @@ import numpy as np
 
 from ascribe.estimators.credit import Reason, Sentence
 from ascribe.estimators.gigpo import StepTerms, TwoLevel
-from ascribe.estimators.relative import explained, relative
+from ascribe.estimators.relative import relative
 from ascribe.groups import Groups
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
@@ -36,12 +36,7 @@ def transitions(
 ) -> tuple[Floats, Floats]:
     """What each step led to, ``r_t + Φ(s_{t+1})``, and where it came from, ``Φ(s_t)``.
 
-    Args:
-        reward: reward of each row, rows in canonical order.
-        labels: state group of each row; -1 is a state of its own.
-        count: number of state groups.
-        trajectory: label of each row's trajectory.
-        gamma: discount γ.
+    ``labels`` are state groups, -1 a state of its own.
     """
     returns = reward_to_go(reward, trajectory, gamma)
     mean = segments.pick(segments.mean(returns, labels, count), labels)
@@ -83,12 +78,12 @@ class G2PO(TwoLevel):
         labels = np.where(out, -1, groups.labels)
         rows = (self.rewards(steps), labels, groups.count, steps.trajectory)
         led_to, came_from = transitions(*rows, self.gamma)
-        members = (led_to - came_from, task, tasks)
-        values, reason = relative(*members, self.norm(self.normalise), Reason.GROUP_OF_ONE)
+        gained, norm = led_to - came_from, self.norm(self.normalise)
+        values, reason = compared = relative(gained, task, tasks, norm, Reason.GROUP_OF_ONE)
         if self.group_of_one == "no_credit":  # steps of one trajectory are not compared alone
             alone = self.alone(steps)
             values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
-        explain = partial(explained, *members, GAIN)
+        explain = partial(compared.explained, GAIN)
         gain = self.term(table, values, reason, task, weight=self.weight, explain=explain)
         step = self.step_term(table, groups, led_to - self.late_penalties(steps))
         return {"step": step, "gain": gain}, {}

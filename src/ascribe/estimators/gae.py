@@ -1,12 +1,5 @@
 """GAE over steps: what a step brought beyond what a critic expected.
 
-    A_t = Σ_{k≥t} (γλ)^{k-t} δ_k,    δ_t = r_t + γ V(s_{t+1}) - V(s_t)
-
-V is the column ``value``: the return that a critic expects from the state before the step. After
-the end of an episode it is 0. A trajectory that a limit has cut has not ended: the state after it,
-which no critic saw, counts as worth what its last state is. Papers: GAE, arXiv 1506.02438; over
-turns, Turn-PPO, arXiv 2512.17008.
-
 Page: docs/estimators/gae.md. Test: tests/estimators/test_gae.py.
 """
 
@@ -33,16 +26,8 @@ def generalised_advantage(
 ) -> Floats:
     r"""``A_t = Σ_{k≥t} (γλ)^{k-t} δ_k`` with ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``.
 
-    Args:
-        reward: reward of each row, rows in canonical order.
-        value: V of the state before each row; NaN where it is unknown.
-        trajectory: label of each row's trajectory.
-        cut: rows after which a limit ended the trajectory; ``V(s_{t+1})`` is ``V(s_t)`` there.
-        gamma: discount γ.
-        lam: λ, from 0 (one step) to 1 (the whole return).
-
-    Returns:
-        One advantage per row: NaN if a value is unknown in the row or in a later one.
+    ``value`` is V of the state before each row; where it is unknown (NaN), the advantages of this
+    row and of those before it are NaN. After a ``cut`` row, ``V(s_{t+1})`` is ``V(s_t)``.
     """
     after = np.where(cut, value, following(value, trajectory))
     surprise = reward + gamma * after - value
@@ -55,8 +40,11 @@ def generalised_advantage(
 class GAE(Recipe):
     """Generalised advantage estimation over steps, with a critic's values.
 
-    ``A_t = Σ_{k≥t} (γλ)^{k-t} δ_k`` with ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``, V from the column
-    ``value``. It compares no trajectories, so a task may have a single one.
+    ``A_t = Σ_{k≥t} (γλ)^{k-t} δ_k`` with ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``. V is the column
+    ``value``: the return that a critic expects from the state before the step, and 0 after the end
+    of an episode. A trajectory that a limit has cut has not ended: the state after it, which no
+    critic saw, counts as worth what its last state is. No trajectories are compared, so a task may
+    have a single one.
 
     Attributes:
         gamma: discount γ of a return; the critic's values should have the same.

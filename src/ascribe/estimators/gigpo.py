@@ -1,14 +1,5 @@
 """GiGPO: credit for the episode, and for the step among visits to the same state.
 
-    A = A^E + ω A^S                                                  (Eq. 8)
-    A^E(τ_i) = (R(τ_i) - mean_j R(τ_j)) / F_norm                     (Eq. 3)
-    A^S(a_t) = (R_t - mean over the state group of R) / F_norm       (Eq. 7)
-    R_t = Σ_{k≥t} γ^{k-t} r_k                                        (Eq. 5)
-
-R(τ) is the return of a trajectory, and j runs over its task group. A state group holds the rows of
-a task that are in the same state. F_norm is the standard deviation plus ``std_epsilon``, or 1.
-Paper: GiGPO, arXiv 2505.10978.
-
 Page: docs/estimators/gigpo.md. Test: tests/estimators/test_gigpo.py.
 """
 
@@ -20,7 +11,7 @@ import numpy as np
 
 from ascribe.estimators.base import EPISODE, Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
-from ascribe.estimators.relative import Norm, TermScale, equalised, explained, relative
+from ascribe.estimators.relative import Comparison, Norm, TermScale, equalised, relative
 from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.groups.similar import similar
@@ -64,37 +55,27 @@ def step_relative(
     trajectory: Ints,
     trajectory_count: int,
     revisits: Revisits = "each",
-) -> tuple[Floats, Codes8]:
-    r"""Step relative advantage (Eq. 7), inside groups of equal states.
-
-    ``A^S = (R_t - mean over the group) / F_norm``, F_norm as in ``relative``.
-
-    Args:
-        returns: discounted return of each row.
-        labels: state group of each row; -1 takes no part.
-        count: number of state groups.
-        norm: what a return is compared with.
-        trajectory: label of each row's trajectory, rows in canonical order.
-        trajectory_count: number of trajectories.
-        revisits: how repeated visits of a trajectory to a state count.
+) -> tuple[Floats, Codes8, Comparison, Ints | None]:
+    """Step relative advantage (Eq. 7), inside groups of equal states.
 
     Returns:
-        The advantages and, for each, its ``Reason``.
+        The advantages and, for each, its ``Reason``; the comparison that they come from, and which
+        of its members each row is (None: rows are members).
     """
     if revisits == "each":
-        return relative(returns, labels, count, norm)
+        compared = relative(returns, labels, count, norm)
+        return compared.values, compared.reason, compared, None
     visit, visits = segments.pairs(labels, trajectory, trajectory_count)
     first_row = segments.first_rows(visit, visits)
+    by_visit = returns[first_row] if revisits == "first" else segments.mean(returns, visit, visits)
+    compared = relative(by_visit, labels[first_row], count, norm)
+    values = segments.pick(compared.values, visit)
+    reason = np.append(compared.reason, np.int8(Reason.SINGLETON))[visit]
     if revisits == "first":
         later = labels >= 0
         later[first_row] = False
-        advantage, reason = relative(returns, np.where(later, -1, labels), count, norm)
-        reason[later] = Reason.REVISIT
-        return advantage, reason
-    averaged = segments.mean(returns, visit, visits)
-    shared, visit_reason = relative(averaged, labels[first_row], count, norm)
-    reason = np.append(visit_reason, np.int8(Reason.SINGLETON))[visit]
-    return segments.pick(shared, visit), reason
+        values[later], reason[later] = 0.0, Reason.REVISIT
+    return values, reason, compared, visit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +160,13 @@ class TwoLevel(Standardising):
         scores = returns[owner] - self.late_penalties(steps)
         if self.baseline_unit == "trajectory":
             members = (returns, self.trajectory_groups(steps), steps.group_count)
-            values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
-            values, reason = values[owner], reason[owner]
-            explain = partial(explained, *members, EPISODE, members=owner)
+            compared = relative(*members, norm, Reason.GROUP_OF_ONE)
+            values, reason = compared.values[owner], compared.reason[owner]
+            explain = partial(compared.explained, EPISODE, owner)
         else:
             members = (scores, np.where(self.excluded(steps), -1, steps.group), steps.group_count)
-            values, reason = relative(*members, norm, Reason.GROUP_OF_ONE)
-            explain = partial(explained, *members, BY_STEPS)
+            values, reason = compared = relative(*members, norm, Reason.GROUP_OF_ONE)
+            explain = partial(compared.explained, BY_STEPS)
         if self.group_of_one == "raw":
             raw = reason == Reason.GROUP_OF_ONE
             values = np.where(raw, scores, values)
@@ -197,7 +178,7 @@ class TwoLevel(Standardising):
         """The step term: what each row came to, compared inside the state groups."""
         steps = arrange(table)
         labels = np.where(self.excluded(steps), -1, groups.labels)
-        values, reason = step_relative(
+        values, reason, compared, visit = step_relative(
             returns,
             labels,
             groups.count,
@@ -207,12 +188,7 @@ class TwoLevel(Standardising):
             revisits=self.revisits,
         )
         self.leave_out_alone(steps, labels, groups.count, values, reason)
-        explain = partial(
-            _explain_step,
-            *(returns, labels, groups.count, steps.trajectory),
-            revisits=self.revisits,
-            sentences=self.sentences,
-        )
+        explain = partial(compared.explained, self.sentences[visit is not None], visit)
         return self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
 
     def leave_out_alone(
@@ -239,33 +215,14 @@ def _with_raw(explain: "partial[Explanation]", raw: np.ndarray, scores: Floats) 
     )
 
 
-def _explain_step(
-    returns: Floats,
-    labels: Ints,
-    count: int,
-    trajectory: Ints,
-    *,
-    revisits: Revisits,
-    sentences: tuple[Sentence, Sentence],
-) -> Explanation:
-    """The explanation of ``step_relative``."""
-    if revisits == "each":
-        return explained(returns, labels, count, sentences[0])
-    visit, visits = segments.pairs(labels, trajectory, int(trajectory[-1]) + 1)
-    first_row = segments.first_rows(visit, visits)
-    values = returns[first_row] if revisits == "first" else segments.mean(returns, visit, visits)
-    # Rows without a state belong to an extra member that takes no part.
-    return explained(
-        np.append(values, 0.0), np.append(labels[first_row], -1), count, sentences[1], members=visit
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class GiGPO(TwoLevel):
     """Group-in-group policy optimization: an episode term and a step term.
 
-    ``A = A^E + ω A^S`` (Eq. 8). ``A^E`` compares a trajectory's return with its task group
-    (Eq. 3), ``A^S`` a step's discounted return with the other visits to the same state (Eq. 7).
+    ``A = A^E + ω A^S`` (Eq. 8). ``A^E = (R(τ_i) - mean_j R(τ_j)) / F_norm`` compares a trajectory's
+    return with its task group (Eq. 3). ``A^S = (R_t - mean over the state group of R) / F_norm``
+    compares a step's discounted return with the other visits to the same state (Eq. 7). F_norm is
+    the standard deviation plus ``std_epsilon``, or 1.
 
     Attributes:
         grouping: states are the same if their texts are equal (``exact``), or ``similar``.

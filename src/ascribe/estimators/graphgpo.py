@@ -37,12 +37,7 @@ def steps_to_success(
 ) -> Ints:
     """The fewest steps to success that are left after each row.
 
-    Args:
-        labels: state group of each row, rows in canonical order; -1 is a state of its own.
-        count: number of state groups.
-        trajectory: label of each row's trajectory.
-        task: task of each row; -1 takes no part.
-        success: whether each row's trajectory succeeded.
+    ``labels`` are state groups, -1 a state of its own; ``success`` is that of a row's trajectory.
     """
     rows, far = np.arange(labels.size), labels.size + 1
     state = np.where(labels < 0, count + rows, labels)

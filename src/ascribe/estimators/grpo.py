@@ -1,10 +1,5 @@
 """GRPO: returns standardised inside the task group.
 
-    A(τ_i) = (R(τ_i) - mean_j R(τ_j)) / (std_j R(τ_j) + std_epsilon)
-
-R is the return of a trajectory, and j runs over the trajectories of the task group. Every step of a
-trajectory gets the same advantage. Paper: DeepSeekMath, arXiv 2402.03300.
-
 Page: docs/estimators/grpo.md. Test: tests/estimators/test_grpo.py.
 """
 
@@ -21,7 +16,7 @@ class GRPO(Standardising):
     """Group relative policy optimization: returns standardised inside the task group.
 
     ``A(τ_i) = (R(τ_i) - mean_j R(τ_j)) / (std_j R(τ_j) + std_epsilon)``, the same for every step.
-    Mean and standard deviation are over trajectories, each counted once.
+    R is the return of a trajectory, and j runs over those of the task group, each counted once.
     """
 
     name: ClassVar[str] = "grpo"

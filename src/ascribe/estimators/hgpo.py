@@ -1,11 +1,5 @@
 """HGPO: step credit in nested groups of rows that share a longer and longer history.
 
-    A = Σ_k w_k A_k,    A_k = (R_t - mean over context k) / (std + std_epsilon),    w_k ∝ (k + 1)^α
-
-Context k = 1 ... ``history_length`` + 1 holds the rows of a task that share their last k states.
-The sum is over the contexts in which the row has peers, and their weights add up to 1. R_t is the
-discounted return from the row on. Paper: HGPO, arXiv 2602.22817.
-
 Page: docs/estimators/hgpo.md. Test: tests/estimators/test_hgpo.py.
 """
 
@@ -17,9 +11,9 @@ import numpy as np
 
 from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Std, TermScale, equalised, explained, relative
+from ascribe.estimators.relative import Comparison, Std, TermScale, equalised, relative
 from ascribe.groups.exact import history
-from ascribe.steps.arrays import Codes8, Floats, Ints
+from ascribe.steps.arrays import Codes8, Floats
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
@@ -32,16 +26,13 @@ ALONE = Sentence("no other step is in this state; this one returned {own}", CONT
 
 
 def averaged(
-    contexts: list[tuple[Floats, Codes8]], weights: list[float], *, drop_zeros: bool
+    contexts: list[Comparison], weights: list[float], *, drop_zeros: bool
 ) -> tuple[Floats, Codes8]:
     """Weighted mean over the contexts in which a row has peers, and its reason.
 
-    Args:
-        contexts: advantages and reasons in each context, coarse to fine.
-        weights: weight of each context.
-        drop_zeros: leave out contexts whose advantage is zero (to 1e-9) as well.
+    With ``drop_zeros``, contexts whose advantage is zero (to 1e-9) are left out as well.
     """
-    total, mass = np.zeros(contexts[0][0].size), np.zeros(contexts[0][0].size)
+    total, mass = np.zeros((2, contexts[0].values.size))
     reason = np.full(total.size, Reason.SINGLETON, dtype=np.int8)
     for (values, cause), weight in zip(contexts, weights, strict=True):
         peers = cause != Reason.SINGLETON
@@ -57,8 +48,9 @@ class HGPO(Standardising):
     """Hierarchy-of-groups policy optimization: step terms in nested contexts, averaged.
 
     For k = 1 ... ``history_length`` + 1, rows of a task that share their last k states form a
-    group, and ``A_k = (R_t - mean) / (std + std_epsilon)`` inside it. ``A = Σ_k w_k A_k`` over the
-    contexts in which the row has peers, ``w_k ∝ (k + 1)^alpha``, adding up to 1.
+    context, and ``A_k = (R_t - mean) / (std + std_epsilon)`` inside it, with R_t the discounted
+    return from the row on. ``A = Σ_k w_k A_k`` over the contexts in which the row has peers,
+    ``w_k ∝ (k + 1)^alpha``, adding up to 1.
 
     Attributes:
         gamma: discount γ of the return of a step.
@@ -111,6 +103,7 @@ class HGPO(Standardising):
             relative(returns, np.where(excluded, -1, level.labels), level.count, norm)
             for level in levels
         ]
+        in_state = contexts[0]
         weights = [(k + 1.0) ** self.alpha for k in range(1, len(levels) + 1)]
         if self.episode:
             scores = self.episode_returns(steps)[steps.trajectory] - self.late_penalties(steps)
@@ -122,9 +115,8 @@ class HGPO(Standardising):
             alone = self.alone(steps)  # their own visits alone are no peers
             values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
-        labels = levels[0].labels
-        explain = partial(_explained, returns, np.where(excluded, -1, labels), levels[0].count)
-        terms = {"step": self.term(table, values, reason, labels, explain=explain)}
+        explain = partial(_explained, in_state)
+        terms = {"step": self.term(table, values, reason, levels[0].labels, explain=explain)}
         metrics = {}
         if self.scale == "equal":
             episode = self.episode_term(table, norm)
@@ -136,7 +128,7 @@ class HGPO(Standardising):
         return f"{self.name} {'compares episodes alone' if self.episode else 'gives no credit'}"
 
 
-def _explained(returns: Floats, labels: Ints, count: int) -> Explanation:
+def _explained(in_state: Comparison) -> Explanation:
     """Each row's return, compared with others in its state (the shortest context)."""
-    state = explained(returns, labels, count, SHARED)
+    state = in_state.explained(SHARED)
     return replace(state, sentences=(SHARED, ALONE), way=(state.peers < 2).astype(np.int8))

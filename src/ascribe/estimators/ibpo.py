@@ -1,12 +1,7 @@
 """IBPO: a wrong answer is worth more if it can be corrected, and corrections are learned too.
 
-    r'_i = r_i + λ β s_i  if answer i is wrong, else r_i                       (Eq. 7, 14)
-    A_i = (r'_i - μ') / (σ' + 1e-8)  among the answers of the task             (Eq. 8, 18)
-
-s_i is the share of the corrections of answer i that are right (or, with ``compare="consistency"``,
-the share of its states in which the right answers of its task were). A correction has the advantage
-of its own return among the corrections of the same answer, whose prompt it shares (Eq. 24). Paper:
-IBPO, counterfactual reasoning paths.
+Arrays have one entry for each trajectory. ``group`` is its task, -1 for one that takes no part, and
+``count`` the number of tasks.
 
 Page: docs/estimators/ibpo.md. Test: tests/estimators/test_ibpo.py.
 """
@@ -20,7 +15,7 @@ import numpy as np
 
 from ascribe.estimators.base import EPISODE, LARGEST_FACTOR, Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Norm, explained, relative
+from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
@@ -45,11 +40,11 @@ CORRECTION = Sentence(EPISODE.text, "a correction weighs G / k, see the paramete
 class IBPO(Recipe):
     """Implicit behaviour policy optimization: a bonus for wrong answers that can be corrected.
 
-    ``r' = r + λ β s`` for a wrong answer, with s the share of its corrections that are right, and
-    ``A = (r' - μ') / (σ' + 1e-8)`` among the answers of the task (Eq. 18). A correction is a
-    trajectory whose rows name in ``corrects`` the one that it was written to correct. It is learned
-    from too, by its own return among other corrections (Eq. 24). A wrong answer without a judged
-    correction keeps its reward.
+    ``r' = r + λ β s`` for a wrong answer, with s the share of its corrections that are right (Eq.
+    14), and ``A = (r' - μ') / (σ' + 1e-8)`` among the answers of the task (Eq. 18). A correction is
+    a trajectory whose rows name in ``corrects`` the one that it was written to correct. It is
+    learned from too, by its own return among other corrections (Eq. 24). A wrong answer without a
+    judged correction keeps its reward.
 
     Attributes:
         weight: λ (paper: best around 0.6, of 0.4 to 1.2).
@@ -126,7 +121,7 @@ class IBPO(Recipe):
         compared_in = target if self.baseline == "prompt" else steps.group_of_trajectory[target]
         labels = np.where(corrects, steps.group_count + compared_in, group)
         labels, count = segments.by_appearance(labels, steps.group_count + task.size)
-        values, reason = relative(shaped, labels, count, NORM, Reason.GROUP_OF_ONE)
+        values, reason = compared = relative(shaped, labels, count, NORM, Reason.GROUP_OF_ONE)
         reason[target == NO_TARGET] = Reason.NO_TARGET
         if not self.joint:
             reason[corrects], values[corrects] = Reason.COUNTERFACTUAL, 0.0
@@ -135,7 +130,7 @@ class IBPO(Recipe):
             answers = segments.size(group, steps.group_count)[task[corrected]]
             values[corrects] *= answers / np.bincount(corrected)[corrected]
         owner = steps.trajectory
-        explain = partial(_explained, shaped, labels, count, corrects, owner)
+        explain = partial(_explained, compared, corrects, owner)
         term = self.term(table, values[owner], reason[owner], labels[owner], explain=explain)
         metrics = {
             "bonus_mean": _mean(bonus[answer]),
@@ -175,13 +170,7 @@ def draw_tuples(
 
     From the right trajectories of its task, uniformly; if there is none, from the other wrong ones.
     The draws for one tuple are distinct until the candidates run out, and then repeat in order.
-
-    Args:
-        right: whether each trajectory is right.
-        group: task of each trajectory; -1 takes no part.
-        count: number of tasks.
-        random: source of randomness.
-        size: K, trajectories of a tuple, the wrong one included (paper: 2; its ablation 1).
+    ``size`` is K, trajectories of a tuple, the wrong one included (paper: 2; its ablation 1).
 
     Raises:
         ValueError: if ``size`` is less than 1.
@@ -205,13 +194,7 @@ def draw_tuples(
 
 
 def every_tuple(right: Bools, group: Ints, count: int) -> Tuples:
-    """Every wrong trajectory with all right ones of its task, or else all other wrong ones.
-
-    Args:
-        right: whether each trajectory is right.
-        group: task of each trajectory; -1 takes no part.
-        count: number of tasks.
-    """
+    """Every wrong trajectory with all right ones of its task, or else all other wrong ones."""
     pool, members, sizes = _pools(right, group, count)
     start = np.cumsum(sizes) - sizes
     target = np.flatnonzero(~right & (group >= 0))
@@ -229,14 +212,8 @@ def share_corrected(right: Bools, target: Ints) -> tuple[Floats, Bools]:
     r"""``s = mean over corrections ŷ of 1[r(x, ŷ) = 1]`` (Appendix C) of each trajectory.
 
     With one correction it is the paper's indicator; with several, an estimate of the same
-    probability with less noise.
-
-    Args:
-        right: whether each trajectory is right.
-        target: the trajectory that each one corrects; -1 for none.
-
-    Returns:
-        s, and whether the trajectory has a correction at all.
+    probability with less noise. ``target`` is the trajectory that each one corrects, -1 for none.
+    Also gives whether a trajectory has a correction at all.
     """
     corrections = segments.size(target, right.size)
     total = segments.total(right.astype(np.float64), target, right.size)
@@ -248,11 +225,8 @@ def consistency(
 ) -> tuple[Floats, Bools]:
     r"""``s = mean over references j of |S_i ∩ S_j| / |S_i|``, with S the distinct states of one.
 
-    Args:
-        tuples: the wrong trajectories and their references.
-        states: state of each row (``groups.exact``, ``groups.cluster``); -1 is not known.
-        state_count: number of states.
-        trajectory: trajectory of each row.
+    ``states`` is the state of each row (``groups.exact``, ``groups.cluster``), -1 if not known, and
+    ``trajectory`` its trajectory.
 
     Returns:
         s of each tuple, and whether it has references but no state to compare.
@@ -302,11 +276,7 @@ def weight_limit(reward: Floats, bonus: Floats, group: Ints, count: int) -> floa
     the paper leaves the factor out of the covariance alone, and its range is G / (G - 1) times too
     long. 0 if the variance never falls, as where the bonus does not vary.
 
-    Args:
-        reward: terminal reward r of each trajectory.
-        bonus: Δ of each trajectory at λ = 1: β s where it is wrong, 0 where it is right.
-        group: task of each trajectory; -1 takes no part.
-        count: number of tasks.
+    ``reward`` is the terminal reward r, ``bonus`` Δ at λ = 1: β s of a wrong trajectory, else 0.
     """
     if segments.constant(bonus, group, count).all():
         return 0.0  # its variance is rounding error, and the limit divides by it
@@ -376,9 +346,8 @@ def _mean(values: Floats) -> float:
     return float(values.mean()) if values.size else 0.0
 
 
-def _explained(
-    reward: Floats, labels: Ints, count: int, corrects: Bools, trajectory: Ints
-) -> Explanation:
+def _explained(compared: Comparison, corrects: Bools, trajectory: Ints) -> Explanation:
     """The shaped reward of each answer, or the return of each correction, against its group."""
-    shaped = explained(reward, labels, count, SHAPED, members=trajectory)
-    return replace(shaped, sentences=(SHAPED, CORRECTION), way=corrects[trajectory].astype(np.int8))
+    way = corrects[trajectory].astype(np.int8)
+    shaped = compared.explained(SHAPED, trajectory)
+    return replace(shaped, sentences=(SHAPED, CORRECTION), way=way)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Reason, Sentence, Term
-from ascribe.estimators.relative import explained, relative
+from ascribe.estimators.relative import relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import arrange
@@ -38,13 +38,7 @@ TURN = Sentence(
 
 
 def scores_to_go(score: Floats, trajectory: Ints, gamma: float) -> tuple[Floats, Bools]:
-    """``G_t = Σ_{k≥t} γ^{k-t} q_k``, and where it is unknown.
-
-    Args:
-        score: the judge's q of each row, rows in canonical order; NaN where there is none.
-        trajectory: label of each row's trajectory.
-        gamma: discount γ.
-    """
+    """``G_t = Σ_{k≥t} γ^{k-t} q_k``, and where it is unknown, since a q is NaN from there on."""
     unknown = reward_to_go(np.isnan(score).astype(np.float64), trajectory, 1.0) > 0
     return reward_to_go(np.where(unknown, 0.0, score), trajectory, gamma), unknown
 
@@ -99,9 +93,9 @@ class Judged(Standardising):
         if self.compare == "turn":
             labels, count = segments.pairs(task, steps.step, int(steps.step.max()) + 1)
             sentence = TURN
-        values, reason = relative(own, labels, count, self.norm(self.normalise))
+        values, reason = compared = relative(own, labels, count, self.norm(self.normalise))
         reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         reason[unknown] = Reason.MISSING_INPUT
         values[reason != Reason.CREDITED] = 0.0
-        explain = partial(explained, own, labels, count, sentence)
+        explain = partial(compared.explained, sentence)
         return self.term(table, values, reason, labels, weight=self.weight, explain=explain)

@@ -1,11 +1,7 @@
 """Progress: each step is paid for how much better it made the state, by a score of states.
 
-    r'_t = r_t + ω (φ(s_{t+1}) - φ(s_t))                 for a step that another one follows
-    A_t = (R'_t - b) / F_norm,    R'_t = Σ_{k≥t} γ^{k-t} r'_k
-
-φ is the column ``score``, such as the policy's probability of the right answer. The last step has
-no state after it: it is paid its reward alone. IGPO (arXiv 2510.14967) standardises the rewards r'
-of a task before it sums them. Others: TRACE, arXiv 2607.13988; ΔBelief, arXiv 2602.12342.
+IGPO (arXiv 2510.14967) standardises the rewards of a task before it sums them. Others: TRACE, arXiv
+2607.13988; ΔBelief, arXiv 2602.12342.
 
 Page: docs/estimators/progress.md. Test: tests/estimators/test_progress.py.
 """
@@ -18,7 +14,7 @@ import numpy as np
 
 from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import explained, relative
+from ascribe.estimators.relative import relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import arrange
@@ -37,14 +33,8 @@ SUMMED = Sentence(
 def rewards_with_progress(reward: Floats, score: Floats, trajectory: Ints, weight: float) -> Floats:
     """``r_t + ω (φ(s_{t+1}) - φ(s_t))``, and the reward alone for a last step.
 
-    Args:
-        reward: reward of each row, rows in canonical order.
-        score: φ of the state before each row; NaN where it is unknown.
-        trajectory: label of each row's trajectory.
-        weight: ω.
-
-    Returns:
-        One reward per row: NaN if a score is unknown in the row or in a later one.
+    ``score`` is φ of the state before each row. Where it is unknown (NaN), so are the rewards of
+    this row and of those before it.
     """
     last = following(np.ones(score.size), trajectory) == 0
     unknown = reward_to_go(np.isnan(score).astype(np.float64), trajectory, 1.0) > 0
@@ -57,7 +47,8 @@ class Progress(Standardising):
     """Rewards for progress: by how much a step raised the score of the state.
 
     ``A_t = (R'_t - b) / F_norm``, R' the discounted sum of ``r_t + ω (φ(s_{t+1}) - φ(s_t))`` from a
-    step on, φ from the column ``score``.
+    step on. φ is the column ``score``, such as the policy's probability of the right answer. The
+    last step has no state after it: it is paid its reward alone.
 
     Attributes:
         gamma: discount γ of a return.
@@ -93,15 +84,17 @@ class Progress(Standardising):
             goes_on = following(np.ones(paid.size), steps.trajectory).astype(np.int64)
             labels, count = segments.pairs(labels, goes_on, 2)
         to_go = partial(reward_to_go, trajectory=steps.trajectory, gamma=self.gamma)
-        compared = to_go(paid) - late if self.baseline == "task" else paid
-        members = (compared, labels, count)
-        values, reason = relative(*members, self.norm(self.normalise), Reason.GROUP_OF_ONE)
-        explain = partial(explained, *members, RETURNED)
+        own, norm = (
+            to_go(paid) - late if self.baseline == "task" else paid,
+            self.norm(self.normalise),
+        )
+        values, reason = compared = relative(own, labels, count, norm, Reason.GROUP_OF_ONE)
+        explain = partial(compared.explained, RETURNED)
         if self.baseline != "task":
             credited = to_go((reason == Reason.CREDITED).astype(np.float64)) > 0
             reason[credited] = Reason.CREDITED
             values = to_go(values) - late
-            peers = np.append(segments.size(labels, count), 0)[labels]
+            peers = compared.size[compared.labels]
             explain = partial(Explanation, values, np.zeros(values.size), peers, (SUMMED,))
         reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         reason[unknown] = Reason.MISSING_INPUT

@@ -1,10 +1,5 @@
 """REINFORCE++: returns standardised over the whole batch instead of the task group.
 
-    A(τ_i) = (R(τ_i) - mean_batch R) / (std_batch R + std_epsilon)
-
-R is the return of a trajectory. With ``baseline="group"`` (REINFORCE++-baseline) the group's mean
-is subtracted from R first. Paper: REINFORCE++, arXiv 2501.03262.
-
 Page: docs/estimators/reinforce_pp.md. Test: tests/estimators/test_reinforce_pp.py.
 """
 
@@ -16,8 +11,7 @@ import numpy as np
 
 from ascribe.estimators.base import EPISODE, Standardising
 from ascribe.estimators.credit import Credit, Reason, Sentence
-from ascribe.estimators.relative import Norm, explained, relative
-from ascribe.steps.arrays import Codes8, Floats, Ints
+from ascribe.estimators.relative import Norm, relative
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
@@ -30,7 +24,8 @@ ABOVE_GROUP = Sentence(
 class ReinforcePP(Standardising):
     """REINFORCE++: returns standardised over the whole batch instead of the task group.
 
-    ``A(τ_i) = (R(τ_i) - mean_batch R) / (std_batch R + std_epsilon)``. With ``baseline="group"``
+    ``A(τ_i) = (R(τ_i) - mean_batch R) / (std_batch R + std_epsilon)``, with R the return of a
+    trajectory. With ``baseline="group"``
     the group's mean is subtracted first, and the difference is divided by the batch's standard
     deviation. It is the one recipe that always needs all groups of a batch together.
 
@@ -48,35 +43,18 @@ class ReinforcePP(Standardising):
         """Credit every row of ``table``."""
         steps, norm = arrange(table), self.norm("std")
         returns, group = self.episode_returns(steps), self.trajectory_groups(steps)
+        batch, silent, cause = np.where(group < 0, -1, 0), np.False_, np.int8(0)
         if self.baseline == "group":
-            returns, batch, values, reason = above_group(returns, group, steps.group_count, norm)
-        else:
-            batch = np.where(group < 0, -1, 0)
-            values, reason = relative(returns, batch, 1, norm, Reason.GROUP_OF_ONE)
+            centred = relative(returns, group, steps.group_count, Norm("mean"), Reason.GROUP_OF_ONE)
+            returns, cause = centred
+            silent = cause != Reason.CREDITED
+            # A trajectory without peers has no baseline and does not enter the standard deviation.
+            batch = np.where(cause == Reason.GROUP_OF_ONE, -1, batch)
+        compared = relative(returns, batch, 1, norm, Reason.GROUP_OF_ONE)
         owner, sentence = (steps.trajectory, EPISODE if self.baseline == "batch" else ABOVE_GROUP)
-        explain = partial(explained, returns, batch, 1, sentence, members=owner)
-        term = self.term(table, values[owner], reason[owner], steps.group, explain=explain)
-        return Credit.of({"episode": term}, repr(self))
-
-
-def above_group(
-    returns: Floats, group: Ints, count: int, norm: Norm
-) -> tuple[Floats, Ints, Floats, Codes8]:
-    """REINFORCE++-baseline: returns less their group's mean, standardised over the batch.
-
-    Args:
-        returns: return of each trajectory.
-        group: task group of each trajectory; -1 takes no part.
-        count: number of groups.
-        norm: the standard deviation of the batch.
-
-    Returns:
-        The centred returns, 0 or -1 for each trajectory (-1 takes no part in the batch's
-        statistics), the advantages and their reasons.
-    """
-    centred, cause = relative(returns, group, count, Norm("mean"), Reason.GROUP_OF_ONE)
-    # A trajectory without peers has no baseline and does not enter the standard deviation.
-    batch = np.where((group < 0) | (cause == Reason.GROUP_OF_ONE), -1, 0)
-    values, reason = relative(centred, batch, 1, norm, Reason.GROUP_OF_ONE)
-    silent = cause != Reason.CREDITED
-    return (centred, batch, np.where(silent, 0.0, values), np.where(silent, cause, reason))
+        values = np.where(silent, 0.0, compared.values)[owner]
+        reason = np.where(silent, cause, compared.reason)[owner]
+        explain = partial(compared.explained, sentence, owner)
+        return Credit.of(
+            {"episode": self.term(table, values, reason, steps.group, explain=explain)}, repr(self)
+        )

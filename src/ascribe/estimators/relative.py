@@ -1,8 +1,8 @@
 """Relative advantages: a value against the mean and the standard deviation of its group."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,9 +32,52 @@ class Norm:
     floor: float = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Members compared inside their groups; unpacks into ``values`` and ``reason``.
+
+    Attributes:
+        values: the advantage of each member.
+        reason: the ``Reason`` of each.
+        own: what was compared.
+        labels: group of each member; that of members which take no part is the last.
+        mean: mean of each group.
+        size: members of each group.
+        leave_one_out: whether a member was compared with the mean of the others.
+    """
+
+    values: Floats
+    reason: Codes8
+    own: Floats
+    labels: Ints
+    mean: Floats
+    size: Ints
+    leave_one_out: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.values, self.reason))
+
+    def explained(self, sentence: Sentence, members: Ints | None = None) -> Explanation:
+        """What was compared with what.
+
+        Args:
+            sentence: how the comparison reads.
+            members: the member that each row belongs to, as its trajectory, -1 for none; by default
+                rows are members.
+        """
+        baseline, peers = self.mean[self.labels], self.size[self.labels]
+        if self.leave_one_out:
+            baseline = (peers * baseline - self.own) / np.maximum(peers - 1, 1)
+            peers = np.maximum(peers - 1, 0)
+        if members is None:
+            return Explanation(self.own, baseline, peers, (sentence,))
+        own, baseline = np.append(self.own, 0.0)[members], np.append(baseline, 0.0)[members]
+        return Explanation(own, baseline, np.append(peers, 0)[members], (sentence,))
+
+
 def relative(
     values: Floats, labels: Ints, count: int, norm: Norm, alone: Reason = Reason.SINGLETON
-) -> tuple[Floats, Codes8]:
+) -> Comparison:
     r"""Relative advantage of each value inside its group.
 
     With μ the mean, σ the standard deviation and n the size of the group of value x:
@@ -52,15 +95,13 @@ def relative(
         count: number of groups.
         norm: what a value is compared with.
         alone: the reason for a member of a group of one.
-
-    Returns:
-        The advantages and, for each, its ``Reason``.
     """
     if labels.min(initial=0) < 0:
         labels = np.where(labels < 0, count, labels)
     count += 1  # rows that take no part share one segment more, the last
     size = segments.size(labels, count)
-    advantage = values - (segments.total(values, labels, count) / np.maximum(size, 1))[labels]
+    mean = segments.total(values, labels, count) / np.maximum(size, 1)
+    advantage = values - mean[labels]
     if norm.by == "std":
         freedom = size - (1 if norm.std == "sample" else 0)
         squares = segments.total(advantage * advantage, labels, count)
@@ -76,35 +117,8 @@ def relative(
     reason_of[-1] = alone
     reason = reason_of[labels]
     advantage[reason != Reason.CREDITED] = 0.0
-    return advantage, reason
-
-
-def explained(
-    values: Floats,
-    labels: Ints,
-    count: int,
-    sentence: Sentence,
-    *,
-    leave_one_out: bool = False,
-    members: Ints | None = None,
-) -> Explanation:
-    """The explanation of ``relative``: each value, its group's mean, and the size of the group.
-
-    Args:
-        values: what is compared, one per member.
-        labels: group of each member; -1 takes no part.
-        count: number of groups.
-        sentence: how the comparison reads.
-        leave_one_out: whether the baseline is the mean of the others.
-        members: the member that each row belongs to, as its trajectory; by default itself.
-    """
-    size = np.append(segments.size(labels, count), 0)[labels]
-    baseline = segments.pick(segments.mean(values, labels, count), labels)
-    if leave_one_out:
-        baseline = (size * baseline - values) / np.maximum(size - 1, 1)
-        size = np.maximum(size - 1, 0)
-    rows = slice(None) if members is None else members
-    return Explanation(values[rows], baseline[rows], size[rows], (sentence,))
+    mean[-1], size[-1] = 0.0, 0
+    return Comparison(advantage, reason, values, labels, mean, size, norm.by == "leave_one_out")
 
 
 TermScale = Literal["paper", "equal"]
@@ -127,15 +141,8 @@ def equalised(
     A root mean square is over the rows of the batch that are credited: by the episode term for the
     one, by any of the named terms for the other. Weights are left out, so they act on top. Where
     either is zero (up to 1e-9), c is 1: there is nothing to rescale, or no size to rescale it to.
-
-    Args:
-        terms: all terms of a credit.
-        names: the terms to rescale, all by one factor.
-        episode: the episode term whose size is the target.
-        rows: rows that count, in canonical order: padding stays out, and row order cannot matter.
-
-    Returns:
-        The terms and c.
+    ``rows`` are those that count, in canonical order: padding stays out, and row order cannot
+    matter.
     """
     rescaled = [terms[name] for name in names]
     credited = np.any([term.credited for term in rescaled], axis=0)

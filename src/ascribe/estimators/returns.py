@@ -1,9 +1,5 @@
 """Returns: the discounted return from each step on, minus a mean over its task.
 
-    A_t = R_t - mean of R over all steps of the task                      (baseline "task")
-    A_t = R_t - mean of R_t over the other trajectories of the task       (baseline "turn")
-    R_t = Σ_{k≥t} γ^{k-t} r_k
-
 This is the plain policy gradient with a baseline. It compares no states, so it is the control for
 recipes that do: what they gain over it does not come from discounting. Kevin (arXiv 2507.11948)
 credits every turn of a task by its discounted return; "turn" is the usual time-dependent baseline.
@@ -19,9 +15,9 @@ import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Norm, explained, relative
+from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.steps import segments
-from ascribe.steps.arrays import Codes8, Floats, Ints
+from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
@@ -41,14 +37,7 @@ LAST = Sentence(
 def mean_of_others(
     returns: Floats, task: Ints, tasks: int, trajectory: Ints
 ) -> tuple[Floats, Ints]:
-    """Mean return over the steps of the task's other trajectories, and their number, by row.
-
-    Args:
-        returns: discounted return from each row on.
-        task: task of each row; -1 takes no part.
-        tasks: number of tasks.
-        trajectory: trajectory of each row.
-    """
+    """Mean return over the steps of the task's other trajectories, and their number, by row."""
     own, count = np.where(task >= 0, trajectory, -1), int(trajectory.max(initial=-1)) + 1
     total = segments.pick(segments.total(returns, task, tasks), task)
     total -= segments.pick(segments.total(returns, own, count), own)
@@ -59,29 +48,34 @@ def mean_of_others(
 
 def against_turn(
     returns: Floats, task: Ints, tasks: int, trajectory: Ints, step: Ints
-) -> tuple[Floats, Codes8, Ints]:
+) -> tuple[Floats, Codes8, Ints, "partial[Explanation]"]:
     """Each return minus the mean of the other trajectories at the same step number.
 
     A row whose step number no other trajectory reached is compared with all steps of the others.
 
-    Args:
-        returns: discounted return from each row on.
-        task: task of each row; -1 takes no part.
-        tasks: number of tasks.
-        trajectory: trajectory of each row.
-        step: step number of each row.
-
     Returns:
-        The advantages, the ``Reason`` of each, and the label of each row's task and step number.
+        The advantages, the ``Reason`` of each, the label of each row's task and step number, and
+        what explains the advantages.
     """
     turn, turns = segments.pairs(task, step, int(step.max()) + 1)
-    values, reason = relative(returns, turn, turns, Norm("leave_one_out"))
+    values, reason = compared = relative(returns, turn, turns, Norm("leave_one_out"))
     beyond = (reason == Reason.SINGLETON) & (task >= 0)
     constant = np.append(segments.constant(returns, task, tasks), False)[task]
-    apart = returns - mean_of_others(returns, task, tasks, trajectory)[0]
-    values[beyond] = np.where(constant, 0.0, apart)[beyond]
+    mean, peers = mean_of_others(returns, task, tasks, trajectory)
+    values[beyond] = np.where(constant, 0.0, returns - mean)[beyond]
     reason[beyond] = np.where(constant, Reason.ZERO_VARIANCE, Reason.CREDITED)[beyond]
-    return values, reason, turn
+    return values, reason, turn, partial(_explain_turn, compared, beyond, mean, peers)
+
+
+def _explain_turn(compared: Comparison, beyond: Bools, mean: Floats, peers: Ints) -> Explanation:
+    at_turn = compared.explained(TURN)
+    return replace(
+        at_turn,
+        baseline=np.where(beyond, mean, at_turn.baseline),
+        peers=np.where(beyond, peers, at_turn.peers),
+        sentences=(TURN, LAST),
+        way=beyond.astype(np.int8),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,31 +103,12 @@ class Returns(Recipe):
         steps, returns = arrange(table), self.step_returns(table)
         task, tasks = np.where(self.excluded(steps), -1, steps.group), steps.group_count
         if self.baseline == "task":
-            values, reason = relative(returns, task, tasks, Norm("mean"))
-            labels, explain = task, partial(explained, returns, task, tasks, TASK)
+            values, reason = compared = relative(returns, task, tasks, Norm("mean"))
+            labels, explain = task, partial(compared.explained, TASK)
         else:
-            rows = (returns, task, tasks, steps.trajectory)
-            values, reason, labels = against_turn(*rows, steps.step)
-            explain = partial(_explain_turn, *rows, labels)
-        # The steps of one trajectory are not compared with each other alone.
-        alone = segments.size(self.trajectory_groups(steps), tasks) < 2
-        silent = np.append(alone, False)[task]
-        values[silent], reason[silent] = 0.0, Reason.GROUP_OF_ONE
+            rows = (returns, task, tasks, steps.trajectory, steps.step)
+            values, reason, labels, explain = against_turn(*rows)
+        alone = self.alone(steps)
+        values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
         term = self.term(table, values, reason, labels, explain=explain)
         return Credit.of({"returns": term}, repr(self))
-
-
-def _explain_turn(
-    returns: Floats, task: Ints, tasks: int, trajectory: Ints, turn: Ints
-) -> Explanation:
-    """The explanation of ``against_turn``."""
-    at_turn = explained(returns, turn, int(turn.max()) + 1, TURN, leave_one_out=True)
-    mean, peers = mean_of_others(returns, task, tasks, trajectory)
-    beyond = at_turn.peers == 0
-    return replace(
-        at_turn,
-        baseline=np.where(beyond, mean, at_turn.baseline),
-        peers=np.where(beyond, peers, at_turn.peers),
-        sentences=(TURN, LAST),
-        way=beyond.astype(np.int8),
-    )

@@ -1,10 +1,5 @@
 """RLOO: REINFORCE with a leave-one-out baseline.
 
-    A(τ_i) = R(τ_i) - 1/(N-1) Σ_{j≠i} R(τ_j)
-
-R is the return of a trajectory, and j runs over the N trajectories of the task group. Every step of
-a trajectory gets the same advantage. Paper: Back to basics, arXiv 2402.14740.
-
 Page: docs/estimators/rloo.md. Test: tests/estimators/test_rloo.py.
 """
 
@@ -25,7 +20,8 @@ OTHERS = Sentence(
 class RLOO(Recipe):
     """REINFORCE with a leave-one-out baseline.
 
-    ``A(τ_i) = R(τ_i) - 1/(N-1) Σ_{j≠i} R(τ_j)``: unbiased, and N/(N-1) times the mean-centred form.
+    ``A(τ_i) = R(τ_i) - 1/(N-1) Σ_{j≠i} R(τ_j)``, the same for every step, with R the return of a
+    trajectory and j the N of the task group: unbiased, and N/(N-1) times the mean-centred form.
     """
 
     name: ClassVar[str] = "rloo"

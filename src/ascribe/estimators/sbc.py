@@ -1,7 +1,5 @@
 """SBC: shrunken back-off credit, from group means weighted by group size.
 
-    A = S_ca[G - U] + S_fa[rest] + S_ha[rest] + (R - m) / κ
-
 What an action earned above the mean of its state, from the rows that did the same, and a share of
 the row's own return, for what no group shows; ``SBC`` explains the symbols. The method is Ascribe's
 own.
@@ -18,14 +16,14 @@ import numpy as np
 
 from ascribe.estimators.clusters import BY_TEXT, Clustering
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
-from ascribe.estimators.relative import Norm, TermScale, equalised, explained
+from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.fingerprints import present
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
-from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -147,27 +145,20 @@ class SBC(Clustering):
         # A late penalty is known exactly, so it is compared with the task's mean alone.
         late = self.late_penalties(steps)
         own -= late - _mean(late, rows.task, rows.task_count)
-        reason = _reason(steps, rows, returns - late)
+        # Rows back off to their task: no credit only where the task has nothing to compare.
+        compared = relative(returns - late, rows.task, rows.task_count, Norm("mean"))
+        reason = compared.reason
+        reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         own[reason != Reason.CREDITED] = 0.0
         met, visits = reason.copy(), segments.size(rows.state, rows.state_count)
         met[(met == Reason.CREDITED) & np.append(visits == 1, False)[rows.state]] = Reason.SINGLETON
         met[(met == Reason.CREDITED) & (rows.state < 0)] = Reason.MISSING_STATE
         peers[met != Reason.CREDITED] = 0.0
+        by_task = partial(compared.explained, TASK)
+        by_peers = partial(_explain_peers, rows, returns - late)
         terms = {
-            "own": self.term(
-                table,
-                own,
-                reason,
-                steps.group,
-                explain=partial(explained, returns - late, rows.task, rows.task_count, TASK),
-            ),
-            "step": self.term(
-                table,
-                peers,
-                met,
-                groups.labels,
-                explain=partial(_explain_peers, rows, returns - late),
-            ),
+            "own": self.term(table, own, reason, steps.group, explain=by_task),
+            "step": self.term(table, peers, met, groups.labels, explain=by_peers),
         }
         if self.scale == "equal":
             episode = self.episode_term(table, Norm("std"))
@@ -234,14 +225,7 @@ class Rows:
 
 
 def back_off(rows: Rows, returns: Floats, gamma: float, ladder: Ladder) -> Floats:
-    """The part of a credit that comes from peers: what an action earned above its state's mean.
-
-    Args:
-        rows: the rows, in canonical order.
-        returns: discounted return from each row on.
-        gamma: its discount.
-        ladder: the κ of every level.
-    """
+    """The part of a credit that comes from peers: what an action earned above its state's mean."""
     task, state = (rows.task, rows.task_count), (rows.state, rows.state_count)
     inside = ((rows.fine, rows.fine_count, ladder.fine), (*rows.histories(), ladder.history))
     actions = [
@@ -264,13 +248,7 @@ def bootstrapped(
 
     Computed by doubling, as ``reward_to_go``: after the pass with reach d, ``G_t`` is what a row
     collects in its next d steps plus ``carry`` times what the row d steps later collects.
-
-    Args:
-        reward: reward of each row, rows in canonical order.
-        value: V of each row.
-        trace: λ of each row.
-        follows: whether the next row is the next step of the same trajectory.
-        gamma: discount γ.
+    ``value`` is V, ``trace`` λ.
     """
     returns, carry = reward.copy(), np.zeros(reward.size)
     returns[:-1] += np.where(follows[:-1], gamma * (1.0 - trace[1:]) * value[1:], 0.0)
@@ -302,20 +280,9 @@ def _mean(values: Floats, labels: Ints, count: int) -> Floats:
     return segments.pick(segments.mean(values, labels, count), labels)
 
 
-def _reason(steps: Arranged, rows: Rows, returns: Floats) -> Codes8:
-    """Rows back off to their task: no credit only where the task has nothing to compare."""
-    reason = np.full(rows.task.size, Reason.CREDITED, dtype=np.int8)
-    is_constant = segments.constant(returns, rows.task, rows.task_count)
-    reason[np.append(is_constant, False)[rows.task]] = Reason.ZERO_VARIANCE
-    group = np.where(rows.task[steps.starts] < 0, -1, steps.group_of_trajectory)
-    alone = segments.size(group, steps.group_count) < 2
-    reason[np.append(alone, False)[rows.task]] = Reason.GROUP_OF_ONE
-    return reason
-
-
 def _explain_peers(rows: Rows, returns: Floats) -> Explanation:
     """The mean return of same-action peers, compared with the mean return in the state."""
-    in_state = explained(returns, rows.state, rows.state_count, STATE)
+    in_state = relative(returns, rows.state, rows.state_count, Norm("mean")).explained(STATE)
     pair, pairs = segments.pairs(rows.state, rows.action, rows.action_count)
     alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
     own = np.where(pair >= 0, segments.pick(segments.mean(returns, pair, pairs), pair), returns)

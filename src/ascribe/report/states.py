@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.estimators import BiGPO, Recipe
+from ascribe.estimators import Recipe
+from ascribe.estimators.bipace import BiGPO
 from ascribe.groups import Groups
 from ascribe.groups.actions import ActionKeys
 from ascribe.groups.exact import exact
