@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from ascribe.fingerprints.capture import (
     Places,
     capture,
-    cu_seqlens,
     decoder_blocks,
     packed,
     padded,
-    prompt_lengths,
 )
 
 from .conftest import tiny
@@ -55,15 +53,6 @@ def test_packed_counts_from_where_a_sequence_begins() -> None:
     assert packed([0, 3, 8, 9], [1, 5, 1], length=16).shape == (1, 16)
 
 
-def test_position_ids_tell_where_sequences_begin() -> None:
-    ids = [0, 1, 2, 0, 0, 1]
-    assert cu_seqlens(ids).tolist() == cu_seqlens([ids]).tolist() == [0, 3, 4, 6]
-
-
-def test_response_lengths_tell_prompt_lengths() -> None:
-    assert prompt_lengths([[0, 1, 1, 1], [1, 1, 1, 1]], [1, 3]).tolist() == [2, 1]
-
-
 @given(st.data())
 def test_padded_agrees_with_counting_by_hand(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 8))
@@ -88,12 +77,6 @@ def test_every_sequence_has_a_prompt_length() -> None:
         padded([[1, 1], [1, 1]], [1])
     with pytest.raises(ValueError, match="3 prompt lengths for 2 sequences"):
         packed([0, 2, 4], [1, 1, 1])
-
-
-@pytest.mark.parametrize("ids", [[], [1, 2], [[0, 1], [0, 1]], [[[0, 1]]]])
-def test_position_ids_of_other_shapes_are_refused(ids: list[Any]) -> None:
-    with pytest.raises(ValueError, match="position ids"):
-        cu_seqlens(ids)
 
 
 @pytest.mark.parametrize(("row", "position"), [(2, 0), (-1, 0), (0, 3), (0, -1)])
@@ -125,7 +108,7 @@ class Batch:
                 "input_ids": torch.cat(self.sequences)[None],
                 "position_ids": positions,
             }
-            self.places = packed(cu_seqlens(positions), PROMPTS)
+            self.places = packed(np.cumsum([0, *lengths]), PROMPTS)
             return
         widths = {"right": (0, 1), "left": (1, 0)}
         ids, masks = [], []

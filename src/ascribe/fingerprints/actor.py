@@ -9,7 +9,6 @@ rollouts). A trainer captures the same vectors in the pass that it runs anyway: 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -29,29 +28,6 @@ from ascribe.steps.arrays import Objects
 
 Pooling = Literal["last", "mean", "attention"]
 """How the hidden states of a prompt's tokens become one vector."""
-
-MaskPooling = Callable[[Tensor], Take]
-"""Maps a batch's mask to the function that selects vectors from its forward pass."""
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """The layer and the radius for a model.
-
-    Attributes:
-        layer: index of the decoder block, as in Python.
-        radius: largest cosine distance of states that count as the same.
-    """
-
-    layer: int
-    radius: float
-
-
-BACKBONES = {
-    "qwen2.5-7b": Backbone(layer=-8, radius=0.10),
-    "qwen2.5-1.5b": Backbone(layer=-12, radius=0.05),
-}
-"""What the BiPACE paper uses for each of its models, always with the last token (Appendix H)."""
 
 
 def actor(
@@ -75,8 +51,8 @@ def actor(
             the ``attention`` of the last token to them in that block, averaged over heads.
         batch_size: prompts in one pass.
     """
-    options = {"batch_size": batch_size}
-    return actor_layers(texts, model, tokenizer, [layer], [pooling], **options)[layer, pooling]
+    layers = actor_layers(texts, model, tokenizer, [layer], [pooling], batch_size=batch_size)
+    return layers[layer, pooling]
 
 
 def actor_layers(
@@ -94,14 +70,15 @@ def actor_layers(
         one matrix for each layer and pooling, by ``(layer, pooling)`` as they were given.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     unknown = set(poolings) - set(get_args(Pooling))
     if unknown:
         raise ValueError(f"unknown poolings: {sorted(unknown)}")
     distinct, inverse = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
-    tokens = (
-        tokenizer(list(distinct), add_special_tokens=False)["input_ids"] if distinct.size else []
-    )
+    tokens = []
+    if distinct.size:
+        tokens = tokenizer(list(distinct), add_special_tokens=False)["input_ids"]
     lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
     # Texts of like length share a batch, so that little of it is padding.
     order = np.argsort(lengths, kind="stable")
@@ -117,9 +94,9 @@ def actor_layers(
             for pooling in poolings
         }
         for start in range(0, order.size, batch_size):
-            ids, mask = _right_padded(
-                [tokens[i] for i in order[start : start + batch_size]], device
-            )
+            rows = [torch.tensor(tokens[i]) for i in order[start : start + batch_size]]
+            ids = pad_sequence(rows, batch_first=True).to(device)
+            mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(device)
             for hidden, pool in captures.values():
                 hidden.expect(pool(mask))
             # The decoder alone: logits are not needed.
@@ -134,7 +111,9 @@ def actor_layers(
 
 
 @contextmanager
-def _pooled(model: Module, layer: int, pooling: Pooling) -> Iterator[tuple[Capture, MaskPooling]]:
+def _pooled(
+    model: Module, layer: int, pooling: Pooling
+) -> Iterator[tuple[Capture, Callable[[Tensor], Take]]]:
     """A capture from one layer, and how it pools the tokens that a mask marks."""
     attention: list[Tensor] = []
 
@@ -195,12 +174,3 @@ def _evaluating(module: Module) -> Iterator[None]:
     finally:
         for child, training in modes:
             child.training = training
-
-
-def _right_padded(tokens: list[list[int]], device: Any) -> tuple[Tensor, Tensor]:
-    import torch
-
-    longest = max(len(ids) for ids in tokens)
-    ids = torch.tensor([row + [0] * (longest - len(row)) for row in tokens], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in tokens])
-    return ids, mask.to(device)

@@ -111,7 +111,8 @@ def packed(
     """The last token of each prompt in a packed batch: one row, sequences end to end.
 
     Args:
-        cu_seqlens: where each sequence begins, and after them where the last one ends.
+        cu_seqlens: where each sequence begins, and after them where the last one ends. Position ids
+            that restart in each sequence have a 0 at each beginning.
         prompt_lengths: tokens of a sequence up to where a prompt ends.
         length: columns of the batch, if padding follows the last sequence.
         rows: the sequence of each prompt, if sequences hold several; by default one for each.
@@ -120,26 +121,6 @@ def packed(
     chosen = _checked_rows(lengths, np.diff(bounds), rows)
     columns = int(bounds[-1]) if length is None else length
     return Places(np.zeros_like(lengths), bounds[chosen] + lengths - 1, (1, columns))
-
-
-def cu_seqlens(position_ids: Any) -> Ints:
-    """The bounds of the sequences of a packed batch, from position ids that restart at 0 in each.
-
-    Args:
-        position_ids: (1, length) or (length,).
-    """
-    positions = _ints(position_ids)
-    if positions.ndim == 2 and positions.shape[0] == 1:
-        positions = positions[0]
-    if positions.ndim != 1 or positions.size == 0 or positions[0] != 0:
-        raise ValueError(f"not the position ids of one packed row: shape {positions.shape}")
-    return np.append(np.flatnonzero(positions == 0), positions.size)
-
-
-def prompt_lengths(attention_mask: Any, response_lengths: Any) -> Ints:
-    """Tokens of each row's prompt, from those of its response."""
-    lengths: Ints = (_ints(attention_mask) != 0).sum(axis=1) - _ints(response_lengths)
-    return lengths
 
 
 def _ints(values: Any) -> Ints:
