@@ -57,42 +57,39 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds: dict[str, set[pa.DataType]] = {}
     schemas: list[pa.Schema] = []
     with replacing_folder(folder) as draft:
         for number, table in enumerate(read_parts(source, progress)):
             write(table, draft / f"{number:05d}.parquet")
             schemas.append(table.schema)
-            for field in table.schema:
-                kinds.setdefault(field.name, set()).add(field.type)
-        whole = pa.schema([(name, _common(name, kinds[name])) for name in kinds])
+        whole = _common(schemas).empty_table()
         for number, schema in enumerate(schemas):
-            if schema.equals(whole):
-                continue
-            table = pq.read_table(file := draft / f"{number:05d}.parquet")
-            columns = [
-                pa.nulls(table.num_rows, field.type)
-                if field.name not in schema.names or pa.types.is_null(schema.field(field.name).type)
-                else table.column(field.name).cast(field.type)
-                for field in whole
-            ]
-            write(pa.table(columns, whole.names, metadata=schema.metadata), file)
+            if not schema.equals(whole.schema):
+                file = draft / f"{number:05d}.parquet"
+                tables = [whole, pq.read_table(file)]
+                table = pa.concat_tables(tables, promote_options="permissive")
+                write(table.replace_schema_metadata(schema.metadata), file)
 
 
-def _common(name: str, kinds: "set[pa.DataType]") -> "pa.DataType":
-    """The type for a column that has these types in parts of a file."""
+def _common(schemas: "list[pa.Schema]") -> "pa.Schema":
+    """The schema of a table whose parts have these."""
     import pyarrow as pa
 
-    kinds = kinds - {pa.null()} or kinds
-    schemas = [pa.schema([("", kind)]) for kind in kinds]
-    try:
-        if {pa.string(), pa.large_string()} <= kinds:  # text, and objects as JSON
-            raise pa.ArrowTypeError
-        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-    except (pa.ArrowTypeError, pa.ArrowInvalid):
-        found = " and ".join(sorted(map(str, kinds)))
-        detail = (
-            f"column {name!r} holds {found}, and the table is too large to be read at once; write "
-            "it as Parquet, without this column or with one type"
-        )
-        raise TableError([Problem(ProblemKind.WRONG_TYPE, detail)]) from None
+    kinds: dict[str, set[pa.DataType]] = {}
+    for field in (field for schema in schemas for field in schema):
+        kinds.setdefault(field.name, set()).add(field.type)
+    fields = []
+    for name, found in kinds.items():
+        try:
+            if {pa.string(), pa.large_string()} <= found:  # text, and objects as JSON
+                raise pa.ArrowTypeError
+            options = [pa.schema([(name, kind)]) for kind in found]
+            fields += pa.unify_schemas(options, promote_options="permissive")
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            detail = (
+                f"column {name!r} holds {' and '.join(sorted(map(str, found - {pa.null()})))}, and "
+                "the table is too large to be read at once; write it as Parquet, without this "
+                "column or with one type"
+            )
+            raise TableError([Problem(ProblemKind.WRONG_TYPE, detail)]) from None
+    return pa.schema(fields)

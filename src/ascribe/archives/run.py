@@ -42,7 +42,7 @@ from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
 from ascribe.steps.arrays import Ints
-from ascribe.steps.check import CheckReport, check
+from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.files import (
     Progress,
     Rollouts,
@@ -52,7 +52,7 @@ from ascribe.steps.files import (
     unknown_note,
     without_unused,
 )
-from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
+from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
@@ -243,7 +243,7 @@ def check_archive(
             job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
             job, results = _parts(job, each, memory, check_parts, tell)
     _raise_refused(job, results)
-    problems = _joined([problem for result in results for problem in result["problems"]])
+    problems = _problems(results, "problems")
     return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
 
 
@@ -494,16 +494,14 @@ def _finish(job: Job, number: int, rows: Ints, result: dict[str, Any]) -> None:
     import pyarrow as pa
 
     for name in ("problems", "refused"):
-        if name in result:
-            result[name] = [_dump(problem, rows) for problem in result[name]]
+        listed = []
+        for problem in result.get(name, ()):
+            places = rows[problem.rows[:LISTED_ROWS]].tolist()
+            more = problem.row_count - len(places)
+            listed.append([problem.kind.name, problem.detail, places, problem.count, more])
+        result[name] = listed
     job.work.child(f"part-{number}.json").write(seal(json.dumps(result).encode()))
     pa.default_memory_pool().release_unused()
-
-
-def _dump(problem: Problem, rows: Ints) -> list[Any]:
-    listed = rows[problem.rows[:LISTED_ROWS]].tolist()
-    more = problem.row_count - len(listed)
-    return [problem.kind.name, problem.detail, listed, problem.count, more]
 
 
 def _load(place: Place) -> dict[str, Any]:
@@ -512,25 +510,15 @@ def _load(place: Place) -> dict[str, Any]:
     for name in ("problems", "refused"):
         result[name] = [
             Problem(ProblemKind[kind], detail, np.array(rows, dtype=np.int64), count, more)
-            for kind, detail, rows, count, more in result.get(name, [])
+            for kind, detail, rows, count, more in result[name]
         ]
     result["kinds"] = [(name, kind) for name, kind in result.get("kinds", [])]
     return result
 
 
-def _joined(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems of all parts, each kind once, worst first."""
-    by_kind: dict[ProblemKind, list[Problem]] = {}
-    for problem in problems:
-        by_kind.setdefault(problem.kind, []).append(problem)
-    joined = []
-    for kind, of_kind in by_kind.items():
-        others = counted(len(of_kind) - 1, "more part")
-        detail = of_kind[0].detail + (f"; and in {others}" if len(of_kind) > 1 else "")
-        rows = np.sort(np.concatenate([problem.rows for problem in of_kind]))[:LISTED_ROWS]
-        more = sum(problem.row_count for problem in of_kind) - rows.size
-        joined.append(Problem(kind, detail, rows, sum(p.count for p in of_kind), more))
-    return sorted(joined, key=lambda problem: -problem.severity)
+def _problems(results: Sequence[dict[str, Any]], name: str) -> list[Problem]:
+    found = [problem for result in results for problem in result[name]]
+    return join_problems(found, "part", LISTED_ROWS)
 
 
 def _empty_table(rows: int) -> Problem:
@@ -545,7 +533,7 @@ def _outcome(job: Job, results: Sequence[dict[str, Any]]) -> ArchiveCredit:
         TableError: if a part was refused, or no group is left.
     """
     _raise_refused(job, results)
-    problems = _joined([problem for result in results for problem in result["problems"]])
+    problems = _problems(results, "problems")
     because: Counter[str] = Counter()
     groups = rows = 0
     totals: Any = None
@@ -565,8 +553,8 @@ def _outcome(job: Job, results: Sequence[dict[str, Any]]) -> ArchiveCredit:
 
 
 def _raise_refused(job: Job, results: Sequence[dict[str, Any]]) -> None:
-    if refused := [problem for result in results for problem in result["refused"]]:
-        raise TableError(_joined(refused))
+    if refused := _problems(results, "refused"):
+        raise TableError(refused)
     if all(result["padding"] for result in results):
         raise TableError([_empty_table(job.archive.rows)])
     present = [

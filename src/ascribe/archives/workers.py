@@ -95,7 +95,7 @@ def on_ray(address: str) -> Iterator[tuple[Each, int]]:
     started = not ray.is_initialized()
     if started:
         ray.init(address=address, log_to_driver=False, logging_level="error")
-    run = ray.remote(num_cpus=1, max_retries=MOST_DEATHS)(_call)
+    run = ray.remote(num_cpus=1, max_retries=MOST_DEATHS)(lambda function, task: function(task))
 
     def each(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         running = {run.remote(function, task): task for task in tasks}
@@ -115,7 +115,3 @@ def on_ray(address: str) -> Iterator[tuple[Each, int]]:
     finally:
         if started:
             ray.shutdown()
-
-
-def _call(function: Callable[[Any], Any], task: Any) -> Any:
-    return function(task)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -188,25 +188,32 @@ def check(table: StepTable, *, group_size: int | None = None) -> CheckReport:
 
 
 def join_reports(reports: Sequence[CheckReport], rows: Sequence[Ints]) -> CheckReport:
-    """The problems of several iterations, each kind once, with the detail of the first.
+    """The problems of several iterations, of which these are the rows in the whole table."""
+    located = [
+        replace(problem, rows=place[problem.rows])
+        for report, place in zip(reports, rows, strict=True)
+        for problem in report.problems
+    ]
+    problems = join_problems(located, "iteration")
+    return CheckReport(sum(report.rows for report in reports), tuple(problems))
 
-    Args:
-        reports: one for each iteration.
-        rows: of each iteration, the rows in the whole table.
+
+def join_problems(problems: Iterable[Problem], unit: str, most: int | None = None) -> list[Problem]:
+    """The problems of several units of a table, each kind once, worst first.
+
+    A problem has the detail of the first of its kind, and lists at most ``most`` rows.
     """
     by_kind: dict[ProblemKind, list[Problem]] = {}
-    for report, place in zip(reports, rows, strict=True):
-        for problem in report.problems:
-            located = replace(problem, rows=place[problem.rows])
-            by_kind.setdefault(problem.kind, []).append(located)
-    problems = []
+    for problem in problems:
+        by_kind.setdefault(problem.kind, []).append(problem)
+    joined = []
     for kind, of_kind in by_kind.items():
-        others = counted(len(of_kind) - 1, "more iteration")
+        others = counted(len(of_kind) - 1, f"more {unit}")
         detail = of_kind[0].detail + (f"; and in {others}" if len(of_kind) > 1 else "")
-        affected = np.sort(np.concatenate([problem.rows for problem in of_kind]))
-        problems.append(Problem(kind, detail, affected, sum(p.count for p in of_kind)))
-    problems.sort(key=lambda problem: -problem.severity)
-    return CheckReport(sum(report.rows for report in reports), tuple(problems))
+        rows = np.sort(np.concatenate([problem.rows for problem in of_kind]))[:most]
+        unlisted = sum(problem.row_count for problem in of_kind) - rows.size
+        joined.append(Problem(kind, detail, rows, sum(p.count for p in of_kind), unlisted))
+    return sorted(joined, key=lambda problem: -problem.severity)
 
 
 def whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:

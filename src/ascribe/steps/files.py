@@ -883,15 +883,25 @@ def _parse_lines(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[dict[str,
 
 
 def _carry(rows: list[dict[str, Any]], names: list[str], *, objects: bool = True) -> "pa.Table":
-    """The unknown keys of JSON rows as Arrow columns; objects as such, or as long JSON text."""
+    """The unknown keys of JSON rows as Arrow columns; objects as such, or as long JSON text.
+
+    What Arrow or Parquet cannot hold as it is becomes JSON text, too. Arrow has one type for a
+    column: objects gain the keys of other rows, and mixed types have none. Parquet cannot hold an
+    object without keys.
+    """
     import pyarrow as pa
 
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]
         try:
-            array = _unaltered(values)
-            if array is None or (not objects and "struct" in str(array.type)):
+            try:
+                array = pa.array(values)
+                altered = pa.types.is_nested(array.type) and array.to_pylist() != values
+                keep = not altered and ("struct<>" if objects else "struct") not in str(array.type)
+            except (pa.ArrowException, ValueError, OverflowError):
+                keep = False
+            if not keep:
                 texts = [None if value is None else json.dumps(value) for value in values]
                 array = pa.array(texts, type=pa.string() if objects else pa.large_string())
         except RecursionError as error:
@@ -899,22 +909,6 @@ def _carry(rows: list[dict[str, Any]], names: list[str], *, objects: bool = True
             raise _error(ProblemKind.BAD_LINE, detail) from error
         columns[name] = array
     return pa.table(columns)
-
-
-def _unaltered(values: list[Any]) -> "pa.Array | None":
-    """The values as an Arrow array, or None if Arrow or Parquet cannot hold them as they are.
-
-    Arrow has one type for a column: objects gain the keys of other rows, and mixed types have none.
-    Parquet cannot hold an object without keys.
-    """
-    import pyarrow as pa
-
-    try:
-        array = pa.array(values)
-    except (pa.ArrowException, ValueError, OverflowError):
-        return None
-    altered = pa.types.is_nested(array.type) and array.to_pylist() != values
-    return None if altered or "struct<>" in str(array.type) else array
 
 
 def _write_jsonl(table: "pa.Table", path: Path) -> None:

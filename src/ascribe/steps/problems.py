@@ -5,7 +5,7 @@ Readers raise ``TableError`` with the problems that keep them from building a ta
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 
@@ -28,7 +28,11 @@ class Severity(IntEnum):
     """No correct credit exists for these rows: recipes refuse them."""
 
 
-NOTE, WARNING, ERROR, FATAL = Severity
+def _with(severity: Severity) -> Callable[[str], tuple[Severity, str]]:
+    return lambda advice: (severity, advice)
+
+
+_note, _warning, _error, _fatal = map(_with, Severity)
 
 
 class Advised(Enum):
@@ -49,175 +53,142 @@ class ProblemKind(Advised):
     """Every problem that Ascribe reports, with its severity and what to do about it."""
 
     # The file or its columns.
-    UNREADABLE_FILE = FATAL, "the file is damaged, cut short or of another format; write it again"
-    BAD_LINE = (
-        FATAL,
-        "every line of a JSONL file must be one JSON object; fix or remove these lines",
+    UNREADABLE_FILE = _fatal("the file is damaged, cut short or of another format; write it again")
+    BAD_LINE = _fatal(
+        "every line of a JSONL file must be one JSON object; fix or remove these lines"
     )
-    BAD_RECORD = (
-        FATAL,
-        "the value is not what the format has there; write the file again, or name the format",
+    BAD_RECORD = _fatal(
+        "the value is not what the format has there; write the file again, or name the format"
     )
-    NO_CONVERSATIONS = (
-        FATAL,
-        f"the formats, and options for what a format leaves open: {page('import')}",
+    NO_CONVERSATIONS = _fatal(
+        f"the formats, and options for what a format leaves open: {page('import')}"
     )
-    DUPLICATE_KEY = FATAL, "a column or key is given twice, so one value would be lost; keep one"
-    UNKNOWN_FORMAT = (
-        FATAL,
-        "the file was written for another version of the step table format; upgrade ascribe",
+    DUPLICATE_KEY = _fatal("a column or key is given twice, so one value would be lost; keep one")
+    UNKNOWN_FORMAT = _fatal(
+        "the file was written for another version of the step table format; upgrade ascribe"
     )
-    MISSING_COLUMN = FATAL, f"add it, or name yours with --column reward=score: {page('format')}"
-    WRONG_TYPE = FATAL, f"write the column with its type: {page('format')}"
-    MIXED_TYPES = FATAL, "the column mixes text and integers; write one type in every row"
-    MALFORMED_TEXT = (
-        FATAL,
-        "the text is not valid Unicode (a lone surrogate, broken UTF-8); clean it at the source",
+    MISSING_COLUMN = _fatal(f"add it, or name yours with --column reward=score: {page('format')}")
+    WRONG_TYPE = _fatal(f"write the column with its type: {page('format')}")
+    MIXED_TYPES = _fatal("the column mixes text and integers; write one type in every row")
+    MALFORMED_TEXT = _fatal(
+        "the text is not valid Unicode (a lone surrogate, broken UTF-8); clean it at the source"
     )
-    PARTIAL_FLAG = FATAL, "fill a yes/no column in every row, or leave it out of the file"
-    BAD_FINGERPRINT = (
-        FATAL,
-        "write the same number of finite numbers for every row, or nothing where there is none",
+    PARTIAL_FLAG = _fatal("fill a yes/no column in every row, or leave it out of the file")
+    BAD_FINGERPRINT = _fatal(
+        "write the same number of finite numbers for every row, or nothing where there is none"
     )
-    UNKNOWN_COLUMN = NOTE, "the column is kept but not read; check its spelling if it should be"
-    EMPTY_TABLE = FATAL, "there are no rows besides padding; check that the rollouts were written"
+    UNKNOWN_COLUMN = _note("the column is kept but not read; check its spelling if it should be")
+    EMPTY_TABLE = _fatal("there are no rows besides padding; check that the rollouts were written")
 
     # Which decision a row is.
-    MISSING_GROUP = FATAL, "give every row the task instance it belongs to"
-    MISSING_TRAJECTORY = FATAL, "give every row the trajectory it belongs to"
-    MISSING_STEP = FATAL, "give every row its number in the trajectory: 0, 1, 2, ..."
-    NEGATIVE_STEP = FATAL, "number the steps of every trajectory 0, 1, 2, ..."
-    DUPLICATE_ROW = (
-        FATAL,
-        "these rows repeat another row; set padding to true for copies that fill a batch",
+    MISSING_GROUP = _fatal("give every row the task instance it belongs to")
+    MISSING_TRAJECTORY = _fatal("give every row the trajectory it belongs to")
+    MISSING_STEP = _fatal("give every row its number in the trajectory: 0, 1, 2, ...")
+    NEGATIVE_STEP = _fatal("number the steps of every trajectory 0, 1, 2, ...")
+    DUPLICATE_ROW = _fatal(
+        "these rows repeat another row; set padding to true for copies that fill a batch"
     )
-    DUPLICATE_STEP = (
-        FATAL,
-        "a trajectory has one step number on two different rows; make trajectory names unique",
+    DUPLICATE_STEP = _fatal(
+        "a trajectory has one step number on two different rows; make trajectory names unique"
     )
-    GAP_IN_STEPS = (
-        FATAL,
-        "a step is missing, and its reward with it; write every step, or drop the group",
+    GAP_IN_STEPS = _fatal(
+        "a step is missing, and its reward with it; write every step, or drop the group"
     )
-    LATE_START = (
-        FATAL,
-        "the trajectory does not start at step 0; write its first steps, or number from 0",
+    LATE_START = _fatal(
+        "the trajectory does not start at step 0; write its first steps, or number from 0"
     )
-    STEPS_AFTER_END = (
-        FATAL,
-        "an environment was stepped after its end; remove the rows after the end",
+    STEPS_AFTER_END = _fatal(
+        "an environment was stepped after its end; remove the rows after the end"
     )
-    TRAJECTORY_IN_TWO_GROUPS = (
-        FATAL,
-        "make trajectory names unique over the file, for instance group name and index",
+    TRAJECTORY_IN_TWO_GROUPS = _fatal(
+        "make trajectory names unique over the file, for instance group name and index"
     )
 
     # What a row holds.
-    NON_FINITE_REWARD = (
-        FATAL,
-        "the reward is missing, NaN or infinite; fix the reward function, or drop the group",
+    NON_FINITE_REWARD = _fatal(
+        "the reward is missing, NaN or infinite; fix the reward function, or drop the group"
     )
-    REWARD_TOO_LARGE = FATAL, "rewards beyond 1e100 overflow in a variance; scale the reward"
-    MISSING_STATE = (
-        WARNING,
-        "rows without a state get no step-level credit; write the observation before the action",
+    REWARD_TOO_LARGE = _fatal("rewards beyond 1e100 overflow in a variance; scale the reward")
+    MISSING_STATE = _warning(
+        "rows without a state get no step-level credit; write the observation before the action"
     )
-    EMPTY_STATE = WARNING, "empty states of a task count as one state; write what the agent saw"
-    MISSING_ACTION = (
-        WARNING,
-        "rows without an action have no same-action peers; write what the agent did",
+    EMPTY_STATE = _warning("empty states of a task count as one state; write what the agent saw")
+    MISSING_ACTION = _warning(
+        "rows without an action have no same-action peers; write what the agent did"
     )
-    EMPTY_ACTION = (
-        WARNING,
-        "the response was empty, or parsing lost it; check the parser, or set valid to false",
+    EMPTY_ACTION = _warning(
+        "the response was empty, or parsing lost it; check the parser, or set valid to false"
     )
-    MISSING_AGENT = WARNING, "name the agent in every row, or leave the column out"
-    TERMINATED_AND_TRUNCATED = (
-        WARNING,
-        "a step cannot both end the episode and be cut by the limit; set one of the two",
+    MISSING_AGENT = _warning("name the agent in every row, or leave the column out")
+    TERMINATED_AND_TRUNCATED = _warning(
+        "a step cannot both end the episode and be cut by the limit; set one of the two"
     )
-    UNFINISHED_TRAJECTORY = (
-        WARNING,
-        "the file marks ends, but not for these; set truncated where a limit cut the trajectory",
+    UNFINISHED_TRAJECTORY = _warning(
+        "the file marks ends, but not for these; set truncated where a limit cut the trajectory"
     )
-    ALL_ACTIONS_INVALID = (
-        WARNING,
-        "the environment understood no action; check the prompt, or warm the model up first",
+    ALL_ACTIONS_INVALID = _warning(
+        "the environment understood no action; check the prompt, or warm the model up first"
     )
 
-    CUT_RESPONSE = (
-        WARNING,
-        "the response ended at a limit on tokens, so its action may be incomplete; raise the limit",
+    CUT_RESPONSE = _warning(
+        "the response ended at a limit on tokens, so its action may be incomplete; raise the limit"
     )
-    OBSERVATION_IN_MASK = (
-        ERROR,
-        "tokens that the model did not write would be trained on; set their mask to 0",
+    OBSERVATION_IN_MASK = _error(
+        "tokens that the model did not write would be trained on; set their mask to 0"
     )
-    REWARD_OFF_MASK = (
-        WARNING,
-        "a trainer that multiplies rewards by the mask loses it; put it on the turn's last token",
+    REWARD_OFF_MASK = _warning(
+        "a trainer that multiplies rewards by the mask loses it; put it on the turn's last token"
     )
 
     # What a group can teach.
-    GROUP_OF_ONE = (
-        WARNING,
-        "one trajectory has nothing to be compared with; sample more, or check the group names",
+    GROUP_OF_ONE = _warning(
+        "one trajectory has nothing to be compared with; sample more, or check the group names"
     )
-    PARTIAL_GROUP = ERROR, "rollouts of the group failed; find out why, or drop the group"
-    OVERFULL_GROUP = ERROR, "there are more trajectories than declared: two tasks may share a name"
-    UNEVEN_GROUPS = (
-        WARNING,
-        "rollouts may be missing, or two tasks share a name; declare the group size to be sure",
+    PARTIAL_GROUP = _error("rollouts of the group failed; find out why, or drop the group")
+    OVERFULL_GROUP = _error("there are more trajectories than declared: two tasks may share a name")
+    UNEVEN_GROUPS = _warning(
+        "rollouts may be missing, or two tasks share a name; declare the group size to be sure"
     )
-    TWIN_TRAJECTORIES = (
-        WARNING,
+    TWIN_TRAJECTORIES = _warning(
         "a policy that samples hardly repeats itself for so long: if these rollouts were written "
-        "twice, remove the copies, since each moves the baseline",
+        "twice, remove the copies, since each moves the baseline"
     )
-    EQUAL_TRAJECTORIES = (
-        NOTE,
+    EQUAL_TRAJECTORIES = _note(
         "normal for short tasks or a greedy policy; if rollouts were written twice, remove the "
-        "copies, since each moves the baseline",
+        "copies, since each moves the baseline"
     )
-    PADDING_IN_GROUP = (
-        NOTE,
-        "padding rows share a group with real ones; they enter no statistic and get no credit",
+    PADDING_IN_GROUP = _note(
+        "padding rows share a group with real ones; they enter no statistic and get no credit"
     )
-    EQUAL_RETURNS = (
-        WARNING,
-        "every trajectory of the group earned the same, so there is no episode-level signal",
+    EQUAL_RETURNS = _warning(
+        "every trajectory of the group earned the same, so there is no episode-level signal"
     )
-    ONLY_PENALTIES_DIFFER = (
-        WARNING,
-        "only invalid-action penalties tell these trajectories apart; do not divide by their std",
+    ONLY_PENALTIES_DIFFER = _warning(
+        "only invalid-action penalties tell these trajectories apart; do not divide by their std"
     )
-    SEVERAL_VERSIONS = (
-        WARNING,
+    SEVERAL_VERSIONS = _warning(
         "trajectories of several policies are compared as if of one; sample a group with one "
-        "version, or correct for it in the loss",
+        "version, or correct for it in the loss"
     )
-    MIXED_TASKS = (
-        WARNING,
-        "trajectories of different tasks are compared with each other; group them by the task",
+    MIXED_TASKS = _warning(
+        "trajectories of different tasks are compared with each other; group them by the task"
     )
-    UNSTABLE_START = (
-        WARNING,
+    UNSTABLE_START = _warning(
         "a path, an id or a date makes equal states look different; give all runs of a task the "
-        "same one, or leave it out of the state and of the name of the group",
+        "same one, or leave it out of the state and of the name of the group"
     )
-    DIFFERENT_STARTS = (
-        WARNING,
-        "the trajectories of a group should start in one state; give the environments one seed",
+    DIFFERENT_STARTS = _warning(
+        "the trajectories of a group should start in one state; give the environments one seed"
     )
-    ALL_STATES_DISTINCT = (
-        WARNING,
-        "no state is visited twice in the group, so exact grouping gives no step-level signal",
+    ALL_STATES_DISTINCT = _warning(
+        "no state is visited twice in the group, so exact grouping gives no step-level signal"
     )
-    ONE_STATE_ONLY = (
-        WARNING,
-        "every row of the group has the same state; check that the file has the observations",
+    ONE_STATE_ONLY = _warning(
+        "every row of the group has the same state; check that the file has the observations"
     )
-    STATE_ACROSS_TASKS = NOTE, "the same state occurs in several tasks; keep grouping inside a task"
+    STATE_ACROSS_TASKS = _note(
+        "the same state occurs in several tasks; keep grouping inside a task"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,16 +21,7 @@ alone, as in verl-agent.
 
 
 def episode_return(reward: Floats, trajectory: Ints, count: int) -> Floats:
-    r"""Return of each trajectory: ``R(τ) = Σ_t r_t`` (GiGPO, Section 4.1).
-
-    Args:
-        reward: reward of each row.
-        trajectory: label of each row's trajectory.
-        count: number of trajectories.
-
-    Returns:
-        One return per trajectory.
-    """
+    """Return of each trajectory: ``R(τ) = Σ_t r_t`` (GiGPO, Section 4.1)."""
     return segments.total(reward, trajectory, count)
 
 
@@ -40,29 +31,14 @@ def following(values: Floats, trajectory: Ints) -> Floats:
     return np.where(goes_on, np.append(values[1:], 0.0), 0.0)
 
 
-def reward_to_go(
-    reward: Floats, trajectory: Ints, gamma: float, tail: Floats | None = None
-) -> Floats:
+def reward_to_go(reward: Floats, trajectory: Ints, gamma: float) -> Floats:
     r"""Discounted return from each step on: ``R_t = Σ_{k≥t} γ^{k-t} r_k`` (GiGPO, Eq. 5).
 
     Computed by doubling: after the pass with reach d, a row holds the sum over its next 2d steps.
     So a batch costs rows times log2 of the longest trajectory, without a loop over rows, and equal
     reward sequences give equal bits.
-
-    Args:
-        reward: reward of each row, rows in canonical order.
-        trajectory: label of each row's trajectory.
-        gamma: discount γ, from 0 to 1.
-        tail: value after the last step of each trajectory (bootstrapping at truncation); 0 by
-            default.
-
-    Returns:
-        One return per row.
     """
     returns = reward.copy()
-    if tail is not None:
-        last = np.flatnonzero(np.append(trajectory[1:] != trajectory[:-1], True)[: returns.size])
-        returns[last] += gamma * tail[trajectory[last]]
     reach, factor, later = 1, gamma, np.empty_like(returns)
     while reach < returns.size and factor != 0.0:
         same_trajectory = trajectory[reach:] == trajectory[:-reach]
