@@ -105,7 +105,7 @@ def test_by_hand():
 
 def test_rewards_are_left_as_they_were():
     reward, trajectory = np.array([1.0, 2.0]), np.array([0, 0])
-    reward_to_go(reward, trajectory, 0.5, np.array([1.0]))
+    reward_to_go(reward, trajectory, 0.5)
     assert reward.tolist() == [1.0, 2.0]
 
 

@@ -198,14 +198,14 @@ def credit_archive(
             read = {*job.columns, *filter(is_credit_column, archive.columns)}
             at_once = not target.name.endswith(".parquet") and archive.columns.keys() == read
             job = replace(job, at_once=at_once)
-            job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.0, 0.7))
+            job, results = _parts(job, each, memory, _share(tell, 0.0, 0.7))
             layouts = [result.get("layout") for result in results if not result["refused"]]
             if job.at_once and any(layout != layouts[0] for layout in layouts):
                 for number in range(len(results)):
                     job.work.child(f"part-{number}.json").remove()
                 job.work.child("out").remove()
                 job = replace(job, at_once=False)
-                job, results = _parts(job, each, memory, credit_parts, _share(tell, 0.4, 0.7))
+                job, results = _parts(job, each, memory, _share(tell, 0.4, 0.7))
             outcome = _outcome(job, results)
             _write(job, results, target, each, _share(tell, 0.7, 1.0))
     return outcome
@@ -241,7 +241,7 @@ def check_archive(
         parquet, tell = as_parquet(source, folder, progress)
         with _open(parquet, memory, processes, None) as (archive, each, count):
             job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
-            job, results = _parts(job, each, memory, check_parts, tell)
+            job, results = _parts(job, each, memory, tell)
     _raise_refused(job, results)
     problems = _problems(results, "problems")
     return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
@@ -337,11 +337,7 @@ def _discard(root: Place) -> None:
 
 
 def _parts(
-    job: Job,
-    each: workers.Each,
-    memory: int,
-    function: Callable[[Job, range], None],
-    progress: Progress,
+    job: Job, each: workers.Each, memory: int, progress: Progress
 ) -> tuple[Job, list[dict[str, Any]]]:
     """The results of every part."""
     chunks, work = range(len(job.archive.chunks)), job.work
@@ -357,7 +353,7 @@ def _parts(
         tell = _share(progress, 0.1, 0.5)
         _stage(job, each, scatter_task, chunks, "rows-{}.arrow", tell=tell)
     tell = _share(progress, 0.5 if scattered else 0.1, 1.0)
-    _stage(job, each, function, partition.tasks, "part-{}.json", tell=tell)
+    _stage(job, each, credit_parts, partition.tasks, "part-{}.json", tell=tell)
     return job, [_load(work.child(f"part-{number}.json")) for number in range(partition.count)]
 
 
@@ -394,7 +390,7 @@ def scatter_task(job: Job, number: int) -> None:
 
 
 def credit_parts(job: Job, task: range) -> None:
-    """The credit of the rows of parts, and what there is to say about them."""
+    """The credit of the rows of parts, or their problems, and what there is to say about them."""
     done: list[tuple[int, Ints, dict[str, Any]]] = []
     tables = _credit_parts(job, task, done)
     if (first := next(tables, None)) is not None:
@@ -410,13 +406,23 @@ def _credit_parts(
     """Credit parts and note each in ``done``; yields their rows, if they are written at once."""
     import pyarrow as pa
 
-    assert job.recipe is not None
+    assert job.partition is not None
     starts = [*(chunk.start for chunk in job.archive.chunks), job.archive.rows]
-    for number, table, arrow, rows, result in _open_parts(job, task):
+    for number, arrow, rows in gather(job.archive, job.work, task, job.columns, job.partition):
+        result: dict[str, Any] = {"problems": [], "padding": not rows.size}
         done.append((number, rows, result))
-        if table is None:
+        if not rows.size:
             continue
         try:
+            table = table_from_arrow(arrow)
+            vectors = table.fingerprint
+            result["columns"] = list(table.columns())
+            result["width"] = 0 if vectors is None else int(vectors.shape[1])
+            result["padding"] = bool(table.flag("padding", default=False).all())
+            if job.recipe is None:
+                if not result["padding"]:
+                    result["problems"] = _check(job, table, arrow)
+                continue
             arrays = _credit(job, job.recipe, table, result)
         except TableError as error:
             result["refused"] = error.problems
@@ -434,35 +440,11 @@ def _credit_parts(
         write_streams(job.work.child(f"credit-{number}.arrow"), pieces)
 
 
-def check_parts(job: Job, task: range) -> None:
-    """The problems of the rows of parts."""
-    for number, table, arrow, rows, result in _open_parts(job, task):
-        if table is not None and not result["padding"]:
-            checked = check(table, group_size=job.group_size)
-            others = arrow.select([name for name in CHECKED_COLUMNS if name in arrow.column_names])
-            carried = check_carried(Rollouts(table, others, others.select([])))
-            result["problems"] = [*checked.problems, *carried]
-        _finish(job, number, rows, result)
-
-
-def _open_parts(
-    job: Job, task: range
-) -> "Iterator[tuple[int, StepTable | None, pa.Table, Ints, dict[str, Any]]]":
-    """Parts: number, table (None if it is refused), rows, and the beginning of the result."""
-    assert job.partition is not None
-    for number, arrow, rows in gather(job.archive, job.work, task, job.columns, job.partition):
-        table, result = None, {"problems": [], "padding": not rows.size}
-        if rows.size:
-            try:
-                table = table_from_arrow(arrow)
-            except TableError as error:
-                result["refused"] = error.problems
-            else:
-                vectors = table.fingerprint
-                result["columns"] = list(table.columns())
-                result["width"] = 0 if vectors is None else int(vectors.shape[1])
-                result["padding"] = bool(table.flag("padding", default=False).all())
-        yield number, table, arrow, rows, result
+def _check(job: Job, table: StepTable, arrow: "pa.Table") -> list[Problem]:
+    """The problems of a part."""
+    others = arrow.select([name for name in CHECKED_COLUMNS if name in arrow.column_names])
+    carried = check_carried(Rollouts(table, others, others.select([])))
+    return [*check(table, group_size=job.group_size).problems, *carried]
 
 
 def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) -> dict[str, Any]:
@@ -475,11 +457,7 @@ def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) 
     selection = select(table, job.on_problem, group_size=job.group_size)
     keep = selection.keep
     result["problems"] = selection.report.problems
-    result["dropped"] = {
-        "groups": len(selection.dropped),
-        "rows": int((~keep).sum()),
-        "because": selection.dropped_rows,
-    }
+    result["dropped"] = (len(selection.dropped), int((~keep).sum()), selection.dropped_rows)
     if not keep.any():
         return none
     credit = credit_selected(table, recipe, keep)
@@ -538,9 +516,10 @@ def _outcome(job: Job, results: Sequence[dict[str, Any]]) -> ArchiveCredit:
     groups = rows = 0
     totals: Any = None
     for result in results:
-        if dropped := result.get("dropped"):
-            because.update(dropped["because"])
-            groups, rows = groups + dropped["groups"], rows + dropped["rows"]
+        if "dropped" in result:
+            more_groups, more_rows, causes = result["dropped"]
+            groups, rows = groups + more_groups, rows + more_rows
+            because.update(causes)
         if "sums" in result:
             totals = result["sums"] if totals is None else added(totals, result["sums"])
     if totals is None:
@@ -557,10 +536,8 @@ def _raise_refused(job: Job, results: Sequence[dict[str, Any]]) -> None:
         raise TableError(refused)
     if all(result["padding"] for result in results):
         raise TableError([_empty_table(job.archive.rows)])
-    present = [
-        set(result["columns"]) - {"fingerprint"} for result in results if "columns" in result
-    ]
-    if partly := sorted(set.union(*present) - set.intersection(*present)):
+    present = [set(result["columns"]) for result in results if "columns" in result]
+    if partly := sorted(set.union(*present) - set.intersection(*present) - {"fingerprint"}):
         detail = f"column {', '.join(partly)} is empty in some rows"
         raise TableError([Problem(ProblemKind.PARTIAL_FLAG, detail, count=len(partly))])
 
@@ -572,34 +549,27 @@ def _write(
     job: Job, results: Sequence[dict[str, Any]], target: Place, each: workers.Each, tell: Progress
 ) -> None:
     """Write the archive with its credit: one file, or a folder of them."""
-    if job.at_once:
-        _publish(job, target)
-        return
-    chunks = range(len(job.archive.chunks))
-    columns = {name for result in results for name in result.get("columns", ())}
-    unread = {"fingerprint"} - set(job.columns)
-    output = Output(
-        absent=sorted(set(KNOWN_COLUMNS) - columns - unread),
-        width=max(result.get("width", 0) for result in results),
-        kinds=max((result["kinds"] for result in results), key=len),
-        parts=[number for number, result in enumerate(results) if result["kinds"]],
-    )
-    job = replace(job, output=output)
-    if target.name.endswith(".parquet"):
+    if not job.at_once:
+        chunks = range(len(job.archive.chunks))
+        columns = {name for result in results for name in result.get("columns", ())}
+        unread = {"fingerprint"} - set(job.columns)
+        output = Output(
+            absent=sorted(set(KNOWN_COLUMNS) - columns - unread),
+            width=max(result.get("width", 0) for result in results),
+            kinds=max((result["kinds"] for result in results), key=len),
+            parts=[number for number, result in enumerate(results) if result["kinds"]],
+        )
+        job = replace(job, output=output)
+        if target.name.endswith(".parquet"):
 
-        def told() -> "Iterator[pa.Table]":
-            for chunk in chunks:
-                yield from _credited(job, chunk)
-                tell((chunk + 1) / len(chunks))
+            def told() -> "Iterator[pa.Table]":
+                for chunk in chunks:
+                    yield from _credited(job, chunk)
+                    tell((chunk + 1) / len(chunks))
 
-        write_table(target, told())
-        return
-    _stage(job, each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
-    _publish(job, target)
-
-
-def _publish(job: Job, target: Place) -> None:
-    """Put the folder of the output into its place."""
+            write_table(target, told())
+            return
+        _stage(job, each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
     job.work.sibling(PLAN).remove()  # parts whose files are gone from here do not count as done
     publish_folder(job.work.child("out"), target)
 
