@@ -115,9 +115,9 @@ def test_nothing_in_nothing_out():
     assert episode_return(nothing, nowhere, 0).size == 0
 
 
-def test_nothing_in_nothing_out_with_a_tail():
+def test_nothing_in_nothing_out_of_returns():
     nothing, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
-    assert reward_to_go(nothing, nowhere, 0.9, nothing).size == 0
+    assert reward_to_go(nothing, nowhere, 0.9).size == 0
 
 
 def test_penalties():

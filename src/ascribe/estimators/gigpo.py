@@ -153,20 +153,16 @@ class TwoLevel(Standardising):
         return f"{self.name} gives what {'grpo' if self.normalise == 'std' else 'dr_grpo'} gives"
 
     def _episode(self, table: StepTable) -> Term:
-        steps, norm = arrange(table), self.norm(self.normalise)
-        if self.baseline_unit == "trajectory" and self.group_of_one == "no_credit":
-            return self.episode_term(table, norm)
-        returns, owner = self.episode_returns(steps), steps.trajectory
-        scores = returns[owner] - self.late_penalties(steps)
-        if self.baseline_unit == "trajectory":
-            members = (returns, self.trajectory_groups(steps), steps.group_count)
-            compared = relative(*members, norm, Reason.GROUP_OF_ONE)
-            values, reason = compared.values[owner], compared.reason[owner]
-            explain = partial(compared.explained, EPISODE, owner)
-        else:
-            members = (scores, np.where(self.excluded(steps), -1, steps.group), steps.group_count)
-            values, reason = compared = relative(*members, norm, Reason.GROUP_OF_ONE)
-            explain = partial(compared.explained, BY_STEPS)
+        steps, norm, sentence = arrange(table), self.norm(self.normalise), EPISODE
+        member, group = steps.trajectory, self.trajectory_groups(steps)
+        compared_by = self.episode_returns(steps)
+        scores = compared_by[member] - self.late_penalties(steps)
+        if self.baseline_unit == "step":
+            member, group = np.arange(member.size), np.where(self.excluded(steps), -1, steps.group)
+            compared_by, sentence = scores, BY_STEPS
+        compared = relative(compared_by, group, steps.group_count, norm, Reason.GROUP_OF_ONE)
+        values, reason = compared.values[member], compared.reason[member]
+        explain = partial(compared.explained, sentence, member)
         if self.group_of_one == "raw":
             raw = reason == Reason.GROUP_OF_ONE
             values = np.where(raw, scores, values)
