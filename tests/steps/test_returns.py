@@ -115,10 +115,5 @@ def test_nothing_in_nothing_out():
     assert episode_return(nothing, nowhere, 0).size == 0
 
 
-def test_nothing_in_nothing_out_of_returns():
-    nothing, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
-    assert reward_to_go(nothing, nowhere, 0.9).size == 0
-
-
 def test_penalties():
     assert penalties(np.array([True, False, True]), 0.1).tolist() == [0.0, 0.1, 0.0]

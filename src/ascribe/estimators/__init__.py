@@ -65,10 +65,15 @@ class _Recipes(Mapping[str, "type[Recipe]"]):
 
     def __getitem__(self, name: str) -> "type[Recipe]":
         if name in BUILT_IN:
-            module, kind = BUILT_IN[name]
-            cls: type[Recipe] = getattr(import_module(f"ascribe.estimators.{module}"), kind)
+            module, own = BUILT_IN[name]
+            cls: type[Recipe] = getattr(import_module(f"ascribe.estimators.{module}"), own)
             return cls
-        return _load_plugin(_plugins()[name])
+        point = _plugins()[name]
+        kind = _checked(load_point(point), source(point))
+        if kind.name != name:
+            named = f"{source(point)} has the name {kind.name!r}"
+            raise PluginError(f"{named}; give both the same name")
+        return kind
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
@@ -127,13 +132,6 @@ def recipe_class(name: str) -> "type[Recipe]":
 
 def _plugins() -> "dict[str, EntryPoint]":
     return entry_points(RECIPE_GROUP, BUILT_IN)
-
-
-def _load_plugin(point: "EntryPoint") -> "type[Recipe]":
-    kind = _checked(load_point(point), source(point))
-    if kind.name != point.name:
-        raise PluginError(f"{source(point)} has the name {kind.name!r}; give both the same name")
-    return kind
 
 
 def _checked(kind: Any, origin: str) -> "type[Recipe]":

@@ -18,7 +18,7 @@ from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.exact import exact
 from ascribe.groups.radius import OnlineRadius, Target, search
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.arrays import Bools
 from ascribe.steps.check import arrange
 from ascribe.steps.table import StepTable
 
@@ -89,7 +89,10 @@ class Clustering(Recipe):
         elif self.radius_rule == "search" and history is not None:
             radius = float(history["radius"])
         elif self.radius_rule == "search" and taking_part.any():
-            radius = _searched(vectors, steps.group, taking_part)
+            tasks = np.unique(steps.group[taking_part])
+            some = np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)
+            by_task = (vectors[(steps.group == task) & taking_part] for task in tasks[some])
+            radius = search([unit @ unit.T for unit in by_task], Target()).radius
         groups = cluster(vectors, steps.group, radius, taking_part)
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
@@ -129,20 +132,13 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
     """The fingerprints of a call or else of the table; None if no row has one."""
     vectors: FloatMatrix | None = inputs.get("fingerprints")
     vectors = table.fingerprint if vectors is None else vectors
-    if vectors is not None and vectors.shape[0] != len(table):
-        raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
     if vectors is None:
         return None
+    if vectors.shape[0] != len(table):
+        raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
     values = np.asarray(vectors)
     return vectors if values[:1].any() or values.any() else None  # mostly the first row says it
 
 
 def _online(radius: float, history: dict[str, Any] | None) -> OnlineRadius:
     return OnlineRadius(radius) if history is None else OnlineRadius(**history)
-
-
-def _searched(vectors: FloatMatrix, task: Ints, taking_part: Bools) -> float:
-    tasks = np.unique(task[taking_part])
-    sampled = tasks[np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)]
-    by_task = (vectors[(task == label) & taking_part] for label in sampled)
-    return search([unit @ unit.T for unit in by_task], Target()).radius

@@ -263,17 +263,16 @@ def bootstrapped(
 
 
 def _backed_off(values: Floats, levels: Iterable[tuple[Ints, int, float]]) -> Floats:
-    """The sum of ``S[x]`` over levels, x being what the levels before have left of the values."""
+    """The sum of ``S[x]`` over levels, x being what the levels before have left of the values.
+
+    ``S[x]`` is the sum of each row's group over the group's size plus κ; 0 for rows in no group.
+    """
     found = np.zeros(values.size)
     for labels, count, kappa in levels:
-        found = found + _shrunk(values - found, labels, count, kappa)
+        size = np.maximum(segments.size(labels, count) + kappa, 1e-300)
+        rest = segments.total(values - found, labels, count)
+        found = found + segments.pick(rest / size, labels)
     return found
-
-
-def _shrunk(values: Floats, labels: Ints, count: int, kappa: float) -> Floats:
-    """``S[x]``: each row's group sum over the group's size plus κ; 0 for rows in no group."""
-    size = np.maximum(segments.size(labels, count) + kappa, 1e-300)
-    return segments.pick(segments.total(values, labels, count) / size, labels)
 
 
 def _mean(values: Floats, labels: Ints, count: int) -> Floats:

@@ -157,7 +157,11 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
     Raises:
         ValueError: if there is no such list, or more than one.
     """
-    count = _block_count(model)
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    texts = [config for config in configs if hasattr(config, "get_text_config")]
+    if not texts:
+        raise ValueError(f"{type(model).__name__} has no configuration that counts decoder blocks")
+    count = int(texts[0].get_text_config().num_hidden_layers)
     lists = _lists(model, count)
     # A wrapper may hold the same module under two names.
     if len(set(lists.values())) != 1:
@@ -187,14 +191,6 @@ def block_index(layer: int, count: int) -> int:
     if not -count <= layer < count:
         raise IndexError(f"layer {layer} of a model with {count} decoder blocks")
     return layer % count
-
-
-def _block_count(model: Module) -> int:
-    for module in model.modules():
-        config: Any = getattr(module, "config", None)
-        if hasattr(config, "get_text_config"):
-            return int(config.get_text_config().num_hidden_layers)
-    raise ValueError(f"{type(model).__name__} has no configuration that counts decoder blocks")
 
 
 # The capture.

@@ -165,7 +165,7 @@ def read(
         others, credit = _other_columns(kept)
         return Rollouts(table, _carry(rows, others), _carry(rows, credit), unknown_note(names))
     if path.suffix == ".csv":
-        arrow = _read_csv(path, rename)
+        arrow = _read_csv(path, columns)
         names = arrow.column_names
     else:
         arrow, names = _read_parquet(path, progress, lambda name: wanted(rename.get(name, name)))
@@ -697,14 +697,14 @@ def _digest(tail: bytes, file: Any, end: int) -> bytes:
     return digest.digest()
 
 
-# JSON lines.
+# CSV and JSON lines.
 
 
-def _read_csv(path: Path, rename: Mapping[str, str]) -> "pa.Table":
+def _read_csv(path: Path, columns: Mapping[str, str]) -> "pa.Table":
     """The columns of a CSV file with a head; columns that hold text in the format are text here."""
     import pyarrow as pa
 
-    types = {own: pa.string() for own in _csv_names(path) if rename.get(own, own) in TEXT_COLUMNS}
+    types = {columns.get(name, name): pa.string() for name in TEXT_COLUMNS}
     return pa.concat_tables(_csv_tables(path, types, 1 << 30, lambda _: None))
 
 
@@ -714,9 +714,9 @@ def _csv_parts(
     """Parts of a CSV file; the types of other columns are those of the first part."""
     import pyarrow as pa
 
-    kinds = dict.fromkeys(TEXT_COLUMNS, pa.string())
-    kinds |= {"reward": pa.float64(), "without": pa.float64()}
-    types, start = {name: kinds[name] for name in _csv_names(path) if name in kinds}, 0
+    types = dict.fromkeys(TEXT_COLUMNS, pa.string())
+    types |= {"reward": pa.float64(), "without": pa.float64()}
+    start = 0
     for arrow in _csv_tables(path, types, part_bytes, progress):
         if not arrow.num_rows:
             continue
@@ -724,12 +724,6 @@ def _csv_parts(
             table = table_from_arrow(arrow)
         yield table, arrow.select([n for n in arrow.column_names if n not in KNOWN_COLUMNS])
         start += len(table)
-
-
-def _csv_names(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        head = file.readline(1 << 20).decode("utf-8-sig", errors="replace")
-    return [name.strip().strip('"') for name in head.split(",")]
 
 
 def _csv_tables(

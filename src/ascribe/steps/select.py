@@ -9,7 +9,7 @@ import numpy as np
 
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.check import CheckReport, check, join_reports, whole_groups
-from ascribe.steps.problems import Problem, Severity, TableError
+from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.table import StepTable
 
 OnProblem = Literal["raise", "drop", "keep"]
@@ -64,7 +64,10 @@ def select(
     drop = _corrections_too(table, _rows_of_groups(table, dropped), dropped, absent=bool(dropped))
     if drop.any() and drop.all():
         return GroupSelection(~drop, CheckReport(0, ()), dropped, {})
-    report = _check_rest(table, drop, group_size)
+    kept = np.flatnonzero(~drop)
+    report = check(table.take(kept) if drop.any() else table, group_size=group_size)
+    located = tuple(replace(problem, rows=kept[problem.rows]) for problem in report.problems)
+    report = CheckReport(len(table), located)
     limit = {"raise": severity, "drop": max(severity, Severity.WARNING), "keep": Severity.FATAL}
     problems = [problem for problem in report.problems if problem.severity >= limit[on_problem]]
     unplaced = [problem for problem in problems if problem.rows.size == 0]
@@ -109,16 +112,6 @@ def _select_each(
         raise TableError(join_reports(problems, places).problems)
     report = join_reports(reports, [rows for _, rows, _ in iterations])
     return GroupSelection(keep, report, dropped, dict(dropped_rows))
-
-
-def _check_rest(table: StepTable, drop: Bools, group_size: int | None) -> CheckReport:
-    """The problems of the rows that are not dropped, with row numbers of the whole table."""
-    if not drop.any():
-        return check(table, group_size=group_size)
-    kept = np.flatnonzero(~drop)
-    report = check(table.take(kept), group_size=group_size)
-    problems: Sequence[Problem] = [replace(p, rows=kept[p.rows]) for p in report.problems]
-    return CheckReport(len(table), problems)
 
 
 def _rows_of_groups(table: StepTable, names: Mapping[str, str]) -> Bools:
