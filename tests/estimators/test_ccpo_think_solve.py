@@ -53,7 +53,7 @@ def test_equals_the_equations_batch_after_batch(sizes, shaping, seed):
         # A solver's scores reach 1 / ε where a stream has not varied yet.
         np.testing.assert_allclose(credit.advantage[:, THINKER], thinker, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(credit.advantage[:, SOLVER], solver, rtol=1e-6, atol=1e-6)
-        assert (credit.advantage[~credit.credited] == 0.0).all()
+        assert (credit.advantage[credit.reason != Reason.CREDITED] == 0.0).all()
 
 
 def test_by_hand():

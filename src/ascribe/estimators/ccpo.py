@@ -17,7 +17,7 @@ import numpy as np
 from ascribe.estimators.base import LARGEST_FACTOR, Recipe
 from ascribe.estimators.credit import Credit, Reason, Sentence
 from ascribe.estimators.relative import Norm, relative
-from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.arrays import Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.table import StepTable
 
@@ -127,11 +127,6 @@ class TeamCredit:
     reason: Codes8
     reward: Floats
     metrics: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def credited(self) -> Bools:
-        """Where an agent's reward differs between the rollouts of the prompt."""
-        return np.equal(self.reason, Reason.CREDITED)
 
 
 @dataclass(frozen=True, kw_only=True)

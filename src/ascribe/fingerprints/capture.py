@@ -157,7 +157,7 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
     Raises:
         ValueError: if there is no such list, or more than one.
     """
-    configs = [getattr(module, "config", None) for module in model.modules()]
+    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     texts = [config for config in configs if hasattr(config, "get_text_config")]
     if not texts:
         raise ValueError(f"{type(model).__name__} has no configuration that counts decoder blocks")
