@@ -74,9 +74,8 @@ def test_the_whole_path(candidates: Path, tmp_path: Path) -> None:
 
 def test_for_people(candidates: Path, tmp_path: Path) -> None:
     with chat_server(mixed) as server:
-        first = run("profile", candidates, "--model", server.url, "-k", 16, "--estimate")
+        first = run("profile", candidates, "--model", server.url, "-k", 16)
         assert first.exit_code == 0
-        assert "32 responses to request: roughly" in first.stderr
         assert "32 responses requested" in first.stdout
     found = run("report", candidates, "--verifier", VERIFIER)
     assert found.exit_code == 0

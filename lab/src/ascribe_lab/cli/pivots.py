@@ -149,17 +149,11 @@ def profile_command(
     limit: Annotated[
         int | None, Option(help="Stop after so many responses; continue later.", min=1)
     ] = None,
-    estimate: Annotated[
-        bool, Option("--estimate", help="Request one batch, print the cost, and stop.")
-    ] = False,
     temperature: play_options.Temperature = 1.0,
     max_tokens: play_options.MaxTokens = 512,
     backend: play_options.Backend = "transformers",
     dtype: play_options.Dtype = None,
     context: play_options.Context = None,
-    tokenizer: Annotated[
-        str | None, Option(help="For a server with token ids: the folder of its model's tokenizer.")
-    ] = None,
     served: Annotated[
         str | None, Option(help="For a server: the name of its model, if it has several.")
     ] = None,
@@ -180,11 +174,10 @@ def profile_command(
         batch,
         temperature=temperature,
         max_tokens=max_tokens,
-        limit=batch if estimate else limit,
+        limit=limit,
         backend=backend,
         dtype=dtype,
         context=context,
-        tokenizer=tokenizer,
         served=served,
         label=label,
     )
@@ -194,7 +187,7 @@ def profile_command(
             done = profile_in_worker(
                 task,
                 on_progress=lambda done, total: bar(done / max(1, total)),
-                on_message=_print_message,
+                on_message=lambda message: screen.err.print(Text(message)),
             )
     if as_json:
         screen.print_json({"answers": str(journal), "complete": done.complete, **asdict(done)})
@@ -202,7 +195,7 @@ def profile_command(
     missing = done.wanted - done.before - done.asked
     counts = f"{done.before:,} already there, {missing:,} missing; {done.seconds:.1f} s"
     screen.out.print(Text(f"{counted(done.asked, 'response')} requested, {counts}."))
-    if done.asked:
+    if done.response_tokens:
         tokens = f"{done.prompt_tokens:,} prompt tokens, {done.response_tokens:,} response tokens"
         screen.out.print(Text(f"{tokens}."))
     if done.refused:
@@ -313,9 +306,8 @@ def train_command(
             train(loaded, engine, resume=resume)
         else:
             verify(loaded, engine)
-            callbacks: dict[str, Any] = {"on_message": _print_message, "on_round": _print_round}
             try:
-                done = train_in_rounds(loaded, engine, rounds, resume=resume, **callbacks)
+                done = train_in_rounds(loaded, engine, rounds, resume=resume, on_round=_print_round)
             except ProfilingError as error:
                 _fail(error, "The finished rounds are kept; the same command with --resume.")
             if not done[-1].kept:
@@ -389,10 +381,6 @@ def _source(sources: set[tuple[str, str]], label: str | None) -> tuple[str, str]
 
 def _say_wrote(path: Path) -> None:
     screen.out.print(Text(f"Wrote {screen.safe(path)}.", style="green"))
-
-
-def _print_message(message: str) -> None:
-    screen.err.print(Text(message))
 
 
 def _print_round(done: Round) -> None:

@@ -28,7 +28,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ascribe.steps.hints import duration
 from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.strict_json import canonical
@@ -37,9 +36,6 @@ from ascribe_lab.models.http_client import ServerError
 from ascribe_lab.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe_lab.pivots.candidates import Candidate, read_turns
 from ascribe_lab.pivots.text_server import REFUSED, IncompleteBatchError, TextSample, TextServer
-
-CHARACTERS_PER_TOKEN = 4.0
-"""Of English text, before anything is measured."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +111,7 @@ class Profiled:
     """Responses that were requested."""
     prompt_tokens: int = 0
     response_tokens: int = 0
+    """0 if a server does not count them."""
     seconds: float = 0.0
     """That the requests took."""
     refused: int = 0
@@ -126,27 +123,6 @@ class Profiled:
     def complete(self) -> bool:
         """Whether all are there."""
         return self.before + self.asked == self.wanted
-
-
-def describe_cost(done: Profiled, lengths: Sequence[int], max_tokens: int) -> str:
-    """What is left to request, and its cost: measured once there are responses, else guessed.
-
-    Prompts count once for each response, as servers bill them.
-
-    Args:
-        done: the profile so far.
-        lengths: characters of the prompts, in the order of the requests.
-        max_tokens: that a response may have.
-    """
-    left, rest = len(lengths) - done.asked, sum(lengths[done.asked :])
-    text = f"{left:,} responses to request:"
-    if not done.asked:
-        prompts = f"roughly {round(rest / CHARACTERS_PER_TOKEN):,} prompt tokens"
-        return f"{text} {prompts} and at most {left * max_tokens:,} response tokens."
-    tokens = round(rest * done.prompt_tokens / max(1, sum(lengths[: done.asked])))
-    responses = f"{round(left * done.response_tokens / done.asked):,} response tokens"
-    time_left = duration(done.seconds / done.asked * left)
-    return f"{text} about {tokens:,} prompt tokens and {responses}, {time_left}."
 
 
 def profile(
@@ -178,8 +154,7 @@ def profile(
         limit: stop after so many responses.
         on_progress: called with the responses that are there and that there should be, after each
             batch.
-        on_message: called with the cost of the rest, before the first batch and after it, and if
-            another process has the journal open; this one continues after it.
+        on_message: called if another process has the journal open; this one continues after it.
         should_stop: called before each batch.
 
     Raises:
@@ -198,9 +173,6 @@ def profile(
         ]
         wanted = len(candidates) * k
         done = Profiled(wanted, wanted - len(missing))
-        lengths = [_length(one) for one, _, _ in missing]
-        if missing:
-            on_message(describe_cost(done, lengths, reference.sampling.max_tokens))
         on_progress(done.before, wanted)
         requested = missing[:limit]
         for start in range(0, len(requested), batch):
@@ -214,17 +186,12 @@ def profile(
             append(map(asdict, responses))
             if error is not None:
                 raise error
-            for response, length in zip(responses, lengths[start:], strict=False):
-                characters = length, len(response.text)
-                prompt, text = (round(count / CHARACTERS_PER_TOKEN) for count in characters)
-                done.prompt_tokens += response.prompt_tokens or prompt
-                done.response_tokens += response.response_tokens or text
+            done.prompt_tokens += sum(response.prompt_tokens for response in responses)
+            done.response_tokens += sum(response.response_tokens for response in responses)
             done.asked += len(responses)
             done.seconds += time.monotonic() - began
             done.refused += len(refusals)
             done.refusal = done.refusal or next(iter(refusals), "")
-            if start == 0 and len(missing) > done.asked:
-                on_message(describe_cost(done, lengths, reference.sampling.max_tokens))
             on_progress(done.before + done.asked, wanted)
     return done
 
@@ -293,8 +260,6 @@ class ProfileTask:
         backend: what runs a model folder.
         dtype: type to compute in; None: the backend's choice.
         context: tokens that prompt and response may have together; None: the model's limit.
-        tokenizer: for a server with token ids: the folder of its tokenizer. Without one the server
-            is asked for text alone.
         served: the name of the model on a server; None if it has only one.
         label: the model's name in the journal; None: ``served`` or ``model``.
     """
@@ -312,7 +277,6 @@ class ProfileTask:
     backend: str = "transformers"
     dtype: str | None = None
     context: int | None = None
-    tokenizer: str | None = None
     served: str | None = None
     label: str | None = None
 
@@ -326,15 +290,9 @@ class ProfileTask:
         """The policy; close it after use."""
         if self.model in SCRIPTED:
             raise ValueError(f"{self.model} acts in environments, and there is none in a trace")
-        if self.model.startswith(("http://", "https://")) and self.tokenizer is None:
+        if self.model.startswith(("http://", "https://")):
             return TextServer(self.model, self.served, at_once=min(self.batch, 64))
-        return make_policy(
-            self.model,
-            backend=self.backend,
-            dtype=self.dtype,
-            context=self.context,
-            tokenizer=self.tokenizer,
-        )
+        return make_policy(self.model, backend=self.backend, dtype=self.dtype, context=self.context)
 
 
 class ProfilingError(RuntimeError):

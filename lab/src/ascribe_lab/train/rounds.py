@@ -90,7 +90,6 @@ def train_in_rounds(
     rounds: Rounds,
     *,
     resume: bool = False,
-    on_message: Callable[[str], None] = lambda _: None,
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> list[Round]:
     """Train on the pivots of a file of candidates; ends early if a round finds none.
@@ -100,7 +99,6 @@ def train_in_rounds(
         engine: a key of ``ENGINES``.
         rounds: how pivots are chosen.
         resume: continue the rounds in the output folder, if there are any.
-        on_message: called with what is left of a profile, before and after its first batch.
         on_round: called with the result of each round, also of those that were finished before.
 
     Raises:
@@ -122,12 +120,16 @@ def train_in_rounds(
             result = Round(**json.loads(record.read_text(encoding="utf-8")))
         else:
             place.mkdir(exist_ok=True)
-            turns = _drawn(candidates.candidates, rounds.sample, config.update.seed, number)
+            turns: Sequence[Candidate] = candidates.candidates
+            if rounds.sample is not None:
+                random = np.random.default_rng([config.update.seed, number])
+                places = random.permutation(len(turns))[: rounds.sample]
+                turns = [turns[place] for place in sorted(places.tolist())]
             write_turns(place / "candidates.jsonl", turns, candidates.kind, candidates.facts)
             # In the first round the model at the start, then the current one.
             model = folder / MODEL if number else start_folder(config)
             task = _profile_task(config, rounds, place, model)
-            profile_in_worker(task, on_message=on_message)
+            profile_in_worker(task)
             result = _select(turns, task, spec, rounds, number)
             if result.kept:
                 train(_round_config(config, place, spec, iterations), engine, resume=True)
@@ -170,15 +172,6 @@ def _take_folder(folder: Path, rounds: Rounds, *, resume: bool) -> None:
             raise ValueError(f"the rounds to resume had other settings: {before}")
     folder.mkdir(parents=True, exist_ok=True)
     write_file(record, json.dumps(asdict(rounds)))
-
-
-def _drawn(
-    turns: Sequence[Candidate], sample: int | None, seed: int, number: int
-) -> Sequence[Candidate]:
-    if sample is None:
-        return turns
-    places = np.random.default_rng([seed, number]).permutation(len(turns))[:sample]
-    return [turns[place] for place in sorted(places.tolist())]
 
 
 def _profile_task(config: Config, rounds: Rounds, place: Path, model: Path) -> ProfileTask:
