@@ -98,26 +98,45 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
     from verl.trainer.ppo.v1 import PPOTrainer
 
     from ascribe.engines.verl import engine, hooks, trainer
-    from ascribe_lab.train.verl.cpu import engine as cpu_engine
+    from ascribe_lab.train.verl import episode_trainer, plugin
+    from ascribe_lab.train.verl.cpu import engine as cpu
     from ascribe_lab.train.verl.cpu import vllm
 
+    def parsed(module: Any) -> list[ast.AST]:
+        files = Path(module.__file__).parent.rglob("*.py")
+        return [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+
+    def attributes(nodes: list[ast.AST], context: type) -> set[str]:
+        found = [node for node in nodes if isinstance(node, ast.Attribute)]
+        return {node.attr for node in found if isinstance(node.ctx, context)}
+
+    def used(nodes: list[ast.AST], *overridden: tuple[Any, Any]) -> set[str]:
+        names = attributes(nodes, ast.Load) - own
+        for ours, theirs in overridden:
+            names |= {name for name in vars(ours) if hasattr(theirs, name)} - {"_abc_impl"}
+        return {name for name in names if name.startswith("_") and name[1] != "_"}
+
+    def listed(private: dict[str, str]) -> set[str]:
+        return set(" ".join(private.values()).split())
+
     hooks.check_verl()
-    listed = set(" ".join((hooks.PRIVATE | vllm.PRIVATE).values()).split())
-    files = Path(hooks.__file__).parent.rglob("*.py")
-    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
-    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
-    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
-    used = {node.attr for node in attributes} - own
-    for ours, theirs in (
+    library, lab = parsed(hooks), parsed(plugin)
+    every = library + lab
+    own = {node.name for node in every if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= attributes(every, ast.Store)
+    found = used(
+        library,
         (trainer.CreditMixin, PPOTrainer),
-        (trainer.SyncTrainer, trainer.PPOTrainerSync),
         (engine.FingerprintEngine, engine.FSDPEngineWithLMHead),
-        (cpu_engine.CpuValueEngine, cpu_engine.FSDPEngineWithValueHead),
-    ):
-        used |= {name for name in vars(ours) if hasattr(theirs, name)} - {"_abc_impl"}
-    used |= {"_call_tool", "_handle_generating_state", "_get_worker_extension_cls"}
-    assert {name for name in used if name.startswith("_") and name[1] != "_"} == listed
+    )
+    assert found | {"_call_tool", "_handle_generating_state"} == listed(hooks.PRIVATE)
+    besides = used(
+        lab,
+        (episode_trainer.EpisodeMixin, PPOTrainer),
+        (cpu.CpuValueEngine, cpu.FSDPEngineWithValueHead),
+    )
+    besides |= {"_get_worker_extension_cls"}
+    assert besides - listed(hooks.PRIVATE) == listed(vllm.PRIVATE)
     monkeypatch.delattr(PPOTrainer, "_update_actor")
     with pytest.raises(ImportError, match=r"has no PPOTrainer\._update_actor.*verl==0\.9\.1"):
         trainer.SyncTrainer(loop_config(recipe="grpo"))
