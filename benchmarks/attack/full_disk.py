@@ -35,7 +35,6 @@ from ascribe.report import picture
 from ascribe.steps.files import write_table
 from ascribe.steps.journal import open_journal, read_journal
 from ascribe_lab.calibrate.choose import Calibration, calibrate
-from ascribe_lab.calibrate.figure import draw
 from ascribe_lab.calibrate.setting import Setting, write_setting
 from ascribe_lab.pivots import Origin, candidate, write_turns
 from ascribe_lab.train.load import load_config
@@ -114,7 +113,6 @@ def _calibrate() -> Writer:
         )  # fmt: skip
         path = folder / "calibration.yaml"
         write_setting(path, setting, result, rollouts={"file": "a"}, seed=version)
-        draw(result, folder, f"version {version}")
 
     return run
 

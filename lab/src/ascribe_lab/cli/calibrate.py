@@ -18,10 +18,8 @@ from ascribe.steps.problems import TableError
 from ascribe.steps.table import KNOWN_COLUMNS
 from ascribe_lab.calibrate import FINER, Calibration
 from ascribe_lab.calibrate.choose import healthy, objection
-from ascribe_lab.calibrate.figure import draw, matplotlib_module
 from ascribe_lab.calibrate.rollouts import POOLINGS, CalibrationRows, calibrate_model, select_rows
 from ascribe_lab.calibrate.setting import Setting, record, write_setting
-from ascribe_lab.extras import install
 from ascribe_lab.models.loading import DTYPES, load_causal_lm, load_smollm2, packages
 
 
@@ -30,7 +28,7 @@ def calibrate(
     model: Annotated[
         str, Option(help="Folder of a Hugging Face model (safetensors), or: smollm2.")
     ],
-    out: Annotated[Path, Option(help="Folder for the setting and the figure.")],
+    out: Annotated[Path, Option(help="Folder for calibration.yaml.")],
     layers: Annotated[
         str | None, Option(help="Decoder blocks, from 0: 4,8,12. Ten of them by default.")
     ] = None,
@@ -59,8 +57,7 @@ def calibrate(
 ) -> None:
     """Choose the layer, the pooling and the radius of a model's fingerprints for BiPACE.
 
-    Reads rollouts with the column family, and writes calibration.yaml, which training reads, and
-    a figure, calibration.png and calibration.svg.
+    Reads rollouts with the column family, and writes calibration.yaml, which training reads.
     """
     layer_indices = _numbers(layers, "--layers", int) if layers else None
     scanned = _numbers(radii, "--radii", float)
@@ -69,7 +66,8 @@ def calibrate(
     names = [name.strip() for name in poolings.split(",")]
     if wrong := [name for name in names if name not in POOLINGS]:
         screen.wrong_call(unknown("pooling", wrong[0], POOLINGS))
-    _prepare(out)
+    with screen.written(out):
+        out.mkdir(parents=True, exist_ok=True)
     wanted = {*KNOWN_COLUMNS, text_column or "prompt"}
     rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
     columns = ["state", *rollouts.carried.column_names]
@@ -83,13 +81,7 @@ def calibrate(
         screen.refuse(error, as_json=as_json, file=file)
     except ValueError as error:
         _refuse(str(error), file, as_json=as_json)
-    packages("actor")[1].utils.logging.disable_progress_bar()
-    try:
-        actor, tokenizer = (
-            load_smollm2(dtype) if model == "smollm2" else load_causal_lm(model, dtype)
-        )
-    except (ImportError, OSError, ValueError) as error:
-        screen.wrong_call(f"cannot load the model: {screen.safe(error, 300)}")
+    actor, tokenizer = _load(model, dtype)
     blocks = len(decoder_blocks(actor)[1])
     if chat and not tokenizer.chat_template:
         screen.wrong_call("the tokenizer has no chat template; leave out --chat")
@@ -123,11 +115,8 @@ def calibrate(
         dtype=dtype,
     )
     used = _rows_used(file, selected, calibration)
-    choice = f"layer {calibration.layer} of {blocks}, {calibration.pooling} pooling"
-    title = screen.safe(f"{Path(model).name}: {choice}, ")
     with screen.written(out):
         write_setting(out / "calibration.yaml", setting, calibration, rollouts=used, seed=seed)
-        draw(calibration, out, f"{title}radius {calibration.radius:.3g}")
     if as_json:
         document = {"setting": asdict(setting), "rollouts": used, **record(calibration)}
         screen.print_json({"file": str(file), "out": str(out), "refused": False, **document})
@@ -144,17 +133,12 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
         )
 
 
-def _prepare(out: Path) -> None:
-    """Check for missing packages and make the folder, before the long computation."""
+def _load(name: str, dtype: str) -> tuple[Any, Any]:
     try:
-        packages("actor")
-        matplotlib_module()
-    except ImportError as error:
-        screen.wrong_call(f"{error} (everything it needs: {install('actor', 'figures')})")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        screen.wrong_call(f"cannot make the folder {screen.safe(out)}: {error.strerror or error}")
+        packages("actor")[1].utils.logging.disable_progress_bar()
+        return load_smollm2(dtype) if name == "smollm2" else load_causal_lm(name, dtype)
+    except (ImportError, OSError, ValueError) as error:
+        screen.wrong_call(f"cannot load the model: {screen.safe(error, 300)}")
 
 
 def _refuse(reason: str, file: Path, *, as_json: bool) -> NoReturn:
@@ -210,8 +194,7 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
             "this one came closest."
         )
         screen.out.print(Text(note, style="yellow"))
-    files = "calibration.yaml, calibration.png and calibration.svg"
-    screen.out.print(Text(f"Wrote {files} to {screen.safe(out)}.", style="green"))
+    screen.out.print(Text(f"Wrote {screen.safe(out / 'calibration.yaml')}.", style="green"))
 
 
 def _table(calibration: Calibration) -> Table:
