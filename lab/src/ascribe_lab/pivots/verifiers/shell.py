@@ -11,9 +11,9 @@ Python's ``shlex`` does not do: it drops which characters were quoted, and keeps
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from getopt import GetoptError, getopt, gnu_getopt
+from getopt import GetoptError, gnu_getopt
 from typing import Final, NamedTuple
 
 from ascribe_lab.pivots.candidates import Candidate
@@ -81,61 +81,40 @@ def _parsed(text: str) -> "tuple[Command, ...] | str":
 
 
 class FlagTable(NamedTuple):
-    """The flags of a command that may change places with each other: letters and long names."""
+    """The flags of a command that may change places with each other, by their letters."""
 
-    switches: frozenset[str]
+    switches: str
     """Flags without a value."""
-    values: frozenset[str]
+    values: str = ""
     """Flags that take a value."""
-    rivals: tuple[frozenset[str], ...]
+    rivals: tuple[str, ...] = ()
     """Sets of flags that overrule each other: with two of a set, all words keep their order."""
-    alone: frozenset[str]
-    """Letters without a value that stand alone: text after them would be their value."""
 
-
-def _flags(
-    switches: Iterable[str], values: Iterable[str] = (), *rivals: Iterable[str], alone: str = ""
-) -> FlagTable:
-    return FlagTable(
-        frozenset(switches), frozenset(values), tuple(map(frozenset, rivals)), frozenset(alone)
-    )
-
-
-_COUNTS = ("n", "c", "lines", "bytes")
 
 COMMANDS: Final[dict[str, FlagTable]] = {
-    "cat": _flags("AbeEnstTuv"),
-    "chmod": _flags("Rv"),
-    "chown": _flags("hRv"),
-    "cp": _flags("afprRTv", "t"),
-    "cut": _flags("s", "bcdf", "bcf"),
-    "df": _flags("ahilT"),
-    "diff": _flags("abBiNqruw"),
-    "du": _flags("achsx", ("d", "max-depth"), ("d", "max-depth")),
-    "grep": _flags("cEFhHiIlLnoPqrRsvwx", (*"ABCem", "include"), "EFP", "hH", "lL", "rR"),
-    "head": _flags("qv", _COUNTS, "qv", _COUNTS),
-    "ls": _flags("1aAdFhilrRsSt", "", "1l", "aA", "St"),
-    "mkdir": _flags("pv", "m"),
-    "mv": _flags("fTv", "t"),
-    "rm": _flags("dfrRv"),
-    "rmdir": _flags("pv"),
-    "sed": _flags("Enrsz", "e", "eE", "er", "ez", alone="i"),
-    "sort": _flags("bfhnrsuV", "kot"),
-    "tail": _flags("fqv", _COUNTS, "qv", _COUNTS),
-    "touch": _flags("acm", "dr"),
-    "uniq": _flags("cdiu"),
-    "wc": _flags("clLmw"),
-    "git add": _flags("Afnuv"),
-    "git branch": _flags("av"),
-    "git checkout": _flags("fq", "b"),
-    "git clone": _flags("q", ("b", "depth")),
-    "git commit": _flags((*"aqsv", "amend", "no-edit", "no-verify"), "m"),
-    "git diff": _flags(("cached", "staged", "stat")),
-    "git log": _flags(("graph", "oneline"), "n"),
-    "git push": _flags((*"fqu", "tags")),
-    "git status": _flags("bs"),
+    "cat": FlagTable("AbeEnstTuv"),
+    "chmod": FlagTable("Rv"),
+    "chown": FlagTable("hRv"),
+    "cp": FlagTable("afprRTv", "t"),
+    "cut": FlagTable("s", "bcdf", ("bcf",)),
+    "df": FlagTable("ahilT"),
+    "diff": FlagTable("abBiNqruw"),
+    "du": FlagTable("achsx", "d"),
+    "grep": FlagTable("cEFhHiIlLnoPqrRsvwx", "ABCem", ("EFP", "hH", "lL", "rR")),
+    "head": FlagTable("qv", "nc", ("qv", "nc")),
+    "ls": FlagTable("1aAdFhilrRsSt", "", ("1l", "aA", "St")),
+    "mkdir": FlagTable("pv", "m"),
+    "mv": FlagTable("fTv", "t"),
+    "rm": FlagTable("dfrRv"),
+    "rmdir": FlagTable("pv"),
+    "sed": FlagTable("Enrsz", "e", ("eE", "er", "ez")),
+    "sort": FlagTable("bfhnrsuV", "kot"),
+    "tail": FlagTable("fqv", "nc", ("qv", "nc")),
+    "touch": FlagTable("acm", "dr"),
+    "uniq": FlagTable("cdiu"),
+    "wc": FlagTable("clLmw"),
 }
-"""The commands some of whose flags may stand in any order, as GNU and git read them.
+"""The commands some of whose flags may stand in any order, as GNU reads them.
 
 A flag that is not listed may depend on its place, so with one all words keep their order.
 """
@@ -239,12 +218,10 @@ def _command(operator: str, tokens: Sequence[tuple[str, str]]) -> Command:
         # A quoted name is no alias: \rm may do without the questions that rm asks.
         raise UnsupportedShellError(f"it holds {first}")
     values = tuple(map(_value, words))
-    split = start + (2 if first == "git" else 1)
-    name, rest = values[start:split], values[split:]
-    table = COMMANDS.get(" ".join(name))
-    # git may take a word for a revision or a path, or refuse a flag, by what stands before it.
-    moved = None if table is None else _sorted_flags(rest, table, git=first == "git")
+    rest = values[start + 1 :]
+    moved = _sorted_flags(rest, COMMANDS[first]) if first in COMMANDS else None
     flags, operands = moved or ((), rest)
+    name = values[start : start + 1]
     return Command(operator, values[:start], name, flags, operands, tuple(redirections))
 
 
@@ -275,46 +252,24 @@ def _unquoted(piece: str) -> str:
     return {"'": piece[1:-1], "\\": piece[1:]}.get(piece[0], piece)
 
 
-def _sorted_flags(
-    words: Sequence[str], table: FlagTable, git: bool
-) -> tuple[Flags, tuple[str, ...]] | None:
+def _sorted_flags(words: Sequence[str], table: FlagTable) -> tuple[Flags, tuple[str, ...]] | None:
     """Flags with their values, by name, and the operands; None if all words must keep their order.
 
-    Words keep their order from the first that the shell expands, since it may become a flag; git's
-    do so from the first operand or ``--``, which may separate revisions from paths.
+    Words keep their order from the first that the shell expands, since it may become a flag.
     """
-    stops = ("\0", "--") if git else ("\0",)
-    place = next((i for i, word in enumerate(words) if word[:1] in stops or word in stops), None)
-    head, rest = list(words[:place]), words[len(words) if place is None else place :]
-    after = head[head.index("--") + 1 :] if "--" in head else []
-    names = table.switches | table.values | table.alone
-    longs = {name for name in names if len(name) > 1}
-    if (
-        # A word after ``--`` is an operand, whatever it looks like or becomes.
-        (rest and "--" in head)
-        or any(word.startswith("-") for word in after)
-        or any(_keeps_order(word, longs, table.alone) for word in words)
-    ):
+    # After ``--`` flags are operands, other long flags are not in the table, and ``+1`` is a flag
+    # to some commands.
+    if any(word.startswith(("--", "+", "\0-")) for word in words):
         return None
-    short = "".join(name + ":" * (name in table.values) for name in names - longs)
-    long = [name + "=" * (name in table.values) for name in longs]
+    place = next((i for i, word in enumerate(words) if word.startswith("\0")), len(words))
     try:
-        pairs, operands = (getopt if git else gnu_getopt)(head, short, long)
+        letters = table.switches + "".join(f"{letter}:" for letter in table.values)
+        pairs, operands = gnu_getopt(list(words[:place]), letters)
     except GetoptError:
         return None
     flags: dict[str, list[str]] = {}
     for flag, value in pairs:
         flags.setdefault(flag.lstrip("-"), []).append(value)
-    if any(len(rivals & flags.keys()) > 1 for rivals in table.rivals):
+    if any(len(flags.keys() & set(rivals)) > 1 for rivals in table.rivals):
         return None
-    return tuple((name, tuple(flags[name])) for name in sorted(flags)), (*operands, *rest)
-
-
-def _keeps_order(word: str, longs: set[str], alone: frozenset[str]) -> bool:
-    """Whether the word may be a flag that is not in the table."""
-    if word.startswith("--") and word != "--":
-        # getopt completes abbreviations, which may be those of other flags.
-        return word[2:].partition("=")[0] not in longs
-    if word.startswith(("+", "\0-")):  # ``+1`` is a flag to some commands
-        return True
-    return word.startswith("-") and len(word) > 2 and not alone.isdisjoint(word)
+    return tuple((name, tuple(flags[name])) for name in sorted(flags)), (*operands, *words[place:])
