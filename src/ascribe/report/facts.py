@@ -17,7 +17,7 @@ from ascribe.report.states import StateView, state_views
 from ascribe.report.text import natural
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import Arranged, CheckReport, first_names, penalty_only
+from ascribe.steps.check import Arranged, penalty_only
 from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.returns import penalties
 from ascribe.steps.table import StepTable
@@ -36,6 +36,9 @@ OUTCOMES = (*EQUAL, PENALTIES, DIFFER, ONE)
 """What the trajectories of a task group can earn. Only ``returns differ`` gives a sound
 episode-level signal."""
 
+BY_OUTCOME = (ProblemKind.EQUAL_RETURNS, ProblemKind.ONLY_PENALTIES_DIFFER)
+"""Problems that ``OUTCOMES`` counts too, and with the recipe's own penalty."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -47,8 +50,7 @@ class Facts:
         files: the files.
         recipe: the estimator.
         diagnosis: numbers about the credit of all batches.
-        report: problems from ``check``, except that groups with equal returns, or with returns that
-            differ by penalties alone, are counted with the recipe's own penalty.
+        problems: from ``check``, without those that the outcomes of task groups tell.
         dropped_groups: groups that could not be credited.
         dropped_rows: their rows.
         success_by_column: whether a column says who won; otherwise a return above 0 counts.
@@ -77,7 +79,7 @@ class Facts:
     files: tuple[Path, ...]
     recipe: Recipe
     diagnosis: Diagnosis
-    report: CheckReport
+    problems: tuple[Problem, ...]
     dropped_groups: int
     dropped_rows: int
     success_by_column: bool
@@ -152,7 +154,7 @@ def gather(credited: Credited, files: Sequence[Path], *, imported: bool = False)
     _, _, shared, elsewhere, _ = views[0].stages
     single = len(credited.diagnoses) == 1
     diagnosis = credited.diagnoses[0] if single else diagnose(table, credit)
-    report = _as_compared(credited, task_outcome)
+    problems = tuple(p for p in credited.report.problems if p.kind not in BY_OUTCOME)
     tables = {
         "families": _by_family(episodes, names),
         "iterations": _by_batch(credited, episodes, task_outcome),
@@ -166,14 +168,14 @@ def gather(credited: Credited, files: Sequence[Path], *, imported: bool = False)
         "outcomes": _outcomes(episodes, names, task_outcome),
         "problems": [
             {key: value for key, value in problem.as_dict().items() if key != "rows"}
-            for problem in report.problems
+            for problem in problems
         ],
     }
     return Facts(
         files=tuple(files),
         recipe=credited.recipe,
         diagnosis=diagnosis,
-        report=report,
+        problems=problems,
         dropped_groups=credited.dropped_groups,
         dropped_rows=credited.dropped_rows,
         success_by_column=credited.won is not None,
@@ -339,25 +341,6 @@ def _outcomes(episodes: _Episodes, names: Sequence[str], task_outcome: Ints) -> 
         for outcome, groups in _by_outcome(task_outcome[family == code]).items()
         if groups
     ]
-
-
-def _as_compared(credited: Credited, task_outcome: Ints) -> CheckReport:
-    """The report with each group counted once, by its outcome after the recipe's penalty."""
-    recounted = {
-        ProblemKind.EQUAL_RETURNS: ("has equal returns", EQUAL),
-        ProblemKind.ONLY_PENALTIES_DIFFER: ("differs by penalties alone", (PENALTIES,)),
-    }
-    table, steps = credited.table, credited.steps
-    problems = [p for p in credited.report.problems if p.kind not in recounted]
-    for kind, (message, outcomes) in recounted.items():
-        selected = np.isin(task_outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
-        rows = np.sort(steps.rows[selected[steps.group]])
-        if rows.size:
-            codes = np.unique(table.group.codes[rows])
-            detail = f"group {first_names(table.group, codes)} {message}"
-            problems.append(Problem(kind, detail, rows, int(codes.size)))
-    problems.sort(key=lambda problem: -problem.severity)
-    return CheckReport(credited.report.rows, tuple(problems))
 
 
 def _lengths(episodes: _Episodes) -> Rows:

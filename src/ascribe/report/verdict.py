@@ -236,7 +236,7 @@ NEVER_BAD = 1.0
 
 
 def _about_rows(facts: Facts) -> Iterator[Finding]:
-    problems = facts.report.problems
+    problems = facts.problems
     if facts.dropped_groups or facts.dropped_rows:
         fatal = [problem.kind for problem in problems if problem.severity is Severity.FATAL]
         yield Finding(
@@ -321,7 +321,7 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         "Check the prompt and the parser, or warm up on the response format first.",
     )
     kinds = (ProblemKind.DIFFERENT_STARTS, ProblemKind.MIXED_TASKS, ProblemKind.UNSTABLE_START)
-    starts = sum(p.count for p in facts.report.problems if p.kind in kinds)
+    starts = sum(p.count for p in facts.problems if p.kind in kinds)
     yield from _above(
         (0.1, 0.5),
         starts / (facts.diagnosis.groups + facts.dropped_groups),
