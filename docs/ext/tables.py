@@ -170,9 +170,13 @@ def options(*command: str) -> str:
 
 
 def dependencies(*groups: str) -> str:
-    """Version, licence and installed size of the packages that ``pyproject.toml`` names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    """Version, licence and installed size of the packages that a ``pyproject.toml`` names."""
+    lab, project = (
+        tomllib.loads((ROOT / place / "pyproject.toml").read_text(encoding="utf-8"))
+        for place in ("lab", ".")
+    )
     known = {
+        **lab["project"]["optional-dependencies"],
         "base": project["project"]["dependencies"],
         **project["project"]["optional-dependencies"],
         **project["dependency-groups"],

@@ -51,7 +51,7 @@ def test_hostile_yaml_is_refused_with_a_reason(tmp_path: Path, name: str) -> Non
 def test_honest_aliases_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("a: &a {b: 1}\nc: {<<: *a, d: 2e-6}\ne: [*a, *a]\n", encoding="utf-8")
-    assert read_yaml(path, "trl") == {
+    assert read_yaml(path) == {
         "a": {"b": 1},
         "c": {"b": 1, "d": 2e-6},
         "e": [{"b": 1}, {"b": 1}],

@@ -113,8 +113,9 @@ def test_a_block_that_names_a_file_is_written_and_not_run(tmp_path: Path) -> Non
 def test_the_drawing_has_every_floor() -> None:
     drawn = generated.fill("<!-- generate: house -->")
     assert "\n\n" not in drawn  # an empty line would end the HTML block of Markdown
-    for packages in generated.house.floors():
-        assert all(f">{name}</text>" in drawn for name in packages)
+    for package in generated.house.QUESTIONS:
+        for names in generated.house.floors(package):
+            assert all(f">{name}</text>" in drawn for name in names)
 
 
 def test_a_command_sees_the_exit_code_of_the_one_before(tmp_path: Path) -> None:

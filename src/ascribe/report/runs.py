@@ -98,7 +98,7 @@ def read_run(folder: str | Path) -> RunMetrics | None:
 
 
 def _read_config(path: Path) -> RunConfig:
-    document = read_yaml(path, "trl")
+    document = read_yaml(path)
     recipe, fingerprints, evaluation = (
         _section(document, name, path) for name in ("recipe", "fingerprints", "evaluation")
     )
@@ -106,7 +106,7 @@ def _read_config(path: Path) -> RunConfig:
     radius, calibration = fingerprints.get("radius"), fingerprints.get("calibration")
     if radius is None and calibration is not None:
         file = Path(str(calibration))
-        radius = _section(read_yaml(file, "trl"), "setting", file).get("radius")
+        radius = _section(read_yaml(file), "setting", file).get("radius")
     if radius is not None:
         parameters["radius"] = radius
     method, preset = recipe.get("name", DEFAULT), recipe.get("preset")

@@ -6,22 +6,21 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ascribe.steps.hints import install
 from ascribe.steps.strict_json import MAX_DEPTH
 
 MOST_VALUES = 100_000
 """Values of a document in which every alias counts as what it stands for."""
 
 
-def import_yaml(extra: str) -> Any:
-    """PyYAML, or an error that names the extra that brings it."""
+def import_yaml() -> Any:
+    """PyYAML, or an error that says how to install it."""
     try:
         return import_module("yaml")
     except ImportError as error:
-        raise ImportError(f"needs PyYAML; {install(extra)}") from error
+        raise ImportError("needs PyYAML: pip install pyyaml") from error
 
 
-def read_yaml(path: str | Path, extra: str) -> Any:
+def read_yaml(path: str | Path) -> Any:
     """The document of a YAML file: plain values, no repeated keys, and a limit of size.
 
     Aliases of aliases can make a document of a few lines larger than any memory, once it is walked
@@ -29,7 +28,6 @@ def read_yaml(path: str | Path, extra: str) -> Any:
 
     Args:
         path: of the file.
-        extra: brings PyYAML, for the error.
 
     Raises:
         ValueError: if it is not such a file.
@@ -40,7 +38,7 @@ def read_yaml(path: str | Path, extra: str) -> Any:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8") from error
-    yaml = import_yaml(extra)
+    yaml = import_yaml()
     try:
         return yaml.load(text, _strict_loader(yaml))
     # PyYAML lets the errors of numbers, dates and keys pass.

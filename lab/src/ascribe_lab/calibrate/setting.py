@@ -66,7 +66,7 @@ def write_setting(
     """
     document = {"setting": asdict(setting), **record(calibration), "rollouts": rollouts}
     document |= {"seed": seed, "versions": {name: _version(name) for name in PACKAGES}}
-    text = import_yaml("actor").safe_dump(document, sort_keys=False, width=100, allow_unicode=False)
+    text = import_yaml().safe_dump(document, sort_keys=False, width=100, allow_unicode=False)
     write_file(path, HEADER + text)
 
 
@@ -78,7 +78,7 @@ def read_setting(path: str | Path) -> Setting:
         ImportError: without PyYAML.
         OSError: if it cannot be opened.
     """
-    document = read_yaml(path, "actor")
+    document = read_yaml(path)
     values = document.get("setting") if isinstance(document, dict) else None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must have the block setting")

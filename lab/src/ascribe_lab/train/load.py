@@ -79,7 +79,7 @@ def load_config(
 def _read(path: str | Path, before: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The keys and values of a YAML file, and of those that it extends."""
     try:
-        document = read_yaml(path, "trl")
+        document = read_yaml(path)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if document is None:
