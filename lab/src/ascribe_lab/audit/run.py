@@ -31,6 +31,9 @@ Scored = Callable[[StepTable], Any]
 Case = tuple[str, str, int]
 """World, recipe, group size."""
 
+Scores = dict[Case, dict[str, Floats]]
+"""By case and metric, one number for each block."""
+
 SCORING, LEARNING = 5, 99
 """Seeds of the two uses of rollouts."""
 
@@ -299,7 +302,7 @@ class Audit:
     settings: Settings
     recipes: dict[str, str]
     """The full description of each recipe."""
-    scores: dict[Case, dict[str, Floats]] = field(default_factory=dict)
+    scores: Scores = field(default_factory=dict)
     seconds: float = 0.0
 
     def blocks(self, world: str, recipe: str, size: int, metric: str) -> Floats:
@@ -334,9 +337,6 @@ def interval(values: Floats) -> Interval:
 
 # The run.
 
-JobScores = list[tuple[Case, str, list[float]]]
-"""Scores of a job: case, metric, one number for each block."""
-
 
 def audit(
     recipes: Mapping[str, Scored],
@@ -355,7 +355,7 @@ def audit(
     """
     began = time.perf_counter()
     recipes = dict(recipes)
-    jobs: list[Callable[[], JobScores]] = []
+    jobs: list[Callable[[], Scores]] = []
     if settings.updates:  # first, since these are the long ones
         jobs += [partial(score_learning, recipes, settings, world) for world in settings.worlds]
     jobs += [
@@ -363,25 +363,21 @@ def audit(
         for world in settings.worlds
         for size in settings.sizes
     ]
-    cases: dict[Case, dict[str, list[float]]] = {}
+    scores: Scores = {}
     for done, of_job in enumerate(_run(jobs, processes), start=1):
-        for case, metric, values in of_job:
-            cases.setdefault(case, {}).setdefault(metric, []).extend(values)
+        for case, metrics in of_job.items():
+            scores.setdefault(case, {}).update(metrics)
         progress(done / len(jobs))
-    scores = {
-        case: {metric: np.array(values) for metric, values in metrics.items()}
-        for case, metrics in cases.items()
-    }
     descriptions = {name: repr(recipe) for name, recipe in recipes.items()}
     return Audit(settings, descriptions, scores, time.perf_counter() - began)
 
 
 def score_batches(
     recipes: Mapping[str, Scored], settings: Settings, world: str, size: int
-) -> JobScores:
+) -> Scores:
     """Every recipe on the same rollouts of two policies: the first, and a better one."""
     tasks, conditions = settings.draw_tasks(world), settings.conditions(world, size)
-    scores: dict[tuple[str, str], Floats] = {}
+    scores: Scores = {(world, name, size): {} for name in recipes}
     for stage, policy in (("", tasks), ("later_", later(tasks, settings.tasks))):
         exact, random = policy.solve(settings.gamma), settings.random(world, size, SCORING)
         truth = Truth.of(policy, exact, settings.tasks)
@@ -390,20 +386,17 @@ def score_batches(
             by = informed(recipe, batches[-1].table)
             estimates = [advantage(by, batch) for batch in batches]
             found = scores_of(policy, truth, batches, estimates)
-            scores |= {(name, f"{stage}{metric}"): values for metric, values in found.items()}
-    for name in recipes:
-        scores[name, "update_cosine"] = scores[name, "later_update_cosine"]
-    return [
-        ((world, name, size), metric, values.tolist())
-        for (name, metric), values in scores.items()
-        if metric in METRICS
-    ]
+            if stage:  # that of the better policy counts
+                scores[world, name, size]["update_cosine"] = found["update_cosine"]
+            named = {f"{stage}{metric}": values for metric, values in found.items()}
+            scores[world, name, size] |= {m: v for m, v in named.items() if m in METRICS}
+    return scores
 
 
-def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str) -> JobScores:
+def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str) -> Scores:
     """The area under every recipe's learning curves, block by block, from the same start."""
     size, tasks = settings.learning_size, settings.draw_tasks(world)
-    scores: JobScores = []
+    scores: Scores = {(world, name, size): {} for name in recipes}
     runs = {"learning_auc": 0.0}
     if settings.momentum:
         runs["momentum_auc"] = settings.momentum
@@ -417,7 +410,7 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
             block=settings.tasks,
             momentum=momentum,
         )
-        scores.append(((world, name, size), metric, curves.mean(axis=0).tolist()))
+        scores[world, name, size][metric] = curves.mean(axis=0)
     return scores
 
 
@@ -426,7 +419,7 @@ def advantage(recipe: Scored, batch: AuditBatch) -> Floats:
     return np.asarray(recipe(batch.table).advantage, dtype=np.float64)
 
 
-def _run(jobs: list[Callable[[], JobScores]], processes: int) -> Iterable[JobScores]:
+def _run(jobs: list[Callable[[], Scores]], processes: int) -> Iterable[Scores]:
     if processes <= 1:
         yield from (job() for job in jobs)
         return
