@@ -48,7 +48,6 @@ from common import ROOT
 
 from ascribe_lab.models import Chat
 from ascribe_lab.models.loading import save_model
-from ascribe_lab.train.warmup import Schedule, finetune
 
 PHASES = ("old_log_prob", "adv", "update_actor")
 GROUPS, SIZE = 2, 4
@@ -122,8 +121,7 @@ def write_model(folder: Path) -> Path:
     shape = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4}
     shape |= {"num_attention_heads": 2, "num_key_value_heads": 2}  # vLLM on the CPU: 64 wide
     model = tiny.llama(tokenizer, 0, **shape, max_position_embeddings=CONTEXT)
-    schedule = Schedule(steps=40, batch=16, learning_rate=3e-3, most_tokens=8192)
-    finetune(model, lessons, schedule)
+    tiny.train(model, lessons, 40, 16, learning_rate=3e-3)
     return save_model(model, tokenizer, folder)
 
 

@@ -37,7 +37,6 @@ from ascribe_lab.models.loading import save_model
 from ascribe_lab.rollout import Plan, Sampling, Setup, rollout, success
 from ascribe_lab.train.corrections import Corrections
 from ascribe_lab.train.trl.episodes import EpisodeTrainer
-from ascribe_lab.train.warmup import Schedule, finetune
 
 LARGEST = 29
 """Of the numbers that are added."""
@@ -169,7 +168,7 @@ def write_start(folder: Path, world: World, *, quick: bool) -> Path:
         ids = tuple(tokenizer(prompt)["input_ids"])
         lessons.append(tiny.lesson(tokenizer, ids, str(result)))
     steps = 150 if quick else 300
-    finetune(model, lessons, Schedule(steps=steps, batch=64, learning_rate=3e-3, most_tokens=8192))
+    tiny.train(model, lessons, steps, 64, learning_rate=3e-3)
     return save_model(model, tokenizer, folder)
 
 

@@ -65,7 +65,6 @@ from ascribe_lab.train.config import Config
 from ascribe_lab.train.launch import train
 from ascribe_lab.train.load import load_config
 from ascribe_lab.train.rounds import Rounds, train_in_rounds
-from ascribe_lab.train.warmup import Schedule, finetune
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 
@@ -198,7 +197,7 @@ class Run:
                 bos_token_id=None,
                 tie_word_embeddings=True,
             )
-        finetune(model, lessons, Schedule(self.size.warm, 32, 6e-3, 1.0, 8192, self.seed))
+        tiny.train(model, lessons, self.size.warm, 32, 6e-3, self.seed)
         return save_model(model, tokenizer, self.folder / "start")
 
     def taught(self, setup: Setup, tasks: Sequence[int], stray: float) -> list[tuple[str, str]]:
@@ -272,8 +271,7 @@ class Run:
             for _ in range(1 + one.copies)
         ]
         steps = max(1, round(self.size.epochs * len(lessons) / 32))
-        schedule = Schedule(steps, 32, self.size.rate, most_tokens=4096, seed=self.seed)
-        finetune(model, lessons, schedule)
+        tiny.train(model, lessons, steps, 32, self.size.rate, self.seed)
         return save_model(model, tokenizer, self.folder / "supervised")
 
     def by_pivots(self, method: str, pivots: Path, asked: int) -> Curve:

@@ -17,7 +17,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ascribe_lab.models import Chat
 from ascribe_lab.models.loading import save_model
-from ascribe_lab.train.warmup import Schedule, TrainingExample, finetune
+from ascribe_lab.train.warmup import TrainingExample
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from make_tiny_model import train, write_tiny
 
 LARGEST, BATCH = 9, 64
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}="
@@ -83,14 +87,10 @@ def write_sums(folder: Path, seed: int, wrong: float = 0.5, steps: int = 500) ->
         prompt = chat.prompt([{"role": "user", "content": f"{one} + {other}"}])
         lessons.append(lesson(tokenizer, prompt, str(result)))
     model = llama(tokenizer, seed, intermediate_size=176, tie_word_embeddings=True)
-    schedule = Schedule(steps=steps, batch=BATCH, learning_rate=3e-3, most_tokens=4096)
-    finetune(model, lessons, schedule)
+    train(model, lessons, steps, BATCH, learning_rate=3e-3)
     return save_model(model, tokenizer, folder)
 
 
 def write_textcraft(folder: Path) -> Path:
     """The policy of the tests, which was taught two goals of TextCraft."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    from make_tiny_model import write_tiny  # noqa: PLC0415 (found by the path above)
-
     return write_tiny(folder)

@@ -198,16 +198,16 @@ def tiny_folder(tmp_path: Path) -> Path:
 
 @pytest.mark.engine
 def test_a_warm_up_writes_a_model_and_says_how_it_went(tiny_folder: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra trl")
     out = tiny_folder.parent / "warm"
     code, said = run(
         "warmup", "--env", CORRIDOR, "--model", tiny_folder, "--out", out, "--pool", "serial",
         "--episodes", 5, "--noise", 0.1, "--steps", 3, "--batch", 2, "--learning-rate", 1e-3,
-        "--trial", 2, "--max-tokens", 4, "--json",
+        "--json",
     )  # fmt: skip
     assert code == 0, said
     found = json.loads(said[said.index("{") :])
     assert len(found["losses"]) == 3
-    assert found["before"]["tasks"] == found["after"]["tasks"] == 2
     assert list(out.glob("*.safetensors"))
 
 

@@ -1,7 +1,7 @@
 """The warm-up: what is taught, how it is learned, and that a model then speaks the language."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from ascribe_lab.models import Chat, ExpertPolicy, RandomPolicy
-from ascribe_lab.rollout import Model, Plan, Request, Sample, Sampling, Setup, play
+from ascribe_lab.rollout import Model, Plan, Request, Sample, Sampling, Setup, play, success
 from ascribe_lab.train.warmup import (
     Demonstration,
     NoisyExpert,
     Schedule,
     TrainingExample,
-    Trial,
     Warmup,
     demonstrate,
     finetune,
@@ -77,7 +76,6 @@ def test_demonstrations_that_make_no_sense(given: dict[str, Any], said: str) -> 
         ({"steps": 0}, "steps\n.*greater than or equal to 1"),
         ({"batch": 0}, "batch\n.*greater than or equal to 1"),
         ({"learning_rate": 0.0}, "learning_rate\n.*greater than 0"),
-        ({"max_grad_norm": float("nan")}, "max_grad_norm\n.*greater than 0"),
     ],
 )
 def test_schedules_that_make_no_sense(given: dict[str, Any], said: str) -> None:
@@ -85,22 +83,10 @@ def test_schedules_that_make_no_sense(given: dict[str, Any], said: str) -> None:
         Schedule(**given)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 9, 10, 11, 100])
-def test_the_learning_rate_rises_to_its_highest_and_falls(steps: int) -> None:
-    schedule = Schedule(steps, learning_rate=2.0)
-    rates = [schedule.rate(step) for step in range(steps)]
-    top = rates.index(max(rates))
-    assert max(rates) == 2.0
-    assert top == max(1, steps // 10) - 1
-    assert np.all(np.diff(rates[: top + 1]) > 0)
-    assert np.all(np.diff(rates[top:]) < 0)
-    assert min(rates) > 0
-
-
 def test_losses_are_summed_up_by_tenths() -> None:
-    done = Warmup(1, 1, (5.0, 3.0, *[1.0] * 16, 0.5, 0.1), None, None)
+    done = Warmup(1, 1, (5.0, 3.0, *[1.0] * 16, 0.5, 0.1))
     assert (done.first_loss, done.last_loss) == (4.0, pytest.approx(0.3))
-    assert Warmup(1, 1, (2.0,), None, None).last_loss == 2.0
+    assert Warmup(1, 1, (2.0,)).last_loss == 2.0
 
 
 # With a tokenizer and a model.
@@ -166,7 +152,7 @@ def test_examples_of_trajectories_are_prompts_of_that_training(tokenizer: Any) -
     examples = demonstrate(CORRIDOR, Chat(tokenizer), shown)
     assert len({example.prompt for example in examples}) > 6
     # A growing chat: a longer prompt begins with a shorter one and a response to it.
-    longest = max(examples, key=len).prompt
+    longest = max((example.prompt for example in examples), key=len)
     begun = [one for one in examples if longest[: len(one.prompt)] == one.prompt]
     assert len({one.prompt for one in begun}) > 2
     text = tokenizer.decode(longest)
@@ -211,82 +197,74 @@ def plain_loss(model: Any, batch: Sequence[TrainingExample]) -> float:
 
 
 @pytest.mark.engine
-def test_the_loss_is_the_mean_surprise_at_response_tokens(tiny: Any) -> None:
-    batch = ragged()
-    expected = plain_loss(tiny, batch)
-    losses = finetune(tiny, batch, Schedule(1, len(batch), most_tokens=40))
+@pytest.mark.parametrize("batch", [10, 5])
+def test_the_loss_is_the_mean_surprise_at_response_tokens(
+    tokenizer: Any, tiny: Any, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl", reason="needs the extra trl")
+    examples = ragged()[:batch]
+    expected = plain_loss(tiny, examples)
+    monkeypatch.setattr("ascribe_lab.train.warmup.MOST_TOKENS", 40)  # less than the batch has
+    losses = finetune(tiny, tokenizer, examples, Schedule(1, batch, 1e-3))
     assert losses == [pytest.approx(expected, rel=1e-5)]
-    assert plain_loss(tiny, batch) < expected
+    assert plain_loss(tiny, examples) < expected
 
 
 @pytest.mark.engine
-def test_how_a_batch_is_split_does_not_change_the_update(tokenizer: Any) -> None:
+def test_teaching_is_the_same_by_seed(tokenizer: Any) -> None:
+    pytest.importorskip("trl", reason="needs the extra trl")
     import torch
 
-    models = [random_llama(len(tokenizer)) for _ in range(2)]
-    for model, most in zip(models, (1, 100_000), strict=True):
-        # Without momentum or scaling a difference would show as it is.
-        finetune(model, ragged(), Schedule(2, 10, 1e-3, most_tokens=most))
-    pairs = zip(*(model.parameters() for model in models), strict=True)
-    assert all(torch.allclose(one, other, atol=2e-5) for one, other in pairs)
-
-
-@pytest.mark.engine
-def test_teaching_is_the_same_by_seed_and_leaves_the_model_as_it_was_set(tokenizer: Any) -> None:
-    import torch
-
-    before = torch.random.get_rng_state()
     models = [random_llama(len(tokenizer)) for _ in range(3)]
-    attention = models[0].config._attn_implementation
     for model, seed in zip(models, (1, 1, 2), strict=True):
-        finetune(model, ragged(), Schedule(4, 3, 1e-2, seed=seed))
+        finetune(model, tokenizer, ragged(), Schedule(4, 3, 1e-2, seed=seed))
         assert not model.training
-        assert model.config._attn_implementation == attention
     first, same, other = (next(model.parameters()) for model in models)
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-@pytest.mark.engine
-def test_all_lessons_are_seen_before_one_is_again() -> None:
-    pytest.importorskip("torch", reason="needs the extra actor")
-    from ascribe_lab.train.warmup import _batches
-
-    taught = ragged()
-    batches = _batches(taught, Schedule(batch=4))
-    seen = [lesson for _ in range(5) for lesson in next(batches)]
-    for turn in (seen[:10], seen[10:]):
-        assert sorted(turn, key=lambda lesson: lesson.prompt) == taught
 
 
 @pytest.mark.engine
 @pytest.mark.slow
-def test_a_random_model_learns_to_speak(tokenizer: Any, tmp_path: Path) -> None:
+def test_a_random_model_learns_to_speak(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra trl")
     from ascribe_lab.models.loading import load_causal_lm, save_model
+    from tests.tiny_model import train_tokenizer
 
-    start = save_model(random_llama(len(tokenizer)), tokenizer, tmp_path / "start")
+    # Few tokens, so that its outputs are quickly computed.
+    tokenizer = train_tokenizer(["You are at 3. go to 7. left right task step action think"], 320)
+    model = random_llama(len(tokenizer))
+    model.config.max_position_embeddings = 2048
+    start = save_model(model, tokenizer, tmp_path / "start")
     done = warm_up(
         start,
         CORRIDOR,
         tmp_path / "warm",
         demonstration=Demonstration(episodes=60, noise=0.2),
         schedule=Schedule(steps=120, batch=16, learning_rate=1e-2),
-        trial=Trial(8, {}, Sampling(0.4, max_tokens=16)),
     )
-    assert done.before is not None
-    assert done.after is not None
     assert done.last_loss < 0.2 < 2.0 < done.first_loss
-    assert done.before.valid < 0.05
-    assert done.after.valid > 0.95
-    assert done.after.rate >= done.before.rate
+    assert done.examples > 60
     model, _ = load_causal_lm(tmp_path / "warm")
     assert model.config.hidden_size == 64
-    assert asdict(done)["examples"] == done.examples > 60
+    plan = Plan(8, 1, 12, sampling=Sampling(0.4, max_tokens=32))
+    before, after = (
+        success(play(CORRIDOR, Model(str(folder)), plan))[-1]
+        for folder in (start, tmp_path / "warm")
+    )
+    assert before.valid < 0.05
+    assert after.valid > 0.95
+    assert after.rate >= before.rate
 
 
 @pytest.mark.engine
-def test_a_folder_that_holds_something_is_not_overwritten(tokenizer: Any, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="not an empty folder"):
         warm_up("smollm2", CORRIDOR, tmp_path)
+
+
+def test_without_trl_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ascribe_lab.train.warmup.find_spec", lambda _: None)
+    with pytest.raises(ImportError, match=r"needs TRL, which is not installed; run: pip .*\[trl\]"):
+        warm_up("smollm2", CORRIDOR, tmp_path / "new")

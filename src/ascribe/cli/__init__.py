@@ -83,7 +83,7 @@ def load_command(name: str) -> Any:
     return _plain_help(typer.main.get_command(alone))
 
 
-VALUES = {"--set": "NAME=VALUE", "--trial-set": "NAME=VALUE", "--column": "NAME=OWN"}
+VALUES = {"--set": "NAME=VALUE", "--column": "NAME=OWN"}
 KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
 
 

@@ -14,10 +14,10 @@ from typer import Option
 from ascribe.cli import options, screen
 from ascribe.steps.problems import counted
 from ascribe_lab.cli import play_options
-from ascribe_lab.rollout import Sampling, Setup
+from ascribe_lab.rollout import Setup
 from ascribe_lab.rollout.setup import PoolName
 from ascribe_lab.train.config import Layout
-from ascribe_lab.train.warmup import Demonstration, Schedule, Teacher, Trial, Warmup, warm_up
+from ascribe_lab.train.warmup import Demonstration, Schedule, Teacher, warm_up
 
 
 def warmup(
@@ -43,29 +43,18 @@ def warmup(
     learning_rate: Annotated[
         float, Option(help="The highest; it rises over a tenth of the steps, then falls.")
     ] = 5e-5,
-    seed: play_options.Seed = 0,
-    context: play_options.Context = None,
-    device: Annotated[str, Option(help="Where to train: cpu, cuda, cuda:1, ...")] = "cpu",
-    trial: Annotated[int, Option(help="Tasks to try the model on, before and after.", min=0)] = 0,
-    trial_settings: Annotated[
-        list[str],
-        Option(
-            "--trial-set", help="An option of the environment for those: split=eval. Repeatable."
-        ),
-    ] = [],  # noqa: B006 (typer copies it)
-    temperature: play_options.Temperature = 0.4,
-    max_tokens: play_options.MaxTokens = 64,
-    max_turns: play_options.MaxTurns = None,
-    pool: play_options.Pool = "processes",
-    workers: play_options.Workers = 2,
+    seed: options.Seed = 0,
+    context: options.Context = None,
+    device: Annotated[str, Option(help="Where to train: cpu, or cuda.")] = "cpu",
+    max_turns: options.MaxTurns = None,
+    pool: options.Pool = "processes",
+    workers: options.Workers = 2,
     as_json: options.Json = False,
 ) -> None:
     """Train a model for a few updates on an expert's responses, so that its actions are valid."""
     screen.find_own_code(env)
     try:
         setup = Setup(env, screen.settings(settings), style, cast("PoolName", pool), workers)
-        sampling = Sampling(temperature, max_tokens=max_tokens)
-        model_trial = Trial(trial, screen.settings(trial_settings), sampling, max_turns)
         with _progress() as report:
             done = warm_up(
                 model,
@@ -80,7 +69,6 @@ def warmup(
                     layout=cast("Layout", layout),
                 ),
                 schedule=Schedule(steps=steps, batch=batch, learning_rate=learning_rate, seed=seed),
-                trial=model_trial if trial else None,
                 context=context,
                 device=device,
                 report=report,
@@ -95,8 +83,13 @@ def warmup(
     if as_json:
         losses = {"first_loss": done.first_loss, "last_loss": done.last_loss}
         screen.print_json({"out": str(out), **asdict(done), **losses})
-    else:
-        _print(done, out)
+        return
+    table = Table(show_header=False)
+    examples = f"{counted(done.examples, 'decision')}, {done.tokens:,} response tokens"
+    table.add_row("examples", examples)
+    table.add_row("loss", f"{done.first_loss:.3f} to {done.last_loss:.3f} nats a token")
+    screen.out.print(table)
+    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
 
 
 @contextmanager
@@ -114,20 +107,3 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
             bar(share)
 
         yield report
-
-
-def _print(done: Warmup, out: Path) -> None:
-    table = Table(show_header=False)
-    table.add_row(
-        "examples", f"{counted(done.examples, 'decision')}, {done.tokens:,} response tokens"
-    )
-    table.add_row("loss", f"{done.first_loss:.3f} to {done.last_loss:.3f} nats a token")
-    for when, row in (("before", done.before), ("after", done.after)):
-        if row is not None:
-            table.add_row(
-                f"success {when}",
-                f"{row.rate:.1%} ({row.low:.0%} to {row.high:.0%}) of "
-                f"{counted(row.tasks, 'task')}; {row.valid:.1%} of decisions valid",
-            )
-    screen.out.print(table)
-    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))

@@ -2,35 +2,27 @@
 
 Reinforcement learning improves what a policy does sometimes. A small model that never gives a valid
 action earns nothing in any episode, and there is nothing to compare. So an expert plays episodes,
-and the model learns its responses (``demonstrate``, ``finetune``).
+and TRL's ``SFTTrainer`` teaches the model its responses.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from functools import partial
+from importlib.util import find_spec
+from math import gcd
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from ascribe_lab.extras import install
 from ascribe_lab.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
-from ascribe_lab.models.loading import load_causal_lm, load_smollm2, packages, save_model
+from ascribe_lab.models.loading import load_causal_lm, load_smollm2, save_model
 from ascribe_lab.models.tokens import Message, PromptTooLongError
-from ascribe_lab.rollout import (
-    Plan,
-    Request,
-    Rollout,
-    Sample,
-    Sampling,
-    SamplingPolicy,
-    Setup,
-    Success,
-    rollout,
-    success,
-)
+from ascribe_lab.rollout import Plan, Request, Sample, Sampling, SamplingPolicy, Setup, rollout
 from ascribe_lab.train.chat import GrowingChat, in_layout
 from ascribe_lab.train.config import Layout
 
@@ -40,20 +32,16 @@ Teacher = Literal["expert", "random"]
 Progress = Callable[[float], None]
 """Called with the share that is done."""
 
-Tensor = Any
-"""A torch tensor. Torch is imported only where it is used."""
+MOST_TOKENS = 2048
+"""Tokens that go through the model at once, unless a single example has more; it bounds memory."""
 
 
-@dataclass(frozen=True)
-class TrainingExample:
+class TrainingExample(NamedTuple):
     """A prompt and the response to it, in tokens."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
     """With the token that ends the turn."""
-
-    def __len__(self) -> int:
-        return len(self.prompt) + len(self.response)
 
 
 # Demonstrations.
@@ -88,25 +76,19 @@ class Demonstration:
             raise ValueError("noise is for the expert: random actions need no others")
 
 
+@dataclass
 class NoisyExpert:
-    """A policy that records the expert's responses, and sometimes samples another.
+    """A policy that records the expert's responses, and sometimes samples another."""
 
-    Args:
-        expert: its responses are recorded.
-        other: samples instead, now and then.
-        noise: how often; the request's seed decides.
-        chat: tokenises prompts and samples, for chats that grow by their tokens.
-    """
-
-    def __init__(
-        self,
-        expert: SamplingPolicy,
-        other: SamplingPolicy,
-        noise: float,
-        chat: Chat | None = None,
-    ) -> None:
-        self.expert, self.other, self.noise, self.chat = expert, other, noise, chat
-        self.recorded: list[tuple[Sequence[Message], str]] = []
+    expert: SamplingPolicy
+    """Its responses are recorded."""
+    other: SamplingPolicy
+    """Samples instead, now and then."""
+    noise: float
+    """How often; the request's seed decides."""
+    chat: Chat | None = None
+    """Tokenises prompts and samples, for chats that grow by their tokens."""
+    recorded: list[tuple[Sequence[Message], str]] = field(default_factory=list)
 
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order."""
@@ -156,12 +138,14 @@ def demonstrate(
     growing = GrowingChat(chat) if demonstration.layout == "trajectory" else None
     policy = NoisyExpert(teacher, random, demonstration.noise, growing)
     plan = Plan(demonstration.episodes, 1, turns, demonstration.seed)
-    _play(plan, setup, policy, demonstration.layout, progress)
+    agent, playing = in_layout(demonstration.layout, setup.agent, policy)
+    with setup.open_pool(plan.groups) as pool:
+        rollout(plan, pool, agent, playing, progress=progress)
     examples = [_example(growing or chat, *recorded) for recorded in policy.recorded]
     fitting = [example for example in examples if example is not None]
     if not fitting:
         raise ValueError("no episode gave an example that fits the model's context")
-    return sorted(fitting, key=lambda example: (example.prompt, example.response))
+    return sorted(fitting)
 
 
 def _example(chat: Chat, messages: Sequence[Message], text: str) -> TrainingExample | None:
@@ -182,13 +166,6 @@ def _response(chat: Chat, text: str) -> tuple[int, ...]:
     return (*ids, chat.tokenizer.eos_token_id)
 
 
-def _play(plan: Plan, setup: Setup, policy: Any, layout: Layout, progress: Progress) -> Rollout:
-    """Play as the training does that has this layout."""
-    agent, policy = in_layout(layout, setup.agent, policy)
-    with setup.open_pool(plan.groups) as pool:
-        return rollout(plan, pool, agent, policy, progress=progress)
-
-
 # Supervised training.
 
 
@@ -199,162 +176,87 @@ class Schedule:
     Attributes:
         steps: updates.
         batch: examples of an update. All are used, in a new random order, before one is again.
-        learning_rate: the highest; it rises over the first tenth of the steps, then falls to 0,
-            both linearly.
-        max_grad_norm: a longer gradient is cut to this length.
-        most_tokens: tokens, padding included, that go through the model at once; it bounds memory
-            and does not change the update.
+        learning_rate: the highest; it rises from 0 over the first tenth of the steps, then falls
+            to 0, both linearly.
         seed: of the order.
     """
 
     steps: int = Field(default=20, ge=1)
     batch: int = Field(default=8, ge=1)
     learning_rate: float = Field(default=5e-5, gt=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    most_tokens: int = Field(default=1024, ge=1)
     seed: int = 0
-
-    def rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0: min((t+1)/r, (T-t)/(T-r+1)) of the highest.
-
-        T is the number of steps and r a tenth of it, at least 1.
-        """
-        ramp = max(1, self.steps // 10)
-        share = min((step + 1) / ramp, (self.steps - step) / (self.steps - ramp + 1))
-        return self.learning_rate * share
 
 
 def finetune(
     model: Any,
+    tokenizer: Any,
     examples: Sequence[TrainingExample],
     schedule: Schedule,
     progress: Progress = lambda _: None,
 ) -> list[float]:
-    """Train a model on examples, in place, with AdamW; returns the loss of each step before it.
+    """Train a model on examples, in place, with TRL's ``SFTTrainer``; returns each step's loss.
 
     The loss of a batch is the mean over its response tokens of -log p(token | all before it).
 
     Args:
-        model: a causal language model, on the device and in the type it is to be trained in.
+        model: a causal language model, in the type it is to be trained in. It is trained on a GPU
+            if it is on one.
+        tokenizer: its tokenizer, for the token that pads.
         examples: at least one.
         schedule: how long and how fast.
         progress: called with the share of steps that are done.
     """
-    torch, _ = packages("actor")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=schedule.learning_rate, weight_decay=0.0)
-    losses = []
-    with _training_mode(model, schedule.seed):
-        for step, batch in zip(range(schedule.steps), _batches(examples, schedule), strict=False):
-            for group in optimizer.param_groups:
-                group["lr"] = schedule.rate(step)
-            tokens = sum(len(example.response) for example in batch)
-            losses.append(0.0)
-            for chunk in _chunks(batch, schedule.most_tokens):
-                loss = _loss(model, chunk) / tokens
-                loss.backward()
-                losses[-1] += float(loss.detach())
-            torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            progress((step + 1) / schedule.steps)
-    return losses
+    from datasets import Dataset
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
 
+    class Report(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            progress(state.global_step / schedule.steps)
 
-@contextmanager
-def _training_mode(model: Any, seed: int) -> Iterator[None]:
-    """Training mode, seeded; on a CPU with eager attention, which trains twice as fast as sdpa."""
-    torch, _ = packages("actor")
-    devices = [model.device] if model.device.type == "cuda" else []
-    attention = model.config._attn_implementation
-    if model.device.type == "cpu":
-        model.set_attn_implementation("eager")
-    model.train()
-    try:
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        model.eval()
-        model.set_attn_implementation(attention)
-
-
-def _batches(
-    examples: Sequence[TrainingExample], schedule: Schedule
-) -> Iterator[list[TrainingExample]]:
-    """Batches without end."""
-    waiting: list[int] = []
-    for epoch in count():
-        order = np.random.default_rng([schedule.seed, epoch]).permutation(len(examples))
-        waiting += order.tolist()
-        while len(waiting) >= schedule.batch:
-            batch, waiting = waiting[: schedule.batch], waiting[schedule.batch :]
-            yield [examples[number] for number in batch]
-
-
-def _chunks(batch: Sequence[TrainingExample], most_tokens: int) -> Iterator[list[TrainingExample]]:
-    """Examples of similar length together, to save padding; at least one in each chunk."""
-    chunk: list[TrainingExample] = []
-    for example in sorted(batch, key=len):
-        if chunk and (len(chunk) + 1) * len(example) > most_tokens:
-            yield chunk
-            chunk = []
-        chunk.append(example)
-    yield chunk
-
-
-def _loss(model: Any, chunk: Sequence[TrainingExample]) -> Tensor:
-    """Sum over all response tokens of -log p(token | all before it).
-
-    Rows are padded on the left: so responses end together, and only the logits of the last columns
-    are computed.
-    """
-    torch, _ = packages("actor")
-    width = max(map(len, chunk))
-    longest = max(len(example.response) for example in chunk)
-    ids = torch.zeros((len(chunk), width), dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    labels = torch.full((len(chunk), longest), -100)
-    for row, example in enumerate(chunk):
-        ids[row, width - len(example) :] = torch.tensor(example.prompt + example.response)
-        mask[row, width - len(example) :] = 1
-        labels[row, longest - len(example.response) :] = torch.tensor(example.response)
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    device = model.device
-    logits = model(
-        input_ids=ids.to(device),
-        attention_mask=mask.to(device),
-        position_ids=positions.to(device),
-        use_cache=False,
-        logits_to_keep=longest + 1,
-    ).logits[:, :-1]
-    return torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1),
-        labels.flatten().to(device),
-        ignore_index=-100,
-        reduction="sum",
+    rows = [
+        {
+            "input_ids": [*prompt, *response],
+            "labels": [-100] * len(prompt) + list(response),  # prompts have no loss
+        }
+        for prompt, response in examples
+    ]
+    longest = max(len(row["input_ids"]) for row in rows)
+    at_once = gcd(schedule.batch, max(1, MOST_TOKENS // longest))  # a divisor of the batch
+    folder = TemporaryDirectory()  # where the trainer would write; it saves nothing
+    settings = SFTConfig(
+        output_dir=folder.name,
+        max_steps=schedule.steps,
+        per_device_train_batch_size=at_once,
+        gradient_accumulation_steps=schedule.batch // at_once,
+        learning_rate=schedule.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=schedule.steps // 10,
+        seed=schedule.seed,
+        max_length=None,  # what does not fit was left out
+        bf16=False,
+        gradient_checkpointing=False,
+        use_cpu=model.device.type == "cpu",
+        save_strategy="no",  # it takes minutes; the caller writes the model
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
     )
+    trainer = SFTTrainer(
+        model,
+        settings,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=[Report()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    with folder:
+        trainer.train()
+    model.eval()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 # The whole.
-
-
-@dataclass(frozen=True)
-class Trial:
-    """An evaluation of the model before and after.
-
-    Attributes:
-        tasks: so many of the first tasks are played, once each; as ``ascribe eval`` does.
-        options: of the environment, where they differ: ``{"split": "eval"}``.
-        sampling: how responses are drawn.
-        max_turns: decisions after which an episode is cut; None: the environment's limit.
-        seed: of the tasks.
-    """
-
-    tasks: int
-    options: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Sampling = field(default_factory=lambda: Sampling(0.4, max_tokens=64))
-    max_turns: int | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -366,22 +268,16 @@ class Warmup:
     """Tokens of their responses."""
     losses: tuple[float, ...]
     """Of each step, before its update, in nats per response token."""
-    before: Success | None
-    after: Success | None
 
     @property
     def first_loss(self) -> float:
         """Mean of the first tenth of the steps."""
-        return float(np.mean(self.losses[: self._tenth]))
+        return float(np.mean(self.losses[: max(1, len(self.losses) // 10)]))
 
     @property
     def last_loss(self) -> float:
         """Mean of the last tenth of the steps."""
-        return float(np.mean(self.losses[-self._tenth :]))
-
-    @property
-    def _tenth(self) -> int:
-        return max(1, len(self.losses) // 10)
+        return float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
 
 
 def warm_up(
@@ -391,7 +287,6 @@ def warm_up(
     *,
     demonstration: Demonstration = Demonstration(),  # noqa: B008 (frozen)
     schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
-    trial: Trial | None = None,
     context: int | None = None,
     device: str = "cpu",
     report: Callable[[str, float], None] = lambda _phase, _share: None,
@@ -404,49 +299,25 @@ def warm_up(
         out: folder to write, which TRL, vLLM and ``load_causal_lm`` read.
         demonstration: the episodes to learn from.
         schedule: how long and how fast to train.
-        trial: if given, the model is evaluated before and after.
         context: leave out examples with more tokens than this.
-        device: where to train.
+        device: where to train: ``cpu`` or ``cuda``.
         report: called with each phase and the share of it that is done.
 
     Raises:
         ValueError: if the environment cannot teach, or the folder to write is not empty.
-        ImportError: without the extra ``actor``.
+        ImportError: without the extra ``trl``.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} is there already, and not an empty folder")
     setup.facts, setup.agent  # noqa: B018 (their errors show before a model is loaded)
+    if find_spec("trl") is None:
+        raise ImportError(f"a warm-up needs TRL, which is not installed; run: {install('trl')}")
     network, tokenizer = load_smollm2() if model == "smollm2" else load_causal_lm(model)
     network.to(device)
-    policy = TransformersPolicy(network, tokenizer, context=context)
-
-    def progress(phase: str) -> Progress:
-        return lambda share: report(phase, share)
-
-    examples = demonstrate(setup, policy.chat, demonstration, progress("examples"))
-    layout = demonstration.layout
-
-    def evaluate(phase: str) -> Success | None:
-        return None if trial is None else _evaluate(setup, policy, trial, layout, progress(phase))
-
-    before = evaluate("before")
-    losses = finetune(network, examples, schedule, progress("training"))
-    after = evaluate("after")
+    chat = TransformersPolicy(network, tokenizer, context=context).chat
+    examples = demonstrate(setup, chat, demonstration, partial(report, "examples"))
+    losses = finetune(network, tokenizer, examples, schedule, partial(report, "training"))
     save_model(network, tokenizer, out)
     tokens = sum(len(example.response) for example in examples)
-    return Warmup(len(examples), tokens, tuple(losses), before, after)
-
-
-def _evaluate(
-    setup: Setup, policy: TransformersPolicy, trial: Trial, layout: Layout, progress: Progress
-) -> Success:
-    setup = replace(setup, options={**setup.options, **trial.options})
-    count = setup.facts[0]
-    tasks = range(trial.tasks if count is None else min(trial.tasks, count))
-    turns = setup.turns(trial.max_turns)
-    plan = Plan(len(tasks), 1, turns, trial.seed, tasks=tasks, sampling=trial.sampling)
-    rows = success(_play(plan, setup, policy, layout, progress))
-    if not rows:
-        raise ValueError("no episode of the trial was completed")
-    return rows[-1]
+    return Warmup(len(examples), tokens, tuple(losses))
