@@ -5,10 +5,8 @@ import pytest
 from ascribe_lab.agents import (
     Agent,
     Decision,
-    EndEpisode,
     Parsed,
     SendText,
-    Skip,
     Substitute,
     ThinkAction,
     View,
@@ -22,19 +20,17 @@ ANSWER = "I do not know what to do, so I go to the fridge"
 
 
 @pytest.mark.parametrize(
-    ("policy", "action", "end"),
+    ("policy", "action"),
     [
-        (SendText(), ANSWER[-30:], False),
-        (SendText(6), "fridge", False),
-        (SendText(1000), ANSWER, False),
-        (Skip(), None, False),
-        (Substitute("look"), "look", False),
-        (EndEpisode(), None, True),
+        (SendText(), ANSWER[-30:]),
+        (SendText(6), "fridge"),
+        (SendText(1000), ANSWER),
+        (Substitute("look"), "look"),
     ],
 )
-def test_policies(policy: OnInvalid, action: str | None, end: bool) -> None:
+def test_policies(policy: OnInvalid, action: str) -> None:
     agent = agent_for("alfworld", on_invalid=policy)
-    assert agent.decide(ANSWER, VIEW) == Decision(action, False, "no_action", end)
+    assert agent.decide(ANSWER, VIEW) == Decision(action, False, "no_action")
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -1,6 +1,5 @@
 """Parsers: what is read, what is not, and that nothing breaks them."""
 
-import json
 import time
 from collections.abc import Callable
 
@@ -8,14 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.groups.actions import tool_call
 from ascribe_lab.agents import (
     PROBLEMS,
     Parsed,
     SearchAnswer,
     ThinkAction,
-    ThoughtAction,
-    ToolCall,
     WholeText,
 )
 from ascribe_lab.agents.parsers import ResponseParser
@@ -25,8 +21,6 @@ PARSERS: dict[str, ResponseParser] = {
     "think_action": ThinkAction(),
     "strict_think_action": ThinkAction(longest=20, needs_thought=True, only_one=True),
     "search_answer": SearchAnswer(),
-    "thought_action": ThoughtAction(),
-    "tool_call": ToolCall(),
     "whole_text": WholeText(),
 }
 
@@ -142,115 +136,13 @@ def test_search_answer_finds_nothing(text: str, problem: str) -> None:
     assert SearchAnswer()(text) == Parsed(None, None, problem)
 
 
-@pytest.mark.parametrize(
-    ("text", "action", "thought"),
-    [
-        ("Thought: far\nAction: go to fridge 1", "go to fridge 1", "far"),
-        ("Thought:\nfar\naway\n\nAction:\n\n  go on \nmore", "go on", "far\naway"),
-        ("Thought 1: far\r\nAction 1: go\r\nObservation 1: done\r\nAction 2: no", "go", "far"),
-        ("I think.\nACTION: go", "go", "I think."),
-        ("action: go", "go", None),
-        ("Action: Action: go", "Action: go", None),
-        ("Action:\nAction: go", "go", None),
-        ("Thought: Action: none\nAction: go", "go", "Action: none"),
-    ],
-)
-def test_thought_action(text: str, action: str, thought: str | None) -> None:
-    assert ThoughtAction()(text) == Parsed(action, thought)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("Thought: far", "no_action"),
-        ("My action: go", "no_action"),
-        ("Reaction: go", "no_action"),
-        ("Thought: far\nAction:\n\nObservation: done", "empty_action"),
-        (f"Action: {'a' * 10_001}", "action_too_long"),
-    ],
-)
-def test_thought_action_finds_nothing(text: str, problem: str) -> None:
-    found = ThoughtAction()(text)
-    assert (found.action, found.problem) == (None, problem)
-
-
-CALL = '{"name":"find","arguments":{"n":2,"q":"egg"}}'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<tool_call>\n{"name": "find", "arguments": {"q": "egg", "n": 2}}\n</tool_call>',
-        '{"arguments": {"n": 2, "q": "egg"}, "name": "find"}',
-        '<think>x</think>\n{"name": "find", "arguments": "{\\"q\\": \\"egg\\", \\"n\\": 2}"}',
-        '{"tool_calls": [{"id": "1", "type": "function", "function": '
-        '{"name": "find", "arguments": "{\\"n\\": 2, \\"q\\": \\"egg\\"}"}}]}',
-        '[{"function": {"name": "find", "arguments": {"n": 2, "q": "egg"}}}, {"name": "other"}]',
-        '<tool_call>{"name": 1}</tool_call><tool_call>'
-        '{"name": "find", "arguments": {"n": 2, "q": "\\u0065gg"}}</tool_call>',
-    ],
-)
-def test_tool_calls_that_mean_the_same_are_the_same_action(text: str) -> None:
-    found = ToolCall()(text)
-    assert (found.action, found.problem) == (CALL, None)
-
-
-def test_keys_of_actions_read_what_the_parser_writes() -> None:
-    assert tool_call(CALL) == '["find", {"n": 2, "q": "egg"}]'
-
-
-def test_a_tool_call_needs_no_arguments() -> None:
-    assert ToolCall()('{"name": "look"}').action == '{"name":"look","arguments":{}}'
-    llama = '{"name": "go", "parameters": {"to": "hall"}}'
-    assert ToolCall()(llama).action == '{"name":"go","arguments":{"to":"hall"}}'
-
-
-def _call(arguments: str) -> str:
-    return f'<tool_call>{{"name": "x", "arguments": {arguments}}}</tool_call>'
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("find egg", "no_action"),
-        ("<tool_call>{}", "action_not_closed"),
-        ("<tool_call> </tool_call>", "empty_action"),
-        (_call(f'{{"a": "{"b" * 65_536}"}}'), "action_too_long"),
-        (_call("{'a': 1}"), "bad_json"),
-        (_call("{} trailing"), "bad_json"),
-        (_call('{"a": NaN}'), "bad_json"),
-        (_call('{"a": 1e999}'), "bad_json"),
-        (_call('{"a": "\\ud800"}'), "bad_json"),
-        (_call(f'{{"a": {"9" * 5000}}}'), "bad_json"),
-        (_call("[" * 30_000), "bad_json"),
-        (_call("[" * 30_000 + "]" * 30_000), "bad_json"),
-        (_call('"not json"'), "bad_json"),
-        (_call('{"a": 1, "a": 1}'), "duplicate_key"),
-        (_call('{"b": [{"a": 1, "\\u0061": 2}]}'), "duplicate_key"),
-        (_call('"{\\"a\\": 1, \\"a\\": 2}"'), "duplicate_key"),
-        ('<tool_call>{"name": "x", "name": "x"}</tool_call>', "duplicate_key"),
-        (_call("[]"), "not_a_call"),
-        (_call("null"), "not_a_call"),
-        ('{"name": ""}', "not_a_call"),
-        ('{"name": ["x"]}', "not_a_call"),
-        ('{"tool_calls": []}', "not_a_call"),
-        ('{"tool_calls": null}', "not_a_call"),
-        ('[["name", "x"]]', "not_a_call"),
-        # Of several the first is told.
-        ("<tool_call>{</tool_call><tool_call>[]</tool_call>", "bad_json"),
-    ],
-)
-def test_tool_calls_that_are_none(text: str, problem: str) -> None:
-    assert ToolCall()(text) == Parsed(None, None, problem)
-
-
 def test_whole_text() -> None:
     assert WholeText()(" The answer\n is 4. ") == Parsed("The answer\n is 4.")
     assert WholeText(longest=3)("four") == Parsed(None, None, "action_too_long")
     assert WholeText()("\n") == Parsed(None, None, "empty_answer")
 
 
-@pytest.mark.parametrize("parser", [ThinkAction, SearchAnswer, ThoughtAction, ToolCall, WholeText])
+@pytest.mark.parametrize("parser", [ThinkAction, SearchAnswer, WholeText])
 def test_a_limit_of_nothing_is_refused(parser: Callable[..., ResponseParser]) -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         parser(longest=0)
@@ -261,15 +153,6 @@ def test_a_limit_of_nothing_is_refused(parser: Callable[..., ResponseParser]) ->
 PLAIN = st.text(st.characters(exclude_characters="<>\n", exclude_categories=["Cs"]))
 ACTIONS = PLAIN.map(str.strip).filter(bool)
 THOUGHTS = st.none() | ACTIONS
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**30), 10**30)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 @given(ACTIONS, THOUGHTS)
@@ -283,34 +166,9 @@ def test_search_answer_round_trip(kind: str, body: str, thought: str | None) -> 
     assert SearchAnswer()(SearchAnswer().render(action, thought)) == Parsed(action, thought)
 
 
-@given(ACTIONS, THOUGHTS)
-def test_thought_action_round_trip(action: str, thought: str | None) -> None:
-    assert ThoughtAction()(ThoughtAction().render(action, thought)) == Parsed(action, thought)
-
-
 @given(st.text().map(str.strip).filter(bool))
 def test_whole_text_round_trip(action: str) -> None:
     assert WholeText()(WholeText().render(action)) == Parsed(action)
-
-
-@given(st.text(min_size=1), st.dictionaries(st.text(), JSON, max_size=4), THOUGHTS)
-def test_tool_call_round_trip(name: str, arguments: dict[str, object], thought: str | None) -> None:
-    parser = ToolCall()
-    action = parser(json.dumps({"arguments": arguments, "name": name}, indent=1)).action
-    assert action is not None
-    assert json.loads(action) == {"name": name, "arguments": arguments}
-    assert parser(parser.render(action, thought)) == Parsed(action, thought)
-
-
-def test_a_tool_call_may_hold_its_own_closing_tag() -> None:
-    action = '{"name":"say","arguments":{"text":"</tool_call><think>"}}'
-    assert ToolCall()(ToolCall().render(action)) == Parsed(action)
-
-
-@pytest.mark.parametrize("text", ["<TOOL_CALL>", '<tool_call>{\\"name\\":\\"x\\"}</tool_call>'])
-def test_tags_inside_json_are_text(text: str) -> None:
-    action = f'{{"name":"say","arguments":{{"text":"{text}"}}}}'
-    assert ToolCall()(action) == Parsed(action)
 
 
 @pytest.mark.parametrize("name", PARSERS)

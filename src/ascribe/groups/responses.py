@@ -6,9 +6,9 @@ the closing bracket, as in XML.
 
 This is the one reader of tool calls. A call is an object with a ``name`` and with ``arguments`` (or
 ``parameters``), an object or JSON text of one; OpenAI wraps it in ``function``, and several in
-``tool_calls``. The action key ``tool_call`` and a parser of the laboratory carry out
-one call and ignore keys that they do not know. Verifiers compare all calls of a response, so they
-read strictly: an unknown key might hold arguments.
+``tool_calls``. The action key ``tool_call`` reads one call and ignores keys that it does not know.
+Verifiers compare all calls of a response, so they read strictly: an unknown key might hold
+arguments.
 """
 
 import re
@@ -26,7 +26,7 @@ ARGUMENTS = ("arguments", "parameters")
 class ToolCallError(ValueError):
     """A text or value that should be a tool call is not one.
 
-    ``problem`` is the key of ``ascribe_lab.agents.PROBLEMS`` that says why.
+    ``problem`` says why in one word.
     """
 
     def __init__(self, message: str, problem: str = "not_a_call") -> None:

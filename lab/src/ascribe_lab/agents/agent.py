@@ -62,8 +62,6 @@ class Decision:
     """To be carried out; None to carry out nothing this turn (the observation stays)."""
     valid: bool
     problem: str | None = None
-    end: bool = False
-    """Whether the episode is to be cut here."""
 
 
 Memory = Callable[[Sequence[Turn]], Sequence[Turn]]
@@ -169,15 +167,6 @@ class SendText:
 
 
 @dataclass(frozen=True)
-class Skip:
-    """Carry out nothing: the environment is not stepped and the observation stays."""
-
-    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
-        """No action this turn."""
-        return Decision(None, valid=False, problem=parsed.problem)
-
-
-@dataclass(frozen=True)
 class Substitute:
     """Carry out a fixed action instead, for instance ``look``."""
 
@@ -186,12 +175,3 @@ class Substitute:
     def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
         """The fixed action."""
         return Decision(self.action, valid=False, problem=parsed.problem)
-
-
-@dataclass(frozen=True)
-class EndEpisode:
-    """Carry out nothing and cut the episode here."""
-
-    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
-        """No action, and the end of the episode."""
-        return Decision(None, valid=False, problem=parsed.problem, end=True)

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ascribe.groups.responses import ToolCallError, first_call, split_thoughts, tag_bodies, tag_call
+from ascribe.groups.responses import split_thoughts, tag_bodies
 from ascribe.steps.problems import replace_surrogates
-from ascribe.steps.strict_json import canonical
 from ascribe_lab.agents.agent import Parsed
 
 PROBLEMS = {
@@ -24,9 +23,6 @@ PROBLEMS = {
     "action_not_closed": "an action begins and does not end; the response may have been cut",
     "empty_action": "there is an action, but nothing in it",
     "action_too_long": "the action is longer than the parser allows",
-    "bad_json": "the tool call is not strict JSON, or is nested too deeply",
-    "duplicate_key": "the tool call gives a key twice",
-    "not_a_call": "the JSON has no name of a tool, or arguments that are no object",
     "no_such_choice": "the response names a letter that no action has",
     "no_thought": "there is an action, but not the thought that the parser requires",
     "several_actions": "there are several actions where the parser requires one",
@@ -150,63 +146,6 @@ class SearchAnswer(_Tagged):
         return as_tag(action)
 
 
-class ThoughtAction(ResponseParser):
-    """``Thought: ...`` and ``Action: ...``, each label at the beginning of a line (ReAct).
-
-    The action is the rest of the line after ``Action:``, or the next line that is not empty; the
-    first such action counts. Labels may be numbered, as in ``Action 3:``. The thought is the text
-    after ``Thought:``, or without this label the text before the first label.
-    """
-
-    with_thought = "Thought: {thought}\n{action}"
-
-    def _parse(self, text: str) -> Parsed:
-        labels = list(_LABEL.finditer(text))
-        edges = [*(label.start() for label in labels), len(text)]
-        sections = [
-            (label["name"].lower(), text[label.end() : end].strip())
-            for label, end in zip(labels, edges[1:], strict=True)
-        ]
-        before = text[: edges[0]].strip() or None
-        thought = next((body for name, body in sections if name == "thought"), before)
-        actions = [body.partition("\n")[0].rstrip() for name, body in sections if name == "action"]
-        place, problem = self._first_fitting(actions)
-        return Parsed(None if problem else actions[place], thought, problem)
-
-    def _render(self, action: str, /) -> str:
-        return f"Action: {action}"
-
-
-@dataclass(frozen=True)
-class ToolCall(ResponseParser):
-    """A tool call in ``<tool_call>`` tags (Hermes), or as bare JSON (OpenAI's ``tool_calls``).
-
-    ``ascribe.groups.responses`` describes what is read; of several calls the first counts. The
-    action is canonical JSON, ``{"name":...,"arguments":{...}}`` with sorted keys and no spaces:
-    calls that mean the same are the same text, and ``ascribe.groups.actions.tool_call`` reads it.
-
-    Attributes:
-        longest: most characters of the JSON.
-    """
-
-    longest: int = 65_536
-
-    def _parse(self, text: str) -> Parsed:
-        thought, _ = split_thoughts(text)
-        try:
-            name, arguments = first_call(text, self.longest)
-            action = f'{{"name":{canonical(name)},"arguments":{canonical(arguments)}}}'
-            action.encode()  # refuses half surrogates
-        except ToolCallError as error:
-            return Parsed(None, thought, error.problem)
-        except UnicodeEncodeError:
-            return Parsed(None, thought, "bad_json")
-        return Parsed(action, thought)
-
-    def _render(self, action: str, /) -> str:
-        return tag_call(action)
-
-
 @dataclass(frozen=True)
 class WholeText(ResponseParser):
     """The whole response is the action, without white space around it.
@@ -247,10 +186,6 @@ def as_tag(action: str) -> str:
     return f"<{match['name']}>{match['body']}</{match['name']}>" if match else action
 
 
-_LABEL = re.compile(
-    r"^[ \t]*(?P<name>thought|action|observation)(?:[ \t]+\d+)?[ \t]*:",
-    re.IGNORECASE | re.MULTILINE | re.ASCII,
-)
 LETTERS = string.ascii_uppercase
 """Of admissible actions; those beyond the last letter have none."""
 _CHOICE = re.compile(r"\s*([A-Z])(?=[.):,]|\s*$)")

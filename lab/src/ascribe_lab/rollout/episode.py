@@ -102,7 +102,7 @@ class RunningEpisode:
     def _record(self, result: StepResult, *, valid: bool, last: bool) -> None:
         assert self.pending is not None
         previous, decision = self.latest, self.pending.decision
-        cut = result.truncated or last or decision.end
+        cut = result.truncated or last
         self.steps.append(
             Step(
                 # The agent sees the attempts, so they are part of the state.
