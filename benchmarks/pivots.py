@@ -2,7 +2,7 @@
 
 ``verdicts_per_second`` is of CPU time, on answers that are all different: some do what was
 demonstrated in other words, some do not. Tool calls have four arguments, commands are pipelines of
-two with a few flags, texts have 300 characters. ``effect`` plays Sokoban: it restores a snapshot
+two with a few flags, texts have 300 characters. ``effect`` plays Sokoban: it replays a turn
 and steps, for both actions. ``judge`` is asked for what is in its cache.
 
 Profiling is measured with a policy that answers at once (``no model``) and with a server on this

@@ -1,26 +1,21 @@
-"""The chores that every environment shares: seeds, ends, info, snapshots and replay."""
+"""The chores that every environment shares: seeds, ends and info."""
 
-import pickle
 from importlib import import_module
 from inspect import signature
 
 import pytest
 
-from ascribe.steps.hints import install
 from ascribe_lab.envs import (
     ENVIRONMENTS,
     INFO_KEYS,
     NEED_FILE,
-    Branching,
     Environment,
     EpisodeOverError,
     MissingExtraError,
-    NotReproducibleError,
-    Replayed,
-    branching,
     make,
 )
-from lab.tests.envs.toys import Corridor, Walk
+from ascribe_lab.extras import install
+from lab.tests.envs.toys import Corridor
 
 
 def play(env: Environment, actions: list[str]) -> list[object]:
@@ -112,72 +107,6 @@ def test_an_action_must_be_text() -> None:
 def test_a_horizon_must_be_positive() -> None:
     with pytest.raises(ValueError, match="horizon must be at least 1"):
         Corridor(horizon=0)
-
-
-@pytest.mark.parametrize("wrap", [branching, Replayed], ids=["snapshot", "replay"])
-def test_going_back(wrap: type) -> None:
-    env: Branching = wrap(Corridor())
-    start = env.reset(seed=5)
-    env.step("sing")
-    moment = pickle.loads(pickle.dumps(env.snapshot()))
-    once = play(env, ["left", "right"])
-    for instance in (env, wrap(Corridor())):
-        observation, info = instance.restore(moment)
-        assert (observation, info["valid"]) == ("Nothing happens.", False)
-        assert play(instance, ["left", "right"]) == once
-    assert env.reset(seed=5) == start
-
-
-def test_a_snapshot_does_not_move_with_the_episode() -> None:
-    env = Corridor()
-    env.reset(seed=5)
-    moment = env.snapshot()
-    place = moment.episode.place
-    env.step("left" if place > 0 else "right")
-    assert moment.episode == Walk(place, moment.episode.goal)
-
-
-def test_an_environment_that_can_go_back_is_left_alone() -> None:
-    env = Corridor()
-    assert branching(env) is env
-
-
-class Forgetful:
-    """An environment that says something else each time."""
-
-    tasks = None
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def reset(self, *, seed=None, options=None):
-        return "start", {}
-
-    def step(self, action):
-        self.count += 1
-        return f"step {self.count}", 0.0, False, False, {}
-
-    def close(self) -> None:
-        self.count = -1
-
-
-def test_replay_notices_an_environment_that_is_not_reproducible() -> None:
-    env = branching(Forgetful())
-    assert isinstance(env, Replayed)
-    with pytest.raises(RuntimeError, match="reset"):
-        env.snapshot()
-    env.reset(seed=1)
-    env.step("a")
-    moment = env.snapshot()
-    with pytest.raises(NotReproducibleError, match="1 actions"):
-        env.restore(moment)
-    env.close()
-    assert env.environment.count == -1
-
-
-def test_an_episode_to_be_replayed_needs_a_seed() -> None:
-    with pytest.raises(ValueError, match="needs a seed"):
-        Replayed(Forgetful()).reset()
 
 
 def test_make_finds_a_users_own() -> None:

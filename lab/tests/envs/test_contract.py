@@ -42,7 +42,7 @@ def check(factory: Callable[[], Any], **options: Any) -> ContractReport:
     return check_environment(factory, seeds=3, max_steps=30, patience=0.2, **options)
 
 
-class WithoutSnapshots:
+class Walled:
     """The corridor through a wall: nothing but the protocol gets through."""
 
     def __init__(self, **options: Any) -> None:
@@ -145,10 +145,6 @@ class OneForAll(Corridor):
     def act(self, episode: Walk, action: str) -> Outcome:
         return Outcome(f"The goal is {OneForAll.shared.goal}.")
 
-    def restore(self, snapshot: Any) -> tuple[str, Info]:
-        OneForAll.shared = snapshot.episode
-        return super().restore(snapshot)
-
 
 @breaks(Fault.PROCESSES_DIFFER)
 class ProcessNumber(Corridor):
@@ -186,8 +182,8 @@ class HalfCharacters(Corridor):
         return "\ud83d"
 
 
-@breaks(Fault.MISSING_INFO, Fault.BY_REPLAY)
-class ForgetsState(WithoutSnapshots):
+@breaks(Fault.MISSING_INFO)
+class ForgetsState(Walled):
     def step(self, action: str) -> Five:
         *others, info = super().step(action)
         del info["state"]
@@ -200,8 +196,8 @@ class NumpyFlags(Corridor):
         return Outcome("", won=np.bool_(False))  # type: ignore[arg-type]
 
 
-@breaks(Fault.INFO_CHANGES_LATER, Fault.BY_REPLAY)
-class OneInfo(WithoutSnapshots):
+@breaks(Fault.INFO_CHANGES_LATER)
+class OneInfo(Walled):
     def __init__(self) -> None:
         super().__init__()
         self.info: Info = {}
@@ -248,7 +244,7 @@ class PlaysUnasked(Corridor):
 class AnswersOn(Corridor):
     def step(self, action: str) -> Five:
         if self.episode is not None and self._over:
-            return self._observation, 0.0, True, False, dict(self._info)
+            return "", 0.0, True, False, self._report(Outcome(""))[1]
         return super().step(action)
 
 
@@ -256,7 +252,7 @@ class AnswersOn(Corridor):
 class PaysOn(Corridor):
     def step(self, action: str) -> Five:
         if self.episode is not None and self._over:
-            return self._observation, 1.0, True, False, dict(self._info)
+            return "", 1.0, True, False, self._report(Outcome(""))[1]
         return super().step(action)
 
 
@@ -368,45 +364,6 @@ class IgnoresTheTask(Corridor):
         return 3
 
 
-# Going back.
-
-
-BROKEN[Fault.BY_REPLAY] = (WithoutSnapshots, set())
-
-
-@breaks(Fault.SNAPSHOT_DIFFERS)
-class ForgetsThePlace(Corridor):
-    def restore(self, snapshot: Any) -> tuple[str, Info]:
-        observation, info = super().restore(snapshot)
-        assert self.episode is not None
-        self.episode.place = (self.episode.place + 5) % 10
-        return observation, info
-
-
-@breaks(Fault.SNAPSHOT_TIED)
-class KeepsThemAtHome(Corridor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.moments: list[Any] = []
-
-    def snapshot(self) -> Any:
-        self.moments.append(super().snapshot())
-        return len(self.moments) - 1
-
-    def restore(self, snapshot: Any) -> tuple[str, Info]:
-        return super().restore(self.moments[snapshot])
-
-
-@breaks(Fault.SNAPSHOT_NOT_PICKLED)
-class SnapshotOfAFunction(Corridor):
-    def snapshot(self) -> Any:
-        moment = super().snapshot()
-        return lambda: moment
-
-    def restore(self, snapshot: Any) -> tuple[str, Info]:
-        return super().restore(snapshot())
-
-
 # The tests.
 
 
@@ -448,16 +405,6 @@ class KeyErrors(Corridor):
         return {number: number for number in range(8)}[options.get("task", drawn)]
 
 
-class NoSnapshotYet(Corridor):
-    def snapshot(self) -> Any:
-        raise NotImplementedError("snapshot")
-
-
-class LockedMoments(Corridor):
-    def restore(self, snapshot: Any) -> tuple[str, Info]:
-        raise PermissionError("the moment is gone")
-
-
 class ArrayInfo(Corridor):
     """A value that can be compared with nothing."""
 
@@ -473,8 +420,6 @@ class ArrayInfo(Corridor):
         (AttributeErrors, Fault.STEP_AFTER_END, "step raises AttributeError"),
         (AttributeErrors, Fault.STEP_BEFORE_RESET, "step raises AttributeError"),
         (KeyErrors, Fault.TASK_OUT_OF_RANGE, "task -1 of 8 raises KeyError"),
-        (NoSnapshotYet, Fault.SNAPSHOT_DIFFERS, "NotImplementedError"),
-        (LockedMoments, Fault.SNAPSHOT_DIFFERS, "PermissionError"),
         (ArrayInfo, Fault.WRONG_INFO, "expert_action is array([1, 2])"),
     ],
 )
@@ -500,7 +445,6 @@ def test_a_good_environment_has_no_findings(another_process: bool) -> None:
     assert report.findings == ()
     assert report.kept
     assert report.worst is None
-    assert report.goes_back == "snapshot"
     assert report.episodes == 3
     assert 3 <= report.steps <= 36
     assert report.steps_per_second > 0
@@ -517,16 +461,11 @@ def test_what_cannot_be_played_is_said_once() -> None:
     [finding] = report.findings
     assert finding.detail == "OSError: no such folder"
     assert (report.episodes, report.steps, report.steps_per_second) == (0, 0, 0.0)
-    assert report.goes_back is None
     assert report.worst is Severity.FATAL
 
 
-def test_going_back_is_not_examined_in_an_environment_that_is_not_deterministic() -> None:
-    assert check(CountsSteps).goes_back is None
-
-
-def test_a_replaying_environment_that_reads_a_clock_is_found() -> None:
-    class Clock(WithoutSnapshots):
+def test_an_environment_that_reads_a_clock_is_found() -> None:
+    class Clock(Walled):
         def step(self, action: str) -> Five:
             return (f"It is {time.perf_counter_ns()}.", *super().step(action)[1:])
 
@@ -596,7 +535,7 @@ def test_a_factory_by_path_is_checked_like_any_other() -> None:
 
 
 def test_the_wall_lets_the_protocol_through() -> None:
-    env = WithoutSnapshots()
+    env = Walled()
     with pytest.raises(EpisodeOverError):
         env.step("left")
     assert isinstance(env, Environment)

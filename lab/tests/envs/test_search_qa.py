@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("snowballstemmer", reason="needs the extra search_qa")
 
-from ascribe_lab.envs import Branching, EpisodeOverError, make
+from ascribe_lab.envs import EpisodeOverError, make
 from ascribe_lab.envs.contract import HOSTILE, check_environment
 from ascribe_lab.envs.search_qa import SearchQA
 from ascribe_lab.envs.search_qa.data import (
@@ -165,7 +165,7 @@ def test_hostile_actions_are_answered(env, text, form):
     observation, _, _, _, info = env.step(form.replace("{}", text))
     assert process_time() - start < 5
     (observation + info["state"]).encode()
-    assert len(pickle.dumps(env.snapshot())) < 10_000
+    assert len(pickle.dumps(env.episode)) < 10_000
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -189,17 +189,6 @@ def test_clean():
 def test_the_contract_is_kept():
     report = check_environment(lambda: make("search_qa", expert=True))
     assert report.findings == ()
-    assert report.goes_back == "snapshot"
-
-
-def test_snapshots_travel():
-    one, other = SearchQA(), SearchQA()
-    assert isinstance(one, Branching)
-    _, info = one.reset(seed=5)
-    one.step(f"search[{info['task']}]")
-    other.restore(pickle.loads(pickle.dumps(one.snapshot())))
-    assert other.step("search[river]") == one.step("search[river]")
-    assert other.step("answer[x]") == one.step("answer[x]")
 
 
 def test_the_demo_is_large_enough_and_depends_on_the_seed_alone():

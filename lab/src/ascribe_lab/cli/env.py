@@ -140,6 +140,5 @@ def _verdict(name: str, report: ContractReport) -> Text:
     played = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}"
     speed = f"{report.steps_per_second:,.0f} steps a second"
     verdict = "the contract is kept" if report.kept else "the contract is broken"
-    resume = f"; goes back by {report.goes_back}" if report.goes_back is not None else ""
     style = "green" if report.kept else "red"
-    return Text(f"{screen.safe(name)}: {verdict}{resume}. {played}, {speed}.", style=style)
+    return Text(f"{screen.safe(name)}: {verdict}. {played}, {speed}.", style=style)

@@ -2,17 +2,13 @@
 
 from ascribe_lab.envs.protocol import (
     INFO_KEYS,
-    Branching,
     Environment,
     EpisodeOverError,
     Info,
     MissingExtraError,
-    NotReproducibleError,
     Outcome,
-    Replayed,
     Start,
     TextEnvironment,
-    branching,
 )
 from ascribe_lab.envs.registry import ADAPTERS, ENVIRONMENTS, NEED_FILE, make
 
@@ -21,16 +17,12 @@ __all__ = [
     "ENVIRONMENTS",
     "INFO_KEYS",
     "NEED_FILE",
-    "Branching",
     "Environment",
     "EpisodeOverError",
     "Info",
     "MissingExtraError",
-    "NotReproducibleError",
     "Outcome",
-    "Replayed",
     "Start",
     "TextEnvironment",
-    "branching",
     "make",
 ]

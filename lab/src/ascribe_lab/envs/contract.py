@@ -5,7 +5,6 @@ result. It looks at what Ascribe reads: observation, reward, ends and the keys o
 """
 
 import multiprocessing
-import pickle
 import random
 import re
 import time
@@ -25,10 +24,8 @@ from ascribe.steps.table import encodable
 from ascribe_lab.envs.faults import ContractFinding, ContractReport, Fault
 from ascribe_lab.envs.protocol import (
     INFO_KEYS,
-    Branching,
     Environment,
     EpisodeOverError,
-    branching,
     missing_members,
 )
 
@@ -159,7 +156,7 @@ class _RecordedEpisode(NamedTuple):
 
 PARTS = (
     *("random_episodes", "second_instance", "interleaved_instances", "unusual_beginnings"),
-    *("listed_actions", "hostile_actions", "task_numbers", "snapshots", "new_process", "close"),
+    *("listed_actions", "hostile_actions", "task_numbers", "new_process", "close"),
 )
 """The parts of a check, in their order: methods of ``ContractChecker``."""
 
@@ -180,7 +177,6 @@ class ContractChecker:
         self.instances: list[Environment] = []
         self.episodes: list[_RecordedEpisode] = []
         self.seconds = 0.0
-        self.goes_back: str | None = None
 
     def report(self) -> ContractReport:
         """The faults that were found so far."""
@@ -191,7 +187,6 @@ class ContractChecker:
             episodes=len(self.episodes),
             steps=steps,
             steps_per_second=steps / self.seconds if self.seconds > 0 else 0.0,
-            goes_back=self.goes_back,
         )
 
     def run(self, part: str) -> None:
@@ -365,15 +360,11 @@ class ContractChecker:
             if isinstance(returned, tuple) and len(returned) == 5 and returned[1]:
                 self.note(Fault.REWARD_AFTER_END, f"{where}, the reward is {_shown(returned[1])}")
 
-    def play(
-        self, env: Environment, episode: _RecordedEpisode, first: int | None = None
-    ) -> Iterator[_Result]:
-        """Play an episode again, step by step: from its reset, or on from step ``first``."""
-        if first is None:
-            yield self.reset(env, seed=episode.seed)
-        for number in range(first or 0, len(episode.actions)):
-            where = f"seed {episode.seed}, step {number}"
-            yield self.step(env, episode.actions[number], where)
+    def play(self, env: Environment, episode: _RecordedEpisode) -> Iterator[_Result]:
+        """Play an episode again, step by step."""
+        yield self.reset(env, seed=episode.seed)
+        for number, action in enumerate(episode.actions):
+            yield self.step(env, action, f"seed {episode.seed}, step {number}")
 
     def second_instance(self) -> None:
         """The same episodes in another instance, the last one first, and again in that one."""
@@ -474,53 +465,6 @@ class ContractChecker:
             call = f"task {number} of {count}"
             reset = partial(one.reset, seed=0, options={"task": number})
             self.must_raise(ValueError, Fault.TASK_OUT_OF_RANGE, call, reset)
-
-    def snapshots(self) -> None:
-        """A snapshot at the start, halfway and at the end; restored here and elsewhere."""
-        if not self.deterministic:
-            return
-        env, elsewhere = branching(self.instance(0)), branching(self.instance(2))
-        native = isinstance(self.instance(0), Branching)
-        self.goes_back = "snapshot" if native else "replay"
-        if not native:
-            self.note(Fault.BY_REPLAY, "it has no snapshot and restore")
-        episode = max(self.episodes, key=lambda one: len(one.actions))
-        length = len(episode.actions)
-        differs, tied = Fault.SNAPSHOT_DIFFERS, Fault.SNAPSHOT_TIED
-        for point in dict.fromkeys((0, length // 2, length)):
-            where = f"snapshot after {point} steps"
-            self.reset(env, seed=episode.seed)
-            for action in episode.actions[:point]:
-                self.step(env, action, where)
-            snapshot = self.snapshot(env, where)
-            then = episode.results[point:]
-            restored = partial(self.restored, snapshot=snapshot, episode=episode, point=point)
-            if (
-                self.compare(differs, where, then[1:], self.play(env, episode, point))
-                and self.compare(differs, where, then, restored(env, fault=differs))
-                and self.compare(tied, where, then, restored(elsewhere, fault=tied))
-                and then[-1].over
-            ):
-                self.after_end(elsewhere, f"{where}, restored, after the end")
-
-    def snapshot(self, env: Branching, where: str) -> Any:
-        """A snapshot, pickled and read again if it survives that."""
-        snapshot = self.attempt(Fault.SNAPSHOT_DIFFERS, f"{where}: ", env.snapshot)
-        try:
-            return pickle.loads(pickle.dumps(snapshot))
-        except Exception as error:
-            self.note(Fault.SNAPSHOT_NOT_PICKLED, f"{where}: {_described(error)}")
-            return snapshot
-
-    def restored(
-        self, env: Branching, snapshot: Any, episode: _RecordedEpisode, point: int, fault: Fault
-    ) -> Iterator[_Result]:
-        """Restore a snapshot that was taken at a point of an episode, and play on."""
-        returned = self.attempt(fault, "restore: ", partial(env.restore, snapshot))
-        observation, info = self.unpack(returned, 2, "restore")
-        # A restored point has no reward and no ends of its own: those are as recorded.
-        yield episode.results[point]._replace(observation=observation, info=info)
-        yield from self.play(env, episode, point)
 
     def close(self) -> None:
         """Close every instance, twice."""

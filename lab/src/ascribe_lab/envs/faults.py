@@ -65,12 +65,6 @@ class Fault(Advised):
     TASK_NUMBERS_CHANGE = ERROR, "one number and seed must begin one episode in every instance"
     TASKS_ALL_ALIKE = WARNING, 'all tasks begin the same episode; does reset read options["task"]?'
 
-    # Snapshots.
-    BY_REPLAY = NOTE, "there are no snapshots; restoring replays the episode step by step"
-    SNAPSHOT_DIFFERS = ERROR, "a restored episode differs; copy everything that changes"
-    SNAPSHOT_TIED = ERROR, "a snapshot must be restorable in any instance with the same options"
-    SNAPSHOT_NOT_PICKLED = ERROR, "a snapshot must survive pickle, to travel between processes"
-
 
 @dataclass(frozen=True)
 class ContractFinding:
@@ -111,8 +105,6 @@ class ContractReport:
     steps: int
     steps_per_second: float
     """Of random play in one process, without the time of ``reset``; 0 if nothing was played."""
-    goes_back: str | None
-    """How the environment goes back: ``snapshot``, ``replay``, or None if that was not checked."""
 
     @property
     def worst(self) -> Severity | None:
@@ -133,7 +125,6 @@ class ContractReport:
                 for each in values["findings"]
             ),
             **{name: values[name] for name in ("episodes", "steps", "steps_per_second")},
-            goes_back=values["goes_back"],
         )
 
     def as_dict(self) -> dict[str, object]:

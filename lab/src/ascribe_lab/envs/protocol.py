@@ -13,17 +13,14 @@ The contract, which ``ascribe env check`` verifies:
   seed decides the rest; tasks are numbered from 0 in an order that never changes.
 - An episode ends once. After ``terminated`` or ``truncated``, ``step`` raises ``EpisodeOverError``.
 - ``info`` carries, at every step, the keys of ``INFO_KEYS``.
-- ``snapshot()`` and ``restore()`` where the environment has them; elsewhere ``branching`` replays
-  the actions.
 
 ``TextEnvironment`` implements all of it but the game itself.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -76,25 +73,8 @@ def missing_members(value: object) -> list[str]:
     return [name for name in ("reset", "step", "close", "tasks") if not hasattr(value, name)]
 
 
-@runtime_checkable
-class Branching(Environment, Protocol):
-    """An environment that can return to an earlier point of its episode."""
-
-    def snapshot(self) -> Any:
-        """The present point of the episode: a value that can be pickled and restored anywhere."""
-        ...
-
-    def restore(self, snapshot: Any) -> tuple[str, Info]:
-        """Return to a snapshot. Returns the observation and info of that point."""
-        ...
-
-
 class EpisodeOverError(RuntimeError):
     """``step`` was called before ``reset``, or after the episode ended."""
-
-
-class NotReproducibleError(RuntimeError):
-    """The same actions from the same seed led to another observation."""
 
 
 class MissingExtraError(ImportError):
@@ -130,16 +110,6 @@ class Start(Generic[State]):
     observation: str
     task: str
     family: str
-
-
-class Snapshot(NamedTuple):
-    """A point of an episode, which any instance with the same options can restore."""
-
-    episode: Any
-    observation: str
-    info: Info
-    steps: int
-    over: bool
 
 
 class StepCounter(ABC):
@@ -182,12 +152,12 @@ class StepCounter(ABC):
 
 
 class TextEnvironment(StepCounter, Generic[State]):
-    """Base class of Ascribe's environments: seeds, limits, ends, info and snapshots.
+    """Base class of Ascribe's environments: seeds, limits, ends and info.
 
     A game implements how a task begins (``begin``) and what an action does (``act``), and where
     it needs to the admissible actions (``admissible``), a key of the situation (``state_key``), the
     expert's next action (``expert_action``) and further keys of info (``more_info``).
-    Everything that changes during an episode lives in ``self.episode``, a value that can be copied.
+    Everything that changes during an episode lives in ``self.episode``.
 
     Args:
         horizon: an episode is truncated after so many actions.
@@ -198,8 +168,7 @@ class TextEnvironment(StepCounter, Generic[State]):
         super().__init__(horizon)
         self.expert = expert
         self.episode: State | None = None
-        self._observation = ""
-        self._info: Info = {}
+        self._task: Info = {}
 
     @abstractmethod
     def begin(self, task: int, generator: np.random.Generator) -> Start[State]:
@@ -235,19 +204,8 @@ class TextEnvironment(StepCounter, Generic[State]):
         start = self.begin(self._pick(dict(options or {}), generator), generator)
         self.episode = start.episode
         self._steps, self._over = 0, False
-        self._info = {"task": start.task, "task_family": start.family}
+        self._task = {"task": start.task, "task_family": start.family}
         return self._report(Outcome(start.observation))
-
-    def snapshot(self) -> Snapshot:
-        """The present point of the episode."""
-        point = Snapshot(self.episode, self._observation, self._info, self._steps, self._over)
-        return deepcopy(point)
-
-    def restore(self, snapshot: Snapshot) -> tuple[str, Info]:
-        """Return to a snapshot of this or another instance with the same options."""
-        copy = deepcopy(snapshot)
-        self.episode, self._observation, self._info, self._steps, self._over = copy
-        return self._observation, dict(self._info)
 
     def close(self) -> None:
         """There is nothing to release."""
@@ -262,23 +220,20 @@ class TextEnvironment(StepCounter, Generic[State]):
     def _report(self, outcome: Outcome) -> tuple[str, Info]:
         episode = self.episode
         assert episode is not None
-        self._observation = outcome.observation
-        self._info = {
-            "task": self._info["task"],
-            "task_family": self._info["task_family"],
+        info: Info = {
+            **self._task,
             "admissible_actions": [] if self._over else self.admissible(episode),
             "won": outcome.won,
             "state": self.state_key(episode, outcome.observation),
             "valid": outcome.valid,
         }
         if self.example_actions is not None:
-            self._info["example_actions"] = list(self.example_actions)
+            info["example_actions"] = list(self.example_actions)
         if self.expert:
-            self._info["expert_action"] = None if self._over else self.expert_action(episode)
+            info["expert_action"] = None if self._over else self.expert_action(episode)
             if not self._over and (right := self.right_action(episode)) is not None:
-                self._info["right_action"] = right
-        self._info |= self.more_info(episode)
-        return self._observation, dict(self._info)
+                info["right_action"] = right
+        return outcome.observation, info | self.more_info(episode)
 
 
 def pick_task(options: dict[str, Any], tasks: int | None, generator: np.random.Generator) -> int:
@@ -301,70 +256,3 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
     return value
-
-
-# Returning to an earlier point.
-
-
-class ReplaySnapshot(NamedTuple):
-    """A point of an episode as the actions that lead to it."""
-
-    seed: int
-    options: Options | None
-    actions: tuple[str, ...]
-    observation: str
-
-
-class Replayed:
-    """An environment whose snapshots are the actions so far; restoring plays them again.
-
-    It costs a reset and as many steps as were taken. The environment must be deterministic given
-    the seed: if the last observation differs, ``NotReproducibleError`` is raised.
-    """
-
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
-        self.tasks = environment.tasks
-        self._point: ReplaySnapshot | None = None
-
-    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[str, Info]:
-        """Begin an episode; without a seed it could not be replayed, so one is needed."""
-        if seed is None:
-            raise ValueError("an episode to be replayed needs a seed")
-        observation, info = self.environment.reset(seed=seed, options=options)
-        self._point = ReplaySnapshot(seed, options, (), observation)
-        return observation, info
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Act, and record the action."""
-        result = self.environment.step(action)
-        if (point := self._point) is not None:
-            actions = (*point.actions, action)
-            self._point = point._replace(actions=actions, observation=result[0])
-        return result
-
-    def snapshot(self) -> ReplaySnapshot:
-        """The actions that lead to the present point."""
-        if self._point is None:
-            raise RuntimeError("there is no episode yet: call reset() first")
-        return self._point
-
-    def restore(self, snapshot: ReplaySnapshot) -> tuple[str, Info]:
-        """Replay the actions of a snapshot."""
-        observation, info = self.reset(seed=snapshot.seed, options=snapshot.options)
-        for action in snapshot.actions:
-            observation, _, _, _, info = self.step(action)
-        if observation != snapshot.observation:
-            raise NotReproducibleError(
-                f"after the same {len(snapshot.actions)} actions the observation differs"
-            )
-        return observation, info
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.environment.close()
-
-
-def branching(environment: Environment) -> Branching:
-    """The environment itself if it has snapshots, else one that replays."""
-    return environment if isinstance(environment, Branching) else Replayed(environment)

@@ -90,7 +90,7 @@ class Setup:
         Raises:
             ValueError: if there is no such environment, or it does not take the options.
         """
-        report = ContractReport((), 0, 0, 0.0, None)
+        report = ContractReport((), 0, 0, 0.0)
         with self._probe_pool() as pool:
             _ask(pool, EnvironmentQuery("facts", limit))
             for part in PARTS:

@@ -93,12 +93,12 @@ class Engine:
         self._logic = GameLogic(domain=rules.domain, grammar=rules.grammar)
         _refuse_code(self._logic)
 
-    def do(self, command: str, *, tell: bool = True) -> str:
-        """Carry out an admissible command. Returns the feedback, or nothing if not ``tell``."""
+    def do(self, command: str) -> str:
+        """Carry out an admissible command. Returns the feedback."""
         with faster():
             action = self._actions[command]
             self._state.apply(action)
-            feedback = self._derive(action.feedback_rule, action) if tell else ""
+            feedback = self._derive(action.feedback_rule, action)
             self._look()
             return feedback
 

@@ -13,7 +13,6 @@ from ascribe_lab.envs.alfworld.games import NOTHING, GameFileError, find_games
 from ascribe_lab.envs.protocol import (
     Info,
     MissingExtraError,
-    NotReproducibleError,
     Outcome,
     Start,
     TextEnvironment,
@@ -27,11 +26,9 @@ TASK = re.compile(r"Your task is to: (.*?)\.?\s*$", re.DOTALL)
 
 @dataclass
 class AlfWorldEpisode:
-    """The commands so far, and what follows from them."""
+    """What can be done and seen now, and the expert's advice."""
 
-    task: int
     generated: bool
-    commands: list[str]
     admissible: list[str]
     view: str
     expert: "Expert | None" = None
@@ -92,7 +89,6 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
             raise ValueError(f"there is no game{of} in {folder}")
         self.tasks = len(self.games)
         self._engine: Engine | None = Engine()
-        self._played: AlfWorldEpisode | None = None
 
     def close(self) -> None:
         """Release the engine. Nothing can be played after that."""
@@ -102,8 +98,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[AlfWorldEpisode]:
         engine, game = self._running(), self.games[task]
-        # If this game cannot be loaded, the episode before goes on where it was.
-        self._played = None
+        self._over = True  # should the game not load, the episode before is lost
         rules = game.read()
         try:
             observation = engine.start(rules)
@@ -112,23 +107,19 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         wording = TASK.search(observation)
         if wording is None:
             raise GameFileError(f"{game.path}: the first observation names no task")
-        play = AlfWorldEpisode(task, rules.generated, [], engine.commands, engine.view())
+        play = AlfWorldEpisode(rules.generated, engine.commands, engine.view())
         if self.expert:
             from ascribe_lab.envs.alfworld.engine import Expert
 
             play.expert = Expert(game.path, int(generator.integers(2**32)), observation)
             play.advice = "look"
-        self._played = play
         return Start(play, observation, task=wording[1], family=game.family)
 
     def act(self, episode: AlfWorldEpisode, action: str) -> Outcome:
         engine, command = self._running(), action.strip()
-        if self._played is not episode:
-            self._go_back(episode)
         valid = command in episode.admissible
         observation = engine.do(command) if valid else NOTHING
         if valid:
-            episode.commands.append(command)
             episode.admissible, episode.view = engine.commands, engine.view()
         if episode.expert is not None:
             episode.advice = episode.expert.advise(engine, observation, command)
@@ -152,20 +143,6 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         if self._engine is None:
             raise RuntimeError("the environment is closed")
         return self._engine
-
-    def _go_back(self, episode: AlfWorldEpisode) -> None:
-        """Bring the engine to the point of a restored episode by playing its commands."""
-        engine = self._running()
-        engine.start(self.games[episode.task].read())
-        for command in episode.commands:
-            if command not in engine.commands:
-                break
-            engine.do(command, tell=False)
-        if (engine.commands, engine.view()) != (episode.admissible, episode.view):
-            raise NotReproducibleError(
-                f"the commands of this snapshot of task {episode.task} lead elsewhere"
-            )
-        self._played = episode
 
 
 def cache_folder() -> Path:

@@ -1,7 +1,6 @@
 """Verifiers that try actions in an environment: ``effect`` and ``progress``.
 
-Both bring the environment to the situation of the turn: by a snapshot where the environment can,
-and by replaying the actions where it cannot.
+Both bring the environment to the situation of the turn by replaying its actions.
 
     effect:    the state and the outcome are the same after the response's action and after the
                demonstrated one
@@ -18,13 +17,16 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ascribe_lab.agents import View, agent_for
-from ascribe_lab.envs import branching, make
-from ascribe_lab.envs.protocol import Branching, Info
+from ascribe_lab.envs import Environment, Info, make
 from ascribe_lab.pivots.candidates import Candidate, ReplayPoint
-from ascribe_lab.pivots.verifiers.verdict import Verdict, Verifier, not_applicable
+from ascribe_lab.pivots.verifiers.verdict import (
+    Verdict,
+    Verifier,
+    not_applicable,
+)
 
-KEPT = 64
-"""Snapshots that are kept; the responses to one turn come one after another."""
+KEPT = 1024
+"""Results that are kept; many responses give the same action."""
 
 NO_SCENE = "the trace does not say where the environment was"
 
@@ -52,7 +54,7 @@ def effect(
         ValueError: when it is called, if the options or the seed are not the traces'.
     """
     agent = agent_for(environment, style)
-    replay = Replay(branching(make(environment, **(options or {}))))
+    replay = Replay(make(environment, **(options or {})))
 
     def after(point: ReplayPoint, response: str) -> Effect | None:
         action = agent.decide(response, View("", "")).action
@@ -92,7 +94,7 @@ def progress(
         expert = make(environment, **{**(options or {}), "expert": True})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{environment[:60]} has no expert, or other options: {error}") from error
-    replay = Replay(branching(expert))
+    replay = Replay(expert)
 
     def verify(candidate: Candidate, response: str) -> Verdict:
         if candidate.scene is None:
@@ -127,24 +129,20 @@ class Effect(NamedTuple):
 class Replay:
     """An environment that can be brought to the situations of traces. Results are cached."""
 
-    def __init__(self, environment: Branching) -> None:
+    def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._snapshot = lru_cache(KEPT)(self._replay)
-        self.effect = lru_cache(KEPT * 16)(self._effect)
-        self.steps_left = lru_cache(KEPT * 16)(self._steps_left)
-
-    def _go_to(self, point: ReplayPoint) -> Info:
-        return self.environment.restore(self._snapshot(point))[1]
+        self.effect = lru_cache(KEPT)(self._effect)
+        self.steps_left = lru_cache(KEPT)(self._steps_left)
 
     def _effect(self, point: ReplayPoint, action: str) -> Effect:
-        self._go_to(point)
+        self._replay(point)
         _, reward, terminated, _, info = self.environment.step(action)
         won = bool(info["won"])
         return Effect(bool(info["valid"]), str(info["state"]), terminated, won, float(reward))
 
     def _steps_left(self, point: ReplayPoint, action: str | None) -> float:
         """The expert's steps to the goal, after an action if one is given; infinite without one."""
-        info, ended = self._go_to(point), False
+        info, ended = self._replay(point), False
         following = info.get("expert_action") if action is None else action
         steps = 0 if action is None else -1  # the given action is none of the expert's
         while not ended and following is not None:
@@ -154,7 +152,7 @@ class Replay:
             steps += 1
         return steps if info["won"] else inf
 
-    def _replay(self, point: ReplayPoint) -> Any:
+    def _replay(self, point: ReplayPoint) -> Info:
         options = None if point.task is None else {"task": point.task}
         seen, info = self.environment.reset(seed=point.seed, options=options)
         for action in point.actions:
@@ -164,4 +162,4 @@ class Replay:
         if point.state not in (seen, info["state"]):  # rollouts write either
             reason = "the environment is in another state than the trace says"
             raise ValueError(f"{reason}: {ADVICE}")
-        return self.environment.snapshot()
+        return info
