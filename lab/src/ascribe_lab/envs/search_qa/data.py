@@ -85,14 +85,10 @@ class Library:
         self.documents = list(documents)
         self._index = BM25(document["contents"] for document in self.documents)
 
-    def search(self, query: str, limit: int) -> list[tuple[Document, float]]:
-        """The best documents with their scores, best first."""
-        hits = self._index.search(query, limit)
-        return [(self.documents[number], score) for number, score in hits]
-
     def __call__(self, query: str, limit: int) -> list[str]:
         """The contents of the best documents, best first."""
-        return [document["contents"] for document, _ in self.search(query, limit)]
+        hits = self._index.search(query, limit)
+        return [self.documents[number]["contents"] for number, _ in hits]
 
 
 class RemoteLibrary:

@@ -1,11 +1,7 @@
-"""The server and the client, on the loopback address."""
+"""The client of search engines, on the loopback address."""
 
-import http.client
 import json
-import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -15,25 +11,9 @@ import pytest
 
 pytest.importorskip("snowballstemmer", reason="needs the extra search_qa")
 
-from ascribe_lab.envs.contract import check_environment
 from ascribe_lab.envs.search_qa import SearchQA, data
-from ascribe_lab.envs.search_qa.data import Library, RemoteLibrary
-from ascribe_lab.envs.search_qa.demo import demo
-from ascribe_lab.envs.search_qa.server import LARGEST_REQUEST, RetrieverServer
+from ascribe_lab.envs.search_qa.data import RemoteLibrary
 from ascribe_lab.models.http_client import ServerError
-
-LIBRARY = Library(
-    [
-        {"id": "1", "contents": '"Rhine"\nThe Rhine is a river.'},
-        {"id": "2", "contents": '"Bern"\nBern is a capital.'},
-    ]
-)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with RetrieverServer(LIBRARY, port=0) as running:
-        yield running
 
 
 def whole_request(connection):
@@ -86,93 +66,6 @@ def http_answer(body, status="200 OK"):
 
 
 GOOD = http_answer({"result": [[{"document": {"id": "1", "contents": "t\nx"}, "score": 1.0}]]})
-
-
-def post(server, body, path="/retrieve", headers=None):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    try:
-        sent = {"Content-Type": "application/json", **(headers or {})}
-        connection.request("POST", path, body, sent)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
-
-
-def test_an_environment_over_http_is_the_environment_in_the_process():
-    with RetrieverServer(Library(demo().documents), port=0) as running:
-        near, far = SearchQA(expert=True), SearchQA(retriever=running.url, expert=True)
-        for task in range(0, near.tasks, 20):
-            start = near.reset(seed=0, options={"task": task})
-            assert start == far.reset(seed=0, options={"task": task})
-            action = start[1]["expert_action"]
-            while action is not None:
-                answer = near.step(action)
-                assert answer == far.step(action)
-                action = answer[-1]["expert_action"]
-            assert answer[-1]["won"]
-        report = check_environment(lambda: SearchQA(retriever=running.url), seeds=2)
-        assert report.findings == ()
-
-
-def test_the_schema_with_scores(server):
-    request = {"queries": ["river", "capital", "x"], "topk": 1, "return_scores": True}
-    status, answer = post(server, json.dumps(request))
-    assert status == 200
-    first, second, nothing = answer["result"]
-    assert first == [{"document": LIBRARY.documents[0], "score": pytest.approx(0.34, abs=0.1)}]
-    assert second[0]["document"]["id"] == "2"
-    assert nothing == []
-
-
-def test_the_schema_without_scores(server):
-    status, answer = post(server, json.dumps({"queries": ["river"], "topk": None}))
-    assert (status, answer) == (200, {"result": [[LIBRARY.documents[0]]]})
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", "not JSON"),
-        (b"\xff", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b"{}", "list of texts"),
-        (b'{"queries": "river"}', "list of texts"),
-        (b'{"queries": [1]}', "list of texts"),
-        (b'{"queries": ["river"], "topk": 0}', "topk"),
-        (b'{"queries": ["river"], "topk": true}', "topk"),
-        (b'{"queries": ["river"], "topk": 1e9}', "topk"),
-        (json.dumps({"queries": ["x"] * 513}).encode(), "more than 512"),
-    ],
-)
-def test_bad_requests_are_refused(server, body, message):
-    status, answer = post(server, body)
-    assert status == 400
-    assert message in answer["error"]
-
-
-def test_the_server_listens_on_the_loopback_address_and_one_path(server):
-    assert server.server_address[0] == "127.0.0.1"
-    assert post(server, b"{}", path="/")[0] == 404
-
-
-@pytest.mark.parametrize("length", ["-1", "x", "9" * 30, "²", str(LARGEST_REQUEST + 1)])
-def test_lengths_are_not_believed(server, length):
-    headers = {"Content-Length": length.encode().decode("latin-1")}
-    status = 413 if length == str(LARGEST_REQUEST + 1) else 411
-    assert post(server, b"", headers=headers)[0] == status
-
-
-def test_only_json_is_accepted(server):
-    body = json.dumps({"queries": ["river"]})
-    assert post(server, body, headers={"Content-Type": "text/plain"})[0] == 415
-
-
-def test_strange_queries_are_answered(server):
-    ask = RemoteLibrary(server.url)
-    for query in ("\ud800", "\x00\x1b[2J", "[" * 10_000, "river " * 1_000, "<script>", "靴"):
-        assert len(ask(query, 3)) <= 1
 
 
 def test_a_refused_connection_is_tried_again_and_then_named():
@@ -274,18 +167,3 @@ def test_a_failed_search_leaves_the_episode_as_it_was():
 def test_addresses_of_other_kinds_are_refused(url):
     with pytest.raises(ValueError, match="looks like http://host:port"):
         RemoteLibrary(url)
-
-
-def test_the_command_serves_a_corpus(tmp_path):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": 7, "contents": "Elbe\nA river."}), encoding="utf-8")
-    command = [sys.executable, "-W", "error", "-m", "ascribe_lab.envs.search_qa.server"]
-    with subprocess.Popen(
-        [*command, "--corpus", str(corpus), "--port", "0"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            line = process.stdout.readline()
-            url = re.fullmatch(r"1 documents at (http://127\.0\.0\.1:\d+/retrieve)\n", line)[1]
-            assert RemoteLibrary(url)("river", 3) == ["Elbe\nA river."]
-        finally:
-            process.terminate()
