@@ -173,7 +173,7 @@ def test_turns_that_the_server_refuses_are_counted_with_its_words(
     assert (said["kept"], said["left_out"]) == (1, {"refused": 1})
     assert len(read_turns(out).candidates) == 1
     people = run("select", candidates, *options, "--out", out)
-    assert re.search(r"refused +│ +1 ", people.stdout)
+    assert re.search(r"refused +│ 1 ", people.stdout)
 
 
 def test_a_server_that_refuses_everything_is_exit_code_one(candidates: Path) -> None:

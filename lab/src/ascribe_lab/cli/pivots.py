@@ -233,18 +233,12 @@ def select_command(
     if as_json:
         screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
     else:
-        table = Table()
-        table.add_column("candidates")
-        table.add_column("turns", justify="right")
-        for name, count in {"kept": kept, **left_out}.items():
-            table.add_row(name, f"{count:,}")
-        screen.out.print(table)
-        if kept:
-            _say_wrote(out)
-        else:
-            screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
+        _print_rows({name: f"{count:,}" for name, count in {"kept": kept, **left_out}.items()})
     if not kept:
+        screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
         raise typer.Exit(1)
+    if not as_json:
+        _say_wrote(out)
 
 
 @pivots.command("report")
@@ -405,8 +399,9 @@ def _print_report(metrics: dict[str, Any], refusal: str | None) -> None:
         "missed by the strict": _share(metrics["miss_rate"]),
     }
     _print_rows(rows)
-    _print_bars("turns by mean reward", [(f"{mean:.3f}", n) for mean, n in metrics["histogram"]])
-    _print_bars("kept by threshold", [(f"{limit:g}", n) for limit, n in metrics["kept_at"]])
+    by_mean = {f"{mean:.3f}": count for mean, count in metrics["histogram"]}
+    _print_rows(_bars(by_mean), "turns by mean reward")
+    _print_rows(_bars({f"{t:g}": count for t, count in metrics["kept_at"]}), "kept by threshold")
     for example in metrics["examples"]:
         texts = {name: example[name] for name in ("demonstrated", "accepted", "refused", "why")}
         title = f"mean {example['mean']:.3f}, turn {example['turn']}"
@@ -431,12 +426,7 @@ def _print_rows(rows: dict[str, str | None], title: str | None = None) -> None:
     screen.out.print(table)
 
 
-def _print_bars(title: str, rows: list[tuple[str, int]]) -> None:
-    most = max((count for _, count in rows), default=0)
-    table = Table(title=Text(title), show_header=False, title_justify="left")
-    table.add_column(justify="right")
-    table.add_column(justify="right")
-    table.add_column(no_wrap=True, min_width=BAR)
-    for name, count in rows:
-        table.add_row(name, f"{count:,}", "█" * round(BAR * count / most) if most else "")
-    screen.out.print(table)
+def _bars(counts: dict[str, int]) -> dict[str, str | None]:
+    """Each count with a bar."""
+    most = max(counts.values(), default=0)
+    return {name: f"{n:,} {'█' * round(BAR * n / max(most, 1))}" for name, n in counts.items()}
