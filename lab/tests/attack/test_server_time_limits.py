@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ascribe
+import ascribe_lab
 from ascribe_lab.models.http_client import HttpClient, HttpLimits, ServerError
 from benchmarks.attack.servers import OK, SHORT, is_requested_again, measure, says, serving
 
@@ -67,17 +68,17 @@ def test_a_host_name_that_cannot_be_encoded_is_an_error_of_the_server() -> None:
 
 def test_there_is_one_http_client() -> None:
     """No other module opens connections; the pool's sockets are between its own processes."""
-    root = Path(ascribe.__file__).parent
     networking = re.compile(
         r"^ *(?:from|import) (?:http\.client|urllib\.request|requests|httpx|aiohttp|websockets)\b",
         re.MULTILINE,
     )
     users = {
-        path.relative_to(root).as_posix()
+        path.relative_to(root.parent).as_posix()
+        for root in (Path(package.__file__ or "").parent for package in (ascribe, ascribe_lab))
         for path in root.rglob("*.py")
         if networking.search(path.read_text(encoding="utf-8"))
     }
-    assert users == {"models/http_client.py"}
+    assert users == {"ascribe_lab/models/http_client.py"}
 
 
 def test_no_thread_is_left_waiting_for_a_server() -> None:

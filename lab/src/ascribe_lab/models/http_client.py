@@ -5,7 +5,6 @@ the server sends, and a response has a limit of size. Redirects are not followed
 carry the key to another server, and proxies are not used. No error message holds the key.
 """
 
-import io
 import json
 import os
 import socket
@@ -14,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from ipaddress import ip_address
-from typing import Any, TypeVar, cast
-from urllib.parse import SplitResult, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from ascribe.steps.strict_json import loads
 
@@ -176,10 +176,19 @@ class HttpClient:
         """Status, Retry-After, content and whether its length was given; too long ones are cut."""
         query = f"?{self._address.query}" if self._address.query else ""
         target = f"{self._address.path.rstrip('/')}{path}" or "/"
-        deadline = time.monotonic() + self._limits.timeout
-        with _connect(self._address, deadline) as raw:
-            connection = HTTPConnection(self._address.hostname or "", self._address.port)
-            connection.sock = cast("socket.socket", DeadlineSocket(raw, deadline))
+        host, port, timeout = self._address.hostname or "", self._address.port, self._limits.timeout
+        if self._address.scheme == "https":
+            connection: HTTPConnection = HTTPSConnection(
+                host, port, timeout=timeout, context=tls_context()
+            )
+        else:
+            connection = HTTPConnection(host, port, timeout=timeout)
+        deadline = time.monotonic() + timeout
+        sockets: list[socket.socket] = []
+
+        def exchange() -> tuple[int, str, bytes, bool]:
+            connection.connect()
+            sockets.append(connection.sock)
             connection.request(method, target + query, body, headers)
             with connection.getresponse() as response:
                 content, has_length = bytearray(), response.chunked or response.length is not None
@@ -191,70 +200,24 @@ class HttpClient:
                     if response.length:
                         raise IncompleteRead(b"", response.length)
                 # Parsing cannot be interrupted: a response that may take too long is not parsed.
-                if sum(map(content.count, b",[{")) > PARSED_PER_SECOND * _remaining(deadline):
+                remaining = deadline - time.monotonic()
+                if sum(map(content.count, b",[{")) > PARSED_PER_SECOND * remaining:
                     raise TimeoutError
                 retry_after = response.headers.get("Retry-After", "")
                 return response.status, retry_after, bytes(content), has_length
 
+        # In a thread, since the timeout of a socket restarts with every byte that a server sends.
+        try:
+            return call_within(timeout, exchange)
+        finally:
+            for one in sockets:  # wakes a thread that still reads
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
 
 tls_context = cache(ssl.create_default_context)
 """Reads the system's certificates once."""
-
-
-def _connect(address: SplitResult, deadline: float) -> socket.socket:
-    """A socket that is connected to any of the host's addresses, encrypted for https."""
-    host, secure = address.hostname, address.scheme == "https"
-    port = address.port or (443 if secure else 80)
-    # The system's resolver has no time limit.
-    resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    failure = OSError("the host has no address")
-    for family, kind, protocol, _, place in call_within(_remaining(deadline), resolve):
-        raw = socket.socket(family, kind, protocol)
-        try:
-            raw.settimeout(_remaining(deadline))
-            raw.connect(place)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if secure:
-                context = tls_context()
-                raw.settimeout(_remaining(deadline))
-                raw = context.wrap_socket(raw, server_hostname=host)
-        except OSError as error:
-            raw.close()
-            failure = error
-        else:
-            return raw
-    raise failure
-
-
-class DeadlineSocket(io.RawIOBase):
-    """The methods of a socket that ``http`` needs, with one deadline for all of them.
-
-    The timeout of a socket restarts with every byte, so a peer that sends one byte at a time could
-    block a reader for ever.
-    """
-
-    def __init__(self, raw: socket.socket, deadline: float) -> None:
-        self._raw, self._deadline = raw, deadline
-
-    def readable(self) -> bool:
-        """It can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read some bytes."""
-        self._raw.settimeout(_remaining(self._deadline))
-        return self._raw.recv_into(buffer)
-
-    def sendall(self, data: bytes) -> None:
-        """Send all bytes."""
-        unsent = memoryview(data)
-        while unsent:
-            self._raw.settimeout(_remaining(self._deadline))
-            unsent = unsent[self._raw.send(unsent) :]
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """A file that reads from the socket."""
-        return io.BufferedReader(DeadlineSocket(self._raw, self._deadline))
 
 
 def call_within(seconds: float, function: Callable[[], T]) -> T:
@@ -269,13 +232,6 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
 
     threading.Thread(target=run, daemon=True).start()
     return result.result(seconds)
-
-
-def _remaining(deadline: float) -> float:
-    seconds = deadline - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError
-    return seconds
 
 
 def _is_loopback(host: str) -> bool:
