@@ -98,31 +98,22 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._phases: list[str] = []
-        self._since = 0.0
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Time spent inside belongs to this phase."""
-        self._charge()
-        self._phases.append(phase)
+        """Time spent inside belongs to this phase, but for that of phases inside it."""
+        began, before = time.perf_counter(), sum(self._seconds.values())
         try:
             yield
         finally:
-            self._charge()
-            self._phases.pop()
+            inner = sum(self._seconds.values()) - before
+            self._seconds[phase] += time.perf_counter() - began - inner
 
     def lap(self) -> dict[str, float]:
         """Seconds of each phase since the last lap."""
         seconds = dict(self._seconds)
         self._seconds.clear()
         return seconds
-
-    def _charge(self) -> None:
-        now = time.perf_counter()
-        if self._phases:
-            self._seconds[self._phases[-1]] += now - self._since
-        self._since = now
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:

@@ -101,8 +101,15 @@ def credit_iteration(
         compute: applies the recipe, if not in this process.
     """
     everything = join_rollouts([part.rollout for part in played])
-    groups = [name for part in played for name in part.groups]
-    failed = _failed_groups(groups, everything, failures.needs(size)) | dict(dropped or {})
+    finished = Counter(trajectory.group for trajectory in everything.trajectories)
+    # Why the first of the missing ones failed.
+    kinds = {lost.group: lost.kind.value for lost in reversed(everything.failed)}
+    failed = {
+        name: kinds.get(name, "failed")
+        for part in played
+        for name in part.groups
+        if finished[name] < failures.needs(size)
+    } | dict(dropped or {})
     steps = table(everything, states)
     if len(steps):
         parts = [part for part in played if part.steps]
@@ -126,13 +133,6 @@ def credit_iteration(
         compute=compute,
     )
     return Iteration(**vars(credited), rollout=everything)
-
-
-def _failed_groups(groups: Sequence[str], rollout: Rollout, needed: int) -> dict[str, str]:
-    """Groups with too few trajectories, and why the first of the missing ones failed."""
-    finished = Counter(trajectory.group for trajectory in rollout.trajectories)
-    kinds = {lost.group: lost.kind.value for lost in reversed(rollout.failed)}
-    return {name: kinds.get(name, "failed") for name in groups if finished[name] < needed}
 
 
 def iteration_metrics(iteration: Iteration) -> dict[str, float]:

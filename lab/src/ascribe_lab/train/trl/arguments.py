@@ -92,7 +92,8 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         "max_steps": update.iterations * per_iteration,
         "gradient_accumulation_steps": _parts(config, processes) // update.minibatches,
         "logging_steps": per_iteration,
-        **_schedule(config),
+        "lr_scheduler_type": "cosine_with_min_lr" if update.floor else update.schedule,
+        "lr_scheduler_kwargs": {"min_lr_rate": update.floor} if update.floor else {},
         "report_to": list(output.log_to) or "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": False,  # the loader holds numbers of tasks
@@ -101,14 +102,6 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
         **(_evaluation(config, processes) if config.evaluation.tasks else {}),
         **config.engine.trl,
     }
-
-
-def _schedule(config: Config) -> dict[str, Any]:
-    update = config.update
-    if not update.floor:
-        return {"lr_scheduler_type": update.schedule}
-    floor = {"min_lr_rate": update.floor}
-    return {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": floor}
 
 
 def _evaluation(config: Config, processes: int) -> dict[str, Any]:

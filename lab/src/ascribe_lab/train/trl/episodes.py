@@ -152,7 +152,8 @@ class EpisodeTrainer(AscribeTrainer):
             eval_dataset=Dataset.from_list(held_out) if held_out else None,
             **others,
         )
-        if self.is_fsdp_enabled or (self.is_deepspeed_enabled and _shards_weights(self)):
+        deepspeed = self.accelerator.state.deepspeed_plugin
+        if self.is_fsdp_enabled or (deepspeed is not None and deepspeed.zero_stage == 3):
             raise ValueError(
                 f"{WAITING}: use data parallel processes, or AscribeTrainer with TRL's generation"
             )
@@ -541,11 +542,6 @@ def _sync_on_cpu(generation: Any) -> None:
     runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
     reload_on_cpu(runner, generation._iter_named_params())
     generation.llm.reset_prefix_cache()
-
-
-def _shards_weights(trainer: Any) -> bool:
-    plugin = trainer.accelerator.state.deepspeed_plugin
-    return bool(plugin is not None and plugin.zero_stage == 3)
 
 
 def environment_reward(*_: Any, **__: Any) -> list[float]:

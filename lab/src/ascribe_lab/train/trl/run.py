@@ -1,7 +1,6 @@
 """Runs a config with TRL."""
 
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig
 
 from ascribe.engines.trl import PREFIX, last_checkpoint
+from ascribe.steps.hints import nearest
 from ascribe_lab.extras import install
 from ascribe_lab.models import load_chat
-from ascribe_lab.train.config import Config, ConfigError, LoraSection
+from ascribe_lab.train.config import ConfigError, LoraSection
 from ascribe_lab.train.metrics_file import MetricsFile
 from ascribe_lab.train.resolve import MODEL, Run, start_folder
 from ascribe_lab.train.trl.arguments import grpo_arguments
@@ -25,7 +25,11 @@ def run(run: Run, *, resume: bool) -> None:
     config = run.config
     folder = Path(config.output.folder)
     arguments = grpo_arguments(config, PartialState().num_processes)
-    _refuse_unknown(config)
+    known = [each.name for each in fields(GRPOConfig)]
+    for name in config.engine.trl:
+        if name not in known:
+            hint = nearest(name, known)
+            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field; {hint}")
     checkpoint = last_checkpoint(folder) if resume else None
     if checkpoint is not None:
         arguments["eval_on_start"] = False
@@ -101,12 +105,3 @@ def _adapters(lora: LoraSection) -> Any:
     return LoraConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
     )
-
-
-def _refuse_unknown(config: Config) -> None:
-    known = [each.name for each in fields(GRPOConfig)]
-    for name in config.engine.trl:
-        if name not in known:
-            near = get_close_matches(name, known, n=3)
-            hint = f"; near it: {', '.join(near)}" if near else ""
-            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field{hint}")

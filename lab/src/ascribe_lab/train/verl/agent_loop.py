@@ -277,11 +277,11 @@ class ServedPolicy(ModelPolicy):
         """Of the weights that sampled, the first and the last for each response."""
 
     def _complete(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
-        asked = asyncio.run_coroutine_threadsafe(self._all(prompts, sampling), self._loop)
-        return asked.result()
-
-    async def _all(self, prompts: Sequence[TokenPrompt], sampling: Sampling) -> list[Completion]:
-        return await asyncio.gather(*(self._one(prompt, sampling) for prompt in prompts))
+        asked = [
+            asyncio.run_coroutine_threadsafe(self._one(prompt, sampling), self._loop)
+            for prompt in prompts
+        ]
+        return [each.result() for each in asked]
 
     async def _one(self, prompt: TokenPrompt, sampling: Sampling) -> Completion:
         parameters = {

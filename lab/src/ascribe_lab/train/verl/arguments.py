@@ -131,7 +131,12 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     if config.engine.verl.get(MODE) == SEPARATE:
         overrides |= _separate(config, cpu=cpu)
     if cpu:
-        overrides |= _on_cpu(config)
+        ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
+        overrides |= ON_CPU | {
+            ATTENTION: config.model.attention or "sdpa",
+            "actor_rollout_ref.rollout.max_num_seqs": max(16, config.episodes // ranks),
+            "actor_rollout_ref.rollout.max_num_batched_tokens": max(2048, _context(config)),
+        }
     own = {name.lstrip("+") for name in config.engine.verl}
     kept = {name: value for name, value in overrides.items() if name.lstrip("+") not in own}
     kept |= dict(config.engine.verl)
@@ -301,13 +306,3 @@ ON_CPU = {
     "actor_rollout_ref.rollout.agent.num_workers": 1,
 }
 """What every run of verl needs on a machine without a GPU."""
-
-
-def _on_cpu(config: Config) -> dict[str, Any]:
-    """What a machine without a GPU needs besides."""
-    ranks = config.engine.verl.get("trainer.n_gpus_per_node", 1)
-    return ON_CPU | {
-        ATTENTION: config.model.attention or "sdpa",
-        "actor_rollout_ref.rollout.max_num_seqs": max(16, config.episodes // ranks),
-        "actor_rollout_ref.rollout.max_num_batched_tokens": max(2048, _context(config)),
-    }

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ def run(run: Run, *, resume: bool) -> None:
         )
     config = run.config
     folder = Path(config.output.folder).absolute()
-    cpu = _without_gpu(config)
+    device = config.engine.verl.get("trainer.device")
+    cpu = device == "cpu" or (device is None and not import_module("torch").cuda.is_available())
     write_config(_absolute(config), folder / RUN)
     overrides = verl_overrides(config, folder / RUN, start_folder(config), cpu=cpu)
     if resume:
@@ -110,15 +112,6 @@ def _quoted(text: str) -> str:
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
     tail = escaped[len(escaped.rstrip("\\")) :]
     return f"'{escaped}{tail}'"
-
-
-def _without_gpu(config: Config) -> bool:
-    device = config.engine.verl.get("trainer.device")
-    if device is not None:
-        return bool(device == "cpu")
-    import torch
-
-    return not torch.cuda.is_available()
 
 
 def _environment(*, cpu: bool, one_node: bool) -> dict[str, str]:
