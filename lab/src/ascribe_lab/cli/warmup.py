@@ -43,12 +43,12 @@ def warmup(
     learning_rate: Annotated[
         float, Option(help="The highest; it rises over a tenth of the steps, then falls.")
     ] = 5e-5,
-    seed: options.Seed = 0,
-    context: options.Context = None,
+    seed: play_options.Seed = 0,
+    context: play_options.Context = None,
     device: Annotated[str, Option(help="Where to train: cpu, or cuda.")] = "cpu",
-    max_turns: options.MaxTurns = None,
-    pool: options.Pool = "processes",
-    workers: options.Workers = 2,
+    max_turns: play_options.MaxTurns = None,
+    pool: play_options.Pool = "processes",
+    workers: play_options.Workers = 2,
     as_json: options.Json = False,
 ) -> None:
     """Train a model for a few updates on an expert's responses, so that its actions are valid."""
