@@ -124,7 +124,7 @@ def train_in_rounds(
             if rounds.sample is not None:
                 random = np.random.default_rng([config.update.seed, number])
                 places = random.permutation(len(turns))[: rounds.sample]
-                turns = [turns[place] for place in sorted(places.tolist())]
+                turns = [turns[index] for index in sorted(places.tolist())]
             write_turns(place / "candidates.jsonl", turns, candidates.kind, candidates.facts)
             # In the first round the model at the start, then the current one.
             model = folder / MODEL if number else start_folder(config)
