@@ -868,15 +868,3 @@ def test_progress_is_told_without_a_terminal(monkeypatch: pytest.MonkeyPatch, ca
         "32 episodes: 35% after 1:10 min, about 2:10 min left",
         "32 episodes: 75% after 2:30 min, about 50 s left",
     ]
-
-
-def test_an_iteration_of_training_is_one_line():
-    from ascribe_lab.train.metrics_file import iteration_line
-
-    metrics = {"seconds": 70.0, "ascribe/success": 0.25, "ascribe/return": 0.3, "loss": 0.0123}
-    metrics |= {"ascribe/signal_share": 0.875, "ascribe/invalid_share": 0.1, "clip_ratio": 0.0}
-    assert iteration_line(2, 20, metrics) == (
-        "iteration 2/20: 25% of episodes won, return 0.3, 88% of steps with a signal, "
-        "10% of actions invalid, loss 0.0123, 1:10 min so far, about 10:30 min left"
-    )
-    assert iteration_line(20, 20, metrics).endswith(", loss 0.0123, 1:10 min so far")

@@ -3,7 +3,7 @@
     pip install proselint
     python docs/ext/prose.py README.md docs/*.md docs/*/*.md
 
-The tests look for the house's words alone.
+CI looks for the house's words alone.
 """
 
 import json
@@ -51,10 +51,12 @@ def house_faults(page: str) -> list[str]:
 
 
 def main() -> None:
-    """Print what is found in the pages named on the command line."""
+    """Print what is found in the pages on the command line; a word of the list is an error."""
+    refused = False
     for name in sys.argv[1:]:
         text = Path(name).read_text(encoding="utf-8")
         faults = house_faults(text)
+        refused |= bool(faults)
         if shutil.which("proselint"):
             done = subprocess.run(
                 ["proselint", "check", "--output-format", "json"],
@@ -71,6 +73,7 @@ def main() -> None:
             ]
         for fault in faults:
             print(f"{name}:{fault}")
+    sys.exit(int(refused))
 
 
 if __name__ == "__main__":

@@ -26,11 +26,6 @@ def test_every_locked_package_has_a_hash_and_no_address() -> None:
         assert "://" not in path.read_text()
 
 
-def test_ci_installs_from_locks_alone() -> None:
-    """Only the light install, which stands for a user's, takes what the index offers."""
-    assert re.findall(r"pip install (.*)", (ROOT / ".ci/run").read_text()) == ["."]
-
-
 def wheel(folder: Path, text: str) -> str:
     """Write a package ``locked`` that holds one module, and return its SHA-256."""
     path = folder / "locked-1.0-py3-none-any.whl"
@@ -124,11 +119,3 @@ def test_every_locked_package_has_its_licence_on_the_page() -> None:
         for name in re.findall(r"^([\w-]+)==", path.read_text(), re.M):
             locked.setdefault(name, []).append(path.stem)
     assert shown == {name: ", ".join(locks) for name, locks in locked.items()}
-
-
-def test_tests_without_trl_need_not_run_with_trl() -> None:
-    """CI runs them once, because what they rest on is the same in both environments."""
-    dev, trl = ((ROOT / f"scripts/locks/{name}.txt").read_text() for name in ("dev", "trl"))
-    for package in ("accelerate", "numpy", "pyarrow", "pydantic", "torch", "transformers"):
-        pattern = rf"^{package}==.*$"
-        assert re.findall(pattern, dev, re.M) == re.findall(pattern, trl, re.M) != []

@@ -27,7 +27,6 @@ import generated  # noqa: E402
 import links  # noqa: E402
 import notebooks  # noqa: E402
 import presets  # noqa: E402
-import prose  # noqa: E402
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -62,16 +61,6 @@ def test_code_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
 def test_links_to_files_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(name)):
         assert ((ROOT / name).parent / target).is_file(), target
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("README", "docs/"))])
-def test_pages_use_the_words_of_the_house(name: str) -> None:
-    assert prose.house_faults(text(name)) == []
-
-
-def test_a_word_that_the_house_does_not_use_is_found() -> None:
-    page = "Fine.\n`nobody`\nNobody is lonely.\n"
-    assert [fault.partition(":")[0] for fault in prose.house_faults(page)] == ["3", "3"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -439,7 +439,9 @@ def same_words(game: GameFile, steps: int, seed: int) -> tuple[float, float]:
 
 @needs_stock
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(0, COUNT, 2))
+@pytest.mark.parametrize(
+    "number", [0, 2, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(4, COUNT, 2))]
+)
 def test_generated_games_read_as_on_textworld(folder: Path, number: int) -> None:
     theirs, ours = same_words(find_games(folder)[number], steps=25, seed=number)
     assert theirs > 4 * ours

@@ -231,7 +231,7 @@ def test_draw_keeps_the_fewest_tokens_that_make_top_p() -> None:
     assert shares(logits, cold) == pytest.approx([0, 16 / 25, 0, 9 / 25], abs=0.005)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_model() -> None:
     for package in ("torch", "transformers", "gguf", "accelerate"):
         pytest.importorskip(package, reason="needs the extra actor")

@@ -14,7 +14,7 @@ from ascribe.estimators import RECIPES, recipe
 from ascribe_lab.rollout import FailurePolicy, Trajectory
 from ascribe_lab.rollout.pools import FailureKind
 from ascribe_lab.train.iterations import Iteration, credit_iteration, iteration_metrics
-from ascribe_lab.train.metrics_file import MetricsFile
+from ascribe_lab.train.metrics_file import MetricsFile, iteration_line
 from lab.tests.train.test_corrections import credited as corrected
 from lab.tests.train.test_corrections import played as played_with_corrections
 from lab.tests.train.test_iterations import groups, part
@@ -118,3 +118,13 @@ def test_the_iterations_to_a_threshold(tmp_path: Path) -> None:
         "Held-out tasks won: 12.5% in iteration 0, 75.0% at best (val@max, iteration 3), 25.0% in "
         "the last evaluation; 50.0% first reached in iteration 2."
     )
+
+
+def test_an_iteration_of_training_is_one_line() -> None:
+    metrics = {"seconds": 70.0, "ascribe/success": 0.25, "ascribe/return": 0.3, "loss": 0.0123}
+    metrics |= {"ascribe/signal_share": 0.875, "ascribe/invalid_share": 0.1, "clip_ratio": 0.0}
+    assert iteration_line(2, 20, metrics) == (
+        "iteration 2/20: 25% of episodes won, return 0.3, 88% of steps with a signal, "
+        "10% of actions invalid, loss 0.0123, 1:10 min so far, about 10:30 min left"
+    )
+    assert iteration_line(20, 20, metrics).endswith(", loss 0.0123, 1:10 min so far")

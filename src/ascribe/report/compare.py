@@ -20,7 +20,7 @@ Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RecipeComparison:
     """How the credit of one recipe differs from that of another.
 
     Attributes:
@@ -53,7 +53,7 @@ class Comparison:
         )
 
 
-def two_recipes(one: Credited, other: Credited) -> Comparison:
+def two_recipes(one: Credited, other: Credited) -> RecipeComparison:
     """The same steps under two recipes."""
     rows = one.steps.rows
     first, second = one.credit.advantage[rows], other.credit.advantage[rows]
@@ -62,7 +62,7 @@ def two_recipes(one: Credited, other: Credited) -> Comparison:
     change = second / _rms(second) - first / _rms(first)
     flipped = np.flatnonzero(first * second < 0)
     order = flipped[np.argsort(-np.abs(change[flipped]), kind="stable")][:MOST_STEPS]
-    return Comparison(
+    return RecipeComparison(
         one.recipe.name,
         other_name(one.recipe, other.recipe),
         signs=[
