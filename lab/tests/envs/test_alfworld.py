@@ -23,7 +23,7 @@ from ascribe_lab.envs.alfworld import FAMILIES, AlfWorld, GameFileError, find_ga
 from ascribe_lab.envs.alfworld.games import GameFile
 from ascribe_lab.envs.alfworld.generate import generate_games, make_games
 from ascribe_lab.envs.contract import check_environment
-from ascribe_lab.envs.protocol import TextEnvironment
+from ascribe_lab.envs.protocol import EpisodeOverError, TextEnvironment
 from tests.hostile import HOSTILE, LONG
 
 pytestmark = pytest.mark.engine
@@ -365,19 +365,16 @@ def test_a_broken_game_file_is_refused(folder: Path, tmp_path: Path, key: str, t
     environment.close()
 
 
-def test_an_episode_goes_on_where_it_was_after_a_reset_that_failed(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_no_episode_goes_on_after_a_reset_that_failed(folder: Path, tmp_path: Path) -> None:
     source = find_games(folder, FAMILIES[:1])[0]
     write_game(tmp_path / "a", source)
     write_game(tmp_path / "b", source, pddl_problem="nonsense")
     environment = AlfWorld(games=tmp_path)
     environment.reset(seed=0, options={"task": 0})
-    go, *_ = walkthrough(source)
-    *_, before = environment.step(go)
     with pytest.raises(GameFileError):
         environment.reset(seed=0, options={"task": 1})
-    assert environment.step("look")[4]["state"] == before["state"]
+    with pytest.raises(EpisodeOverError):
+        environment.step("look")
     environment.close()
 
 

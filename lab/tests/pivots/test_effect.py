@@ -140,7 +140,7 @@ def traces(folder: Path, name: str, groups: int, **options: Any) -> Path:
     return path
 
 
-def test_experts_of_an_environment_with_snapshots(tmp_path: Path) -> None:
+def test_experts_of_an_environment(tmp_path: Path) -> None:
     found = extract([traces(tmp_path, "sokoban", 2)], rollouts=RolloutOptions(seed=5))
     verify = make_verifier({"effect": {"environment": "sokoban", "style": "plain"}})
     opposite = {"up": "down", "down": "up", "left": "right", "right": "left"}
