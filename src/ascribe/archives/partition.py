@@ -177,13 +177,8 @@ def divide(
 ) -> ArchiveParts:
     """Parts of about ``part_rows`` rows, from what ``scan`` wrote about every chunk.
 
-    Args:
-        archive: the rows.
-        work: the folder of the results of ``scan``.
-        most_rows: rows that fit into memory.
-        memory: bytes of the results of ``scan`` to hold at a time.
-        part_rows: rows of a part, if so many fit.
-        by_group: whether keys are of groups.
+    At most ``most_rows`` rows fit into memory. Of the results of ``scan``, no more than ``memory``
+    bytes are held at a time.
 
     Raises:
         ValueError: if the recipe needs a whole iteration at a time, and one does not fit.

@@ -130,11 +130,7 @@ class Recipe:
                 f"{self.name} needs the column {' and '.join(missing)}, which the table does not "
                 f"have; where it comes from: {page('estimators/other')}"
             )
-        iterations = table.iterations()
-        if len(iterations) == 1:
-            credit = self._noted(table, inputs)
-        else:
-            credit = self._compute_each(iterations, inputs)
+        credit = self._compute_each(table.iterations(), inputs)
         terms = {name: term.values for name, term in credit.terms.items()}
         for name, values in {"advantage": credit.advantage, **terms}.items():
             if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
@@ -154,19 +150,19 @@ class Recipe:
         self, iterations: list[tuple[int, Ints, StepTable]], inputs: dict[str, Any]
     ) -> Credit:
         """Credit each iteration as a trainer does, and pass the history on to the next."""
-        parts: list[Credit] = []
+        several, parts = len(iterations) > 1, list[Credit]()
         metrics: dict[str, float] = {}
         for number, rows, part in iterations:
-            own = {k: v[rows] if hasattr(v, "shape") else v for k, v in inputs.items()}
+            own = {k: v[rows] if several and hasattr(v, "shape") else v for k, v in inputs.items()}
             if parts and self.has_history:
                 own["history"] = parts[-1].history
-            parts.append(self._noted(part, own))
-            metrics |= {f"iteration {number}/{k}": v for k, v in parts[-1].metrics.items()}
+            credit = replace(self.compute(part, own), notes=self.notes(part, own))
+            parts.append(credit)
+            metrics |= {f"iteration {number}/{k}": v for k, v in credit.metrics.items()}
+        if not several:
+            return parts[0]
         place = np.argsort(np.concatenate([rows for _, rows, _ in iterations]))
         return replace(Credit.join(parts).rows(place), metrics=metrics)
-
-    def _noted(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        return replace(self.compute(table, inputs), notes=self.notes(table, inputs))
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs`` alone."""

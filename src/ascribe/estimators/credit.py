@@ -102,10 +102,9 @@ class Explanation:
 
     def mapped(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Explanation":
         """The explanation with ``change`` applied to every array."""
-        way = None if self.way is None else change(self.way)
-        alike = None if self.alike is None else change(self.alike)
-        own, baseline, peers = change(self.own), change(self.baseline), change(self.peers)
-        return Explanation(own, baseline, peers, self.sentences, way, alike)
+        names = ("own", "baseline", "peers", "way", "alike")
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return replace(self, **{n: change(a) for n, a in arrays.items() if a is not None})
 
 
 ORDER = "; the arguments are values, reason, labels, in this order"
