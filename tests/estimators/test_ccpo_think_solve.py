@@ -105,13 +105,6 @@ def test_nothing_to_compare_is_no_credit():
     assert after.samples == 3  # a rollout that takes no part is not counted either
 
 
-def test_statistics_of_something_else_are_refused():
-    with pytest.raises(ValueError, match="think-solve"):
-        think_solve(
-            np.zeros(2), np.zeros(2), np.zeros(2, int), 1, history=Statistics.start(("a", "b", "c"))
-        )
-
-
 def test_first_release_uses_what_it_knew_before_the_batch():
     """Its statistics stem from earlier batches; a stream that has not varied is divided by one."""
     prompt, history = np.zeros(12, int), Statistics.start(STREAMS)

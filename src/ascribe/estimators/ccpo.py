@@ -71,15 +71,7 @@ class Statistics:
         return Statistics(tuple(streams), zeros, zeros, 0)
 
     def updated(self, batch: Floats, decay: float) -> "Statistics":
-        """The statistics after one more batch of numbers, (rows, streams), with ``decay`` λ.
-
-        Raises:
-            ValueError: if the batch has other streams, or numbers that are not finite.
-        """
-        if batch.ndim != 2 or batch.shape[1] != len(self.streams):
-            raise ValueError(f"a batch of shape {batch.shape} for {len(self.streams)} streams")
-        if not np.isfinite(batch).all():
-            raise ValueError("a batch with numbers that are not finite")
+        """The statistics after one more batch of numbers, (rows, streams), with ``decay`` λ."""
         if not len(batch):
             return self
         old = decay if self.samples else 0.0
@@ -311,8 +303,6 @@ def think_solve(
         The credit, with the columns ``THINKER`` and ``SOLVER`` and, once the statistics are used,
         the metric ``trust``; and the statistics for the next batch.
     """
-    if history.streams != STREAMS:
-        raise ValueError(f"statistics of {history.streams}, but think-solve has {STREAMS}")
     streams = np.stack([joint - solo, joint, solo], axis=1)
     used, updated = _statistics_for(streams[prompt >= 0], history, recipe)
     if used is None:

@@ -103,8 +103,9 @@ class Explanation:
     def mapped(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Explanation":
         """The explanation with ``change`` applied to every array."""
         names = ("own", "baseline", "peers", "way", "alike")
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return replace(self, **{n: change(a) for n, a in arrays.items() if a is not None})
+        present = ((name, getattr(self, name)) for name in names)
+        changed: dict[str, Any] = {name: change(a) for name, a in present if a is not None}
+        return replace(self, **changed)
 
 
 ORDER = "; the arguments are values, reason, labels, in this order"
