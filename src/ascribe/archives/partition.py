@@ -303,7 +303,7 @@ def scatter(
     archive: Archive,
     work: Place,
     number: int,
-    columns: list[str],
+    columns: "Sequence[str]",
     partition: ArchiveParts,
     *,
     by_group: bool,
@@ -327,7 +327,7 @@ def scatter(
 
 
 def gather(
-    archive: Archive, work: Place, task: range, columns: list[str], partition: ArchiveParts
+    archive: Archive, work: Place, task: range, columns: "Sequence[str]", partition: ArchiveParts
 ) -> "Iterator[tuple[int, pa.Table, Ints]]":
     """Parts that are read together: number, rows, and the rising numbers of these rows."""
     import pyarrow as pa

@@ -6,7 +6,7 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -372,7 +372,7 @@ class Archive:
         return replace(self, chunks=tuple(chunks))
 
     def batches(
-        self, number: int, columns: list[str], *, verify: bool = False, decode: bool = False
+        self, number: int, columns: Sequence[str], *, verify: bool = False, decode: bool = False
     ) -> "Iterator[tuple[int, pa.Table]]":
         """The rows of a chunk in batches, each with the number of its first row.
 

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -71,38 +71,32 @@ LISTED_ROWS = 20
 """Rows of a problem that are listed."""
 
 
-@dataclass(frozen=True, eq=False)
-class Output:
-    """What the tasks that write the output need to know.
+@dataclass(frozen=True)
+class Job:
+    """What the tasks of a run need to know; without a recipe, they check the rows.
 
     Attributes:
-        absent: columns of the format that are empty in every row.
+        at_once: whether rows are written as soon as they are credited, without being read again.
+        absent: columns of the format that are empty in every row; it and the next three are known
+            once all parts are credited.
         width: numbers of a fingerprint.
         kinds: names and types of the columns of the credit.
         parts: numbers of the parts that have a credit.
     """
-
-    absent: list[str]
-    width: int
-    kinds: list[tuple[str, str]]
-    parts: list[int]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the tasks of a run need to know; without a recipe, they check the rows."""
 
     archive: Archive
     work: Place
     recipe: Recipe | None
     on_problem: OnProblem
     group_size: int | None
-    columns: list[str] = field(default_factory=list)
+    columns: Sequence[str] = ()
     most_rows: int = 0
     partition: ArchiveParts | None = None
-    output: Output | None = None
     at_once: bool = False
-    """Whether rows are written as soon as they are credited, without being read again."""
+    absent: Sequence[str] = ()
+    width: int = 0
+    kinds: Sequence[tuple[str, str]] = ()
+    parts: Sequence[int] = ()
 
     @property
     def by_group(self) -> bool:
@@ -553,13 +547,13 @@ def _write(
         chunks = range(len(job.archive.chunks))
         columns = {name for result in results for name in result.get("columns", ())}
         unread = {"fingerprint"} - set(job.columns)
-        output = Output(
+        job = replace(
+            job,
             absent=sorted(set(KNOWN_COLUMNS) - columns - unread),
             width=max(result.get("width", 0) for result in results),
             kinds=max((result["kinds"] for result in results), key=len),
             parts=[number for number, result in enumerate(results) if result["kinds"]],
         )
-        job = replace(job, output=output)
         if target.name.endswith(".parquet"):
 
             def told() -> "Iterator[pa.Table]":
@@ -584,23 +578,22 @@ def _credited(job: Job, chunk: int) -> "Iterator[pa.Table]":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    assert job.output is not None
-    output, first = job.output, job.archive.chunks[chunk].start
-    none = pa.schema([(name, pa.from_numpy_dtype(kind)) for name, kind in output.kinds])
+    first = job.archive.chunks[chunk].start
+    none = pa.schema([(name, pa.from_numpy_dtype(kind)) for name, kind in job.kinds])
     tables = [none.empty_table()]
-    for part in output.parts:
+    for part in job.parts:
         place = job.work.child(f"credit-{part}.arrow")
         tables += read_streams(place, chunk, len(job.archive.chunks))
     # A part that was dropped as a whole has no terms: their columns are null, or not there.
     credit = pa.concat_tables(tables, promote_options="default").sort_by(ROW)
     arrays = {}
-    for name, _ in output.kinds:
+    for name, _ in job.kinds:
         column = credit.column(name)
         missing = credit.column("reason") if name.startswith("reason") else pa.scalar(0.0)
         arrays[name] = pc.coalesce(column, missing).to_numpy()
     for start, table in job.archive.batches(chunk, list(job.archive.columns), decode=True):
         here = slice(start - first, start - first + table.num_rows)
-        rows = as_written(without_unused(table), output.absent, output.width)
+        rows = as_written(without_unused(table), job.absent, job.width)
         yield _with_credit(rows, {name: values[here] for name, values in arrays.items()})
 
 
