@@ -89,6 +89,8 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
     groups.sort(key=lambda group: (group["iteration"], natural(group["name"])))
     if "prompt" not in chats:
         needed = len(index)
+    # The group to begin with is the first one whose returns differ.
+    varied = [len({run["return"] for run in group["trajectories"]}) > 1 for group in groups]
     texts, length = _fitted(list(index), needed, groups)
     if len(texts) < len(index):
         for group in groups:
@@ -103,7 +105,7 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
         "reasons": [reason.label for reason in Reason],
         "recipes": [_recipe(credited, each) for each in recipes],
         "batches": len(credited.names),
-        "first": _most_varied(groups),
+        "first": varied.index(True) if any(varied) else 0,
         "without_prompts": len(texts) < len(index),
     }
 
@@ -244,16 +246,6 @@ def _trajectories(credited: Credited, shown: Ints) -> list[Plain]:
 def _name(column: Coded, row: int, most: int = 200) -> str | None:
     code = column.codes[row]
     return None if code < 0 else one_line(column.values[code], most)
-
-
-def _most_varied(groups: Sequence[Plain]) -> int:
-    """The group to begin with: the first of those with the most different returns."""
-
-    def variety(group: Plain) -> float:
-        returns = [trajectory["return"] for trajectory in group["trajectories"]]
-        return max(returns) != min(returns) and len(set(returns)) / len(returns) + 1
-
-    return max(range(len(groups)), key=lambda index: variety(groups[index]))
 
 
 def _runs(labels: Ints) -> list[slice]:
