@@ -25,8 +25,8 @@ from typing import Any
 
 import common
 
-from ascribe.steps.journal import open_journal
 from ascribe.steps.strict_json import canonical
+from ascribe_lab.json_journal import open_journal
 from ascribe_lab.pivots import Candidate, Origin, Reference, candidate, make_verifier, profile
 from ascribe_lab.pivots.chat import write_call
 from ascribe_lab.pivots.text_server import TextServer

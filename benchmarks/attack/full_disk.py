@@ -33,9 +33,9 @@ from ascribe.engines.crediting import save_history
 from ascribe.fingerprints import normalised
 from ascribe.report import picture
 from ascribe.steps.files import write_table
-from ascribe.steps.journal import open_journal, read_journal
 from ascribe_lab.calibrate.choose import Calibration, calibrate
 from ascribe_lab.calibrate.setting import Setting, write_setting
+from ascribe_lab.json_journal import open_journal, read_journal
 from ascribe_lab.pivots import Origin, candidate, write_turns
 from ascribe_lab.train.load import load_config
 from ascribe_lab.train.metrics_file import MetricsFile

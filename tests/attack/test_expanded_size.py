@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ascribe import StepTable, check, table_to_arrow
-from ascribe.steps import journal
+from ascribe.steps import lines
 from ascribe.steps.files import read, read_rows
 from ascribe.steps.problems import TableError
 from ascribe.steps.table import KNOWN_COLUMNS
@@ -46,8 +46,8 @@ def test_lists_that_repeat_are_refused_before_they_are_in_memory(
     lists = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_000_001, 100, dtype=np.int32)), flat)
     path = bomb(tmp_path / "a.parquet", "ids", lists)
     assert len(read(path).table) == 20_000  # 16 MB are allowed
-    monkeypatch.setattr(journal, "SMALLEST_LIMIT", 1 << 20)
-    assert journal.expansion_limit(path.stat().st_size) < 16_000_000
+    monkeypatch.setattr(lines, "SMALLEST_LIMIT", 1 << 20)
+    assert lines.expansion_limit(path.stat().st_size) < 16_000_000
     with pytest.raises(TableError, match="would fill the memory"):
         read(path)
 
@@ -55,7 +55,7 @@ def test_lists_that_repeat_are_refused_before_they_are_in_memory(
 def test_a_compressed_bomb_of_json_lines_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "SMALLEST_LIMIT", 1 << 20)
+    monkeypatch.setattr(lines, "SMALLEST_LIMIT", 1 << 20)
     path = tmp_path / "a.jsonl.gz"
     line = json.dumps(good_rows()[0] | {"notes": " " * 10_000}).encode() + b"\n"
     with gzip.open(path, "wb") as file:
@@ -64,7 +64,7 @@ def test_a_compressed_bomb_of_json_lines_is_refused(
     assert path.stat().st_size < 100_000  # and 10 MB of text
     with pytest.raises(TableError, match="expand to more than"):
         read(path)
-    monkeypatch.setattr(journal, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
     with pytest.raises(TableError, match="line 1 has more than"):
         read(path)
 

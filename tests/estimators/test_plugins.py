@@ -132,7 +132,7 @@ FOR_GIGPO = {
     "ascribe.steps.hints",
     "ascribe.steps.plugins",
     "ascribe.steps.files",
-    "ascribe.steps.journal",
+    "ascribe.steps.lines",
     "ascribe.steps.problems",
     "ascribe.steps.returns",
     "ascribe.steps.segments",

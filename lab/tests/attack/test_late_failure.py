@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from ascribe.cli import app
 from ascribe.steps.check import check
 from ascribe.steps.files import read_table
-from ascribe.steps.journal import JournalError, open_journal
 from ascribe.steps.problems import Severity
+from ascribe_lab.json_journal import JournalError, open_journal
 from ascribe_lab.models.http_client import ServerError
 from ascribe_lab.models.policy import Request, Sample, Sampling
 from ascribe_lab.rollout import FailurePolicy, Model, Plan, Setup, journal_beside, play_to_file

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ascribe.steps.journal import JournalError
 from ascribe_lab.envs import ENVIRONMENTS, make
 from ascribe_lab.envs.registry import check_file_options
+from ascribe_lab.json_journal import JournalError
 from ascribe_lab.pivots import make_verifier, read_turns, score, write_turns
 from ascribe_lab.pivots.candidates import KINDS
 from ascribe_lab.pivots.profile import ProfileResponse, read_responses

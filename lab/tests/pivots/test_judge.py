@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ascribe.steps.journal import JournalError
+from ascribe_lab.json_journal import JournalError
 from ascribe_lab.models import ServerError
 from ascribe_lab.pivots import make_verifier
 from ascribe_lab.pivots.verifiers.judge import JudgeBudgetError, chat, is_same

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.steps.journal import JournalError, open_journal, read_journal
+from ascribe_lab.json_journal import JournalError, open_journal, read_journal
 from ascribe_lab.models import ServerError
 from ascribe_lab.models.policy import Request, Sample, Sampling
 from ascribe_lab.pivots import (
@@ -220,7 +220,7 @@ def test_nobody_is_asked_for_answers_that_cannot_be_written_down(tmp_path: Path)
 def test_one_writes_and_the_other_waits(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     code = (
-        "import sys, time\nfrom ascribe.steps.journal import open_journal, read_journal\n"
+        "import sys, time\nfrom ascribe_lab.json_journal import open_journal, read_journal\n"
         f"with open_journal({str(path)!r}) as append:\n"
         "    print('in', flush=True); time.sleep(0.5); append([{'n': 1}])\n"
     )

@@ -329,7 +329,7 @@ def test_files_of_nothing_or_something_else_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ascribe.steps.journal.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("ascribe.steps.lines.LONGEST_LINE", 1 << 20)
     path = lines(tmp_path / "t.jsonl", CHAT, "x" * (1 << 21))
     assert faults(path) == [(BAD, [])]
     endless = lines(tmp_path / "u.jsonl", "x" * (1 << 21))

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ascribe.cli import app
-from ascribe.steps.journal import open_journal
+from ascribe_lab.json_journal import open_journal
 from ascribe_lab.pivots import ProfileTask, read_turns, write_turns
 from ascribe_lab.pivots.profile import Profiled, ProfileResponse
 from ascribe_lab.train import rounds as module

@@ -1,11 +1,10 @@
 """Shared by all commands: the console, safe text, progress, and error exits."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -272,20 +271,3 @@ def _progress_lines(title: str, started: float) -> Callable[[float], None]:
         err.print(Text(line, style="dim"), soft_wrap=True)
 
     return report
-
-
-@contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """Send to standard error what other packages and their processes print meanwhile.
-
-    Engines log to standard output, which is reserved for the result of the command.
-    """
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)

@@ -150,12 +150,6 @@ def first_call(text: str, longest: int = 65_536) -> tuple[str, dict[str, Any]]:
     raise ToolCallError("there is no tool call", "no_action")
 
 
-def tag_call(call: str) -> str:
-    """The JSON of a call inside its tags, as a model writes it."""
-    # In JSON this character stands in strings alone; escaped, it begins no tag.
-    return "<tool_call>\n" + call.replace("<", r"\u003c") + "\n</tool_call>"
-
-
 @dataclass(frozen=True)
 class Call:
     """A tool call: the name, and the arguments as canonical JSON."""

@@ -23,7 +23,7 @@ import numpy as np
 from ascribe.steps.arrays import Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.hints import unknown
-from ascribe.steps.journal import LineError, expansion_limit, numbered_lines
+from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
 from ascribe.steps.table import (

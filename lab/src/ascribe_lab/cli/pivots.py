@@ -13,7 +13,6 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.steps.journal import JournalError
 from ascribe.steps.problems import TableError, counted
 from ascribe_lab.cli import play_options
 from ascribe_lab.cli.train import (
@@ -25,6 +24,7 @@ from ascribe_lab.cli.train import (
     by_config,
     print_model_path,
 )
+from ascribe_lab.json_journal import JournalError
 from ascribe_lab.models import ServerError
 from ascribe_lab.pivots import (
     LAMBDA_DIFF,

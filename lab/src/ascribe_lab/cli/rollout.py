@@ -1,7 +1,9 @@
 """``ascribe rollout`` and ``ascribe eval``: play episodes, and count how many are won."""
 
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -13,9 +15,9 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.steps.hints import unknown
-from ascribe.steps.journal import JournalError
 from ascribe.steps.problems import counted
 from ascribe_lab.cli import play_options
+from ascribe_lab.json_journal import JournalError
 from ascribe_lab.models.http_client import ServerError
 from ascribe_lab.rollout import (
     FailurePolicy,
@@ -175,7 +177,7 @@ def _play(
 ) -> Rollout:
     """Play the episodes and write them; exit 1 if the rollout cannot go on."""
     title = counted(plan.groups * plan.size, "episode")
-    with screen.progress(title) as progress, screen.stdout_to_stderr():
+    with screen.progress(title) as progress, _stdout_to_stderr():
         if out is None:
             return play(setup, model, plan, failures=failures, progress=progress)
         try:
@@ -255,3 +257,20 @@ def _print(played: Rollout, rows: list[Success], saved: Path | None) -> None:
     screen.err.print(Text(f"{times}, environments {clock.environment_seconds:.1f} s.", style="dim"))
     if saved is not None:
         screen.out.print(Text(f"Wrote {screen.safe(saved)}.", style="green"))
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send to standard error what other packages and their processes print meanwhile.
+
+    Engines log to standard output, which is reserved for the result of the command.
+    """
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)

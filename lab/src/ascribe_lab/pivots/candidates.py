@@ -19,9 +19,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ascribe.steps.atomic import replacing
-from ascribe.steps.journal import numbered_lines, parse_object
+from ascribe.steps.lines import numbered_lines
 from ascribe.steps.strict_json import canonical
 from ascribe_lab.agents.prompts import is_chat
+from ascribe_lab.json_journal import parse_object
 
 Message = dict[str, str]
 

@@ -15,7 +15,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ascribe.groups.responses import tag_call
 from ascribe.steps.problems import replace_surrogates
 from ascribe_lab.agents.clean import neutralise, safe
 
@@ -43,3 +42,9 @@ def describe_tools(tools: Sequence[str]) -> str:
         "To call one, write its name and its arguments as JSON between tags:\n"
         '<tool_call>\n{"name": "...", "arguments": {}}\n</tool_call>'
     )
+
+
+def tag_call(call: str) -> str:
+    """The JSON of a call inside its tags, as a model writes it."""
+    # In JSON this character stands in strings alone; escaped, it begins no tag.
+    return "<tool_call>\n" + call.replace("<", r"\u003c") + "\n</tool_call>"

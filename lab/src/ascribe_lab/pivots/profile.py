@@ -28,9 +28,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.strict_json import canonical
+from ascribe_lab.json_journal import JournalError, open_journal, read_journal
 from ascribe_lab.models import SCRIPTED, make_policy
 from ascribe_lab.models.http_client import ServerError
 from ascribe_lab.models.policy import Request, Sample, Sampling, SamplingPolicy

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ascribe.groups.responses import name_and_arguments, tag_call
+from ascribe.groups.responses import name_and_arguments
 from ascribe.steps.problems import replace_surrogates
 from ascribe_lab.agents.clean import safe
 from ascribe_lab.models.http_client import RequestRefusedError, ServerError
 from ascribe_lab.models.policy import Request, Sample, Sampling
 from ascribe_lab.models.server import OpenAIServer
-from ascribe_lab.pivots.chat import write_call
+from ascribe_lab.pivots.chat import tag_call, write_call
 
 REFUSED = "refused"
 """A value of ``finish`` beside ``FINISHES``: the server refused the request for good, for instance

@@ -17,11 +17,12 @@ from ascribe.conversations.formats.records import Record
 from ascribe.conversations.messages import MEDIA, check_form, text_of
 from ascribe.groups.responses import name_and_arguments
 from ascribe.steps.files import read
-from ascribe.steps.journal import LineError, numbered_lines, parse_object
+from ascribe.steps.lines import LineError, numbered_lines
 from ascribe.steps.problems import Problem, TableError, replace_surrogates
 from ascribe.steps.strict_json import canonical, loads
 from ascribe_lab.agents.clean import safe
 from ascribe_lab.agents.prompts import is_chat
+from ascribe_lab.json_journal import parse_object
 from ascribe_lab.models.policy import mix_seeds
 from ascribe_lab.pivots.candidates import (
     Candidate,

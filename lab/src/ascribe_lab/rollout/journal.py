@@ -17,8 +17,9 @@ import numpy as np
 
 from ascribe.steps.atomic import replacing
 from ascribe.steps.check import check
-from ascribe.steps.journal import LONGEST_LINE, JournalError, open_journal, read_journal
+from ascribe.steps.lines import LONGEST_LINE
 from ascribe.steps.problems import Severity, TableError, one_line, replace_surrogates
+from ascribe_lab.json_journal import JournalError, open_journal, read_journal
 from ascribe_lab.models.policy import Sample
 from ascribe_lab.rollout.episode import FailurePolicy, Step
 from ascribe_lab.rollout.record import States, arrow, save, table

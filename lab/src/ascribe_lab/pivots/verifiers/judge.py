@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from ascribe.groups.responses import split_thoughts
-from ascribe.steps.journal import JournalError, open_journal, read_journal
 from ascribe.steps.strict_json import canonical
 from ascribe_lab.agents.clean import safe
+from ascribe_lab.json_journal import JournalError, open_journal, read_journal
 from ascribe_lab.models.http_client import ServerError
 from ascribe_lab.models.policy import Request, Sampling
 from ascribe_lab.pivots.candidates import Candidate, Message
