@@ -336,13 +336,13 @@ def mean_range(values: Sequence[float]) -> tuple[float, float, float]:
 def expert_turns(path: Path, groups: int) -> list[Any]:
     """Candidates from episodes of Sokoban's expert, which are written to a file."""
     from ascribe.steps.files import write  # noqa: PLC0415
-    from ascribe_lab.pivots import RolloutOptions, extract  # noqa: PLC0415 (two benchmarks need it)
+    from ascribe_lab.pivots import extract  # noqa: PLC0415 (two benchmarks need it)
     from ascribe_lab.rollout import Model, Plan, Setup, arrow, play  # noqa: PLC0415
 
     setup = Setup("sokoban", {}, "plain", "serial")
     plan = Plan(groups, 1, setup.turns(None), name="sokoban")
     write(arrow(play(setup, Model("expert"), plan)), path)
-    return list(extract([path], rollouts=RolloutOptions()).candidates)
+    return list(extract([path]).candidates)
 
 
 TRAJECTORIES = 8

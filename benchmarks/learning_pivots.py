@@ -49,7 +49,6 @@ from ascribe_lab.models.loading import load_causal_lm, save_model
 from ascribe_lab.pivots import (
     Candidate,
     Reference,
-    RolloutOptions,
     extract,
     make_verifier,
     profile,
@@ -221,9 +220,7 @@ class Run:
         setup = Setup("textcraft", OPTIONS, "plain", "serial")
         plan = Plan(self.size.traces, 1, 40, 2000 + self.seed, "traces", chosen)
         write(arrow(play(setup, Model("expert"), plan)), self.folder / "traces.parquet")
-        found = extract(
-            [self.folder / "traces.parquet"], rollouts=RolloutOptions(plan.seed)
-        ).candidates
+        found = extract([self.folder / "traces.parquet"], seed=plan.seed).candidates
         # A file of rollouts does not say which task was asked for.
         task = {plan.trajectory_name(group, 0): chosen[group] for group in range(plan.groups)}
         return [

@@ -10,7 +10,7 @@ import pytest
 from ascribe.steps.files import write
 from ascribe_lab.envs import make
 from ascribe_lab.envs.search_qa import SearchQA
-from ascribe_lab.pivots import Candidate, RolloutOptions, extract, make_verifier
+from ascribe_lab.pivots import Candidate, extract, make_verifier
 from ascribe_lab.pivots.candidates import ReplayPoint
 from ascribe_lab.rollout import Model, Plan, Setup, arrow, play
 from lab.tests.pivots.made import a_turn
@@ -141,7 +141,7 @@ def traces(folder: Path, name: str, groups: int, **options: Any) -> Path:
 
 
 def test_experts_of_an_environment(tmp_path: Path) -> None:
-    found = extract([traces(tmp_path, "sokoban", 2)], rollouts=RolloutOptions(seed=5))
+    found = extract([traces(tmp_path, "sokoban", 2)], seed=5)
     verify = make_verifier({"effect": {"environment": "sokoban", "style": "plain"}})
     opposite = {"up": "down", "down": "up", "left": "right", "right": "left"}
     for one in found.candidates:
@@ -157,7 +157,7 @@ def test_experts_of_an_environment(tmp_path: Path) -> None:
 def test_in_textcraft_other_words_can_do_the_same(tmp_path: Path) -> None:
     pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
     options = {"split": "train", "inventory": True}
-    found = extract([traces(tmp_path, "textcraft", 12, **options)], rollouts=RolloutOptions(seed=5))
+    found = extract([traces(tmp_path, "textcraft", 12, **options)], seed=5)
     spec = {"effect": {"environment": "textcraft", "options": options, "style": "plain"}}
     verify = make_verifier(spec)
     crafts = [one for one in found.candidates if one.action.startswith("<action>craft ")]

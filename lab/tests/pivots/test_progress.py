@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ascribe.steps.files import write
-from ascribe_lab.pivots import Candidate, RolloutOptions, extract, make_verifier
+from ascribe_lab.pivots import Candidate, extract, make_verifier
 from ascribe_lab.pivots.candidates import ReplayPoint
 from ascribe_lab.rollout import Model, Plan, Setup, arrow, play
 from lab.tests.pivots.made import a_turn
@@ -17,7 +17,7 @@ def turns(folder: Path, name: str, groups: int, **options: Any) -> tuple[Candida
     setup = Setup(name, options, "plain", "serial")
     path = folder / "traces.parquet"
     write(arrow(play(setup, Model("expert"), Plan(groups, 1, setup.turns(None), seed=5))), path)
-    return tuple(extract([path], rollouts=RolloutOptions(seed=5)).candidates)
+    return tuple(extract([path], seed=5).candidates)
 
 
 def test_experts_make_progress_and_their_opposites_do_not(tmp_path: Path) -> None:

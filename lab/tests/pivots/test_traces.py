@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ascribe.steps.files import write
 from ascribe.steps.problems import ProblemKind, TableError
 from ascribe_lab.models.policy import mix_seeds
-from ascribe_lab.pivots import RolloutOptions, extract, read_turns, write_turns
+from ascribe_lab.pivots import extract, read_turns, write_turns
 from ascribe_lab.pivots.candidates import distinct
 from ascribe_lab.rollout import Model, Plan, Setup, arrow, play
 from lab.tests.pivots.made import CHAT, SEARCH, SHAREGPT, a_turn, lines
@@ -130,7 +130,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rollouts_of_an_expert_are_traces(played: Path) -> None:
-    found = extract([played], rollouts=RolloutOptions(seed=3))
+    found = extract([played], seed=3)
     assert found.traces == 6
     assert found.problems == []
     one = found.candidates[1]
@@ -148,7 +148,7 @@ def test_episodes_that_were_lost_are_left_out_unless_asked_for(tmp_path: Path) -
     write(arrow(play(setup, Model("random"), plan)), path)
     few = extract([path])
     assert few.skipped["lost_trace"] > 0
-    assert len(extract([path], rollouts=RolloutOptions(lost=True)).candidates) > len(few.candidates)
+    assert len(extract([path], lost=True).candidates) > len(few.candidates)
 
 
 def rows(*changes: dict[str, Any]) -> list[dict[str, Any]]:
@@ -196,7 +196,7 @@ def test_groups_that_no_plan_named_have_no_scene(tmp_path: Path) -> None:
 
 def test_tasks_of_an_evaluation_are_counted_from_its_first(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", *rows({}, {"state": "t"}))
-    found = extract([path], rollouts=RolloutOptions(first=30, seed=1))
+    found = extract([path], first=30, seed=1)
     assert found.turns == 2
     scene = found.candidates[0].scene
     assert scene is not None

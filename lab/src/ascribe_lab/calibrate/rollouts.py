@@ -225,15 +225,8 @@ def features_of(
 ) -> Features:
     """Fingerprints at several layers and poolings, as ``fingerprints.actor`` computes them.
 
-    Args:
-        texts: prompts; each distinct one is computed once.
-        model: a causal language model.
-        tokenizer: the model's tokenizer.
-        layers: indices of decoder blocks.
-        poolings: how tokens become one vector.
-        most_tokens: longer texts are cut to this many tokens at the end, where prompts differ.
-        batch_size: prompts in one pass.
-        report: called now and then with the share that is done.
+    Each distinct text is computed once. Prompts differ at their end, so that is what is read of a
+    text of more than ``most_tokens``.
     """
 
     def last_tokens(batch: list[str], **options: Any) -> dict[str, list[list[int]]]:

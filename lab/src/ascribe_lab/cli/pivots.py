@@ -29,7 +29,6 @@ from ascribe_lab.models import ServerError
 from ascribe_lab.pivots import (
     LAMBDA_DIFF,
     ProfileTask,
-    RolloutOptions,
     extract,
     make_verifier,
     profile_in_worker,
@@ -112,8 +111,7 @@ def extract_command(
     screen.keep_inputs(traces, [out], force=force)
     with _errors():
         try:
-            rollouts = RolloutOptions(seed, first, lost)
-            extracted = extract(traces, rollouts=rollouts, skip_bad=skip_bad)
+            extracted = extract(traces, seed=seed, first=first, lost=lost, skip_bad=skip_bad)
         except TableError as error:
             shown = TableError(error.problems[:MOST_SHOWN])
             screen.refuse(shown, as_json=as_json, file=traces[0])

@@ -21,7 +21,7 @@ from ascribe_lab.pivots.profile import (
 )
 from ascribe_lab.pivots.scores import step_scores
 from ascribe_lab.pivots.select import LAMBDA_DIFF, report, score, select, write_pivots
-from ascribe_lab.pivots.traces import RolloutOptions, extract
+from ascribe_lab.pivots.traces import extract
 from ascribe_lab.pivots.verifiers import VERIFIERS, make_verifier
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "Origin",
     "ProfileTask",
     "Reference",
-    "RolloutOptions",
     "candidate",
     "extract",
     "make_verifier",

@@ -50,32 +50,21 @@ class Extracted:
     """Traces that cannot be read."""
 
 
-@dataclass(frozen=True)
-class RolloutOptions:
-    """How the episodes of a table of rollouts were started.
-
-    Attributes:
-        seed: the ``--seed`` of ``ascribe rollout`` or ``ascribe eval``.
-        first: the ``--first`` of ``ascribe eval``; None for a rollout.
-        lost: whether turns of episodes that were not won are demonstrations too.
-    """
-
-    seed: int = 0
-    first: int | None = None
-    lost: bool = False
-
-
 def extract(
     paths: Iterable[str | Path],
     *,
-    rollouts: RolloutOptions | None = None,
+    seed: int = 0,
+    first: int | None = None,
+    lost: bool = False,
     skip_bad: bool = False,
 ) -> Extracted:
     """Every assistant turn of these files as a candidate, each distinct one once.
 
     Args:
         paths: ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
-        rollouts: how the episodes of rollouts were started.
+        seed: for rollouts: the ``--seed`` of ``ascribe rollout`` or ``ascribe eval``.
+        first: for rollouts: the ``--first`` of ``ascribe eval``.
+        lost: for rollouts: whether turns of episodes that were not won are demonstrations too.
         skip_bad: leave out traces that cannot be read; they are among the problems.
 
     Raises:
@@ -86,7 +75,7 @@ def extract(
     for path in map(Path, paths):
         with Record(None, path).refusing():
             if _is_table(path):
-                _read_table(path, rollouts or RolloutOptions(), extracted)
+                _read_table(path, extracted, seed, first, lost=lost)
             else:
                 _read_chats(path, extracted)
     if extracted.problems and not skip_bad:
@@ -251,7 +240,9 @@ def _tools(value: Any) -> tuple[str, ...]:
 # Tables of rollouts.
 
 
-def _read_table(path: Path, options: RolloutOptions, extracted: Extracted) -> None:
+def _read_table(
+    path: Path, extracted: Extracted, seed: int, first: int | None, *, lost: bool
+) -> None:
     """Each row's prompt is the state and its response the action.
 
     The actions before it are kept, so that verifiers can try other actions there.
@@ -273,20 +264,22 @@ def _read_table(path: Path, options: RolloutOptions, extracted: Extracted) -> No
     extracted.traces += len(traces)
     for name in sorted(traces):
         rows = sorted(traces[name], key=lambda row: row["step"])
-        if rows[-1].get("won") is False and not options.lost:
+        if rows[-1].get("won") is False and not lost:
             extracted.skipped["lost_trace"] += 1
             continue
         try:
-            extracted.candidates += _episode(path, rows, options, extracted.skipped)
+            extracted.candidates += _episode(path, rows, extracted.skipped, seed, first)
         except TableError as error:
             extracted.problems += error.problems
 
 
 def _episode(
-    path: Path, rows: Sequence[dict[str, Any]], options: RolloutOptions, skipped: Counter[str]
+    path: Path, rows: Sequence[dict[str, Any]], skipped: Counter[str], seed: int, first: int | None
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     actions: list[str] = []
+    number = rows[0]["group"].rpartition("/")[2]
+    named = number.isascii() and number.isdigit()  # by Ascribe: the number of the task
     for turn, row in enumerate(rows):
         response = row["response"] or ""
         if not response.strip():
@@ -298,23 +291,19 @@ def _episode(
                 messages = loads(row["prompt"] or "")
                 if not is_chat(messages):
                     raise ValueError("it is no list of messages with a role and a content")
+            scene = None
+            if named and row["state"] is not None:
+                task = None if first is None else first + int(number)
+                start = mix_seeds(seed, int(number))
+                scene = ReplayPoint(start, task, tuple(actions), row["state"])
             candidates.append(
                 candidate(
                     [{**message, "content": safe(message["content"])} for message in messages],
                     replace_surrogates(response),
                     Origin(replace_surrogates(path.name), row["trajectory"], turn, len(rows)),
-                    scene=_scene(row, actions, options),
+                    scene=scene,
                 )
             )
         if row["action"]:
             actions.append(row["action"])
     return candidates
-
-
-def _scene(row: dict[str, Any], actions: list[str], options: RolloutOptions) -> ReplayPoint | None:
-    """None if the group was not named by Ascribe, or there is no state."""
-    number = row["group"].rpartition("/")[2]
-    if not number.isascii() or not number.isdigit() or row["state"] is None:
-        return None
-    task = None if options.first is None else options.first + int(number)
-    return ReplayPoint(mix_seeds(options.seed, int(number)), task, tuple(actions), row["state"])
