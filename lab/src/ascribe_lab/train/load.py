@@ -76,6 +76,14 @@ def load_config(
     return LoadedConfig(config, {keys: origin(keys) for keys, _ in leaves(config)})
 
 
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The config with other values, by dotted keys as in ``load_config``."""
+    document = TypeAdapter(Config).dump_python(config)
+    for name, value in changes.items():
+        _change(document, name, value)
+    return TypeAdapter(Config).validate_python(document)
+
+
 def _read(path: str | Path, before: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The keys and values of a YAML file, and of those that it extends."""
     try:

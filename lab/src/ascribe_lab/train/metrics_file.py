@@ -1,7 +1,6 @@
 """``metrics.jsonl`` as a run writes it, and the line that it prints for each iteration."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -26,7 +25,9 @@ LINE = {
 
 
 class MetricsFile:
-    """Appends to ``metrics.jsonl`` in a folder, one line of JSON for each iteration.
+    """``metrics.jsonl`` in a folder, with one line of JSON for each iteration.
+
+    It is small, and replaced as a whole: a full disk or a kill leaves the lines that were there.
 
     Args:
         folder: the output folder of the run.
@@ -36,28 +37,17 @@ class MetricsFile:
 
     def __init__(self, folder: str | Path, done: int = 0) -> None:
         self.path = Path(folder) / NAME
-        kept = [line for line in read_metrics(folder) if line["iteration"] <= done]
-        write_file(self.path, "".join(map(_line, kept)))
-        self.seconds = float(kept[-1].get("seconds") or 0) if kept else 0.0
-        """How long the run had taken when the last of these lines was written."""
-        self._began = time.perf_counter() - self.seconds
-        self._last = dict(kept[-1]) if kept else {}
+        self._lines = [line for line in read_metrics(folder) if line["iteration"] <= done]
+        write_file(self.path, "".join(map(_line, self._lines)))
+        before = float(self._lines[-1].get("seconds") or 0) if self._lines else 0.0
+        self._began = time.perf_counter() - before
 
     def add(self, iteration: int, metrics: Mapping[str, Any]) -> None:
         """Write the metrics of an iteration, counted from 1; they add to those it has."""
-        before, line = "", {"iteration": iteration, **metrics}
-        if self._last.get("iteration") == iteration:
-            before, line = _line(self._last), {**self._last, **metrics}
-        with self.path.open("r+b") as file:
-            start = file.seek(-len(before.encode()), os.SEEK_END)
-            try:
-                file.write(_line(line).encode())
-                file.flush()
-            except OSError:  # the disk is full: half a line would spoil the next one
-                os.pwrite(file.fileno(), before.encode(), start)
-                os.truncate(self.path, start + len(before.encode()))
-                raise
-        self._last = line
+        lines = {line["iteration"]: line for line in self._lines}
+        lines[iteration] = {"iteration": iteration, **lines.get(iteration, {}), **metrics}
+        write_file(self.path, "".join(map(_line, lines.values())))
+        self._lines = list(lines.values())
 
     def log(self, iteration: int, iterations: int, metrics: Mapping[str, Any]) -> None:
         """Write the metrics and the seconds of the run so far, and print a line for people."""

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from ascribe.steps.atomic import write_file
 from ascribe_lab.models.loading import save_model
 from ascribe_lab.pivots import Origin, candidate, write_turns
 from ascribe_lab.train.config import Config
+from ascribe_lab.train.load import changed
 
 MODEL, SUMS, PIVOTS = "tiny_model", "sums.jsonl", "pivots.jsonl"
 """In the output folder: the model at the start, and what environments that need a file play."""
@@ -49,46 +49,38 @@ def tiny_config(config: Config, engine: str) -> Config:
     # A team takes the turns that its members need.
     turns = rollout.max_turns if environment.name == "team" else min(rollout.max_turns or 3, 3)
     verl = {k: v for k, v in config.engine.verl.items() if not k.startswith(DROPPED)}
-    lora = config.model.lora
-    return replace(
-        config,
-        model=replace(
-            config.model,
-            path=str(write_tiny_model(folder / MODEL)),
-            dtype="float32",
-            lora=None if lora is None else replace(lora, rank=2, alpha=4.0),
-        ),
-        environment=replace(environment, options=options, style="plain", pool="serial", workers=1),
-        rollout=replace(
-            rollout,
-            groups=2,
-            size=min(rollout.size, 2),
-            corrections=min(rollout.corrections, 2),
-            max_turns=turns,
-            max_tokens=8,
-            context=4096,
-            dtype=None,
-        ),
-        evaluation=replace(
-            config.evaluation, options=held_out, tasks=config.evaluation.tasks[:2], size=1
-        ),
-        update=replace(
-            update,
-            iterations=2,
-            minibatches=1 if trl else update.minibatches,
-            minibatch_rows=None if trl or update.minibatch_rows is None else 4,
-            rows_per_pass=2,
-        ),
-        fingerprints=replace(
-            config.fingerprints, layer=None if config.fingerprints.layer is None else -1
-        ),
-        output=replace(config.output, folder=str(folder), save_every=1, rollouts=True),
-        engine=replace(
-            config.engine,
-            trl={"use_cpu": True, "bf16": False, "gradient_checkpointing": False} if trl else {},
-            verl=verl if trl else {**verl, "trainer.device": "cpu"},
-        ),
-    )
+    changes = {
+        "model.path": str(write_tiny_model(folder / MODEL)),
+        "model.dtype": "float32",
+        "environment.options": options,
+        "environment.style": "plain",
+        "environment.pool": "serial",
+        "environment.workers": 1,
+        "rollout.groups": 2,
+        "rollout.size": min(rollout.size, 2),
+        "rollout.corrections": min(rollout.corrections, 2),
+        "rollout.max_turns": turns,
+        "rollout.max_tokens": 8,
+        "rollout.context": 4096,
+        "rollout.dtype": None,
+        "evaluation.options": held_out,
+        "evaluation.tasks": config.evaluation.tasks[:2],
+        "evaluation.size": 1,
+        "update.iterations": 2,
+        "update.minibatches": 1 if trl else update.minibatches,
+        "update.minibatch_rows": None if trl or update.minibatch_rows is None else 4,
+        "update.rows_per_pass": 2,
+        "output.folder": str(folder),
+        "output.save_every": 1,
+        "output.rollouts": True,
+        "engine.trl": {"use_cpu": True, "bf16": False, "gradient_checkpointing": False},
+        "engine.verl": verl if trl else {**verl, "trainer.device": "cpu"},
+    }
+    if config.model.lora is not None:
+        changes |= {"model.lora.rank": 2, "model.lora.alpha": 4.0}
+    if config.fingerprints.layer is not None:
+        changes["fingerprints.layer"] = -1
+    return changed(config, changes)
 
 
 def _write_data(folder: Path) -> None:

@@ -64,10 +64,9 @@ def check_adapter(adapter: Adapter) -> list[CheckResult]:
     for name, part in PARTS.items():
         try:
             part(adapter)
-        except _BrokenError as error:
-            results.append(CheckResult(name, False, str(error)))
         except Exception as error:
-            results.append(CheckResult(name, False, f"{type(error).__name__}: {error}"))
+            kind = "" if isinstance(error, _BrokenError) else f"{type(error).__name__}: "
+            results.append(CheckResult(name, False, f"{kind}{error}"))
         else:
             results.append(CheckResult(name, True))
     return results
