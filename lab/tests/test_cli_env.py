@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_good_environment_ends_with_0() -> None:
     result = run("check", GOOD, "--seeds", 2)
     assert result.exit_code == 0
-    assert f"{GOOD}: the contract is kept; goes back by snapshot. 2 episodes, " in result.stdout
+    assert f"{GOOD}: the contract is kept. 2 episodes, " in result.stdout
 
 
 def test_options_are_json_or_text_and_reach_the_environment() -> None:
