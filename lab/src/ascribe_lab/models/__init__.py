@@ -64,10 +64,12 @@ def make_policy(
         if tokenizer is None:
             raise ValueError("a server needs tokenizer=, a folder with its model's tokenizer")
         return ServerPolicy(str(name), load_chat(tokenizer, context))
-    options: dict[str, Any] = {"context": context} | ({"dtype": dtype} if dtype else {})
-    if name == "smollm2":
-        return _smollm2(backend, **options)
-    if not Path(name).is_dir():
+    if name == "smollm2" and backend != "transformers":
+        raise ValueError(
+            f"{backend} reads folders: write one with ascribe_lab.models.write_smollm2, "
+            "then name the folder"
+        )
+    if name != "smollm2" and not Path(name).is_dir():
         names = ", ".join([*SCRIPTED, "smollm2"])
         raise ValueError(
             f"there is no policy {str(name)!r}: it is not a folder, nor one of {names}, "
@@ -75,7 +77,10 @@ def make_policy(
         )
     if backend == "transformers":
         use_free_cores()
-    return BACKENDS[backend](name, **options)
+    if name == "smollm2":
+        return TransformersPolicy(*load_smollm2(dtype or "float32"), context=context)
+    options: dict[str, Any] = {"dtype": dtype} if dtype else {}
+    return BACKENDS[backend](name, context=context, **options)
 
 
 def write_smollm2(folder: str | Path) -> Path:
@@ -90,16 +95,6 @@ def write_smollm2(folder: str | Path) -> Path:
     if any(folder.glob("*.safetensors")):
         return folder
     return save_model(*load_smollm2(), folder)
-
-
-def _smollm2(backend: str, dtype: str = "float32", **options: Any) -> SamplingPolicy:
-    if backend != "transformers":
-        raise ValueError(
-            f"{backend} reads folders: write one with ascribe_lab.models.write_smollm2, "
-            "then name the folder"
-        )
-    use_free_cores()
-    return TransformersPolicy(*load_smollm2(dtype), **options)
 
 
 __all__ = [

@@ -176,41 +176,41 @@ def rollout(
         RolloutFailedError: if an episode fails for good and the failure policy says to stop.
     """
     failures = failures or FailurePolicy()
-    run = _Run(plan, pool, agent, policy, failures, done=dict(done or {}), keep=keep)
-    return run.play(progress)
+    return _Run(plan, pool, agent, policy, failures, dict(done or {}), keep).play(progress)
 
 
+@dataclass
 class _Run:
     """The state of one rollout."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        pool: Pool,
-        agent: Agent,
-        policy: SamplingPolicy,
-        failures: FailurePolicy,
-        *,
-        done: dict[Place, Trajectory],
-        keep: Keep,
-    ) -> None:
-        self.plan, self.pool, self.agent, self.policy = plan, pool, agent, policy
-        self.failures, self.done, self.keep = failures, done, keep
-        self.waiting = deque(e for e in plan.episodes() if (e.group, e.member) not in done)
-        self.running: dict[int, RunningEpisode] = {}
-        """By slot."""
-        self.failed: list[tuple[int, FailedEpisode]] = []
-        self.dropped: set[int] = set()
-        self.retries = 0
-        self.tokens = 0
-        self.policy_seconds = 0.0
-        self.environment_seconds = 0.0
+    plan: Plan
+    pool: Pool
+    agent: Agent
+    policy: SamplingPolicy
+    failures: FailurePolicy
+    done: dict[Place, Trajectory]
+    keep: Keep
+    running: dict[int, RunningEpisode] = field(default_factory=dict)
+    """By slot."""
+    failed: list[tuple[int, FailedEpisode]] = field(default_factory=list)
+    dropped: set[int] = field(default_factory=set)
+    retries: int = 0
+    tokens: int = 0
+    policy_seconds: float = 0.0
+    environment_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        episodes = self.plan.episodes()
+        self.waiting = deque(e for e in episodes if (e.group, e.member) not in self.done)
 
     def play(self, progress: Progress) -> Rollout:
         started = time.perf_counter()
         total = self.plan.groups * self.plan.size
         while self.waiting or self.running:
-            self._fill_slots()
+            free = [slot for slot in range(self.pool.slots) if slot not in self.running]
+            for slot in free[: len(self.waiting)]:
+                self.running[slot] = self.waiting.popleft()
+            self._restore(free)
             self._sample()
             try:
                 self._act()
@@ -220,13 +220,6 @@ class _Run:
         seconds = time.perf_counter() - started
         clock = Clock(self.policy_seconds, self.environment_seconds, seconds, self.tokens)
         return self._result(clock)
-
-    def _fill_slots(self) -> None:
-        """Give the free slots to waiting episodes."""
-        free = [slot for slot in range(self.pool.slots) if slot not in self.running]
-        for slot in free[: len(self.waiting)]:
-            self.running[slot] = self.waiting.popleft()
-        self._restore(free)
 
     def _restore(self, slots: list[int]) -> None:
         """Bring episodes to where their records end, by a reset or a replay."""
