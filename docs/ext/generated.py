@@ -16,7 +16,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "dependencies": tables.dependencies,
     "house": house.drawing,
     "kinds": tables.kinds,
-    "logged": tables.logged,
     "options": tables.options,
     "parameters": tables.parameters,
     "preset-parameters": presets.parameters_table,

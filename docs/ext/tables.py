@@ -16,7 +16,6 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from packaging.requirements import Requirement
 
 from ascribe.cli import load_command
-from ascribe.engines.metrics import LOGGED
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
 from ascribe.steps.problems import ProblemKind, Severity
@@ -49,12 +48,6 @@ def kinds() -> str:
         ]
         parts += [f"### {severity.name.capitalize()}", table(("problem", "what to do"), rows)]
     return "\n\n".join(parts)
-
-
-def logged() -> str:
-    """Every number that the engines log."""
-    rows = [(f"`ascribe/{name}`", said) for name, said in LOGGED.items()]
-    return table(("name", "meaning"), rows)
 
 
 def severities() -> str:

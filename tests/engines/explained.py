@@ -1,8 +1,11 @@
 """Metrics as the pages name them."""
 
 import re
+from pathlib import Path
 
-from ascribe.engines.metrics import LOGGED
+PAGE = Path(__file__).parents[2] / "docs" / "diagnose.md"
+LOGGED = dict(re.findall(r"^\| `ascribe/(\S+)` \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE))
+"""What each metric means, by its name without ``ascribe/``. A word in capitals stands for many."""
 
 
 def explained(name: str) -> str | None:

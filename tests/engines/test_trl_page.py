@@ -12,11 +12,10 @@ pytest.importorskip("trl", reason="needs the extra trl")
 pytest.importorskip("minecraft_data", reason="needs the extra textcraft")
 
 from ascribe.cli import app
-from ascribe.engines.metrics import LOGGED
 from ascribe.estimators import DEFAULT
 from ascribe.steps.files import read
 from tests.engines import trl_toys as toys
-from tests.engines.explained import explained
+from tests.engines.explained import LOGGED, explained
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 

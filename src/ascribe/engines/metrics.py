@@ -1,4 +1,7 @@
-"""The metrics of an iteration, their names, and how a run's ``metrics.jsonl`` is read."""
+"""The metrics of an iteration, and how a run's ``metrics.jsonl`` is read.
+
+``docs/diagnose.md`` has every name with its meaning.
+"""
 
 import time
 from collections import Counter, defaultdict
@@ -17,56 +20,6 @@ HELD_OUT = "eval/ascribe/success"
 """Share of held-out episodes won, in ``metrics.jsonl`` of either engine."""
 THRESHOLD = 0.5
 """Share whose first iteration is told, unless ``evaluation.threshold`` says otherwise."""
-
-LOGGED = {
-    "success": "share of episodes won",
-    "success/FAMILY": "the same in each family of tasks, where there are several",
-    "return": "mean sum of rewards of an episode",
-    "episodes": "episodes in groups that count",
-    "turns": "decisions of an episode",
-    "invalid_share": "share of decisions that were invalid",
-    "parse_rate": "share of responses that hold a well-formed action",
-    "dropped_groups": "groups that do not count",
-    "dropped/REASON": "those by reason, in iterations that have one",
-    "failed": "episodes that failed for good",
-    "retries": "how often an episode was taken up again",
-    "signal_share": "share of steps that some term credits",
-    "singleton_share": "share of state groups with one step",
-    "singleton_share_of_rows": "share of steps that are alone in their state",
-    "mean_group_size": "steps of a state group",
-    "matched_pairs": "pairs of steps in one state group, which can be compared",
-    "advantage_rms": "root mean square of the advantage",
-    "rms/TERM": "the same of each term, such as `episode` and `step`",
-    "credit/radius": "largest distance of states that count as the same",
-    "credit/median_size": "median size of a cluster",
-    "credit/collapsed_groups": "tasks of which one cluster holds nearly all steps",
-    "credit/key_share": "share of actions that have a key",
-    "credit/pace": "BiPACE's row mix: share of steps credited by peers that did the same",
-    "credit/leave_one_out": "share of steps that have only others to be compared with",
-    "credit/singleton": "share of steps that are alone in their cluster",
-    "credit/contrasting_clusters": "share of clusters in which different things were done",
-    "credit/keys_per_cluster": "different things done in a cluster",
-    "credit/scale_factor": "what the step term was multiplied by, with `scale: equal`",
-    "credit/contribution/AGENT": "CCPO: what an agent added to the team's return, in the mean",
-    "credit/trust": "CCPO's Think-Solve: weight of the team's return for the second agent",
-    "credit/bonus_mean": "IBPO: mean bonus of an answer",
-    "credit/overtakes": "answers that a bonus lifts over a right one",
-    "credit/unjudged": "wrong answers without a judged correction",
-    "credit/corrections": "corrections that were played",
-    "credit/corrections_right": "share of corrections that are right",
-    "credit/weight_limit": "weight up to which the bonus lowers the variance",
-    "rows": "rows in the update",
-    "rows_skipped": "rows left out, for they have no advantage (TRL)",
-    "rows_padded": "empty rows",
-    "versions/trajectory_mean": "policy versions from the first to the last response of an episode "
-    "(verl), also `_max`",
-    "versions/group_mean": "the same over all episodes of a group, also `_max`",
-    "versions/lag_mean": "updates since an episode's first response was sampled, also `_max`",
-    "stale_groups": "groups of more policy versions than `rollout.versions` (verl)",
-    "missing": "episodes that raised, and left no row (verl)",
-    "seconds/PHASE": "`rollout`, `logprobs`, `credit` and `update` (TRL; verl has `timing_s`)",
-}
-"""What each metric means, by its name without ``ascribe/``. A word in capitals stands for many."""
 
 
 def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
