@@ -117,7 +117,7 @@ def test_the_command_scores_a_recipe_of_ones_own() -> None:
     result = runner.invoke(app, options)
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    mine = [line for line in lines if line["case"] == "keydoor/tests.audit.own:Mine/8"]
+    mine = [line for line in lines if line["case"] == "keydoor/lab.tests.audit.own:Mine/8"]
     assert {line["metric"] for line in mine} == set(METRICS)
 
 
