@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.table import Table
@@ -37,12 +38,9 @@ from ascribe_lab.rollout.record import States
 from ascribe_lab.rollout.setup import PoolName
 
 
-def rollout(
+def _play(
     env: play_options.Env,
     model: play_options.Model,
-    out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
-    groups: Annotated[int, Option(help="How many tasks.", min=1)] = 16,
-    size: Annotated[int, Option(help="How many episodes of each task.", min=1)] = 8,
     seed: play_options.Seed = 0,
     backend: play_options.Backend = "transformers",
     dtype: play_options.Dtype = None,
@@ -50,130 +48,120 @@ def rollout(
     tokenizer: play_options.Tokenizer = None,
     settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
     style: play_options.Style = "paper",
-    temperature: play_options.Temperature = 1.0,
     max_tokens: play_options.MaxTokens = 512,
     max_turns: play_options.MaxTurns = None,
-    states: play_options.States = "observation",
     pool: play_options.Pool = "processes",
     workers: play_options.Workers = 2,
     step_limit: play_options.StepLimit = 60.0,
     episode_limit: play_options.EpisodeLimit = None,
     memory_limit: play_options.MemoryLimit = None,
     retries: play_options.Retries = 2,
-    smallest_group: Annotated[
-        int | None, Option(help="Trajectories that a group needs to count. Default: all.", min=1)
-    ] = None,
     as_json: options.Json = False,
+    *,
+    out: Path | None,
+    groups: int,
+    size: int,
+    temperature: float,
+    first: int | None = None,
+    smallest_group: int | None = None,
+    states: States = "observation",
 ) -> None:
-    """Play groups of episodes and write them to a file that check and credit read."""
-    screen.check_suffix(out)
-    if states not in get_args(States):
-        screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
-    with _wrong_calls():
-        setup = _setup(env, settings, style, pool, workers, step_limit, memory_limit)
+    """Play episodes, write them, and print success, failures and speed.
+
+    What comes before the star are the options of both commands. With ``first``, the groups are the
+    tasks from this number on, as far as there are any.
+    """
+    try:
+        screen.find_own_code(env)
+        setup = Setup(
+            env,
+            screen.settings(settings),
+            style,
+            cast("PoolName", pool),
+            workers,
+            step_limit,
+            memory_limit=memory_limit,
+        )
+        count, _ = setup.facts
+        setup.agent  # noqa: B018 (raises for a wrong style before anything is played)
+        tasks = None
+        if first is not None:
+            tasks = range(first, first + groups if count is None else min(first + groups, count))
+            if not tasks:
+                raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
         plan = Plan(
-            groups,
+            groups if tasks is None else len(tasks),
             size,
             setup.turns(max_turns),
             seed,
             name=env,
+            tasks=tasks,
             sampling=Sampling(temperature, max_tokens=max_tokens),
             episode_limit=episode_limit,
         )
         policy = Model(model, backend, dtype, context, tokenizer)
         failures = FailurePolicy(retries, smallest_group)
-        played = _play(setup, policy, plan, failures, out, cast("States", states))
+        played = _play_to(out, setup, policy, plan, failures, states)
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
     _report(played, out, as_json=as_json)
 
 
+def _with_play_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of ``_play`` in place of its ``**shared``, as typer reads it."""
+    shared = signature(_play).parameters.values()
+    own = signature(command).parameters.values()
+    parameters = [one for one in shared if one.kind is not Parameter.KEYWORD_ONLY]
+    parameters += [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
+    parameters.sort(key=lambda one: one.default is not Parameter.empty)  # required ones come first
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+@_with_play_options
+def rollout(
+    out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
+    groups: Annotated[int, Option(help="How many tasks.", min=1)] = 16,
+    size: Annotated[int, Option(help="How many episodes of each task.", min=1)] = 8,
+    temperature: play_options.Temperature = 1.0,
+    states: play_options.States = "observation",
+    smallest_group: Annotated[
+        int | None, Option(help="Trajectories that a group needs to count. Default: all.", min=1)
+    ] = None,
+    **shared: Any,
+) -> None:
+    """Play groups of episodes and write them to a file that check and credit read."""
+    screen.check_suffix(out)
+    if states not in get_args(States):
+        screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
+    shared |= {"groups": groups, "size": size, "smallest_group": smallest_group}
+    _play(**shared, out=out, temperature=temperature, states=cast("States", states))
+
+
+@_with_play_options
 def evaluate(
-    env: play_options.Env,
-    model: play_options.Model,
     tasks: Annotated[int, Option(help="How many tasks.", min=1)] = 100,
     first: Annotated[int, Option(help="The number of the first task.", min=0)] = 0,
     repeats: Annotated[int, Option(help="Episodes of each task.", min=1)] = 1,
-    seed: play_options.Seed = 0,
-    backend: play_options.Backend = "transformers",
-    dtype: play_options.Dtype = None,
-    context: play_options.Context = None,
-    tokenizer: play_options.Tokenizer = None,
-    settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
-    style: play_options.Style = "paper",
     temperature: play_options.Temperature = 0.4,
-    max_tokens: play_options.MaxTokens = 512,
-    max_turns: play_options.MaxTurns = None,
     out: Annotated[Path | None, Option(help="Also write the episodes to this file.")] = None,
-    pool: play_options.Pool = "processes",
-    workers: play_options.Workers = 2,
-    step_limit: play_options.StepLimit = 60.0,
-    episode_limit: play_options.EpisodeLimit = None,
-    memory_limit: play_options.MemoryLimit = None,
-    retries: play_options.Retries = 2,
-    as_json: options.Json = False,
+    **shared: Any,
 ) -> None:
     """Print how many tasks are solved, by family, with a 95 % interval."""
     if out is not None:
         screen.check_suffix(out)
-    with _wrong_calls():
-        setup = _setup(env, settings, style, pool, workers, step_limit, memory_limit)
-        count = setup.facts[0]
-        end = first + tasks if count is None else min(first + tasks, count)
-        if end <= first:
-            raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
-        plan = Plan(
-            end - first,
-            repeats,
-            setup.turns(max_turns),
-            seed,
-            name=env,
-            tasks=range(first, end),
-            sampling=Sampling(temperature, max_tokens=max_tokens),
-            episode_limit=episode_limit,
-        )
-        policy = Model(model, backend, dtype, context, tokenizer)
-        played = _play(setup, policy, plan, FailurePolicy(retries, smallest_group=1), out)
-    _report(played, out, as_json=as_json)
+    shared |= {"groups": tasks, "size": repeats, "first": first, "smallest_group": 1}
+    _play(**shared, out=out, temperature=temperature)
 
 
-@contextmanager
-def _wrong_calls() -> Iterator[None]:
-    """Report missing packages, files and wrong options as a wrong call."""
-    try:
-        yield
-    except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
-
-
-def _setup(
-    env: str,
-    settings: list[str],
-    style: str,
-    pool: str,
-    workers: int,
-    step_limit: float,
-    memory_limit: float | None,
-) -> Setup:
-    screen.find_own_code(env)
-    setup = Setup(
-        env,
-        screen.settings(settings),
-        style,
-        cast("PoolName", pool),
-        workers,
-        step_limit,
-        memory_limit=memory_limit,
-    )
-    setup.facts, setup.agent  # noqa: B018 (raises for a wrong option before anything is played)
-    return setup
-
-
-def _play(
+def _play_to(
+    out: Path | None,
     setup: Setup,
     model: Model,
     plan: Plan,
     failures: FailurePolicy,
-    out: Path | None,
-    states: States = "observation",
+    states: States,
 ) -> Rollout:
     """Play the episodes and write them; exit 1 if the rollout cannot go on."""
     title = counted(plan.groups * plan.size, "episode")
