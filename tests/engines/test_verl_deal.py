@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.engines.verl.rows import batch_multiple, minibatch_count, minibatch_order
+from ascribe.engines.verl.rows import minibatch_count, minibatch_order
 
 
 @st.composite
@@ -44,8 +44,6 @@ def test_no_part_is_left_empty(learned: int, wanted: int, parts: int) -> None:
 
 def test_minibatches_by_rows_grow_with_the_episodes() -> None:
     """GiGPO, E.1: 256 rows in a minibatch, however many rows an iteration has."""
-    assert batch_multiple(4, 3, None) == 12
-    assert [batch_multiple(unit, 1, 256) for unit in (1, 4, 3)] == [256, 256, 258]
     for rows, updates in ((100, 1), (256, 1), (257, 2), (6400, 25)):
         size = -(-rows // 256) * 256  # as verl pads it
         assert minibatch_count(rows, size // 256) == updates

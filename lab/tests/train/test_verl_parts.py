@@ -179,6 +179,19 @@ def test_what_a_recipe_carries_is_in_checkpoints(
         trainer(4).fit(None)
 
 
+def test_a_batch_has_room_for_whole_minibatches() -> None:
+    from omegaconf import OmegaConf
+
+    from ascribe_lab.train.verl.episode_trainer import EpisodeSyncTrainer
+
+    made = EpisodeSyncTrainer.__new__(EpisodeSyncTrainer)
+    made.config = OmegaConf.create({"actor_rollout_ref": {"actor": {"use_dynamic_bsz": True}}})
+    made.steps = SimpleNamespace(minibatches=3, minibatch_rows=None)
+    assert made._get_required_batch_multiple(4) == 12
+    made.steps = SimpleNamespace(minibatches=1, minibatch_rows=256)
+    assert [made._get_required_batch_multiple(ranks) for ranks in (1, 4, 3)] == [256, 256, 258]
+
+
 def test_the_engine_is_ours() -> None:
     from verl.workers.engine import EngineRegistry
 

@@ -3,18 +3,6 @@
 from collections.abc import Sequence
 
 
-def batch_multiple(unit: int, minibatches: int, rows: int | None) -> int:
-    """What the size of a batch is to be a multiple of.
-
-    Args:
-        unit: what the size of a minibatch is to be a multiple of.
-        minibatches: how many there are, if ``rows`` is None.
-        rows: of a minibatch; it has room for so many, or for a few more. A batch then has as many
-            minibatches as its rows fill.
-    """
-    return unit * minibatches if rows is None else -(-rows // unit) * unit
-
-
 def minibatch_count(learned: int, wanted: int) -> int:
     """How many minibatches these rows fill: as many as are wanted, if none is left empty.
 

@@ -6,7 +6,7 @@
 
 from verl.trainer.ppo.v1 import register_trainer
 
-from ascribe.engines.verl.rows import batch_multiple, minibatch_count
+from ascribe.engines.verl.rows import minibatch_count
 from ascribe.engines.verl.trainer import (
     ColocateAsyncTrainer,
     CreditMixin,
@@ -39,8 +39,9 @@ class EpisodeMixin(CreditMixin):
             self.logger.logger["ascribe"] = self.steps.metrics_file(done)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        unit = self._rows_at_once(dp_size)
-        return batch_multiple(unit, self.steps.minibatches, self.steps.minibatch_rows)
+        unit, rows = self._rows_at_once(dp_size), self.steps.minibatch_rows
+        # A minibatch has room for so many rows, or for a few more.
+        return int(unit * self.steps.minibatches if rows is None else -(-rows // unit) * unit)
 
     def _minibatches(self, size: int) -> int:
         if self.steps.minibatch_rows is None:
