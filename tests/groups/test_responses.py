@@ -2,7 +2,7 @@
 
 import pytest
 
-from ascribe.groups.responses import ToolCallError, first_call, tag_call
+from ascribe.groups.responses import first_call
 
 
 @pytest.mark.parametrize(
@@ -33,47 +33,45 @@ def _call(arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("find egg", "no_action"),
-        ("<tool_call>{}", "action_not_closed"),
-        ("<tool_call> </tool_call>", "empty_action"),
-        (_call(f'{{"a": "{"b" * 65_536}"}}'), "action_too_long"),
-        (_call("{'a': 1}"), "bad_json"),
-        (_call("{} trailing"), "bad_json"),
-        (_call('{"a": NaN}'), "bad_json"),
-        (_call('{"a": 1e999}'), "bad_json"),
-        (_call(f'{{"a": {"9" * 5000}}}'), "bad_json"),
-        (_call("[" * 30_000), "bad_json"),
-        (_call("[" * 30_000 + "]" * 30_000), "bad_json"),
-        (_call('"not json"'), "bad_json"),
-        (_call('{"a": 1, "a": 1}'), "duplicate_key"),
-        (_call('{"b": [{"a": 1, "\\u0061": 2}]}'), "duplicate_key"),
-        (_call('"{\\"a\\": 1, \\"a\\": 2}"'), "duplicate_key"),
-        ('<tool_call>{"name": "x", "name": "x"}</tool_call>', "duplicate_key"),
-        (_call("[]"), "not_a_call"),
-        (_call("null"), "not_a_call"),
-        ('{"name": ""}', "not_a_call"),
-        ('{"name": ["x"]}', "not_a_call"),
-        ('{"tool_calls": []}', "not_a_call"),
-        ('{"tool_calls": null}', "not_a_call"),
-        ('[["name", "x"]]', "not_a_call"),
-        # Of several the first is told.
-        ("<tool_call>{</tool_call><tool_call>[]</tool_call>", "bad_json"),
+        "find egg",
+        "<tool_call>{}",
+        "<tool_call> </tool_call>",
+        _call(f'{{"a": "{"b" * 65_536}"}}'),
+        _call("{'a': 1}"),
+        _call("{} trailing"),
+        _call('{"a": NaN}'),
+        _call('{"a": 1e999}'),
+        _call(f'{{"a": {"9" * 5000}}}'),
+        _call("[" * 30_000),
+        _call("[" * 30_000 + "]" * 30_000),
+        _call('"not json"'),
+        _call('{"a": 1, "a": 1}'),
+        _call('{"b": [{"a": 1, "\\u0061": 2}]}'),
+        _call('"{\\"a\\": 1, \\"a\\": 2}"'),
+        '<tool_call>{"name": "x", "name": "x"}</tool_call>',
+        _call("[]"),
+        _call("null"),
+        '{"name": ""}',
+        '{"name": ["x"]}',
+        '{"tool_calls": []}',
+        '{"tool_calls": null}',
+        '[["name", "x"]]',
+        "<tool_call>{</tool_call><tool_call>[]</tool_call>",
     ],
 )
-def test_tool_calls_that_are_none(text: str, problem: str) -> None:
-    with pytest.raises(ToolCallError) as caught:
-        first_call(text)
-    assert caught.value.problem == problem
+def test_tool_calls_that_are_none(text: str) -> None:
+    assert first_call(text) is None
 
 
 def test_a_tool_call_may_hold_its_own_closing_tag() -> None:
-    call = '{"name":"say","arguments":{"text":"</tool_call><think>"}}'
-    assert first_call(tag_call(call)) == ("say", {"text": "</tool_call><think>"})
+    call = r'{"name":"say","arguments":{"text":"\u003c/tool_call>\u003cthink>"}}'
+    assert first_call(f"<tool_call>{call}</tool_call>") == ("say", {"text": "</tool_call><think>"})
 
 
 @pytest.mark.parametrize("text", ["<TOOL_CALL>", '<tool_call>{\\"name\\":\\"x\\"}</tool_call>'])
 def test_tags_inside_json_are_text(text: str) -> None:
-    name, arguments = first_call(f'{{"name":"say","arguments":{{"text":"{text}"}}}}')
-    assert (name, list(arguments)) == ("say", ["text"])
+    call = first_call(f'{{"name":"say","arguments":{{"text":"{text}"}}}}')
+    assert call is not None
+    assert (call[0], list(call[1])) == ("say", ["text"])

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ascribe.groups.responses import (
     ARGUMENTS,
-    ToolCallError,
     all_calls,
     equal_numbers,
     name_and_arguments,
@@ -310,7 +309,7 @@ def _call(name: str, arguments: Any) -> dict[str, Any]:
     call = {"name": name, "arguments": arguments}
     try:
         return call | {"arguments": equal_numbers(name_and_arguments(call, strict=False)[1])}
-    except ToolCallError:
+    except ValueError:
         return call
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from ascribe.groups.responses import ToolCallError, first_call
+from ascribe.groups.responses import first_call
 from ascribe.steps.arrays import Ints
 from ascribe.steps.table import Coded
 
@@ -87,10 +87,8 @@ def tool_call(text: str) -> str | None:
 
     ``ascribe.groups.responses.first_call`` describes what is read.
     """
-    try:
-        return json.dumps(first_call(text), sort_keys=True)
-    except ToolCallError:
-        return None
+    call = first_call(text)
+    return None if call is None else json.dumps(call, sort_keys=True)
 
 
 KEY_FUNCTIONS: dict[str, KeyFunction] = {

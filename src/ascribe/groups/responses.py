@@ -13,25 +13,17 @@ arguments.
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ascribe.steps.strict_json import DuplicateKeyError, canonical, loads
+from ascribe.steps.strict_json import canonical, loads
 
 ARGUMENTS = ("arguments", "parameters")
 """The keys under which models write the arguments of a call."""
-
-
-class ToolCallError(ValueError):
-    """A text or value that should be a tool call is not one.
-
-    ``problem`` says why in one word.
-    """
-
-    def __init__(self, message: str, problem: str = "not_a_call") -> None:
-        super().__init__(message)
-        self.problem = problem
+LONGEST_CALL = 65_536
+"""Characters of the JSON of a first call."""
 
 
 def tag_bodies(parts: Iterable[str], *names: str) -> tuple[list[tuple[str, str]], int]:
@@ -92,62 +84,46 @@ def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[st
         strict: refuse keys other than the name, the arguments, an ``id`` and a ``type``.
 
     Raises:
-        ToolCallError: if it is no call.
+        ValueError: if it is no call.
     """
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         # Servers put ids and other keys next to ``function``.
         if strict and not value.keys().isdisjoint({"name", *ARGUMENTS}):
-            raise ToolCallError("a part of the call stands outside of its function")
+            raise ValueError("a part of the call stands outside of its function")
         value = value["function"]
     if not isinstance(value, dict):
-        raise ToolCallError("a call is an object")
+        raise ValueError("a call is an object")
     keys = [key for key in ARGUMENTS if key in value]
     if strict and len(keys) > 1:
-        raise ToolCallError("the arguments are given twice")
+        raise ValueError("the arguments are given twice")
     if strict and (unknown := sorted(value.keys() - {"name", "id", "type", *ARGUMENTS})):
-        raise ToolCallError(f"the key {unknown[0][:40]!r} belongs to no call")
+        raise ValueError(f"the key {unknown[0][:40]!r} belongs to no call")
     name, arguments = value.get("name"), value[keys[0]] if keys else {}
     if isinstance(arguments, str):
         if strict and not arguments.strip():
             arguments = "{}"
-        arguments = _json(arguments, "the arguments are not JSON")
+        try:
+            arguments = loads(arguments)
+        except ValueError as error:
+            raise ValueError(f"the arguments are not JSON: {error}") from None
     if not isinstance(name, str) or not name:
-        raise ToolCallError("a call has no name")
+        raise ValueError("a call has no name")
     if not isinstance(arguments, dict):
-        raise ToolCallError("the arguments are not an object")
+        raise ValueError("the arguments are not an object")
     return name, arguments
 
 
-def first_call(text: str, longest: int = 65_536) -> tuple[str, dict[str, Any]]:
+def first_call(text: str) -> tuple[str, dict[str, Any]] | None:
     """The first tool call of a response: in ``<tool_call>`` tags (Hermes), or as bare JSON.
 
     Of several tags the first that holds a call counts, of a list of calls the first. Calls inside a
-    closed thought do not count. Unknown keys are ignored.
-
-    Args:
-        text: the response.
-        longest: most characters of the JSON.
-
-    Raises:
-        ToolCallError: if there is no call; of several wrong ones, the first says why.
+    closed thought do not count. Unknown keys are ignored. None if there is no call.
     """
-    bodies, opened = _call_texts(text)
-    errors: list[ToolCallError] = []
-    for body in bodies:
-        try:
-            if not body:
-                raise ToolCallError("the tool call is empty", "empty_action")
-            if len(body) > longest:
-                raise ToolCallError(f"it has more than {longest:,} characters", "action_too_long")
-            calls = _listed(_json(body, "the tool call is not JSON"))
-            return name_and_arguments(calls[0] if calls else None, strict=False)
-        except ToolCallError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    if opened:
-        raise ToolCallError("a <tool_call> tag is not closed", "action_not_closed")
-    raise ToolCallError("there is no tool call", "no_action")
+    for body in _call_texts(text)[0]:
+        with suppress(ValueError):
+            if len(body) <= LONGEST_CALL and (calls := _listed(loads(body))):
+                return name_and_arguments(calls[0], strict=False)
+    return None
 
 
 @dataclass(frozen=True)
@@ -229,15 +205,6 @@ def _listed(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = value.get("tool_calls", [value])
     return value if isinstance(value, list) else []
-
-
-def _json(text: str, message: str) -> Any:
-    try:
-        return loads(text)
-    except DuplicateKeyError as error:
-        raise ToolCallError(f"{message}: {error}", "duplicate_key") from None
-    except ValueError as error:
-        raise ToolCallError(f"{message}: {error}", "bad_json") from None
 
 
 def _is_json(text: str) -> bool:
