@@ -29,6 +29,7 @@ def test_search_says_when_no_radius_will_do() -> None:
     assert len(found.probes) == 6
 
 
-def test_median_is_that_of_clusters() -> None:
+def test_median_of_clusters_and_of_rows() -> None:
     labels = [np.array([0, 0, 0, 0, 1, 2])]
     assert Target().median(labels) == 1.0
+    assert Target(over="rows").median(labels) == 4.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,9 @@ import numpy.typing as npt
 from ascribe.groups.cluster import cluster_grams
 from ascribe.steps.arrays import Ints
 
-PROBES = 6
-"""Radii that a search tries at most."""
+Over = Literal["clusters", "rows"]
+"""The median size over clusters, or over rows (each row counts the size of its cluster)."""
+
 PATIENCE, FACTOR = 2, 1.15
 """Iterations off target before an online radius moves, and by how much it does."""
 
@@ -20,25 +21,24 @@ PATIENCE, FACTOR = 2, 1.15
 class Target:
     """The median cluster size to aim for, and where the radius may lie (BiPACE, Appendix F).
 
-    The paper does not say whether its median is over clusters or over rows; here it is over
-    clusters.
-
     Attributes:
         smallest: below this median the radius must grow.
         largest: above this median the radius must shrink.
         low: smallest radius.
         high: largest radius.
+        over: median over clusters or over rows; the paper does not say which.
     """
 
     smallest: float = 4.0
     largest: float = 8.0
     low: float = 0.02
     high: float = 0.40
+    over: Over = "clusters"
 
     def median(self, labels: Sequence[Ints]) -> float:
         """Median cluster size over several groups, each with labels from 0."""
         sizes = np.concatenate([np.bincount(group_labels) for group_labels in labels])
-        return float(np.median(sizes))
+        return float(np.median(np.repeat(sizes, sizes) if self.over == "rows" else sizes))
 
     def direction(self, median: float) -> int:
         """Which way the radius must move: 1 larger, -1 smaller, 0 if the median is in range."""
@@ -55,19 +55,22 @@ class SearchedRadius:
     probes: tuple[tuple[float, float], ...]
 
 
-def search(grams: Sequence[npt.NDArray[Any]], target: Target = Target()) -> SearchedRadius:
+def search(
+    grams: Sequence[npt.NDArray[Any]], target: Target = Target(), probes: int = 6
+) -> SearchedRadius:
     """The radius at which the median cluster size is right, by halving (BiPACE, Appendix F).
 
     Args:
         grams: Gram matrix of the unit fingerprints of each group, records in canonical order.
         target: the median to aim for and where to look.
+        probes: how many radii to try at most.
 
     Returns:
         The first radius whose median is in the target; if none is, the one that came closest.
     """
     low, high = target.low, target.high
     tried: list[tuple[float, float]] = []
-    for _ in range(PROBES):
+    for _ in range(probes):
         radius = (low + high) / 2
         median = target.median(cluster_grams(grams, radius))
         tried.append((radius, median))
