@@ -81,10 +81,14 @@ def parse(arguments: list[str]) -> None:
 
 def assert_ci_installs(wanted: list[str]) -> None:
     lock = (ROOT / "scripts/locks/dev.txt").read_text(encoding="utf-8")
-    extras = set(re.findall(r"\w+", " ".join(re.findall(r"\.\[(.*?)\]", lock))))
+    installed = {
+        package: set(extras.split(","))
+        for package, extras in re.findall(r'"(\./lab|\.)\[(.*?)\]"', lock)
+    }
     for each in wanted:
         if each.startswith("."):
-            assert set(re.findall(r"\w+", each)) <= extras
+            package, _, extras = each.removesuffix("]").partition("[")
+            assert set(filter(None, extras.split(","))) <= installed[package]
         else:
             assert re.search(rf"^{re.escape(each)}(\+cpu)? --hash", lock, re.MULTILINE)
 
