@@ -7,19 +7,20 @@ valid) travels from the agent loop to the trainer in each row's ``extra_fields``
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from ascribe.conversations import Merged, Spans
-from ascribe_lab.models.policy import Sample
-from ascribe_lab.rollout.episode import EpisodeFailure, FailedEpisode, Step
-from ascribe_lab.rollout.pools.pool import FailureKind
+from ascribe_lab.rollout.episode import FailedEpisode, Step
 from ascribe_lab.rollout.run import Clock, Rollout, Trajectory
 from ascribe_lab.train.iterations import without_texts
 
 FIELD = "ascribe"
 """The key in ``extra_fields``."""
+
+_TRAJECTORY, _FAILED = TypeAdapter(Trajectory), TypeAdapter(FailedEpisode)
 
 
 def pack(trajectory: Trajectory, merged: Merged, *, whole: bool, retries: int = 0) -> list[str]:
@@ -31,17 +32,16 @@ def pack(trajectory: Trajectory, merged: Merged, *, whole: bool, retries: int = 
         whole: whether texts and tokens travel too; they are needed to write the rollouts.
         retries: how often the episode was played again.
     """
-    kept = trajectory if whole else without_texts(trajectory)
-    names = ("group", "name", "task", "family", "without", "corrects")
-    facts = {name: getattr(kept, name) for name in names}
+    facts = asdict(trajectory if whole else without_texts(trajectory))
+    steps = facts.pop("steps")
     spans, texts = merged.spans, []
     for rows in merged.rows:
         first = int(spans.start[rows[0]])  # where the response begins
-        steps = {
+        places = {
             int(row): [int(spans.start[row]) - first, int(spans.end[row]) - first] for row in rows
         }
-        document = {"spans": steps, "steps": [asdict(kept.steps[row]) for row in rows]}
-        texts.append(json.dumps({**facts, "retries": retries, **document}))
+        own = {"retries": retries, "spans": places, "steps": [steps[row] for row in rows]}
+        texts.append(json.dumps(facts | own))
     return texts
 
 
@@ -70,24 +70,27 @@ def unpack(texts: Mapping[int, str], lengths: Sequence[int]) -> tuple[Rollout, S
     turns = np.zeros(len(lengths), dtype=np.int64)
     for row, text in texts.items():
         document = json.loads(text)
-        if fields := document.get("failed"):
+        if "failed" in document:
             retries += document["retries"]
-            failed.append(FailedEpisode(**{**fields, "kind": _kind(fields["kind"])}))
+            failed.append(_FAILED.validate_python(document["failed"]))
             continue
-        own = pieces.setdefault(document["name"], {})
-        turns[row] = len(document["steps"])
-        for turn, (step, span) in enumerate(document["spans"].items()):
-            own[int(step)] = _Piece(document, document["steps"][turn], row, turn, *span)
+        part = _TRAJECTORY.validate_python(document)
+        own = pieces.setdefault(part.name, {})
+        turns[row] = len(part.steps)
+        for turn, (number, span) in enumerate(document["spans"].items()):
+            place = (row, turn, *span)
+            own[int(number)] = _Piece(part, part.steps[turn], place, document["retries"])
     trajectories = []
     places: list[tuple[int, ...]] = []
     for name in sorted(pieces):
-        steps = [piece for _, piece in sorted(pieces[name].items())]
         numbers = sorted(pieces[name])
-        if numbers != list(range(len(steps))):
+        if numbers != list(range(len(numbers))):
             raise ValueError(f"{name}: steps {numbers} came, and others did not")
-        retries += steps[0].facts["retries"]
+        steps = [pieces[name][number] for number in numbers]
+        retries += steps[0].retries
         places += [piece.place for piece in steps]
-        trajectories.append(_trajectory(steps))
+        whole = replace(steps[0].trajectory, steps=tuple(piece.step for piece in steps))
+        trajectories.append(whole)
     failed.sort(key=lambda episode: episode.trajectory)
     sequence, turn_of, start, end = np.array(places, dtype=np.int64).reshape(-1, 4).T
     spans = Spans(sequence, start, end, start, turn_of, np.asarray(lengths, dtype=np.int64), turns)
@@ -99,35 +102,9 @@ def unpack(texts: Mapping[int, str], lengths: Sequence[int]) -> tuple[Rollout, S
 class _Piece(NamedTuple):
     """A step as it came in a row."""
 
-    facts: dict[str, Any]
-    step: dict[str, Any]
-    row: int
-    turn: int
-    start: int
-    end: int
-
-    @property
-    def place(self) -> tuple[int, ...]:
-        return self.row, self.turn, self.start, self.end
-
-
-def _trajectory(pieces: Sequence[_Piece]) -> Trajectory:
-    first = pieces[0].facts
-    steps = tuple(_step(piece.step) for piece in pieces)
-    names = (first["group"], first["name"], first["task"], first["family"])
-    without = first["without"] and tuple(first["without"])
-    return Trajectory(*names, steps, without, first["corrects"])
-
-
-def _step(kept: dict[str, Any]) -> Step:
-    sample: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in kept["sample"].items()
-    }
-    return replace(Step(**kept), sample=Sample(**sample))
-
-
-def _kind(value: str) -> FailureKind | EpisodeFailure:
-    if value in set(EpisodeFailure):
-        return EpisodeFailure(value)
-    return FailureKind(value)
+    trajectory: Trajectory
+    """With the steps of the row."""
+    step: Step
+    place: tuple[int, ...]
+    """Row, turn, start and end."""
+    retries: int
