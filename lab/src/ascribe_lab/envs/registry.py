@@ -38,7 +38,6 @@ NEED_FILE = ("maths", "pivots", "team")
 
 ADAPTERS = {
     "gymnasium": "ascribe_lab.envs.adapters.gymnasium:GymnasiumEnvironment",
-    "textarena": "ascribe_lab.envs.adapters.textarena:TextArenaEnvironment",
     "openenv": "ascribe_lab.envs.adapters.openenv:OpenEnvEnvironment",
 }
 """Every adapter to another environment convention by name, and where it is."""
