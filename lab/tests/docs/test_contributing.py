@@ -14,8 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = PROJECT["project"]["optional-dependencies"]
+LAB, PROJECT = (
+    tomllib.loads((ROOT / place / "pyproject.toml").read_text(encoding="utf-8"))
+    for place in ("lab", ".")
+)
+EXTRAS = LAB["project"]["optional-dependencies"] | PROJECT["project"]["optional-dependencies"]
 
 
 def blocks() -> list[list[str]]:
