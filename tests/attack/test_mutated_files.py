@@ -1,6 +1,6 @@
 """Damaged files are refused, or read as they were; no damage ends the reader.
 
-Issue 16, must show; ``tests/fuzz`` compares more of them with an oracle.
+``tests/fuzz`` compares more of them with an oracle.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Outputs are replaced as a whole: a killed or failed writer leaves the old file.
 
-Issue 16, point 1; ``benchmarks/attack/kill_writers.py`` and ``full_disk.py`` measure more.
+``benchmarks/attack/kill_writers.py`` and ``full_disk.py`` measure more.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 """The chat tokens of many families of models are neutralised in text from outside.
 
-Issue 16, point 12: 14 of 20 families' tokens passed before.
+Once, 14 of 20 families' tokens passed.
 """
 
 import pytest

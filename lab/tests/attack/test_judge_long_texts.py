@@ -1,6 +1,6 @@
 """The judge sees whole texts or gives no verdict.
 
-Issue 16, point 9: of long texts it saw the beginning and the end, so two different actions of
+Of long texts it once saw the beginning and the end, so two different actions of
 4.2 kB looked the same to it.
 """
 

@@ -1,7 +1,4 @@
-"""A file of pivots sets no paths and no addresses, and cannot exhaust the memory.
-
-Issue 16, point 2 (what a data file may set) and ``copies`` of point 12.
-"""
+"""A file of pivots sets no paths and no addresses, and cannot exhaust the memory."""
 
 import json
 import socket

@@ -1,6 +1,6 @@
 """The time limit covers the whole exchange with a server, and short responses are retried.
 
-Issue 16, point 3; ``benchmarks/attack/servers.py`` lists and measures the behaviours.
+``benchmarks/attack/servers.py`` lists and measures the behaviours.
 """
 
 import re

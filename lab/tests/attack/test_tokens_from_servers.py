@@ -1,7 +1,4 @@
-"""Tokens and log-probabilities from servers are checked against the vocabulary and float32.
-
-Issue 16, point 10.
-"""
+"""Tokens and log-probabilities from servers are checked against the vocabulary and float32."""
 
 import json
 from collections.abc import Iterator

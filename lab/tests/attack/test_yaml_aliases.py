@@ -1,7 +1,4 @@
-"""A YAML file of a few lines cannot stand for a document larger than any memory.
-
-Issue 16, point 12.
-"""
+"""A YAML file of a few lines cannot stand for a document larger than any memory."""
 
 import time
 from pathlib import Path
