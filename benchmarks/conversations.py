@@ -23,7 +23,7 @@ import numpy as np
 from common import ROOT, Figures, Work, interleaved, peak_bytes
 
 from ascribe import recipe
-from ascribe.conversations import from_sequences, merge, spread
+from ascribe.sessions import from_sequences, merge, spread
 from ascribe_lab.agents import Turn, View, agent_for
 from ascribe_lab.envs import make
 from ascribe_lab.models.loading import SMOLLM2, SMOLLM2_INSTALL, load_tokenizer, package_folder

@@ -3,7 +3,7 @@
 ascribe adapters check examples.adapter:ListAdapter
 """
 
-from ascribe.conversations import from_sequences, spread
+from ascribe.sessions import from_sequences, spread
 
 
 class ListAdapter:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from ascribe import StepTable, recipe
-from ascribe.conversations.formats import import_files, write_credit
+from ascribe.sessions.formats import import_files, write_credit
 from ascribe.engines.crediting import save_history
 from ascribe.fingerprints import normalised
 from ascribe.report import picture

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import common
 from mutated_files import BATCH, outcomes
 
-from ascribe.conversations.formats import FORMATS, import_files, write_credit
-from tests.conversations.test_formats import JUNK, places
+from ascribe.sessions.formats import FORMATS, import_files, write_credit
+from tests.sessions.test_formats import JUNK, places
 from tests.fuzz.mutations import VALUES, bytes_of
 
 DATA = common.ROOT / "tests" / "data" / "formats"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ascribe import TableError
-from ascribe.conversations.formats import import_files
-from tests.conversations.test_formats import lines, node, trace
+from ascribe.sessions.formats import import_files
+from tests.sessions.test_formats import lines, node, trace
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.conversations import Spans, spread
 from ascribe.engines.adapters import ExampleEpisode
+from ascribe.sessions import Spans, spread
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 from examples.adapter import ListAdapter

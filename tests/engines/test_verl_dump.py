@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.conversations.formats import import_files
-from tests.conversations import make_samples as samples
-from tests.conversations.test_formats import assert_attempts
+from ascribe.sessions.formats import import_files
 from tests.engines.needs import NEEDS_VERL
+from tests.sessions import make_samples as samples
+from tests.sessions.test_formats import assert_attempts
 
 pytestmark = [pytest.mark.engine, NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
 

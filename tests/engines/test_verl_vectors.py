@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ascribe import StepTable, recipe
-from ascribe.conversations import Spans
 from ascribe.engines.crediting import credit_steps
+from ascribe.sessions import Spans
 from tests.archives.test_archives import steps
 from tests.engines.needs import NEEDS_VERL
 

@@ -21,10 +21,10 @@ from ascribe.estimators import BiPACEQ
 from ascribe.report import Picture, picture
 from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
-from tests.conversations.test_formats import DATA
 from tests.report.injections import INJECTIONS
 from tests.report.test_report_conversations import conversation
 from tests.report.toys import Row, sound
+from tests.sessions.test_formats import DATA
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

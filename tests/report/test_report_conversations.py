@@ -14,7 +14,7 @@ from ascribe import recipe
 from ascribe.cli import app
 from ascribe.diagnose import credit_per_tool, diagnose
 from ascribe.report import Picture, picture
-from tests.conversations.test_formats import DATA, chat, lines
+from tests.sessions.test_formats import DATA, chat, lines
 
 pytestmark = pytest.mark.unit
 
@@ -144,7 +144,7 @@ def test_responses_that_a_limit_cut_are_counted(tmp_path: Path):
 
 
 def test_diagnosis_of_turns():
-    from ascribe.conversations.formats import import_files
+    from ascribe.sessions.formats import import_files
 
     table = import_files([DATA / "traces.jsonl"]).table
     diagnosis = diagnose(table, GRPO(table))

@@ -52,7 +52,7 @@ OF_CONVERSATIONS = {
     *(ProblemKind.SEVERAL_VERSIONS, ProblemKind.CUT_RESPONSE),
     *(ProblemKind.OBSERVATION_IN_MASK, ProblemKind.REWARD_OFF_MASK),
 }
-"""Kinds that a table of steps cannot have; they are tested in ``tests/conversations``."""
+"""Kinds that a table of steps cannot have; they are tested in ``tests/sessions``."""
 
 
 def test_every_kind_has_a_corruption():

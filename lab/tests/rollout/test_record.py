@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ascribe.conversations import from_sequences
 from ascribe.engines.crediting import with_first_tokens
 from ascribe.estimators.base import BY_WORDS
 from ascribe.estimators.bipace import BiPACEQ
 from ascribe.estimators.clusters import BY_TEXT
+from ascribe.sessions import from_sequences
 from ascribe_lab.models.policy import Sample
 from ascribe_lab.rollout.episode import Step
 from ascribe_lab.rollout.record import table as rollout_table

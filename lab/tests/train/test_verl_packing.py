@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.conversations import merge
+from ascribe.sessions import merge
 from ascribe_lab.models.policy import Sample
 from ascribe_lab.rollout.episode import EpisodeFailure, FailedEpisode, Step
 from ascribe_lab.rollout.pools import FailureKind

@@ -56,8 +56,8 @@ def config(tmp_path: Path) -> Path:
 def test_the_estimator_lays_the_credit_of_rows_on_their_tokens() -> None:
     import torch
 
-    from ascribe.conversations import Spans
     from ascribe.engines.verl.trainer import credited, estimate
+    from ascribe.sessions import Spans
 
     # The second row has two turns; verl has masked the first token of the last one since.
     mask = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 1]])
@@ -648,7 +648,7 @@ def test_one_sequence_has_the_credit_of_step_rows(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     """The same episodes in both layouts: one row each, the same advantages on the same tokens."""
-    from ascribe.conversations import spread
+    from ascribe.sessions import spread
     from ascribe_lab.train.chat import ChatPolicy, whole_chat
     from ascribe_lab.train.verl.agent_loop import ServedPolicy, rows
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascribe.archives.places import Place, code_of
-from ascribe.conversations.formats import is_table
+from ascribe.sessions.formats import is_table
 from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.files import Progress, read_parts, write
 from ascribe.steps.problems import Problem, ProblemKind, TableError

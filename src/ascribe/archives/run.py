@@ -36,11 +36,11 @@ from ascribe.archives.places import (
     write_streams,
     write_table,
 )
-from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
 from ascribe.diagnose import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
+from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.files import (

@@ -10,7 +10,7 @@ from typer import Option
 
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
+from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity, counted, without_credentials

@@ -11,11 +11,11 @@ from typer import Option
 
 from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.conversations.formats import FORMATS, Imported, write_credit
 from ascribe.diagnose import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
+from ascribe.sessions.formats import FORMATS, Imported, write_credit
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown

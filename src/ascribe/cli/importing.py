@@ -11,8 +11,8 @@ from typer import Argument, Option
 
 from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
-from ascribe.conversations import State
-from ascribe.conversations.formats import FORMATS, Imported, import_files, import_parts
+from ascribe.sessions import State
+from ascribe.sessions.formats import FORMATS, Imported, import_files, import_parts
 from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.files import write
 from ascribe.steps.hints import unknown

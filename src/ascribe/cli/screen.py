@@ -202,7 +202,7 @@ def open_rollouts(
     columns: Sequence[str] = (),
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
-    from ascribe.conversations.formats import Imported, read_rollouts
+    from ascribe.sessions.formats import Imported, read_rollouts
 
     renamed = column_names(columns)
     with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.conversations import Spans
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, Reason
 from ascribe.groups.actions import FIRST_TOKENS
+from ascribe.sessions import Spans
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.atomic import write_file
 from ascribe.steps.check import first_names

@@ -12,9 +12,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ascribe.conversations import Spans
 from ascribe.engines.crediting import CreditedSteps
 from ascribe.estimators import Recipe
+from ascribe.sessions import Spans
 from ascribe.steps.arrays import Floats
 from ascribe.steps.hints import page, unknown
 from ascribe.steps.problems import one_line, replace_surrogates

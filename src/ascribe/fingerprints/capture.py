@@ -13,7 +13,7 @@ its own:
 
 In a sequence of many turns each turn has a prompt that ends before it, and one pass gives the
 fingerprints of all of them: ``padded(attention_mask, spans.prompt, spans.sequence)``, with the
-``Spans`` of ``ascribe.conversations``.
+``Spans`` of ``ascribe.sessions``.
 
 A layer is a Python index into the list of decoder blocks: of 28 blocks, 16 and -12 are the same. A
 hook on that one block collects the hidden states at the requested positions; nothing else is kept.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.conversations import text_of
 from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.responses import readable
 from ascribe.report.compare import other_name
@@ -17,6 +16,7 @@ from ascribe.report.crediting import Credited
 from ascribe.report.reading import Batch, read_transcript
 from ascribe.report.states import whole_groups
 from ascribe.report.text import embedded, natural, shortened
+from ascribe.sessions import text_of
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.problems import one_line

@@ -104,7 +104,7 @@ def read_batches(
     import pyarrow as pa
 
     from ascribe.archives import is_archive
-    from ascribe.conversations.formats import CHECKED_COLUMNS, Imported, read_rollouts
+    from ascribe.sessions.formats import CHECKED_COLUMNS, Imported, read_rollouts
 
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     wanted = {*known, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
@@ -201,7 +201,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     import pyarrow as pa
     import pyarrow.types as kinds
 
-    from ascribe.conversations.formats import CHECKED_COLUMNS, check_carried
+    from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
 
     table, carried = rollouts.table, rollouts.carried
 

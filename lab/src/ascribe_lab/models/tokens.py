@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ascribe.conversations.endings import as_ids
+from ascribe.sessions.endings import as_ids
 from ascribe_lab.models.loading import load_tokenizer
 
 Message = dict[str, str]

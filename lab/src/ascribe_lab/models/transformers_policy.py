@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ascribe.conversations.endings import as_ids
+from ascribe.sessions.endings import as_ids
 from ascribe_lab.models.loading import load_causal_lm, packages
 from ascribe_lab.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe_lab.models.tokens import Chat, Message, PromptTooLongError, smaller

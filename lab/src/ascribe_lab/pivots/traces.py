@@ -1,6 +1,6 @@
 """Traces in: every assistant turn of a file becomes a candidate.
 
-Chats are OpenAI messages, one trace on each line, as ``ascribe.conversations`` reads them; those of
+Chats are OpenAI messages, one trace on each line, as ``ascribe.sessions`` reads them; those of
 ShareGPT are put into that form first. Tables of rollouts that Ascribe wrote are traces too. Files
 are hostile until read: whatever cannot be read is reported with its line and the reason.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ascribe.conversations.formats import FORMATS, STEPS, UNREAD
-from ascribe.conversations.formats.records import Record
-from ascribe.conversations.messages import MEDIA, check_form, text_of
 from ascribe.groups.responses import name_and_arguments
+from ascribe.sessions.formats import FORMATS, STEPS, UNREAD
+from ascribe.sessions.formats.records import Record
+from ascribe.sessions.messages import MEDIA, check_form, text_of
 from ascribe.steps.files import read
 from ascribe.steps.lines import LineError, numbered_lines
 from ascribe.steps.problems import Problem, TableError, replace_surrogates

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from ascribe.conversations import Decoder, Spans, State, from_sequences, spread
 from ascribe.engines.adapters import ExampleEpisode, stateless
 from ascribe.engines.crediting import credit_steps
 from ascribe.estimators import DEFAULT, Recipe
+from ascribe.sessions import Decoder, Spans, State, from_sequences, spread
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 

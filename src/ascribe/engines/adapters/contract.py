@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ascribe.conversations import from_sequences
 from ascribe.engines.adapters import Adapter, ExampleEpisode
 from ascribe.engines.crediting import credit_steps
 from ascribe.estimators import recipe
+from ascribe.sessions import from_sequences
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 

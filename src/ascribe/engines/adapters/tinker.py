@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.conversations import Decoder
-from ascribe.conversations.sequences import START
 from ascribe.engines.adapters import ExampleEpisode, credit_batch
 from ascribe.estimators import DEFAULT, Recipe
+from ascribe.sessions import Decoder
+from ascribe.sessions.sequences import START
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 

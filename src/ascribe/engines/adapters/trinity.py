@@ -20,10 +20,10 @@ from trinity.algorithm.advantage_fn.advantage_fn import AdvantageFn
 from trinity.buffer.operators import ExperienceOperator
 from trinity.common.experience import EID, Experience
 
-from ascribe.conversations import Decoder, Spans, State, from_sequences, spread
 from ascribe.engines import training_recipe
 from ascribe.engines.adapters import ExampleEpisode, credit_batch, stateless
 from ascribe.estimators import DEFAULT
+from ascribe.sessions import Decoder, Spans, State, from_sequences, spread
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 

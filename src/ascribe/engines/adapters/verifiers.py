@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.conversations import State, from_messages
-from ascribe.conversations.formats.records import Record
-from ascribe.conversations.formats.verifiers import put_traces, read_traces
 from ascribe.engines.adapters import ExampleEpisode
+from ascribe.sessions import State, from_messages
+from ascribe.sessions.formats.records import Record
+from ascribe.sessions.formats.verifiers import put_traces, read_traces
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 

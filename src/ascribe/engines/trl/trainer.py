@@ -29,8 +29,6 @@ from accelerate.utils import gather_object
 from transformers import TrainerState
 from trl import GRPOTrainer
 
-from ascribe.conversations import Spans, State, from_sequences, spread
-from ascribe.conversations.endings import end_tokens, is_truncated
 from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
     CreditedSteps,
@@ -56,6 +54,8 @@ from ascribe.engines.trl import PREFIX, last_checkpoint
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
+from ascribe.sessions import Spans, State, from_sequences, spread
+from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.hints import page

@@ -31,9 +31,6 @@ from omegaconf import OmegaConf
 from verl.utils.fs import copy_to_local
 from verl.utils.model import get_generation_config
 
-from ascribe.conversations import Spans, State, from_sequences
-from ascribe.conversations.endings import end_tokens, is_truncated
-from ascribe.conversations.sequences import START
 from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
     CreditedSteps,
@@ -58,6 +55,9 @@ from ascribe.engines.verl.tools import CALLS, TRUNCATED
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
 from ascribe.estimators import DEFAULT, Recipe
+from ascribe.sessions import Spans, State, from_sequences
+from ascribe.sessions.endings import end_tokens, is_truncated
+from ascribe.sessions.sequences import START
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.select import OnProblem
 

@@ -32,7 +32,6 @@ from verl.trainer.ppo.v1 import (
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from ascribe.conversations import Spans, spread
 from ascribe.engines.crediting import History, load_history, save_history
 from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import fetch, is_padding, mute
@@ -40,6 +39,7 @@ from ascribe.engines.verl.engine import LAYER
 from ascribe.engines.verl.hooks import check_verl
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.rows import minibatch_count, minibatch_order
+from ascribe.sessions import Spans, spread
 from ascribe.steps.arrays import Floats
 
 TOKENS = {"entropy": "entropy", "value": "values"}

@@ -13,12 +13,12 @@ import numpy as np
 import ray
 import transfer_queue
 
-from ascribe.conversations import Spans
 from ascribe.engines.crediting import Compute
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit
 from ascribe.estimators.shards import credit_shard, join_shards, split_shards
 from ascribe.fingerprints import FloatMatrix
+from ascribe.sessions import Spans
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.table import StepTable
 

@@ -22,11 +22,11 @@ from datasets import Dataset
 from trl import GRPOConfig
 from trl.models import unwrap_model_for_generation
 
-from ascribe.conversations import Merged, Spans, merge
 from ascribe.engines.inputs import refuse_unknown
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors, check_trl
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
+from ascribe.sessions import Merged, Spans, merge
 from ascribe.steps.arrays import Bools, Floats
 from ascribe_lab.agents import Agent
 from ascribe_lab.models import ModelPolicy, TransformersPolicy

@@ -25,7 +25,7 @@ from verl.experimental.agent_loop.agent_loop import (
     AgentLoopOutput,
 )
 
-from ascribe.conversations import merge
+from ascribe.sessions import merge
 from ascribe_lab.models import Chat, load_chat
 from ascribe_lab.models.policy import Completion, ModelPolicy, TokenPrompt
 from ascribe_lab.rollout import Rollout, Sampling

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ascribe.conversations import Spans
 from ascribe.engines.crediting import History
 from ascribe.engines.inputs import missing_columns, of_steps
 from ascribe.engines.metrics import HELD_OUT, read_metrics
@@ -13,6 +12,7 @@ from ascribe.engines.verl.batch import extra_fields, is_padding
 from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.verl.versions import SampledVersions, Staleness
+from ascribe.sessions import Spans
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing_folder
 from ascribe_lab.rollout.episode import RolloutFailedError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import TypeAdapter
 
-from ascribe.conversations import Merged, Spans
+from ascribe.sessions import Merged, Spans
 from ascribe_lab.rollout.episode import FailedEpisode, Step
 from ascribe_lab.rollout.run import Clock, Rollout, Trajectory
 from ascribe_lab.train.iterations import without_texts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ascribe import recipe
-from ascribe.conversations import from_sequences, per_turn, spread
+from ascribe.sessions import from_sequences, per_turn, spread
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe.cli import app
-from ascribe.conversations.formats import import_files, import_parts
+from ascribe.sessions.formats import import_files, import_parts
 from ascribe.steps.problems import TableError
 
 

@@ -6,12 +6,12 @@ output of a function or message of a user.
 
 from collections.abc import Iterator
 
-from ascribe.conversations.formats.openai import prompt_name
-from ascribe.conversations.formats.records import Message, Record, content, message, tool_call
-from ascribe.conversations.messages import Episode
+from ascribe.sessions.formats.openai import prompt_name
+from ascribe.sessions.formats.records import Message, Record, content, message, tool_call
+from ascribe.sessions.messages import Conversation
 
 
-def read(record: Record) -> Iterator[Episode]:
+def read(record: Record) -> Iterator[Conversation]:
     """The rollout of one line."""
     prompt = record.get("responses_create_params.input")
     if isinstance(prompt.value, str):
@@ -23,7 +23,7 @@ def read(record: Record) -> Iterator[Episode]:
     rollout = record.get("_ng_rollout_index")
     cut = bool(record.get("response.incomplete_details"))
     turns = sum(each["role"] == "assistant" for each in messages)
-    yield Episode(
+    yield Conversation(
         group=task.optional_name() or prompt_name(messages),
         trajectory=rollout.optional_name() or record.short(),
         messages=messages,

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-from ascribe.conversations.messages import calls_of, check_form, split_content
+from ascribe.sessions.messages import calls_of, check_form, split_content
 from ascribe.steps.lines import LineError, expansion_limit, json_memory, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json

@@ -1,8 +1,8 @@
 """Conversations to steps, and credit back onto tokens: chats, and sequences with a mask."""
 
-from ascribe.conversations.merge import Merged, merge
-from ascribe.conversations.messages import (
-    Episode,
+from ascribe.sessions.merge import Merged, merge
+from ascribe.sessions.messages import (
+    Conversation,
     Message,
     State,
     action_of,
@@ -10,12 +10,12 @@ from ascribe.conversations.messages import (
     from_messages,
     text_of,
 )
-from ascribe.conversations.sequences import Decoder, check_sequences, from_sequences
-from ascribe.conversations.spans import Spans, per_turn, spread
+from ascribe.sessions.sequences import Decoder, check_sequences, from_sequences
+from ascribe.sessions.spans import Spans, per_turn, spread
 
 __all__ = [
+    "Conversation",
     "Decoder",
-    "Episode",
     "Merged",
     "Message",
     "Spans",

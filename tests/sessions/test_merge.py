@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, recipe
-from ascribe.conversations import from_sequences, merge, spread
-from ascribe.conversations.merge import OPEN
-from tests.conversations.cases import Draws, sort
+from ascribe.sessions import from_sequences, merge, spread
+from ascribe.sessions.merge import OPEN
+from tests.sessions.cases import Draws, sort
 
 pytestmark = pytest.mark.unit
 

@@ -1,6 +1,6 @@
 """Write the files of ``tests/data/unread``: one attempt in formats that Ascribe refuses by name.
 
-    python tests/conversations/make_unread.py tests/data/unread
+    python tests/sessions/make_unread.py tests/data/unread
 
 Those of LangChain, of the gateway and of ATIF are written with langchain-core, rllm-model-gateway
 0.1.0 and nvidia-nat-atif 1.9.0, if these are installed; Anthropic's messages pass through the types

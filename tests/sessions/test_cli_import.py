@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from ascribe.cli import app
 from ascribe.steps.files import read
-from tests.conversations.test_formats import DATA, FILES, chat, lines
+from tests.sessions.test_formats import DATA, FILES, chat, lines
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from ascribe import StepTable, check, recipe
-from ascribe.conversations import Spans, from_sequences, per_turn, spread
-from tests.conversations.cases import Case, Draws, cases, draws, padded, runs, sort
+from ascribe.sessions import Spans, from_sequences, per_turn, spread
+from tests.sessions.cases import Case, Draws, cases, draws, padded, runs, sort
 
 pytestmark = pytest.mark.unit
 

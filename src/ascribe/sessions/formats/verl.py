@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from ascribe.conversations.formats.records import Message, Record
-from ascribe.conversations.messages import Episode
+from ascribe.sessions.formats.records import Message, Record
+from ascribe.sessions.messages import Conversation
 
 RESULTS = re.compile(
     r"\n?(?:<\|im_end\|>\s*)?(?:<\|im_start\|>)?(?:user|tool)\n"
@@ -28,7 +28,7 @@ KEY = re.compile(r"(.+)_(\d+)_(\d+)")
 """What verl calls an output: the sample, the rollout of it, and the output of the rollout."""
 
 
-def read(record: Record) -> Iterator[Episode]:
+def read(record: Record) -> Iterator[Conversation]:
     """The rollout of one line; rollouts of one step and sample, or else prompt, are a group.
 
     A rollout with several outputs has a line for each of them, in order.
@@ -43,7 +43,7 @@ def read(record: Record) -> Iterator[Episode]:
             messages += [{"role": "tool", "content": text} for text in RESULT.findall(part)]
     key = KEY.fullmatch(record.get("uid").optional_name() or "")
     sample = key[1] if key else blake2b(prompt.encode(errors="replace"), digest_size=8).hexdigest()
-    yield Episode(
+    yield Conversation(
         group=f"{step.name()}/{sample}" if step else sample,
         trajectory=key[2] if key else record.short(),
         messages=messages,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
 
-from ascribe.conversations.formats.records import Message, Record, content, message
-from ascribe.conversations.messages import Episode, turns_of
+from ascribe.sessions.formats.records import Message, Record, content, message
+from ascribe.sessions.messages import Conversation, turns_of
 
 GROUPS = ("group", "task", "task_id", "example_id", "problem_id", "prompt_id", "question_id")
 TRAJECTORIES = ("trajectory", "trajectory_id", "rollout_id", "id", "uuid")
@@ -20,7 +20,7 @@ GATEWAY = "a log of a gateway, a line for each model call, is not read; write a 
 REWARDS = ("reward", "final_reward", "score", "return")
 
 
-def read(record: Record) -> Iterator[Episode]:
+def read(record: Record) -> Iterator[Conversation]:
     """The conversation of one line."""
     for response in (each for each in map(record.get, RESPONSES) if each.value):
         raise response.error(f"{GATEWAY}, with all messages and the last response among them")
@@ -32,7 +32,7 @@ def read(record: Record) -> Iterator[Episode]:
     steps = sum(each["role"] == "assistant" for each in messages)
     task = group.name() if group else prompt_name(messages)
     cut = record.get("finish_reason").value == "length"
-    episode = Episode(
+    episode = Conversation(
         group=task,
         trajectory=trajectory.name() if trajectory else record.short(),
         messages=messages,

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from ascribe import TableError
 from ascribe.cli import app
-from ascribe.conversations import Episode, from_messages
-from ascribe.conversations.formats import import_files, read_rollouts, write_credit
+from ascribe.sessions import Conversation, from_messages
+from ascribe.sessions.formats import import_files, read_rollouts, write_credit
 from ascribe.steps.files import read, read_parts
 
 pytestmark = pytest.mark.unit
@@ -141,7 +141,7 @@ def test_messages_of_other_forms_are_refused(messages: Any, why: str) -> None:
     for state in ("observation", "history", "tool"):
         with pytest.raises(ValueError, match=why):
             from_messages(
-                [Episode(group="g", trajectory="t", messages=messages, reward=1)], state=state
+                [Conversation(group="g", trajectory="t", messages=messages, reward=1)], state=state
             )
 
 
@@ -174,7 +174,7 @@ def acted(**message: Any) -> list[dict[str, Any]]:
 def test_no_action_or_state_is_left_unread(tmp_path: Path, chat: Any, why: str) -> None:
     """Read without them, different actions or tasks would be one."""
     with pytest.raises(ValueError, match=why):
-        from_messages([Episode(group="g", trajectory="t", messages=chat, reward=1)])
+        from_messages([Conversation(group="g", trajectory="t", messages=chat, reward=1)])
     with pytest.raises(TableError, match=rf"line 1, messages.*{why}"):
         import_files([lines(tmp_path, {"messages": chat, "reward": 1.0})])
 
@@ -190,7 +190,7 @@ def test_calls_are_read_alike_in_python_and_in_files(tmp_path: Path) -> None:
     ]
     chats = [*(acted(tool_calls=[call]) for call in calls), acted(function_call=calls[0])]
     episodes = [
-        Episode(group="g", trajectory=str(n), messages=chat, reward=1.0)
+        Conversation(group="g", trajectory=str(n), messages=chat, reward=1.0)
         for n, chat in enumerate(chats)
     ]
     path = lines(tmp_path, *({"task": "g", "messages": chat, "reward": 1.0} for chat in chats))
@@ -252,7 +252,7 @@ def test_parts_that_are_read(tmp_path: Path) -> None:
         for picture in (picture, picture | {"image_url": {"url": "b"}})
     ]
     episodes = [
-        Episode(group="g", trajectory=str(n), messages=chat, reward=1.0)
+        Conversation(group="g", trajectory=str(n), messages=chat, reward=1.0)
         for n, chat in enumerate(chats)
     ]
     path = lines(tmp_path, *({"task": "g", "messages": chat, "reward": 1.0} for chat in chats))

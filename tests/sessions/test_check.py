@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ascribe import ProblemKind, StepTable, check
-from ascribe.conversations import check_sequences, from_sequences
-from ascribe.conversations.formats import check_carried, import_files
-from tests.conversations.test_cli_import import run
-from tests.conversations.test_formats import chat, lines
+from ascribe.sessions import check_sequences, from_sequences
+from ascribe.sessions.formats import check_carried, import_files
+from tests.sessions.test_cli_import import run
+from tests.sessions.test_formats import chat, lines
 
 pytestmark = pytest.mark.unit
 

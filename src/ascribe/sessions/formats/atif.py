@@ -9,13 +9,13 @@ start sub-agents are refused.
 from collections.abc import Iterator
 from pathlib import Path
 
-from ascribe.conversations.formats.records import Message, Record, content, read_records, tool_call
-from ascribe.conversations.messages import Episode
+from ascribe.sessions.formats.records import Message, Record, content, read_records, tool_call
+from ascribe.sessions.messages import Conversation
 
 SEVERAL = "ATIF runs of several trajectories are not read; write each run as one, or leave it out"
 
 
-def read(record: Record) -> Iterator[Episode]:
+def read(record: Record) -> Iterator[Conversation]:
     """The trajectory."""
     steps = record.get("steps").items(required=True)
     parts = [record.get("continued_trajectory_ref"), record.get("subagent_trajectories")]
@@ -41,7 +41,7 @@ def read(record: Record) -> Iterator[Episode]:
     # A trial has one reward, so it is one run; elsewhere a run is a session.
     of_trial = folder.name == "agent" or (reward and reward.path != record.path)
     run = (folder, "" if of_trial else name.optional_name() or record.place())
-    yield Episode(
+    yield Conversation(
         group=task.name() if task else trial.name.rpartition("__")[0] or trial.name,
         trajectory=name.text() if name else trial.name,
         messages=messages,

@@ -1,6 +1,6 @@
 """Write the files of ``tests/data/formats`` with the packages whose formats they are.
 
-    python tests/conversations/make_samples.py tests/data/formats
+    python tests/sessions/make_samples.py tests/data/formats
 
 writes those whose package is installed. verifiers 0.4 writes ``traces.jsonl``, verifiers 0.1
 ``results.jsonl``, Inspect ``log.eval`` and ``log.json``. The others are in the documented shape,

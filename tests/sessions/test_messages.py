@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ascribe import check
-from ascribe.conversations import Episode, from_messages
+from ascribe.sessions import Conversation, from_messages
 
 pytestmark = pytest.mark.unit
 
@@ -33,10 +33,10 @@ MESSAGES = [
     result("42", "x1"),
     assistant("<think>Done.</think>It is 42."),
 ]
-EPISODE = Episode(group="sums", trajectory="0", messages=MESSAGES, reward=1.0)
+EPISODE = Conversation(group="sums", trajectory="0", messages=MESSAGES, reward=1.0)
 
 
-def column(name: str, *episodes: Episode, **options: Any) -> list[Any]:
+def column(name: str, *episodes: Conversation, **options: Any) -> list[Any]:
     return [row[name] for row in from_messages(episodes, **options).to_dicts()]
 
 

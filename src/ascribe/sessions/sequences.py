@@ -20,9 +20,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.conversations.messages import State, action_of_text
-from ascribe.conversations.spans import Spans, as_numpy
 from ascribe.groups.responses import tag_bodies
+from ascribe.sessions.messages import State, action_of_text
+from ascribe.sessions.spans import Spans, as_numpy
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind

@@ -6,15 +6,15 @@ attachments, and named in the messages.
 
 from collections.abc import Iterator
 
-from ascribe.conversations.formats.records import Record, message
-from ascribe.conversations.messages import Episode
+from ascribe.sessions.formats.records import Record, message
+from ascribe.sessions.messages import Conversation
 
 ATTACHMENT = "attachment://"
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Correct, partly, incorrect and no answer, as Inspect turns them into numbers."""
 
 
-def read(sample: Record) -> Iterator[Episode]:
+def read(sample: Record) -> Iterator[Conversation]:
     """The conversation of one sample."""
     attachments = sample.get("attachments")
     messages = [
@@ -29,7 +29,7 @@ def read(sample: Record) -> Iterator[Episode]:
     stops = [choice.get("stop_reason").value for choice in sample.get("output.choices").items()]
     scores = sample.get("scores")
     values = [scores.get(name).get("value") for name in (scores.mapping() if scores else ())]
-    yield Episode(
+    yield Conversation(
         group=sample.get("id").name(),
         trajectory=sample.get("epoch").name(),
         messages=messages,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ascribe.conversations.formats.records import Record, message
-from ascribe.conversations.messages import Episode
+from ascribe.sessions.formats.records import Record, message
+from ascribe.sessions.messages import Conversation
 
 SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
 """Messages of all paths of a trace, and times its nodes: each path repeats what it shares."""
@@ -22,7 +22,7 @@ LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_token
 """Stop conditions that are limits, beside those that end in ``_timeout``."""
 
 
-def read_traces(record: Record) -> Iterator[Episode]:
+def read_traces(record: Record) -> Iterator[Conversation]:
     """One conversation for each path to a leaf of each trace."""
     traces = record.get("traces").items() if record.get("traces") else [record]
     agents = {_agent(trace) for trace in traces}
@@ -40,7 +40,7 @@ def read_traces(record: Record) -> Iterator[Episode]:
         }
         for place, (path, context) in enumerate(paths):
             sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
-            yield Episode(
+            yield Conversation(
                 group=group.name() if len(agents) == 1 else f"{group.name()}/{_agent(trace)}",
                 trajectory=trace.get("id").optional_name() or f"{record.short()}/{index}",
                 messages=[messages[node] for node in path],
@@ -125,7 +125,7 @@ def _reward(trace: Record) -> float | None:
     )
 
 
-def read_results(record: Record) -> Iterator[Episode]:
+def read_results(record: Record) -> Iterator[Conversation]:
     """The rollout of one line of the older format."""
     prompt = [message(each, sampled=False) for each in _chat(record.get("prompt"), "user")]
     turns = [message(each) for each in _chat(record.get("completion"), "assistant")]
@@ -135,7 +135,7 @@ def read_results(record: Record) -> Iterator[Episode]:
     total = record.get("reward").optional_number()
     # The reward of a step may be a part of the final one, or a copy of it.
     summed = total is None or abs(sum(filter(None, rewards)) - total) < 1e-9
-    yield Episode(
+    yield Conversation(
         group=record.get("example_id").name(),
         trajectory=record.short(),
         messages=[*prompt, *turns],

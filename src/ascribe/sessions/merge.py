@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.conversations.spans import Spans, as_numpy
+from ascribe.sessions.spans import Spans, as_numpy
 from ascribe.steps.arrays import Bools, Ints
 
 OPEN = 8

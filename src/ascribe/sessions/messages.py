@@ -53,7 +53,7 @@ LANGCHAIN = "LangChain messages are not read; convert them with its convert_to_o
 
 
 @dataclass(frozen=True, kw_only=True)
-class Episode:
+class Conversation:
     """One conversation and its rewards.
 
     Several with the same group and trajectory are one episode (sub-agents, a compacted history):
@@ -98,7 +98,7 @@ class Episode:
         return [place for place in places if self.messages[place].get("role") == "assistant"]
 
 
-def from_messages(episodes: Iterable[Episode], *, state: State = "observation") -> StepTable:
+def from_messages(episodes: Iterable[Conversation], *, state: State = "observation") -> StepTable:
     """A table of steps: the steps of the first episode, then those of the second, and so on.
 
     Trajectories are called ``GROUP/TRAJECTORY``. An episode without any reward has NaN at its last
@@ -150,7 +150,7 @@ def from_messages(episodes: Iterable[Episode], *, state: State = "observation") 
 _COLUMNS = ("group", "trajectory", "step", "state", "action", "reward", "agent")
 
 
-def check_messages(episode: Episode) -> None:
+def check_messages(episode: Conversation) -> None:
     """Raise ``ValueError`` for a message that is not read, with its place."""
     for place, message in enumerate(episode.messages):
         try:
@@ -207,7 +207,7 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
     return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
 
 
-def step_rewards(episode: Episode) -> list[float]:
+def step_rewards(episode: Conversation) -> list[float]:
     """The reward of each step; ``ValueError`` if they fit neither the steps nor the final one."""
     count, name = len(episode.steps), f"episode {episode.group}/{episode.trajectory}"
     total = math.nan if episode.reward is None else episode.reward
@@ -227,7 +227,7 @@ def step_rewards(episode: Episode) -> list[float]:
     return rewards
 
 
-def turns_of(episode: Episode, state: State) -> tuple[Sequence[str | None], Sequence[str]]:
+def turns_of(episode: Conversation, state: State) -> tuple[Sequence[str | None], Sequence[str]]:
     """The state and the action of each step."""
     states: list[str | None] = []
     actions: list[str] = []

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ascribe.conversations import Spans, from_sequences, merge
 from ascribe.fingerprints.capture import Places, capture, packed, padded
-from tests.conversations.cases import Case, cases
-from tests.conversations.cases import padded as padded_rows
+from ascribe.sessions import Spans, from_sequences, merge
+from tests.sessions.cases import Case, cases
+from tests.sessions.cases import padded as padded_rows
 
 pytestmark = pytest.mark.unit
 

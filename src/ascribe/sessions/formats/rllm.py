@@ -8,14 +8,14 @@ rewritten, a new one begins. Credit is written back to ``step.advantage``.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ascribe.conversations.formats.records import Message, Record, canonical, message
-from ascribe.conversations.messages import Episode
+from ascribe.sessions.formats.records import Message, Record, canonical, message
+from ascribe.sessions.messages import Conversation
 
 LIMITS = ("max_turns", "max_prompt", "max_response", "timeout")
 """How the reasons begin for which a limit ended an episode."""
 
 
-def read(record: Record) -> Iterator[Episode]:
+def read(record: Record) -> Iterator[Conversation]:
     """The conversations of each trajectory; different agents are not compared."""
     name = (record.get("id") or record.get("episode_id")).text()
     task, _, rollout = name.rpartition(":")
@@ -34,7 +34,7 @@ def read(record: Record) -> Iterator[Episode]:
         for place, (first, last, messages, context) in enumerate(parts):
             final = total if place == len(parts) - 1 else 0.0
             version = next(filter(None, (step.get("weight_version") for step in steps)), iteration)
-            yield Episode(
+            yield Conversation(
                 group=(task or name) + (f"/{agent}" if len(agents) > 1 else ""),
                 trajectory=(rollout or name) + (f"/{index}" if len(trajectories) > 1 else ""),
                 messages=messages,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from ascribe.conversations.formats import (
+from ascribe.sessions.formats import (
     atif,
     inspect_ai,
     nemo_gym,
@@ -22,9 +22,9 @@ from ascribe.conversations.formats import (
     verifiers,
     verl,
 )
-from ascribe.conversations.formats.records import Record, read_records
-from ascribe.conversations.messages import (
-    Episode,
+from ascribe.sessions.formats.records import Record, read_records
+from ascribe.sessions.messages import (
+    Conversation,
     State,
     check_messages,
     from_messages,
@@ -63,7 +63,7 @@ class Format:
 
     title: str
     recognises: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Record], Iterator[Episode]]
+    read: Callable[[Record], Iterator[Conversation]]
     put: Callable[[Any, Iterator[Sequence[float]]], None] | None = None
     score: Callable[[Record], float] = Record.number
     continued: bool = False
@@ -222,7 +222,7 @@ def import_parts(
     files, name = _files(map(Path, paths), form)
     # A trajectory that may go on in the next record is in one table.
     limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
-    batch: list[Episode] = []
+    batch: list[Conversation] = []
     seen: set[tuple[Any, ...]] = set()
     steps, parts, rewarded = 0, 0, False
     for number, file in enumerate(files):
@@ -248,7 +248,7 @@ def import_parts(
 
 
 def _imported(
-    episodes: Sequence[Episode], name: str, state: State | None, *, whole: bool
+    episodes: Sequence[Conversation], name: str, state: State | None, *, whole: bool
 ) -> Imported:
     """The table of conversations; of a part, with that state alone."""
     tables = {}
@@ -383,7 +383,7 @@ def _conversations(
     group: str | None,
     reward: str | None,
     seen: set[tuple[Any, ...]],
-) -> list[Episode]:
+) -> list[Conversation]:
     """The conversations of a record, with the fields that the caller named."""
     if not isinstance(record.value, dict):
         raise record.error("it must be an object")
@@ -468,7 +468,7 @@ def _best(tables: Mapping[State, StepTable], alone: Mapping[State, float]) -> St
 # Columns for reports and checks.
 
 
-def _carried(episodes: Sequence[Episode], *, whole: bool) -> "pa.Table":
+def _carried(episodes: Sequence[Conversation], *, whole: bool) -> "pa.Table":
     """The messages of each step and, where known, its version and how it ended.
 
     If ``whole``, how steps ended is left out if none was cut.

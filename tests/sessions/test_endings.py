@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ascribe.conversations.endings import end_tokens, is_truncated
+from ascribe.sessions.endings import end_tokens, is_truncated
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

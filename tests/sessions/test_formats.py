@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from ascribe import ProblemKind, TableError, recipe
-from ascribe.conversations.formats import FORMATS, import_files, read_rollouts, write_credit
-from tests.conversations import make_samples as samples
+from ascribe.sessions.formats import FORMATS, import_files, read_rollouts, write_credit
+from tests.sessions import make_samples as samples
 
 pytestmark = pytest.mark.unit
 
@@ -359,7 +359,7 @@ def test_text_that_is_not_strict_json_is_refused(tmp_path: Path, line: str):
 
 def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The size in the directory of the archive is not believed."""
-    monkeypatch.setattr("ascribe.conversations.formats.records.MAX_RECORD", 1000)
+    monkeypatch.setattr("ascribe.sessions.formats.records.MAX_RECORD", 1000)
     bomb = tmp_path / "bomb.eval"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("samples/a_epoch_1.json", " " * 100_000)
@@ -371,8 +371,8 @@ def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.
     bomb.write_bytes(packed)
     with pytest.raises(TableError, match="more than 1,000 bytes"):
         import_files([bomb], "inspect")
-    monkeypatch.setattr("ascribe.conversations.formats.records.MAX_RECORD", 10**6)
-    monkeypatch.setattr("ascribe.conversations.formats.records.expansion_limit", lambda *_: 3000)
+    monkeypatch.setattr("ascribe.sessions.formats.records.MAX_RECORD", 10**6)
+    monkeypatch.setattr("ascribe.sessions.formats.records.expansion_limit", lambda *_: 3000)
     with pytest.raises(TableError, match="it expands to more than 3,000 bytes"):
         import_files([DATA / "log.eval"])
 
