@@ -54,26 +54,32 @@ LANGCHAIN = "LangChain messages are not read; convert them with its convert_to_o
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """One conversation and its rewards.
+    """One context with the model's responses in it: a model call, or a whole chat.
 
-    Several with the same group and trajectory are one episode (sub-agents, a compacted history):
-    its steps are numbered through them in the order given.
+    Those with the same group and trajectory are one session: calls, sub-agents, a compacted
+    history.
 
     Attributes:
-        group: the task; episodes of one group are compared.
-        trajectory: the name of the episode, unique within its group.
+        group: the task; sessions of one group are compared.
+        trajectory: the name of the session, unique within its group.
         messages: OpenAI chat messages with ``role``, ``content``, ``tool_calls``, ``tool_call_id``,
             ``reasoning_content``, as plain data.
-        reward: the final reward, for the last step.
+        reward: the session's final reward, for its last step. Conversations of a session have the
+            same, or None.
         rewards: the reward of each step, if there are such; None counts as 0.
         terminated: whether the environment ended the episode.
         truncated: whether a limit cut the episode; then it does not count as terminated.
-        agent: who acts, in a team.
+        agent: who acts, in a team or as a sub-agent.
         version: the policy's version.
         states: a key for each step, for ``state="key"``.
-        context: how many of the first messages are history alone: demonstrations in a prompt, or
-            turns that another conversation of the episode holds too.
+        context: how many of the first messages are history alone: what a call was shown, or turns
+            that another conversation of the session holds too.
         truncated_turns: numbers of the steps whose response a limit on tokens cut.
+        id: a name for the conversation, unique in its session, to which ``parent`` refers.
+        parent: the conversation that spawned this one or came before it, if the file says so.
+        parent_step: the number of the step in it; by default its last.
+        time: when it began, in seconds. Conversations of a session are in the order of their times
+            if all have one, else in the order given.
         extra: what else an importer found.
     """
 
@@ -89,6 +95,10 @@ class Conversation:
     states: Sequence[str | None] | None = None
     context: int = 0
     truncated_turns: Sequence[int] = ()
+    id: str | None = None
+    parent: str | None = None
+    parent_step: int | None = None
+    time: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property

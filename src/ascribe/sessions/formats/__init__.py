@@ -6,7 +6,8 @@ steps, or conversations in one of these formats.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -55,18 +56,21 @@ class Format:
     Attributes:
         title: what the format is called.
         recognises: whether a record is of this format.
-        read: the conversations of a record.
+        read: the conversations of a record; of all records of a session, if there is ``session``.
         put: writes the advantages of each conversation into the record, if it has a place for them.
         score: the number of a reward.
         continued: whether a trajectory may go on in the next record, if its extra says ``named``.
+        session: the name of a record's session, for formats with several records for each. Records
+            of different files with the same name are one session.
     """
 
     title: str
     recognises: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Record], Iterator[Conversation]]
+    read: Callable[[Any], Iterator[Conversation]]
     put: Callable[[Any, Iterator[Sequence[float]]], None] | None = None
     score: Callable[[Record], float] = Record.number
     continued: bool = False
+    session: Callable[[Record], Hashable] | None = None
 
 
 def _is_nemo_gym(record: Mapping[str, Any]) -> bool:
@@ -225,17 +229,15 @@ def import_parts(
     batch: list[Conversation] = []
     seen: set[tuple[Any, ...]] = set()
     steps, parts, rewarded = 0, 0, False
-    for number, file in enumerate(files):
-        for record in read_records(file):
-            if steps >= limit:
-                imported = _imported(batch, name, state, whole=False)
-                state, batch, steps, parts = imported.state, [], 0, parts + 1
-                yield imported
-            episodes = _conversations(record, FORMATS[name], group, reward, seen)
-            batch += episodes
-            steps += sum(len(each.steps) for each in episodes)
-            rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in episodes)
-        progress((number + 1) / len(files))
+    for records in _sessions(files, FORMATS[name], progress):
+        if steps >= limit:
+            imported = _imported(batch, name, state, whole=False)
+            state, batch, steps, parts = imported.state, [], 0, parts + 1
+            yield imported
+        episodes = _conversations(records, FORMATS[name], group, reward, seen)
+        batch += episodes
+        steps += sum(len(each.steps) for each in episodes)
+        rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in episodes)
     if not steps and not parts:
         raise _error(f"no message of an assistant in {_names(files)}")
     if not rewarded:
@@ -377,18 +379,49 @@ def _detect(path: Path, *, strict: bool = True) -> str | None:
     return name
 
 
+def _sessions(
+    files: Sequence[Path], form: Format, progress: Progress
+) -> Iterator[Sequence[Record]]:
+    """The records of each session, in the order of the files; one for each without ``session``.
+
+    Sessions that alternate in a log are read twice: once to count the records of each, and again to
+    hand out a session when its last record is there. So only the open ones are held.
+    """
+    left: Counter[Hashable] = Counter()
+    if form.session is not None:
+        for file in files:
+            left.update(form.session(_object(record)) for record in read_records(file))
+    open_sessions: defaultdict[Hashable, list[Record]] = defaultdict(list)
+    for number, file in enumerate(files):
+        for record in map(_object, read_records(file)):
+            if form.session is None:
+                yield [record]
+                continue
+            name = form.session(record)
+            open_sessions[name].append(record)
+            left[name] -= 1
+            if not left[name]:
+                yield open_sessions.pop(name)
+        progress((number + 1) / len(files))
+
+
+def _object(record: Record) -> Record:
+    if not isinstance(record.value, dict):
+        raise record.error("it must be an object")
+    return record
+
+
 def _conversations(
-    record: Record,
+    records: Sequence[Record],
     form: Format,
     group: str | None,
     reward: str | None,
     seen: set[tuple[Any, ...]],
 ) -> list[Conversation]:
-    """The conversations of a record, with the fields that the caller named."""
-    if not isinstance(record.value, dict):
-        raise record.error("it must be an object")
+    """The conversations of a session, or of a record, with the fields that the caller named."""
+    record = records[-1]
     with record.refusing():
-        episodes = list(form.read(record))
+        episodes = list(form.read(record if form.session is None else records))
     if group is not None:
         name = record.get(group)
         if not name:
