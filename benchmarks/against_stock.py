@@ -215,8 +215,8 @@ def verl(_: Path, iterations: int) -> list[Episode]:
     os.environ.setdefault("VERL_PLATFORM", "cpu")
     from pytest import MonkeyPatch  # noqa: PLC0415, PT013
 
-    from ascribe.sessions.sequences import START  # noqa: PLC0415
     from ascribe.engines.verl.loops import LoopSteps  # noqa: PLC0415
+    from ascribe.sessions.sequences import START  # noqa: PLC0415
     from lab.tests.train import verl_script  # noqa: PLC0415
 
     rollout, random = "actor_rollout_ref.rollout", np.random.default_rng(0)

@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from ascribe import StepTable, recipe
-from ascribe.sessions.formats import import_files, write_credit
 from ascribe.engines.crediting import save_history
 from ascribe.fingerprints import normalised
 from ascribe.report import picture
+from ascribe.sessions.formats import import_files, write_credit
 from ascribe.steps.files import write_table
 from ascribe_lab.calibrate.choose import Calibration, calibrate
 from ascribe_lab.calibrate.setting import Setting, write_setting

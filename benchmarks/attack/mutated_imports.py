@@ -28,8 +28,8 @@ import common
 from mutated_files import BATCH, outcomes
 
 from ascribe.sessions.formats import FORMATS, import_files, write_credit
-from tests.sessions.test_formats import JUNK, places
 from tests.fuzz.mutations import VALUES, bytes_of
+from tests.sessions.test_formats import JUNK, places
 
 DATA = common.ROOT / "tests" / "data" / "formats"
 FILES = {
