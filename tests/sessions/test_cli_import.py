@@ -2,13 +2,17 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from ascribe.cli import app
+from ascribe.groups.keys import measure
 from ascribe.steps.files import read
 from tests.sessions.test_formats import DATA, FILES, chat, lines
 
@@ -54,7 +58,7 @@ def test_import_takes_several_files_and_names_of_fields(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--state", "room"], "no state 'room'; there are: auto, observation"),
+        (["--state", "room"], "no state 'room'; there are: auto, key, observation"),
         (["--from", "csv"], "no format 'csv'; there are: atif, inspect"),
         (["--out", "steps.txt"], "cannot tell the format"),
     ],
@@ -91,6 +95,87 @@ def test_what_was_understood_goes_to_standard_error():
     assert "Inspect log, 16 steps in 4 trajectories; state: observation" in " ".join(
         result.stderr.split()
     )
+
+
+READING = ["import", "check", "credit", "report", "show", "states"]
+"""Commands that take sessions."""
+
+
+def command(name: str, *arguments: object, out: Path, code: int = 0) -> Result:
+    """Run a command that takes sessions, with an output of its own if it needs one."""
+    if name == "report":
+        pytest.importorskip("vl_convert", reason="needs the extra report")
+    wanted = {"import": "o.parquet", "credit": "o.parquet", "report": "o.html"}.get(name)
+    return run(name, *arguments, *(["-o", out / wanted] if wanted else []), code=code)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_command_takes_the_options_for_sessions(tmp_path: Path, name: str):
+    path = lines(tmp_path, chat(who="t", points=1), chat("7", who="t", points=0))
+    assert "no_conversations" in command(name, path, out=tmp_path, code=1).stderr
+    options = ("--group", "who", "--reward", "points", "--from", "openai", "--state", "history")
+    said = command(name, path, *options, out=tmp_path)
+    if name != "import":
+        assert "2 steps in 2 trajectories; state: history" in said.stderr
+
+
+@pytest.mark.parametrize("name", READING[1:])
+@pytest.mark.parametrize("option", [("--reward", "score"), ("--group", "g"), ("--state", "tool")])
+def test_a_table_of_steps_refuses_the_options_for_sessions(
+    tmp_path: Path, name: str, option: tuple[str, str]
+):
+    row = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
+    files = [lines(tmp_path, row, name="steps.jsonl"), tmp_path / "steps.parquet"]
+    pq.write_table(pa.Table.from_pylist([row]), files[1])
+    for path in files:
+        said = " ".join(command(name, path, *option, out=tmp_path, code=2).stderr.split())
+        assert "is read as a table of steps" in said
+        assert "--column reward=score" in said
+
+
+def timed(attempt: int) -> dict[str, Any]:
+    """A session whose results have the time in them, to the millisecond."""
+    call = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    messages = [{"role": "user", "content": "Go."}]
+    for number in range(4):
+        result = f"[2026-11-17T19:15:37.{attempt}{number}5Z] page {number}"
+        messages += [
+            {"role": "assistant", "content": "", "tool_calls": call},
+            {"role": "tool", "content": result, "tool_call_id": "c"},
+        ]
+    messages.append({"role": "assistant", "content": "done"})
+    return {"messages": messages, "task": "t", "reward": attempt % 2}
+
+
+def alone(path: Path) -> float:
+    return measure(read(path).table).alone
+
+
+def test_the_printed_command_corrects_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    path = lines(tmp_path, *map(timed, range(4)), name="my runs.jsonl")
+
+    def follow(*arguments: object) -> float:
+        """The share of steps alone in their state after the command that this one prints."""
+        printed = run(*arguments).stderr
+        (typed,) = re.findall(r"ascribe ((?:import|states) .*)", printed)
+        run(*shlex.split(typed))
+        return alone(Path("steps.parquet"))
+
+    assert "observations without times" in run("check", path).stderr
+    run("import", path, "-o", "auto.parquet")
+    assert alone(Path("auto.parquet")) == 0.0
+    assert follow("check", path) == 0.8, "back to the texts"
+    assert follow("check", path, "--state", "observation") == 0.0
+    assert follow("import", path, "--state", "history", "-o", "h.parquet") == 0.0
+    plain = [json.loads(json.dumps(timed(n)).replace("Z]", "Z] step ")) for n in range(4)]
+    for number, session in enumerate(plain):
+        for place, message in enumerate(session["messages"]):
+            message["content"] = re.sub(r"\[.*Z\]", "", message["content"])
+            message["content"] += f" Used tokens: {100 * number + 7 * place}" * (place > 0)
+    counting = lines(tmp_path, *plain, name="counts.jsonl")
+    assert "without counters" in run("check", counting).stderr
+    assert follow("check", counting) < 0.3
 
 
 def advantages(path: Path) -> list[Any]:

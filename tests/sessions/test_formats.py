@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from ascribe import ProblemKind, TableError, recipe
+from ascribe.groups.keys import StateKey
 from ascribe.sessions.formats import FORMATS, import_files, read_rollouts, write_credit
 from tests.sessions import make_samples as samples
 
@@ -161,22 +162,27 @@ def test_demonstrations_in_a_prompt_are_no_steps(tmp_path: Path):
 
 
 def test_the_choice_of_the_state_prefers_what_recurs(tmp_path: Path):
-    """A clock in every user message: only the results of tools recur."""
+    """A clock in every user message is removed; a word that varies leaves the results of tools."""
 
-    def run(attempt: int) -> dict[str, Any]:
+    def run(attempt: int, said: str) -> dict[str, Any]:
         call = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-        messages = [{"role": "user", "content": f"It is 12:0{attempt}."}]
+        messages = [{"role": "user", "content": said.format("0", attempt)}]
         for number in range(4):
             messages += [
                 {"role": "assistant", "content": "", "tool_calls": call},
                 {"role": "tool", "content": f"part {number}", "tool_call_id": "c"},
-                {"role": "user", "content": f"It is 13:{attempt}{number}."},
+                {"role": "user", "content": said.format(number, attempt)},
             ]
         return {"messages": messages, "task": "t", "reward": attempt % 2}
 
-    imported = import_files([lines(tmp_path, *(run(attempt) for attempt in range(4)))])
+    words = lines(tmp_path, *(run(attempt, "Mood {0}{1}.") for attempt in range(4)), name="w.jsonl")
+    imported = import_files([words])
     assert imported.alone == {"observation": 1.0, "tool": 0.25, "history": 1.0}
     assert imported.state == "tool"
+    imported = import_files([lines(tmp_path, *(run(n, "It is 1{0}:3{1}.") for n in range(4)))])
+    assert imported.alone == {"observation": 1.0, "cleaned": 0.0, "tool": 0.25, "history": 1.0}
+    assert (imported.state, imported.chosen.key) == ("cleaned", StateKey(times=True))
+    assert "user: It is #." in imported.table.state.values
     assert import_files([tmp_path / "runs.jsonl"], state="history").state == "history"
     with pytest.raises(TableError, match="no keys of states"):
         import_files([tmp_path / "runs.jsonl"], state="key")

@@ -1,17 +1,19 @@
-"""Tables in JSON lines or CSV that are larger than memory: written as Parquet, then read."""
+"""JSON lines and CSV, tables and sessions, larger than memory: written as Parquet, then read."""
 
 import shutil
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from ascribe.archives.places import Place, code_of
-from ascribe.sessions.formats import is_table
+from ascribe.sessions.formats import SessionOptions, are_sessions, import_parts, refuse_options
 from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.files import Progress, read_parts, write
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
 EXPANSION = {".jsonl": 6, ".gz": 100, ".csv": 6}
@@ -19,16 +21,17 @@ EXPANSION = {".jsonl": 6, ".gz": 100, ".csv": 6}
 
 
 def is_large_text(path: Path, memory: int) -> bool:
-    """Whether a file is a table in JSON lines or CSV that takes more bytes of memory than these."""
+    """Whether a file of JSON lines or CSV takes more bytes of memory than these."""
     if path.suffix not in EXPANSION or not path.is_file():
         return False
     is_text = path.suffix == ".csv" or path.name.endswith((".jsonl", ".jsonl.gz"))
-    is_large = path.stat().st_size * EXPANSION[path.suffix] > memory
-    return is_text and is_large and (path.suffix == ".csv" or is_table(path))
+    return is_text and path.stat().st_size * EXPANSION[path.suffix] > memory
 
 
-def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str | Path, Progress]:
-    """The source itself; of a table in JSON lines or CSV, a folder of Parquet files with its rows.
+def as_parquet(
+    source: str | Path, work: Place, progress: Progress, **sessions: Unpack[SessionOptions]
+) -> tuple[str | Path, Progress]:
+    """The source itself; of JSON lines or CSV, a folder of Parquet files with its rows.
 
     The files stay for the next call, unless the source or Ascribe has changed. Also gives the
     progress that is left.
@@ -36,30 +39,43 @@ def as_parquet(source: str | Path, work: Place, progress: Progress) -> tuple[str
     Raises:
         TableError: if the source cannot be read as a step table.
         OSError: if a file cannot be read or written.
-        ValueError: if the output is not on a local disk.
+        ValueError: if the output is not on a local disk, or a table has options for sessions.
     """
     place = Place.of(source)
     path = Path(place.path)
     if place.uri or not is_large_text(path, -1):
+        refuse_options(place.name, **sessions)
         return source, progress
     if work.uri:
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
-    folder, key = Path(work.path, "table"), f"{place.identity()} {code_of(Place)}"
+    folder = Path(work.path, "table")
+    key = f"{place.identity()} {code_of(Place)} {sorted(sessions.items())}"
     files = folder / blake2b(key.encode(), digest_size=16).hexdigest()
     if not files.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _convert(path, files, lambda share: progress(0.5 * share))
+        write_parts(_parts(path, lambda share: progress(0.5 * share), sessions), files)
     return files, lambda share: progress(0.5 + 0.5 * share)
 
 
-def _convert(source: Path, folder: Path, progress: Progress) -> None:
-    """Write every part as a file; all have the same columns in the end."""
+def _parts(path: Path, progress: Progress, sessions: SessionOptions) -> "Iterable[pa.Table]":
+    if are_sessions(path, **sessions):
+        return (part.to_arrow() for part in import_parts([path], **sessions, progress=progress))
+    return read_parts(path, progress)
+
+
+def write_parts(parts: "Iterable[pa.Table]", folder: Path) -> None:
+    """Write every part as a file of a new folder; all have the same columns in the end.
+
+    Raises:
+        TableError: if a column has types in two parts that do not fit together.
+        OSError: if a file cannot be written.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schemas: list[pa.Schema] = []
     with replacing_folder(folder) as draft:
-        for number, table in enumerate(read_parts(source, progress)):
+        for number, table in enumerate(parts):
             write(table, draft / f"{number:05d}.parquet")
             schemas.append(table.schema)
         whole = _common(schemas).empty_table()

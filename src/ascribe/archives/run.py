@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from ascribe.diagnose import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
-from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
+from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.files import (
@@ -158,6 +158,7 @@ def credit_archive(
     ray: str | None = None,
     force: bool = False,
     progress: Progress = lambda _: None,
+    **sessions: Unpack[SessionOptions],
 ) -> ArchiveCredit:
     """Credit a Parquet file, a folder of such files, or JSON lines or CSV, of any size.
 
@@ -177,6 +178,7 @@ def credit_archive(
         ray: address of a Ray cluster that does the work.
         force: whether to replace a file that is read, or a folder that an earlier run wrote.
         progress: called with the share that is done.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
 
     Raises:
         TableError: if the table is refused, or no group is left; nothing is written then.
@@ -185,7 +187,7 @@ def credit_archive(
     """
     target, estimator = Place.of(out), as_recipe(recipe)
     with _work(target, [Place.of(source)], force=force) as work:
-        parquet, tell = as_parquet(source, work, progress)
+        parquet, tell = as_parquet(source, work, progress, **sessions)
         with _open(parquet, memory, processes, ray) as (archive, each, count):
             request = Job(archive, work, estimator, on_problem, group_size)
             job = _prepare(request, memory, count)
@@ -213,6 +215,7 @@ def check_archive(
     processes: int | None = None,
     work: str | Path,
     progress: Progress = lambda _: None,
+    **sessions: Unpack[SessionOptions],
 ) -> CheckReport:
     """Every problem of a Parquet file, a folder of such files, or JSON lines or CSV, of any size.
 
@@ -226,13 +229,14 @@ def check_archive(
         processes: workers on this machine; as many as it has cores, if the table is large.
         work: where to keep intermediate results; the folder is removed at the end.
         progress: called with the share that is done.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
 
     Raises:
         TableError: if the files cannot be read as a step table.
         OSError: if a file cannot be read or written.
     """
     with _work(Place.of(work)) as folder:
-        parquet, tell = as_parquet(source, folder, progress)
+        parquet, tell = as_parquet(source, folder, progress, **sessions)
         with _open(parquet, memory, processes, None) as (archive, each, count):
             job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
             job, results = _parts(job, each, memory, tell)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Unpack
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ascribe.archives.convert import as_parquet
 from ascribe.archives.partition import NAMES, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.archives.run import row_bytes
+from ascribe.sessions.formats import SessionOptions
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import (
     Rollouts,
@@ -25,7 +27,10 @@ COPIES = 3
 
 
 def sample_archive(
-    source: str | Path, memory: int, wanted: Callable[[str], bool]
+    source: str | Path,
+    memory: int,
+    wanted: Callable[[str], bool],
+    **sessions: Unpack[SessionOptions],
 ) -> tuple[Rollouts, Ints, int]:
     """Whole groups of a table of any size that fit into memory.
 
@@ -35,6 +40,7 @@ def sample_archive(
         source: a path, or a URI that pyarrow opens.
         memory: bytes to use.
         wanted: whether to read the column of this name.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
 
     Returns:
         The sample, its row numbers in the archive, and the number of rows of the archive.
@@ -42,7 +48,7 @@ def sample_archive(
     import pyarrow as pa
 
     with TemporaryDirectory() as folder:
-        parquet, _ = as_parquet(source, Place.of(folder), lambda _: None)
+        parquet, _ = as_parquet(source, Place.of(folder), lambda _: None, **sessions)
         archive = open_archive(parquet).cut(1 << 18)
         names = [name for name in archive.columns if wanted(name) or name in NAMES]
         share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))

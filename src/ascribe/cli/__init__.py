@@ -21,7 +21,7 @@ from ascribe.steps.plugins import PluginError, entry_points, load_path, load_poi
 COMMANDS = {
     "import": (
         "ascribe.cli.importing:import_",
-        "Turn conversations that other tools wrote into a table of steps.",
+        "Turn sessions that other tools wrote into a table of steps.",
     ),
     "check": (
         "ascribe.cli.check:check",

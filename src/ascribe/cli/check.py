@@ -20,6 +20,10 @@ from ascribe.steps.table import KNOWN_COLUMNS
 def check(
     source: options.Source,
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
     group_size: options.GroupSize = None,
     strict: Annotated[bool, Option("--strict", help="Warnings also end with exit code 1.")] = False,
     memory: options.Memory = 2.0,
@@ -30,6 +34,7 @@ def check(
     Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
+    sessions = options.sessions(form, group, reward, state)
     if is_archive(source, int(memory * 2**30)):
         screen.refuse_columns(columns)
         with (
@@ -43,11 +48,12 @@ def check(
                 memory=int(memory * 2**30),
                 work=Path(folder) / "check",
                 progress=progress,
+                **sessions,
             )
     else:
         wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
         rollouts = screen.open_rollouts(
-            Path(source), as_json=as_json, wanted=wanted.__contains__, columns=columns
+            Path(source), as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
         )
         checked = check_table(rollouts.table, group_size=group_size)
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]

@@ -29,14 +29,20 @@ def credit(
     out: Annotated[
         str,
         Option(
+            "--out",
+            "-o",
             help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file; a folder, "
-            "if a table is read from one or is larger than --memory."
+            "if a table is read from one or is larger than --memory.",
         ),
     ],
     recipe: options.Recipe = DEFAULT,
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
     policy: Annotated[
         str, Option(help="What to do about errors: raise, drop (their groups) or keep.")
     ] = "raise",
@@ -65,6 +71,7 @@ def credit(
     recipe. An advantage is null where there is no credit; the reason says why.
     """
     estimator = make_recipe(recipe, preset, parameters)
+    sessions = options.sessions(form, group, reward, state)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(unknown("policy", policy, policies))
@@ -72,8 +79,12 @@ def credit(
         if history is not None:
             screen.wrong_call("--history needs a table that fits into --memory")
         screen.refuse_columns(columns)
-        means = {"group_size": group_size, "memory": int(memory * 2**30), "ray": ray}
-        means |= {"on_problem": policies[policy], "force": force}
+        means: dict[str, Any] = {
+            "group_size": group_size,
+            "memory": int(memory * 2**30),
+            "ray": ray,
+        }
+        means |= {"on_problem": policies[policy], "force": force, **sessions}
         credited = _credit_archive(source, out, estimator, as_json=as_json, **means)
     else:
         file, written = Path(source), Path(out)
@@ -83,7 +94,7 @@ def credit(
         if history is not None and history.resolve() == written.resolve():
             screen.wrong_call("--out and --history name the same file; give each its own")
         inputs = {} if history is None else {"history": _statistics(estimator, history)}
-        rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns)
+        rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
         with screen.exits(source, as_json=as_json):
             assigned = assign(
                 rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
@@ -194,7 +205,7 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
             write_credit(file, rollouts, assigned.credit.advantage, out)
         return []
     screen.check_suffix(out)
-    arrow = screen.to_arrow(rollouts)
+    arrow = rollouts.to_arrow()
     columns = credit_columns(credit_arrays(assigned.credit))
     for name, column in columns.items():
         arrow = arrow.append_column(name, column)

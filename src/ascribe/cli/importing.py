@@ -1,53 +1,55 @@
 """``ascribe import``: conversations that other tools wrote, as a table of steps."""
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+from ascribe.archives.convert import write_parts
 from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
-from ascribe.sessions import State
 from ascribe.sessions.formats import FORMATS, Imported, import_files, import_parts
-from ascribe.steps.atomic import replacing_folder
 from ascribe.steps.files import write
-from ascribe.steps.hints import unknown
-from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
+from ascribe.steps.problems import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COUNTS = ("trajectories", "steps", "rewarded", "cut", "problems")
+"""Facts that are summed over parts."""
 
 
 def import_(
     files: Annotated[
         list[Path],
         Argument(
-            help="Conversations: .jsonl, .jsonl.gz, .json, .eval, or folders of such files.",
+            help="Sessions: .jsonl, .jsonl.gz, .json, .eval, or folders of such files.",
             show_default=False,
         ),
     ],
     out: Annotated[
         Path,
         Option(
-            help="Where to write: .parquet, .jsonl or .jsonl.gz; or a folder, for conversations "
-            "that do not fit into memory, which are written as several .parquet files."
+            "--out",
+            "-o",
+            help="Where to write: .parquet, .jsonl or .jsonl.gz; or a folder, for sessions that do "
+            "not fit into memory, which are written as several .parquet files.",
         ),
     ],
-    form: Annotated[
-        str | None, Option("--from", help=f"The format; detected by default: {', '.join(FORMATS)}.")
-    ] = None,
-    group: Annotated[
-        str | None, Option(help="Field that names the task; dots lead into objects: info.task.")
-    ] = None,
-    reward: Annotated[str | None, Option(help="Field that holds the reward.")] = None,
-    state: Annotated[
-        str, Option(help=f"What counts as the state: auto, {', '.join(get_args(State))}.")
-    ] = "auto",
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Turn conversations that other tools wrote into a table of steps.
+    """Turn sessions that other tools wrote into a table of steps.
 
     Prints what was understood and, for each choice of the state, the share of steps that are alone
     in theirs and so get no step-level credit.
@@ -58,50 +60,40 @@ def import_(
     else:
         with screen.exits(files[0]):
             check_output(Place.of(out), map(Place.of, files), force=force)
-    choices: dict[str, State | None] = {"auto": None} | {name: name for name in get_args(State)}
-    if state not in choices:
-        screen.wrong_call(unknown("state", state, choices))
-    if form is not None and form not in FORMATS:
-        screen.wrong_call(unknown("format", form, FORMATS))
+    sessions = options.sessions(form, group, reward, state)
     with (
         screen.exits(files[0], as_json=as_json, out=out),
         screen.progress("importing") as progress,
     ):
-        fields: dict[str, Any] = {"group": group, "reward": reward, "state": choices[state]}
         if out.suffix:
-            imported = import_files(files, form, **fields, progress=progress)
+            imported = import_files(files, **sessions, progress=progress)
             facts = _facts(imported)
-            write(screen.to_arrow(imported), out)
+            write(imported.to_arrow(), out)
         else:
-            with replacing_folder(out) as folder:
-                parts = import_parts(files, form, **fields, progress=progress)
-                imported, facts = _write_parts(parts, folder)
+            imported, facts = _write_parts(import_parts(files, **sessions, progress=progress), out)
     if as_json:
         screen.print_json({"out": str(out), **facts})
         return
     screen.out.print(_understood(imported.format, facts))
     screen.out.print(_states(imported))
+    screen.print_note(imported.advice())
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
 
 
 def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dict[str, Any]]:
     """Write each table to a file of the folder; returns the first one, and the facts about all."""
-    first, facts, groups = None, dict[str, Any](), set[str]()
-    for number, imported in enumerate(parts):
-        table = screen.to_arrow(imported)
-        first = first or (imported, table.schema)
-        if table.schema != first[1]:
-            ours, others = (set(schema.names) for schema in (table.schema, first[1]))
-            detail = f"some conversations have {', '.join(sorted(ours ^ others))}, others do not"
-            problem = Problem(ProblemKind.BAD_RECORD, f"{detail}; import them separately")
-            raise TableError([problem])
-        write(table, folder / f"{number:05d}.parquet")
-        groups |= set(imported.table.group.values)
-        here = _facts(imported)
-        counts = ("trajectories", "steps", "rewarded", "cut")
-        facts = here | {name: facts.get(name, 0) + here[name] for name in counts}
-    assert first is not None
-    return first[0], facts | {"groups": len(groups), "alone": dict(first[0].alone)}
+    first = next(parts)
+    totals: Counter[str] = Counter()
+    groups: set[str] = set()
+
+    def tables() -> "Iterator[pa.Table]":
+        for imported in chain([first], parts):
+            groups.update(imported.table.group.values)
+            totals.update({name: _facts(imported)[name] for name in COUNTS})
+            yield imported.to_arrow()
+
+    write_parts(tables(), folder)
+    return first, _facts(first) | totals | {"groups": len(groups)}
 
 
 def _facts(imported: Imported) -> dict[str, Any]:
@@ -114,6 +106,7 @@ def _facts(imported: Imported) -> dict[str, Any]:
         "steps": len(table),
         "rewarded": int(rewarded),
         "cut": int(table.flag("truncated", default=False).sum()),
+        "problems": len(imported.notes),
         "alone": dict(imported.alone),
         "state": imported.state,
     }
@@ -128,6 +121,8 @@ def _understood(form: str, facts: dict[str, Any]) -> Table:
     table.add_row("steps", f"{facts['steps']:,}")
     table.add_row("with a reward above 0", counted(facts["rewarded"], "trajectory"))
     table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
+    if facts["problems"]:
+        table.add_row("problems (ascribe check says more)", f"{facts['problems']:,}")
     return table
 
 

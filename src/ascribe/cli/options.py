@@ -5,12 +5,16 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from ascribe.cli import screen
+from ascribe.sessions.formats import FORMATS, SessionOptions
+from ascribe.sessions.formats.states import CHOICES, Choice
+from ascribe.steps.hints import unknown
+
 Json = Annotated[bool, Option("--json", help="Print JSON and nothing else.")]
 File = Annotated[
     Path,
     Argument(
-        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or conversations that ascribe import "
-        "takes.",
+        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions, as for ascribe import.",
         show_default=False,
     ),
 ]
@@ -25,10 +29,28 @@ Columns = Annotated[
 Source = Annotated[
     str,
     Argument(
-        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, conversations for ascribe import, or "
-        "a folder of .parquet files; also a URI, such as s3://bucket/folder.",
+        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, sessions, as for ascribe import, or a "
+        "folder of .parquet files; also a URI, such as s3://bucket/folder.",
         show_default=False,
     ),
+]
+From = Annotated[
+    str | None,
+    Option("--from", help=f"Format of sessions; detected by default: {', '.join(FORMATS)}."),
+]
+Group = Annotated[
+    str | None,
+    Option(help="Field of sessions that names the task; dots lead into objects: info.task."),
+]
+Reward = Annotated[
+    str | None,
+    Option(
+        help="Field of sessions that holds the reward; or a .csv file with the columns session and "
+        "reward."
+    ),
+]
+State = Annotated[
+    str, Option(help=f"What counts as the state in sessions: auto, {', '.join(CHOICES)}.")
 ]
 Memory = Annotated[
     float,
@@ -38,6 +60,16 @@ Force = Annotated[bool, Option("--force", help="Replace an input, or an earlier 
 GroupSize = Annotated[
     int | None, Option(help="Expected number of trajectories in each group.", min=1)
 ]
+
+
+def sessions(form: str | None, group: str | None, reward: str | None, state: str) -> SessionOptions:
+    """The options for sessions as the library takes them; exits if there is no such value."""
+    choices: dict[str, Choice | None] = {"auto": None} | {name: name for name in CHOICES}
+    if state not in choices:
+        screen.wrong_call(unknown("state", screen.safe(state), choices))
+    if form is not None and form not in FORMATS:
+        screen.wrong_call(unknown("format", screen.safe(form), FORMATS))
+    return {"form": form, "group": group, "reward": reward, "state": choices[state]}
 
 
 def complete_recipe(incomplete: str) -> list[str]:

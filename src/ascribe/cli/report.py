@@ -22,12 +22,14 @@ def report(
     files: Annotated[
         list[Path],
         Argument(
-            help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or conversations that ascribe "
-            "import takes; several files are iterations, in order. Or the folder of a run.",
+            help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions that ascribe import "
+            "takes; several files are iterations, in order. Or the folder of a run.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, Option(help="The page to write: a .html file.")] = Path("report.html"),
+    out: Annotated[Path, Option("--out", "-o", help="The page to write: a .html file.")] = Path(
+        "report.html"
+    ),
     recipe: Annotated[
         str | None,
         Option(
@@ -40,6 +42,10 @@ def report(
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
     against: Annotated[str | None, Option(help="Name of another recipe to compare with.")] = None,
     against_preset: Annotated[
         str | None, Option(help="Preset of the recipe to compare with.")
@@ -60,6 +66,7 @@ def report(
     folder of a run (output.folder) it shows the metrics too: success on held-out tasks and the
     diagnostics of each iteration. A run without output.rollouts has nothing else to show.
     """
+    sessions = options.sessions(form, group, reward, state)
     if out.suffix not in (".html", ".htm"):
         screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
     page = run = estimator = None
@@ -88,6 +95,7 @@ def report(
                     memory=int(memory * 2**30),
                     run=run,
                     progress=progress,
+                    **sessions,
                 )
             if tables is not None:
                 names = [tables / f"{name}.parquet" for name in page.tables()]
@@ -125,7 +133,7 @@ def _print(page: Picture | None, summary: str | None) -> None:
         screen.err.print(Text(alone))
         return
     for note in page.notes[:3]:
-        screen.err.print(Text(screen.safe(note, 400), style="dim"))
+        screen.print_note(note)
     screen.out.print(Text(page.verdict.headline, style="bold"))
     for finding in page.verdict.findings:
         if finding.message == page.verdict.headline:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import typer
 from rich.console import Console
@@ -21,14 +21,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.steps.files import SUFFIXES, Rollouts, table_to_arrow
+from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Severity, TableError, one_line, without_credentials
 from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from ascribe.sessions.formats import SessionOptions
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -200,24 +200,23 @@ def open_rollouts(
     as_json: bool,
     wanted: Callable[[str], bool] = lambda _: True,
     columns: Sequence[str] = (),
+    **sessions: Unpack["SessionOptions"],
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
     from ascribe.sessions.formats import Imported, read_rollouts
 
     renamed = column_names(columns)
     with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:
-        rollouts = read_rollouts(file, report, wanted, renamed)
+        rollouts = read_rollouts(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
-        err.print(Text(f"{safe(file)}: {rollouts.sentence()}", style="dim"))
+        print_note(f"{safe(file)}: {rollouts.sentence()}")
+        print_note(rollouts.advice())
     return rollouts
 
 
-def to_arrow(rollouts: Rollouts) -> "pa.Table":
-    """The columns of the format, and those that were carried along."""
-    table = table_to_arrow(rollouts.table)
-    for name in rollouts.carried.column_names:
-        table = table.append_column(name, rollouts.carried.column(name))
-    return table
+def print_note(text: str) -> None:
+    """Print what was understood on standard error; a command in it is not broken into lines."""
+    err.print(Text(safe(text, 2_000), style="dim"), soft_wrap=True)
 
 
 @contextmanager

@@ -31,14 +31,20 @@ def show(
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
     as_json: options.Json = False,
 ) -> None:
     """Show one trajectory step by step: state, action, reward, advantage and its terms."""
+    sessions = options.sessions(form, group, reward, state)
     rollouts = screen.open_rollouts(
         file,
         as_json=as_json,
         wanted=lambda name: name in KNOWN_COLUMNS or is_credit_column(name),
         columns=columns,
+        **sessions,
     )
     credit = _credit(rollouts, file, recipe, preset, parameters, as_json=as_json)
     rows = _rows(rollouts.table, trajectory)

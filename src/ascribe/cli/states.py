@@ -33,9 +33,15 @@ def states(
     ] = None,
     out: Annotated[
         Path | None,
-        Option(help="Write the rollouts with keys as their states.", show_default=False),
+        Option(
+            "--out", "-o", help="Write the rollouts with keys as their states.", show_default=False
+        ),
     ] = None,
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -47,7 +53,8 @@ def states(
     if out is not None:
         screen.check_suffix(out)
         screen.keep_inputs([file], [out], force=force)
-    rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns)
+    sessions = options.sessions(form, group, reward, state)
+    rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
     table = replace(rollouts.table, state=_column(rollouts, text))
     true = None if truth is None else _column(rollouts, truth)
     key = propose(table)
@@ -55,7 +62,7 @@ def states(
     if out is not None:
         keys = replace(table, state=keyed(table.state, key))
         with screen.written(out):
-            write(screen.to_arrow(replace(rollouts, table=keys)), out)
+            write(replace(rollouts, table=keys).to_arrow(), out)
     if as_json:
         found = {"key": asdict(key), "before": asdict(before), "after": asdict(after)}
         screen.print_json({"file": str(file), "rows": len(table), **found})

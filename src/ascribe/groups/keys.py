@@ -26,6 +26,13 @@ TIME = re.compile(
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b0x[0-9a-f]+\b",  # identifiers
     re.IGNORECASE,
 )
+ID = re.compile(
+    r"(?:/private)?/var/folders/\w+/\w+/T\b|\btmp(?:\.[A-Za-z0-9]{10}|[a-z0-9][a-z0-9_]{7})\b"
+    r"|(?<=/tmp/)[\w-]{0,80}[-_.](?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{6,}\b"  # temporary paths
+    r"|\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}\b"  # hashes
+    r"|\b[a-z]{2,12}[_-](?=[a-z]*\d)[a-z0-9]{16,}\b",  # call_..., req-...
+    re.IGNORECASE,
+)
 TOKEN = re.compile(r"[\[{(\])}]|[,;|]\s*|[^\[\]{}(),;|]+")
 ITEM = re.compile(r"(?:^|(?<=\s))(?=(?:an?|the|some)\s|\d|\[)")
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
@@ -45,6 +52,8 @@ class StateKey:
     Attributes:
         counters: numbers that count steps, each as the word before it, ``#`` and the word after it.
         times: whether dates, times of day, UUIDs and addresses in memory are removed.
+        ids: whether names of temporary files and folders, and words that look like hashes or drawn
+            at random, are removed.
         lists: whether the items of a list in a line (between commas, semicolons or bars, or each
             with a name in brackets) are sorted; not those in parentheses.
         bullets: whether lines that begin with a bullet are sorted.
@@ -52,6 +61,7 @@ class StateKey:
 
     counters: tuple[str, ...] = ()
     times: bool = False
+    ids: bool = False
     lists: bool = False
     bullets: bool = False
 
@@ -59,6 +69,8 @@ class StateKey:
         """The key of a text."""
         if self.times:
             text = TIME.sub("#", text)
+        if self.ids:
+            text = ID.sub("#", text)
         if self.counters:
             text = NUMBER.sub(
                 lambda number: (
@@ -74,6 +86,13 @@ class StateKey:
         if self.bullets:
             lines = _sorted_bullets(lines)
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """What the key does, in words."""
+        without = {"times": self.times, "ids": self.ids, "counters": self.counters}
+        names = " and ".join(name for name, removed in without.items() if removed)
+        order = "with lists sorted" if self.lists or self.bullets else ""
+        return ", ".join(filter(None, (names and f"without {names}", order))) or "as they are"
 
 
 def _context(match: re.Match[str]) -> str:
@@ -143,6 +162,7 @@ def propose(table: StepTable) -> StateKey:
     table = table.take(~table.flag("padding", default=False))
     rules: tuple[dict[str, Any], ...] = (
         {"times": True},
+        {"ids": True},
         {"counters": _counters(table)},
         {"lists": True},
         {"bullets": True},

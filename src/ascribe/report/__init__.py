@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ascribe import __version__
 from ascribe.estimators import Recipe
@@ -17,6 +17,7 @@ from ascribe.report.runs import RunMetrics, read_run
 from ascribe.report.text import visible
 from ascribe.report.verdict import ReportVerdict, judge
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
+from ascribe.sessions.formats import SessionOptions
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
@@ -138,6 +139,7 @@ def picture(
     memory: int = 2 << 30,
     run: RunMetrics | None = None,
     progress: Progress = lambda _: None,
+    **sessions: Unpack[SessionOptions],
 ) -> Picture:
     """A report on rollouts.
 
@@ -153,6 +155,7 @@ def picture(
         memory: bytes to use; of a larger table, a sample of whole groups is read.
         run: the metrics of the run that wrote them, to be drawn too.
         progress: called with the share that is done.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
 
     Raises:
         RefusedFileError: if a file is no step table, or nothing in it can be credited.
@@ -163,7 +166,7 @@ def picture(
         files = [files]
     paths = [file if isinstance(file, StepTable) else Path(file) for file in files]
     needed = any(getattr(r, "fingerprint", "") == "given" for r in (recipe, against))
-    batches = read_batches(paths, fingerprints=needed, columns=columns, memory=memory)
+    batches = read_batches(paths, fingerprints=needed, columns=columns, memory=memory, **sessions)
     progress(0.3)
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)

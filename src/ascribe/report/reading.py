@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ascribe.sessions.formats import SessionOptions
 
 WON, FINISH = "won", "finish"
 TRANSCRIPT = ("observation", "prompt", "response", "messages")
@@ -87,6 +89,7 @@ def read_batches(
     fingerprints: bool,
     columns: Mapping[str, str] | None = None,
     memory: int = 2 << 30,
+    **sessions: Unpack["SessionOptions"],
 ) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
 
@@ -96,6 +99,7 @@ def read_batches(
         columns: what the files call a column of the format.
         memory: bytes to use; of larger tables, and of folders of them, a sample of whole groups is
             read that fits.
+        **sessions: how to read sessions.
 
     Raises:
         RefusedFileError: if a file cannot be read as a step table.
@@ -117,14 +121,14 @@ def read_batches(
             continue
         try:
             if is_archive(str(path), memory):
-                batches += _sampled(path, memory // len(files), wanted)
+                batches += _sampled(path, memory // len(files), wanted, sessions)
                 continue
-            rollouts = read_rollouts(path, wanted=wanted, columns=columns)
+            rollouts = read_rollouts(path, wanted=wanted, columns=columns, **sessions)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         split = _split(path, rollouts)
         if isinstance(rollouts, Imported):  # reading it again would take as long
-            note = f"{one_line(path.name)}: {rollouts.sentence()}"
+            note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}"
             made = {"carried": rollouts.carried, "note": note, "imported": True}
             split = [replace(batch, **made) for batch in split]
         batches += split
@@ -139,12 +143,14 @@ def read_batches(
     ]
 
 
-def _sampled(path: Path, memory: int, wanted: Callable[[str], bool]) -> list[Batch]:
+def _sampled(
+    path: Path, memory: int, wanted: Callable[[str], bool], sessions: "SessionOptions"
+) -> list[Batch]:
     """The batches of whole groups of a large table, with the texts that a page may show."""
     from ascribe.archives import sample_archive
 
     rollouts, rows, size = sample_archive(
-        path, memory, lambda name: wanted(name) or name in TRANSCRIPT
+        path, memory, lambda name: wanted(name) or name in TRANSCRIPT, **sessions
     )
     split = _split(path, rollouts)
     if rows.size < size:

@@ -114,6 +114,13 @@ class Rollouts:
     notes: tuple[Problem, ...] = ()
     """Problems that do not affect the table, such as unknown columns."""
 
+    def to_arrow(self) -> "pa.Table":
+        """The columns of the format, and those that were carried along."""
+        table = table_to_arrow(self.table)
+        for name in self.carried.column_names:
+            table = table.append_column(name, self.carried.column(name))
+        return table
+
 
 def read_table(path: str | Path) -> StepTable:
     """The step table of a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file.

@@ -8,12 +8,13 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 import numpy as np
 
+from ascribe.groups.keys import StateKey
 from ascribe.sessions.formats import (
     atif,
     inspect_ai,
@@ -24,6 +25,7 @@ from ascribe.sessions.formats import (
     verl,
 )
 from ascribe.sessions.formats.records import Record, read_records
+from ascribe.sessions.formats.states import Choice, ChosenState, choose
 from ascribe.sessions.messages import (
     Conversation,
     State,
@@ -32,14 +34,13 @@ from ascribe.sessions.messages import (
     step_rewards,
 )
 from ascribe.steps import segments
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
 from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, coded, read
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
-from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,29 +134,55 @@ UNREAD: dict[str, tuple[set[str], ...]] = {
 """Formats that are not read, and the keys of their records, to refuse them by name."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Imported(Rollouts):
     """A table of steps made from conversations, and how it was made.
 
     Attributes:
         format: name of the format.
         sizes: number of steps of each conversation, in the order of the rows.
-        alone: share of the steps that are alone in their state, for each choice of the state.
-        state: the choice that was taken.
+        chosen: the state that was taken, and what others would give.
+        arguments: the files and options of ``ascribe import``.
     """
 
-    format: str = ""
-    sizes: Sequence[int] = ()
-    alone: Mapping[str, float] = field(default_factory=dict)
-    state: State = "observation"
+    format: str
+    sizes: Sequence[int]
+    chosen: ChosenState
+    arguments: Sequence[str] = ()
+
+    @property
+    def state(self) -> Choice:
+        """What counts as the state."""
+        return self.chosen.state
+
+    @property
+    def alone(self) -> Mapping[Choice, float]:
+        """Share of the steps that are alone in their state, for each choice that was measured."""
+        return self.chosen.alone
 
     def sentence(self) -> str:
         """What was understood."""
+        others = ", ".join(f"{c} {share:.1%}" for c, share in self.alone.items() if c != self.state)
         return (
             f"{FORMATS[self.format].title}, {counted(len(self.table), 'step')} in "
             f"{counted(self.table.trajectory.values.size, 'trajectory')}; state: {self.state} "
-            f"({self.alone[self.state]:.1%} of steps are alone in theirs)."
+            f"({self.alone[self.state]:.1%} of steps are alone in theirs"
+            f"{others and f'; {others}'})."
+            + (f" {counted(len(self.notes), 'problem')}: see ascribe check." if self.notes else "")
         )
+
+    def advice(self) -> str:
+        """What the states are, and the command that takes others."""
+        return self.chosen.advice(self.arguments)
+
+
+class SessionOptions(TypedDict, total=False):
+    """How to read sessions, where a file does not say it; the arguments of ``import_parts``."""
+
+    form: str | None
+    group: str | None
+    reward: str | None
+    state: Choice | None
 
 
 def read_rollouts(
@@ -163,35 +190,71 @@ def read_rollouts(
     progress: Progress = lambda _: None,
     wanted: Callable[[str], bool] = lambda _: True,
     columns: Mapping[str, str] | None = None,
+    **options: Unpack[SessionOptions],
 ) -> Rollouts:
-    """A table of steps (``ascribe.steps.files.read``), or conversations of a known format.
+    """A table of steps (``ascribe.steps.files.read``), or sessions of a known format.
 
-    Only a table has ``columns`` that can be renamed.
+    Only a table has ``columns`` that can be renamed, only sessions have ``options``.
 
     Raises:
         TableError: if the file cannot be read, with every reason found.
         OSError: if it cannot be opened.
+        ValueError: if a table has options, or sessions have columns.
     """
     path = Path(path)
+    if not are_sessions(path, columns, **options):
+        return read(path, progress, wanted, columns)
+    return import_files([path], progress=progress, **options)
+
+
+def are_sessions(
+    path: Path, columns: Mapping[str, str] | None = None, **options: Unpack[SessionOptions]
+) -> bool:
+    """Whether a file or folder holds sessions, not a table of steps.
+
+    Raises:
+        ValueError: for options of the other kind.
+    """
     if columns:
-        foreign = False
-    elif path.name.endswith(TABLES):
-        foreign = path.suffix != ".parquet" and not is_table(path)
+        refuse_options(path.name, **options)
+        return False
+    if options.get("form") is not None:
+        return True
+    if path.name.endswith(TABLES):
+        foreign = path.suffix not in (".parquet", ".csv") and not is_table(path)
     else:
-        foreign = path.is_dir() or path.suffix in SUFFIXES
-    if foreign:
-        return import_files([path], progress=progress)
-    return read(path, progress, wanted, columns)
+        foreign = path.suffix in SUFFIXES or (path.is_dir() and not any(path.glob("*.parquet")))
+    if not foreign:
+        refuse_options(path.name, **options)
+    return foreign
 
 
-def import_files(paths: Iterable[str | Path], form: str | None = None, **options: Any) -> Imported:
-    """The conversations of files or folders as one table of steps; arguments of ``import_parts``.
+def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
+    """Raise ``ValueError`` if a table of steps has options for sessions."""
+    if any(value is not None for value in options.values()):
+        raise ValueError(
+            f"{one_line(name)} is read as a table of steps: --reward, --group, --state and --from "
+            "are for sessions; name its columns with --column, such as --column reward=score"
+        )
+
+
+def import_files(
+    paths: Iterable[str | Path],
+    form: str | None = None,
+    *,
+    group: str | None = None,
+    reward: str | None = None,
+    state: Choice | None = None,
+    progress: Progress = lambda _: None,
+) -> Imported:
+    """The sessions of files or folders as one table of steps; arguments of ``import_parts``.
 
     Raises:
         TableError: if a file cannot be read, with the file, the line and the field.
         OSError: if a file cannot be opened.
     """
-    (imported,) = import_parts(paths, form, **options, most_steps=None)
+    options: SessionOptions = {"form": form, "group": group, "reward": reward, "state": state}
+    (imported,) = import_parts(paths, **options, progress=progress, most_steps=None)
     return imported
 
 
@@ -201,7 +264,7 @@ def import_parts(
     *,
     group: str | None = None,
     reward: str | None = None,
-    state: State | None = None,
+    state: Choice | None = None,
     progress: Progress = lambda _: None,
     most_steps: int | None = 50_000,
 ) -> Iterator[Imported]:
@@ -214,7 +277,7 @@ def import_parts(
         form: one of ``FORMATS``; None: detected.
         group: the field that names the task, if not the usual one; dots lead into objects.
         reward: the field that holds the reward.
-        state: what counts as the state of a step; None: the most specific choice with about the
+        state: what counts as the state of a step; None: the first of ``CHOICES`` with about the
             fewest steps of the first table alone in their state.
         progress: called with the share that is done.
         most_steps: about how many steps are in a table; None: one table.
@@ -223,17 +286,22 @@ def import_parts(
         TableError: if a file cannot be read, with the file, the line and the field.
         OSError: if a file cannot be opened.
     """
-    files, name = _files(map(Path, paths), form)
+    places = [Path(path) for path in paths]
+    named = {"--from": form, "--group": group, "--reward": reward}
+    options = [word for name, value in named.items() if value for word in (name, value)]
+    arguments = [*map(str, places), *options]
+    files, name = _files(places, form)
     # A trajectory that may go on in the next record is in one table.
     limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
     batch: list[Conversation] = []
     seen: set[tuple[Any, ...]] = set()
-    steps, parts, rewarded = 0, 0, False
+    steps, parts, rewarded, key = 0, 0, False, None
     for records in _sessions(files, FORMATS[name], progress):
         if steps >= limit:
-            imported = _imported(batch, name, state, whole=False)
-            state, batch, steps, parts = imported.state, [], 0, parts + 1
-            yield imported
+            imported = _imported(batch, name, state, key, whole=False)
+            state, key = imported.state, imported.chosen.key
+            batch, steps, parts = [], 0, parts + 1
+            yield replace(imported, arguments=arguments)
         episodes = _conversations(records, FORMATS[name], group, reward, seen)
         batch += episodes
         steps += sum(len(each.steps) for each in episodes)
@@ -246,38 +314,40 @@ def import_parts(
             "ascribe import --reward FIELD"
         )
     if steps:
-        yield _imported(batch, name, state, whole=most_steps is None)
+        imported = _imported(batch, name, state, key, whole=most_steps is None)
+        yield replace(imported, arguments=arguments)
 
 
 def _imported(
-    episodes: Sequence[Conversation], name: str, state: State | None, *, whole: bool
+    episodes: Sequence[Conversation],
+    name: str,
+    state: Choice | None,
+    key: StateKey | None,
+    *,
+    whole: bool,
 ) -> Imported:
     """The table of conversations; of a part, with that state alone."""
     tables = {}
+    only = "observation" if state == "cleaned" else state
     for choice in get_args(State):
         has_keys = choice != "key" or all(episode.states is not None for episode in episodes)
-        if has_keys and (whole or state in (None, choice)):
+        if has_keys and (whole or only in (None, choice)):
             tables[choice] = from_messages(episodes, state=choice)
-    if state is not None and state not in tables:
+    if only is not None and only not in tables:
         raise _error(f"{FORMATS[name].title} have no keys of states; choose another --state")
     iteration = [each.extra.get("iteration") for each in episodes for _ in each.steps]
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)
         tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
-    alone = {
-        choice: float((_visits(table) == 1).sum() / max(len(table), 1))
-        for choice, table in tables.items()
-    }
-    chosen = state or _best(tables, alone)
+    table, chosen = choose(tables, state, key)
     carried = _carried(episodes, whole=whole)
     return Imported(
-        tables[chosen],
+        table,
         carried,
         carried.select([]),
         format=name,
         sizes=[len(episode.steps) for episode in episodes],
-        alone=alone,
-        state=chosen,
+        chosen=chosen,
     )
 
 
@@ -467,35 +537,6 @@ def _names(files: Sequence[Path]) -> str:
 
 def _error(detail: str) -> TableError:
     return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
-
-
-# States.
-
-
-def _visits(table: StepTable) -> Ints:
-    """How many steps each state of each group has."""
-    pairs = table.group.codes * (table.state.values.size + 1) + table.state.codes
-    counts: Ints = np.unique(pairs, return_counts=True)[1]
-    return counts
-
-
-SPECIFIC = ("key", "history", "observation", "tool")
-"""Choices of the state, the most specific first."""
-
-
-def _best(tables: Mapping[State, StepTable], alone: Mapping[State, float]) -> State:
-    """The most specific choice with at most 5 % more steps alone than the best one.
-
-    A choice that gives every group one state alone says nothing about where a step was. If nearly
-    all steps are alone whatever the choice, the observation is at least readable.
-    """
-    useful = [c for c in tables if _visits(tables[c]).size > tables[c].group.values.size]
-    candidates = useful or list(tables)
-    least = min(alone[choice] for choice in candidates)
-    if least > 0.95:
-        return "observation"
-    close = [choice for choice in candidates if alone[choice] <= least + 0.05]
-    return min(close, key=SPECIFIC.index)
 
 
 # Columns for reports and checks.

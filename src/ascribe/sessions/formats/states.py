@@ -1,0 +1,131 @@
+"""What counts as the state of a step of a session, chosen by what recurs."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ascribe.groups.keys import StateKey, keyed, propose
+from ascribe.sessions.messages import State
+from ascribe.steps.arrays import Ints
+from ascribe.steps.hints import page
+from ascribe.steps.table import StepTable
+
+Choice: TypeAlias = State | Literal["cleaned"]
+"""What counts as the state; ``cleaned``: the observation without times, ids, temporary paths."""
+
+CHOICES: tuple[Choice, ...] = ("key", "observation", "cleaned", "tool", "history")
+"""In the order in which ``auto`` prefers them; the last is a hash, which no key can improve."""
+CLOSE = 0.05
+"""``auto`` takes the first choice that leaves at most so many more steps alone than the best."""
+MANY_ALONE = 0.5
+"""Share of steps alone in their state from which most cannot be compared."""
+PROPOSED_STEPS = 20_000
+"""Steps from which a key is proposed."""
+
+
+@dataclass(frozen=True)
+class ChosenState:
+    """The state that was taken, and what the others would have given.
+
+    Attributes:
+        state: the choice.
+        best: the one that ``auto`` takes.
+        alone: share of the steps that are alone in their state, for each choice that was measured.
+        key: what cleans observations.
+        proposed: the key that ``propose`` gives, with counters and lists, and the share with it.
+    """
+
+    state: Choice
+    best: Choice
+    alone: Mapping[Choice, float]
+    key: StateKey
+    proposed: tuple[StateKey, float]
+
+    def advice(self, arguments: Sequence[str]) -> str:
+        """What was taken, and the command that takes something else.
+
+        Args:
+            arguments: the files and options of ``ascribe import``.
+        """
+        words = shlex.join(arguments)
+        command = f"ascribe import {words} -o steps.parquet --state"
+        share, (full, share_of_full) = self.alone[self.state], self.proposed
+        if share > self.alone[self.best] + CLOSE:
+            return (
+                f"{self.alone[self.best]:.1%} are alone with another state: {command} {self.best}"
+            )
+        one_file = len(arguments) == 1 or arguments[1].startswith("--")
+        if share > share_of_full + CLOSE and one_file:
+            return (
+                f"{share_of_full:.1%} are alone with observations {full}, if none of that matters: "
+                f"ascribe states {words} -o steps.parquet --state observation"
+            )
+        if self.state == "cleaned":
+            return (
+                f"The column state holds observations {self.key}, so that more steps can be "
+                f"compared. To keep the texts: {command} observation"
+            )
+        if share > MANY_ALONE:
+            return (
+                "Most steps are alone whatever the state, and cannot be compared. If the state has "
+                f"a key of its own, write it into the file: {page('howto/state')}"
+            )
+        other = "observation" if self.state == "history" else "history"
+        return f"No other state leaves clearly fewer alone. To take another one: {command} {other}"
+
+
+def choose(
+    tables: Mapping[State, StepTable], state: Choice | None, key: StateKey | None
+) -> tuple[StepTable, ChosenState]:
+    """The table with the states that were asked for; without any, with those that recur.
+
+    Args:
+        tables: the steps, by what counts as their state.
+        state: the choice; None: the best one.
+        key: of an earlier part of the same steps; None: it is proposed if it could help.
+    """
+    choices = dict[Choice, StepTable](tables.items())
+    texts = tables.get("observation")
+    proposed = StateKey(), 1.0
+    if texts is not None and (state == "cleaned" or (len(tables) > 1 and alone(texts) > CLOSE)):
+        if key is None:
+            full = propose(texts.take(np.arange(min(len(texts), PROPOSED_STEPS))))
+            proposed = full, alone(replace(texts, state=keyed(texts.state, full)))
+            # A counter may count pages that differ, and an order may matter: these are left to
+            # whoever knows the texts.
+            key = StateKey(times=full.times, ids=full.ids)
+        if key != StateKey() or state == "cleaned":
+            choices["cleaned"] = replace(texts, state=keyed(texts.state, key))
+    shares = {choice: alone(choices[choice]) for choice in CHOICES if choice in choices}
+    best = _best(choices, shares)
+    chosen = state or best
+    return choices[chosen], ChosenState(chosen, best, shares, key or StateKey(), proposed)
+
+
+def _best(tables: Mapping[Choice, StepTable], shares: Mapping[Choice, float]) -> Choice:
+    """The first choice that leaves about as few steps alone as any.
+
+    One that gives every group a single state says nothing about where a step was. If nearly all
+    steps are alone whatever the choice, the observation is at least readable.
+    """
+    several = [c for c in shares if _visits(tables[c]).size > tables[c].group.values.size]
+    candidates = several or list(shares)
+    least = min(shares[choice] for choice in candidates)
+    if least > 1 - CLOSE and "observation" in shares:
+        return "observation"
+    return next(choice for choice in candidates if shares[choice] <= least + CLOSE)
+
+
+def alone(table: StepTable) -> float:
+    """The share of the steps that are alone in their state."""
+    return float((_visits(table) == 1).sum() / max(len(table), 1))
+
+
+def _visits(table: StepTable) -> Ints:
+    """How many steps each state of each group has."""
+    pairs = table.group.codes * (table.state.values.size + 1) + table.state.codes
+    counts: Ints = np.unique(pairs, return_counts=True)[1]
+    return counts
