@@ -320,7 +320,7 @@ def test_limits_are_told_apart_from_ends(tmp_path: Path):
     [
         (chat(reward="1"), "line 1, reward: it must be a number, not text"),
         (chat(reward=[1]), "line 1, reward: it must be a number, not a list"),
-        (chat(reward=1, rewards=[1, 2]), "line 1: episode .* has 2 rewards for 1 messages"),
+        (chat(reward=1, rewards=[1, 2]), "line 1: conversation .* has 2 rewards for 1 messages"),
         ({"messages": [7], "reward": 1}, r"line 1, messages\[0\]: it must be an object"),
         ({"messages": [{"content": "x"}]}, r"messages\[0\]: its role is None; there are"),
         ({"messages": [{"role": "cook"}]}, "its role is 'cook'; there are: system"),

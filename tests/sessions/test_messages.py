@@ -123,7 +123,7 @@ def test_actions(message: dict[str, Any], action: str | None) -> None:
 def test_malformed_calls_are_refused(calls: Any, why: str) -> None:
     """Read somehow, different calls would be one action."""
     messages = [USER, assistant(None) | {"tool_calls": calls}, assistant("b")]
-    with pytest.raises(ValueError, match=f"episode sums/0, message 1: .*({why})"):
+    with pytest.raises(ValueError, match=f"conversation sums/0, message 1: .*({why})"):
         from_messages([replace(EPISODE, messages=messages)])
 
 
@@ -165,10 +165,10 @@ def test_a_missing_reward_is_reported_and_not_taken_for_zero() -> None:
 
 
 def test_several_conversations_of_one_episode_are_numbered_through() -> None:
-    helper = replace(EPISODE, messages=[USER, assistant("sub")], agent="helper", reward=0.0)
+    helper = replace(EPISODE, messages=[USER, assistant("sub")], agent="helper", reward=None)
     compacted = [*MESSAGES, USER, assistant("more")]
     main = replace(EPISODE, agent="main", messages=compacted, context=len(MESSAGES))
-    table = from_messages([replace(EPISODE, agent="main", reward=0.0), helper, main])
+    table = from_messages([replace(EPISODE, agent="main", reward=None), helper, main])
     rows = table.to_dicts()
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert [row["agent"] for row in rows] == ["main", "main", "helper", "main"]
@@ -183,5 +183,5 @@ def test_a_truncated_episode_has_not_terminated() -> None:
 
 def test_nothing() -> None:
     assert len(from_messages([])) == 0
-    with pytest.raises(ValueError, match="no message of any episode has the role assistant"):
+    with pytest.raises(ValueError, match="no message has the role assistant"):
         from_messages([replace(EPISODE, messages=[USER])])

@@ -134,7 +134,7 @@ def blocks(*parts: Any) -> list[dict[str, Any]]:
             [{"role": "assistant", "tool_calls": [{"name": "f", "args": {"a": 1}}]}],
             "LangChain messages are not read",
         ),
-        ([{"role": "user", "content": "a"}], "no message of any episode has the role assistant"),
+        ([{"role": "user", "content": "a"}], "no message has the role assistant"),
     ],
 )
 def test_messages_of_other_forms_are_refused(messages: Any, why: str) -> None:
@@ -318,7 +318,7 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         ),
         (
             {"messages": CHAT, "reward": 1, "rewards": [0]},
-            "line 1: episode .* steps sum to 0; give either",
+            "line 1: session .* steps sum to 0; give either",
         ),
         (
             {
@@ -336,7 +336,7 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
                 "response": {"output": [{"type": "function_call", "name": "", "arguments": "{}"}]},
                 "reward": 1.0,
             },
-            "line 1: episode .* message 0: a call needs a name",
+            "line 1: conversation .* message 0: a call needs a name",
         ),
         (rllm(reward=1.0, steps=[None]), r"steps\[0\]: it must be an object, not missing"),
         (rllm(name=["a"], steps=[]), r"trajectories\[0\].name: it must be text, not a list"),

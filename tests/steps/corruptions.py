@@ -614,6 +614,29 @@ def _(rows: list[Row]) -> Found:
     return change(rows, [7], agent=None)
 
 
+@row_corruption(ProblemKind.PARENT_NOT_BEFORE, "two steps name each other")
+def _(rows: list[Row]) -> Found:
+    for row in rows:
+        row["parent"] = None
+    change(rows, of(rows, trajectory=ONE, step=2), parent=1)
+    return change(rows, of(rows, trajectory=ONE, step=1), parent=2)[0], 1
+
+
+@row_corruption(ProblemKind.ORPHAN_STEP, "the parent was not written")
+def _(rows: list[Row]) -> Found:
+    for row in rows:
+        row["parent"] = None
+    return change(rows, of(rows, trajectory=ONE, step=2), parent=9)[0], 1
+
+
+@row_corruption(ProblemKind.REWARD_PER_STEP, "the final one on all steps")
+def _(rows: list[Row]) -> Found:
+    for number, name in enumerate(sorted({row["trajectory"] for row in rows})):
+        change(rows, of(rows, trajectory=name), reward=float(number))
+    real = of(rows, padding=False)
+    return real, len({rows[row]["trajectory"] for row in real})
+
+
 @row_corruption(ProblemKind.TERMINATED_AND_TRUNCATED, "at an end")
 def _(rows: list[Row]) -> Found:
     return change(rows, of(rows, trajectory=ONE, step=2), terminated=True, truncated=True)

@@ -1,5 +1,6 @@
-"""Conversations to steps, and credit back onto tokens: chats, and sequences with a mask."""
+"""Sessions to steps, and credit back onto tokens: model calls, chats, and masked sequences."""
 
+from ascribe.sessions.forest import Forest, Link, link
 from ascribe.sessions.merge import Merged, merge
 from ascribe.sessions.messages import (
     Conversation,
@@ -7,15 +8,17 @@ from ascribe.sessions.messages import (
     State,
     action_of,
     action_of_text,
-    from_messages,
     text_of,
 )
 from ascribe.sessions.sequences import Decoder, check_sequences, from_sequences
-from ascribe.sessions.spans import Spans, per_turn, spread
+from ascribe.sessions.spans import Spans, loss_weights, per_turn, spread
+from ascribe.sessions.tables import from_messages
 
 __all__ = [
     "Conversation",
     "Decoder",
+    "Forest",
+    "Link",
     "Merged",
     "Message",
     "Spans",
@@ -25,6 +28,8 @@ __all__ = [
     "check_sequences",
     "from_messages",
     "from_sequences",
+    "link",
+    "loss_weights",
     "merge",
     "per_turn",
     "spread",

@@ -1,16 +1,15 @@
-"""Chats to steps: every message of the assistant is a step.
+"""Conversations: messages in OpenAI's form, and the actions in them.
 
 The action of a step is its tool calls if it has any, else its text. Parallel calls are one step.
 Reasoning is no part of the action: neither ``reasoning_content`` nor what stands in ``<think>``
 tags. Call ids take no part either: servers draw them at random, so no state would ever recur.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from ascribe.groups.responses import (
     ARGUMENTS,
@@ -19,10 +18,8 @@ from ascribe.groups.responses import (
     name_and_arguments,
     split_thoughts,
 )
-from ascribe.steps.hints import unknown
 from ascribe.steps.problems import one_line
 from ascribe.steps.strict_json import canonical, loads, without_nan
-from ascribe.steps.table import StepTable
 
 State: TypeAlias = Literal["observation", "tool", "history", "key"]
 """What counts as the state of a step.
@@ -107,68 +104,27 @@ class Conversation:
         places = range(self.context, len(self.messages))
         return [place for place in places if self.messages[place].get("role") == "assistant"]
 
+    def check(self) -> None:
+        """Raise ``ValueError`` for a message that is not read, with its place."""
+        for place, message in enumerate(self.messages):
+            try:
+                check_form(message)
+                split_content(message.get("content"))
+            except ValueError as error:
+                where = f"conversation {self.group}/{self.trajectory}, message {place}"
+                raise ValueError(f"{where}: {error}") from None
 
-def from_messages(episodes: Iterable[Conversation], *, state: State = "observation") -> StepTable:
-    """A table of steps: the steps of the first episode, then those of the second, and so on.
-
-    Trajectories are called ``GROUP/TRAJECTORY``. An episode without any reward has NaN at its last
-    step, which ``check`` reports.
-
-    Args:
-        episodes: the conversations.
-        state: what counts as the state of a step.
-
-    Raises:
-        ValueError: if an episode has rewards or keys for another number of steps than it has, a
-            final reward that is not the sum of those of its steps, or a message that is not in
-            OpenAI's form; and if no message of any episode is the assistant's.
-    """
-    if state not in get_args(State):
-        raise ValueError(unknown("state", state, get_args(State)))
-    rows: list[dict[str, Any]] = []
-    last: dict[str, dict[str, Any]] = {}
-    episodes = list(episodes)
-    for episode in episodes:
-        trajectory = f"{episode.group}/{episode.trajectory}"
-        check_messages(episode)
-        states, actions = turns_of(episode, state)
-        for text, action, reward in zip(states, actions, step_rewards(episode), strict=True):
-            before = last.get(trajectory)
-            row = {
-                "group": episode.group,
-                "trajectory": trajectory,
-                "step": 0 if before is None else before["step"] + 1,
-                "state": text,
-                "action": action,
-                "reward": reward,
-                "agent": episode.agent,
-                "terminated": episode.terminated and not episode.truncated,
-                "truncated": episode.truncated,
-            }
-            if before is not None:
-                before["terminated"] = before["truncated"] = False
-            rows.append(row)
-            last[trajectory] = row
-    if episodes and not rows:
-        raise ValueError("no message of any episode has the role assistant; check the messages")
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else _COLUMNS)}
-    if not any(name is not None for name in columns["agent"]):
-        del columns["agent"]
-    return StepTable.from_columns(columns)
-
-
-_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward", "agent")
-
-
-def check_messages(episode: Conversation) -> None:
-    """Raise ``ValueError`` for a message that is not read, with its place."""
-    for place, message in enumerate(episode.messages):
-        try:
-            check_form(message)
-            split_content(message.get("content"))
-        except ValueError as error:
-            where = f"episode {episode.group}/{episode.trajectory}, message {place}"
-            raise ValueError(f"{where}: {error}") from None
+    def step_rewards(self) -> list[float] | None:
+        """The reward of each step, if there are such; ``ValueError`` if one is missing."""
+        if self.rewards is None or all(reward is None for reward in self.rewards):
+            return None
+        if len(self.rewards) != len(self.steps):
+            raise ValueError(
+                f"conversation {self.group}/{self.trajectory} has {len(self.rewards)} rewards for "
+                f"{len(self.steps)} messages of the assistant; give one for each, None where there "
+                "is none"
+            )
+        return [0.0 if reward is None else float(reward) for reward in self.rewards]
 
 
 def check_form(message: Any) -> None:
@@ -215,81 +171,6 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
         advice = LANGCHAIN if "args" in keys else ADVICE
         raise ValueError(f"a call needs a name and arguments, and has {there}; {advice}")
     return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
-
-
-def step_rewards(episode: Conversation) -> list[float]:
-    """The reward of each step; ``ValueError`` if they fit neither the steps nor the final one."""
-    count, name = len(episode.steps), f"episode {episode.group}/{episode.trajectory}"
-    total = math.nan if episode.reward is None else episode.reward
-    if episode.rewards is None or all(reward is None for reward in episode.rewards):
-        return [0.0] * (count - 1) + [total] if count else []
-    if len(episode.rewards) != count:
-        raise ValueError(
-            f"{name} has {len(episode.rewards)} rewards for {count} messages of the assistant; "
-            "give one for each, None where there is none"
-        )
-    rewards = [0.0 if reward is None else float(reward) for reward in episode.rewards]
-    if not math.isnan(total) and not math.isclose(total, sum(rewards), abs_tol=1e-9):
-        raise ValueError(
-            f"{name} has the final reward {total:g}, but those of its steps sum to "
-            f"{sum(rewards):g}; give either, or add the final one to that of the last step"
-        )
-    return rewards
-
-
-def turns_of(episode: Conversation, state: State) -> tuple[Sequence[str | None], Sequence[str]]:
-    """The state and the action of each step."""
-    states: list[str | None] = []
-    actions: list[str] = []
-    steps = frozenset(episode.steps)
-    history = blake2b(digest_size=16)
-    since: list[Message] = []
-    call_order: dict[str, int] = {}
-    for place, message in enumerate(episode.messages):
-        if message.get("role") != "assistant":
-            since.append(message)
-            continue
-        observation = [
-            (str(m.get("role")), text_of(m.get("content"))) for m in _in_order(since, call_order)
-        ]
-        action = action_of(message)
-        history.update(canonical(observation).encode(errors="replace"))
-        if place in steps:
-            states.append(
-                history.hexdigest() if state == "history" else _shown(observation, state == "tool")
-            )
-            actions.append(action)
-        history.update(canonical(["assistant", action]).encode(errors="replace"))
-        calls = enumerate(message.get("tool_calls") or [])
-        call_order = {str(c.get("id")): i for i, c in calls if isinstance(c, Mapping)}
-        since = []
-    if state != "key":
-        return states, actions
-    if episode.states is None or len(episode.states) != len(actions):
-        keys = "no" if episode.states is None else str(len(episode.states))
-        raise ValueError(
-            f"episode {episode.group}/{episode.trajectory} has {keys} states for {len(actions)} "
-            "messages of the assistant; give a key for each"
-        )
-    return episode.states, actions
-
-
-def _in_order(messages: Sequence[Message], call_order: Mapping[str, int]) -> list[Message]:
-    """The messages with the results of parallel calls in the order of the calls."""
-    places = [call_order.get(str(m.get("tool_call_id", ""))) for m in messages]
-    results = [(place, m) for place, m in zip(places, messages, strict=True) if place is not None]
-    ordered = iter(sorted(results, key=lambda result: result[0]))
-    return [
-        m if place is None else next(ordered)[1] for place, m in zip(places, messages, strict=True)
-    ]
-
-
-def _shown(observation: Sequence[tuple[str, str]], tools: bool) -> str:
-    """The text of an observation: the results of tools if wanted and there are any, or all."""
-    results = [text for role, text in observation if role in {"tool", "function"}]
-    if tools and results:
-        return "\n\n".join(results)
-    return "\n\n".join(f"{role}: {text}" for role, text in observation)
 
 
 def action_of(message: Message) -> str:

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.hints import unknown
+from ascribe.steps.table import StepTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,54 @@ def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None)
             "Spans.pad moves them to another width"
         )
     return flat.reshape(shape)
+
+
+def loss_weights(
+    table: StepTable,
+    spans: Spans,
+    loss: Literal["token-mean", "row-mean", "row-sum"] = "token-mean",
+    *,
+    mask: Any = None,
+) -> Floats:
+    """A weight for each sequence, so that a session counts once whatever the number of its rows.
+
+    Multiply the loss, or the advantages, of a sequence by its weight. The loss of a batch is then
+    the mean over sessions of the mean over a session's tokens (``row-sum``: of the sum over them),
+    although the trainer computes another mean:
+
+    - ``token-mean``: over all tokens of the batch (``N`` tokens): the weight is ``N / (S N_s)``;
+    - ``row-mean``: over the tokens of each sequence, then over sequences (``R`` of them):
+      ``R N_r / (S N_s)``;
+    - ``row-sum``: the sum over the tokens of each sequence, the mean over sequences: ``R / S``,
+
+    with ``S`` sessions, ``N_s`` tokens of the session's steps and ``N_r`` tokens of the sequence.
+
+    Args:
+        table: the steps.
+        spans: where their tokens are.
+        loss: how the trainer aggregates.
+        mask: the trainer's loss mask, if it holds more than the tokens of the steps: the tokens of
+            responses that another sequence holds too are counted by the trainer, not by the weight.
+    """
+    if loss not in (choices := ("token-mean", "row-mean", "row-sum")):
+        raise ValueError(unknown("loss", loss, choices))
+    rows = spans.lengths.size
+    size = spans.end - spans.start
+    session = np.full(rows, -1, dtype=np.int64)
+    session[spans.sequence] = table.trajectory.codes
+    tokens = np.bincount(spans.sequence, size, minlength=rows)
+    of_session = np.bincount(table.trajectory.codes, size, minlength=table.trajectory.values.size)
+    sessions = np.count_nonzero(of_session)
+    counted = tokens
+    if mask is not None:
+        counted = np.array([np.count_nonzero(as_numpy(each)) for each in mask], dtype=np.float64)
+    weights = np.zeros(rows)
+    held = np.flatnonzero(tokens)
+    share = {"token-mean": counted.sum(), "row-mean": rows * counted[held], "row-sum": rows}[loss]
+    weights[held] = share / sessions
+    if loss != "row-sum":
+        weights[held] /= of_session[session[held]]
+    return weights
 
 
 def per_turn(credit: Any, spans: Spans) -> list[Floats]:

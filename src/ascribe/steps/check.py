@@ -389,6 +389,17 @@ def _first_equal(table: StepTable, steps: Arranged) -> Ints:
     return first
 
 
+def _per_step(steps: Arranged) -> Bools:
+    """Per group: whether each trajectory has one reward on all its steps, and they differ in it."""
+    several = np.diff(np.append(steps.starts, steps.reward.size)) > 1
+    group = steps.group_of_trajectory
+    reward = steps.reward[steps.starts][several]
+    differ = ~segments.constant(reward, group[several], steps.group_count)
+    constant = segments.constant(steps.reward, steps.trajectory, steps.trajectory_count)
+    differ[group[~constant]] = False
+    return differ
+
+
 class _TableChecker:
     """Checks of the rows that are not padding; ``issues`` holds the problems."""
 
@@ -465,10 +476,23 @@ class _TableChecker:
         if table.agent is not None:
             rows = real[table.agent.codes[real] < 0]
             self._add(ProblemKind.MISSING_AGENT, "rows name no agent", rows)
+        if table.parent is not None:
+            self._check_parents(table.parent)
         if table.terminated is not None and table.truncated is not None:
             rows = real[(table.terminated & table.truncated)[real]]
             detail = "rows are terminated and truncated"
             self._add(ProblemKind.TERMINATED_AND_TRUNCATED, detail, rows)
+
+    def _check_parents(self, parent: Ints) -> None:
+        """The parent of a step is an earlier step of its trajectory."""
+        trajectory = self.table.trajectory.codes
+        rows = self.real[(parent[self.real] != MISSING_STEP) & (trajectory[self.real] >= 0)]
+        length = np.bincount(trajectory[self.real] + 1)[trajectory[rows] + 1]
+        inside = (parent[rows] >= 0) & (parent[rows] < length)
+        add = self._add_trajectories
+        add(ProblemKind.ORPHAN_STEP, "names a parent that it lacks", rows[~inside])
+        late = rows[inside & (parent[rows] >= self.table.step[rows])]
+        add(ProblemKind.PARENT_NOT_BEFORE, "names a parent that is not before it", late)
 
     def _check_names(self) -> None:
         """Every row names its group, trajectory and step; a trajectory is in one group."""
@@ -537,6 +561,8 @@ class _TableChecker:
         add(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", invalid)
 
     def _check_repetitions(self, steps: Arranged) -> None:
+        rows = steps.rows[_per_step(steps)[steps.group]]
+        self._add_trajectories(ProblemKind.REWARD_PER_STEP, "repeats its reward at each step", rows)
         repeats, is_copy = _repeats(self.table, steps)
         for kind, hit in (
             (ProblemKind.TWIN_TRAJECTORIES, repeats & is_copy),

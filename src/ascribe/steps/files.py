@@ -272,7 +272,7 @@ def _to_arrow(name: str, column: Any) -> "pa.Array":
         codes = pa.array(used.codes, type=pa.int32(), mask=used.codes < 0)
         values = pa.array(used.values, type=pa.string())
         return pa.DictionaryArray.from_arrays(codes, values)
-    if name == "step":
+    if name in ("step", "parent"):
         return pa.array(column, mask=column == MISSING_STEP)
     if name == "without" or name in INPUT_COLUMNS:
         return pa.array(column, mask=np.isnan(column))

@@ -104,11 +104,31 @@ class ProblemKind(Advised):
         "make trajectory names unique over the file, for instance group name and index"
     )
 
+    PARENT_NOT_BEFORE = _error(
+        "a parent is an earlier step of the trajectory; steps that name each other form a circle"
+    )
+    ORPHAN_STEP = _error(
+        "the parent is no step of the trajectory: write the step that spawned or forked it, too"
+    )
+    LOST_RESPONSE = _warning(
+        "a call was not recorded, and gets no credit: record all calls of a session; examples in a "
+        "prompt are fine"
+    )
+    REPEATED_CONVERSATION = _note("its decisions are counted once")
+    UNLINKED_CONVERSATION = _warning(
+        "its place in the session is unknown, so it counts as a sub-agent of its own; record the "
+        "calls between, or name the parent"
+    )
+
     # What a row holds.
     NON_FINITE_REWARD = _fatal(
         "the reward is missing, NaN or infinite; fix the reward function, or drop the group"
     )
     REWARD_TOO_LARGE = _fatal("rewards beyond 1e100 overflow in a variance; scale the reward")
+    REWARD_PER_STEP = _warning(
+        "the reward of a whole trajectory seems to stand on each of its steps, and would count "
+        "once for each; write it on the last step alone"
+    )
     MISSING_STATE = _warning(
         "rows without a state get no step-level credit; write the observation before the action"
     )

@@ -26,7 +26,16 @@ REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
 INPUT_COLUMNS = ("value", "score", "step_score", "entropy")
 """Numbers that some recipes read, NaN where there is none."""
 OPTIONAL_COLUMNS = (
-    *("first_tokens", "agent", "family", *FLAG_COLUMNS, "fingerprint", "without", "corrects"),
+    *(
+        "first_tokens",
+        "agent",
+        "parent",
+        "family",
+        *FLAG_COLUMNS,
+        "fingerprint",
+        "without",
+        "corrects",
+    ),
     *(*INPUT_COLUMNS, "iteration"),
 )
 KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
@@ -108,7 +117,9 @@ class StepTable:
         reward: the environment's reward for the action.
         first_tokens: the first 8 tokens of the response that the action was read from, as text or
             as ids with spaces between them.
-        agent: who acted, in a team.
+        agent: who acted, in a team or as a sub-agent.
+        parent: the step of the trajectory that spawned the sub-agent, or from which the branch
+            forks, that this decision belongs to; ``MISSING_STEP`` for all others.
         family: the kind of task, for reports; no recipe reads it.
         valid: whether the environment understood the action (absent: all were).
         terminated: whether the environment ended the episode with this step (absent: unknown).
@@ -135,6 +146,7 @@ class StepTable:
     action: Coded
     reward: Floats
     agent: Coded | None = None
+    parent: Ints | None = None
     family: Coded | None = None
     valid: Bools | None = None
     terminated: Bools | None = None
@@ -231,7 +243,8 @@ class StepTable:
             name: column.texts() if isinstance(column, Coded) else column.tolist()
             for name, column in self.columns().items()
         }
-        columns["step"] = [None if s == MISSING_STEP else s for s in columns["step"]]
+        for name in {"step", "parent"} & columns.keys():
+            columns[name] = [None if s == MISSING_STEP else s for s in columns[name]]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -296,7 +309,12 @@ def read_column(name: str, column: Column) -> Any:
     """
     readers: dict[str, Callable[[str, Column], Any]] = {}
     readers |= dict.fromkeys(TEXT_COLUMNS, _text) | dict.fromkeys(FLAG_COLUMNS, _flag)
-    readers |= {"step": _step, "iteration": _iteration, "fingerprint": _fingerprint}
+    readers |= {
+        "step": _step,
+        "parent": _parent,
+        "iteration": _iteration,
+        "fingerprint": _fingerprint,
+    }
     return readers.get(name, _number)(name, column)
 
 
@@ -333,6 +351,11 @@ def _step(name: str, column: Column) -> Ints:
         rows = [i for i, v in enumerate(values) if v is not None and abs(v) >= 2**63]
         detail = f"column {name} holds integers beyond 64 bits"
         raise column_error(ProblemKind.WRONG_TYPE, detail, rows) from error
+
+
+def _parent(name: str, column: Column) -> Ints | None:
+    values = _step(name, column)
+    return None if (values == MISSING_STEP).all() and values.size else values
 
 
 def _iteration(name: str, column: Column) -> Ints | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 import numpy as np
 
 from ascribe.groups.keys import StateKey
+from ascribe.sessions.forest import link
 from ascribe.sessions.formats import (
     atif,
     inspect_ai,
@@ -26,13 +27,8 @@ from ascribe.sessions.formats import (
 )
 from ascribe.sessions.formats.records import Record, read_records
 from ascribe.sessions.formats.states import Choice, ChosenState, choose
-from ascribe.sessions.messages import (
-    Conversation,
-    State,
-    check_messages,
-    from_messages,
-    step_rewards,
-)
+from ascribe.sessions.messages import Conversation, State
+from ascribe.sessions.tables import session_rewards, to_table
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
@@ -327,12 +323,14 @@ def _imported(
     whole: bool,
 ) -> Imported:
     """The table of conversations; of a part, with that state alone."""
+    forest = link(episodes)
+    episodes = forest.conversations
     tables = {}
     only = "observation" if state == "cleaned" else state
     for choice in get_args(State):
         has_keys = choice != "key" or all(episode.states is not None for episode in episodes)
         if has_keys and (whole or only in (None, choice)):
-            tables[choice] = from_messages(episodes, state=choice)
+            tables[choice] = to_table(forest, choice)
     if only is not None and only not in tables:
         raise _error(f"{FORMATS[name].title} have no keys of states; choose another --state")
     iteration = [each.extra.get("iteration") for each in episodes for _ in each.steps]
@@ -345,6 +343,7 @@ def _imported(
         table,
         carried,
         carried.select([]),
+        notes=tuple(forest.problems),
         format=name,
         sizes=[len(episode.steps) for episode in episodes],
         chosen=chosen,
@@ -501,16 +500,13 @@ def _conversations(
         total = record.get(reward)
         if not total:
             raise total.error(f"no such field; there are: {_keys(record)}")
-        # Of several conversations with one name, the last one ends the episode.
-        last = {(each.group, each.trajectory): place for place, each in enumerate(episodes)}
-        episodes = [
-            replace(each, reward=form.score(total) if place in last.values() else 0.0, rewards=None)
-            for place, each in enumerate(episodes)
-        ]
+        score = form.score(total)
+        episodes = [replace(each, reward=score, rewards=None) for each in episodes]
     with record.refusing():
+        session_rewards(episodes, {})
         for each in episodes:
-            check_messages(each)
-            step_rewards(each)
+            each.check()
+            each.step_rewards()
             # Pairs of whether a conversation ends there, and where: none may end in another.
             parts, refusal = each.extra.get("parts", ((), ""))
             if any((not last, mark) in seen for last, mark in parts):

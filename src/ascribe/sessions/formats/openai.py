@@ -10,7 +10,8 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from ascribe.sessions.formats.records import Message, Record, content, message
-from ascribe.sessions.messages import Conversation, turns_of
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.tables import from_messages
 
 GROUPS = ("group", "task", "task_id", "example_id", "problem_id", "prompt_id", "question_id")
 TRAJECTORIES = ("trajectory", "trajectory_id", "rollout_id", "id", "uuid")
@@ -46,7 +47,10 @@ def read(record: Record) -> Iterator[Conversation]:
     named = first(record, (*SESSIONS, *TRAJECTORIES))
     # Of a task, a rollout may end where another goes on; less often with the same reward.
     session = named.optional_name(), None if named.field in SESSIONS else (task, episode.reward)
-    turns = [*zip(*turns_of(episode, "history"), strict=True)] if named or group else []
+    turns = []
+    if steps and (named or group):
+        table = from_messages([episode], state="history")
+        turns = [*zip(table.state.texts(), table.action.texts(), strict=True)]
     pairs = [(place == len(turns), hash((session, *turn))) for place, turn in enumerate(turns, 1)]
     detail = f"another line goes on where it ends, or the reverse: {GATEWAY}, or give each rollout"
     yield replace(episode, extra={"parts": (pairs, f"{detail} its own session_id")})

@@ -32,7 +32,7 @@ def read(record: Record) -> Iterator[Conversation]:
         summed = bool(known) and (total is None or abs(sum(known) - total) < 1e-9)
         parts = _conversations(steps)
         for place, (first, last, messages, context) in enumerate(parts):
-            final = total if place == len(parts) - 1 else 0.0
+            final = total if place == len(parts) - 1 else None
             version = next(filter(None, (step.get("weight_version") for step in steps)), iteration)
             yield Conversation(
                 group=(task or name) + (f"/{agent}" if len(agents) > 1 else ""),

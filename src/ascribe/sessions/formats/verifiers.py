@@ -38,14 +38,14 @@ def read_traces(record: Record) -> Iterator[Conversation]:
             for call in trace.get("calls").items()
             if call.get("finish_reason").value == "length"
         }
-        for place, (path, context) in enumerate(paths):
+        for path, context in paths:
             sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
             yield Conversation(
                 group=group.name() if len(agents) == 1 else f"{group.name()}/{_agent(trace)}",
                 trajectory=trace.get("id").optional_name() or f"{record.short()}/{index}",
                 messages=[messages[node] for node in path],
                 context=context,
-                reward=_reward(trace) if place == len(paths) - 1 else 0.0,
+                reward=_reward(trace),
                 truncated=stop in LIMITS or stop.endswith("_timeout"),
                 truncated_turns=[turn for turn, node in enumerate(sampled) if node in cut],
                 agent=_agent(trace),

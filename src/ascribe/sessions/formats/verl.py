@@ -43,11 +43,14 @@ def read(record: Record) -> Iterator[Conversation]:
             messages += [{"role": "tool", "content": text} for text in RESULT.findall(part)]
     key = KEY.fullmatch(record.get("uid").optional_name() or "")
     sample = key[1] if key else blake2b(prompt.encode(errors="replace"), digest_size=8).hexdigest()
+    turns = sum(each["role"] == "assistant" for each in messages)
     yield Conversation(
         group=f"{step.name()}/{sample}" if step else sample,
         trajectory=key[2] if key else record.short(),
         messages=messages,
-        reward=record.get("score").number(),
+        context=1,
+        # Each output has a score of its own.
+        rewards=[None] * (turns - 1) + [record.get("score").number()],
         version=step.optional_name(),
         extra={"named": bool(key)} | ({"iteration": step.integer()} if step else {}),
     )

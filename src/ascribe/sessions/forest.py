@@ -1,0 +1,484 @@
+"""The conversations of a session as a forest: which decision led to which context.
+
+A harness leaves model calls behind. The next context may be an *extension* of an earlier one and
+its response; it may be *rewritten* (compacted, summarised, old turns dropped); a tool call may
+*spawn* a sub-agent with a context of its own; a context may be sampled again (*retry*), or go on in
+two ways (*fork*). ``link`` finds these from the contexts, where the file does not say, and keeps
+the evidence.
+
+A rewritten context that reads exactly like an earlier one is taken for a retry or a fork: contexts
+alone do not tell them apart.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ascribe.groups.responses import name_and_arguments
+from ascribe.sessions.messages import Conversation, Message, action_of, calls_of, text_of
+from ascribe.steps.problems import Problem, ProblemKind, counted, one_line
+
+Kind: TypeAlias = Literal["start", "extension", "rewriting", "spawning", "retry", "fork"]
+
+SHORTEST_QUOTE = 12
+"""Characters of a text that says where a context comes from by standing in it."""
+MOST_QUOTES = 64
+"""How many of the latest texts are looked for in a context, so that time stays linear."""
+STATED = "the file says so"
+ORDER = "nothing but that it came next"
+
+
+@dataclass(frozen=True)
+class Link:
+    """How a conversation begins.
+
+    Attributes:
+        kind: how its context came about.
+        previous: the row of the decision that it follows; -1 for a start.
+        evidence: what shows it.
+    """
+
+    kind: Kind
+    previous: int = -1
+    evidence: str = "it is the first"
+
+
+class Decision(NamedTuple):
+    """The place of a decision in its session.
+
+    Attributes:
+        previous: the row of the decision before it in its lineage; -1 at a start.
+        step: its number in the session. Those of a sub-agent come right after the decision that
+            spawned it, those of a branch before the branch that went on.
+        agent: who decided.
+        parent: the step that spawned its sub-agent or from which its branch forks, or None.
+    """
+
+    previous: int
+    step: int
+    agent: str
+    parent: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Conversations with their links. Rows are decisions, conversation by conversation.
+
+    Attributes:
+        conversations: as given, each with ``context`` after the responses that another one holds.
+        links: how each conversation begins; None for one without decisions of its own.
+        decisions: the place of each decision.
+        problems: what is missing or doubtful.
+    """
+
+    conversations: Sequence[Conversation]
+    links: Sequence[Link | None]
+    decisions: Sequence[Decision]
+    problems: Sequence[Problem]
+
+
+def link(conversations: Sequence[Conversation]) -> Forest:
+    """The forest of each session: of the conversations with one group and trajectory.
+
+    Raises:
+        ValueError: if conversations name each other as parents in a circle, or two have one id.
+    """
+    sessions: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, each in enumerate(conversations):
+        sessions[each.group, each.trajectory].append(number)
+    own: list[Conversation] = list(conversations)
+    links: list[Link | None] = [None] * len(own)
+    parts = {}
+    for name, numbers in sessions.items():
+        parts[name] = part = _link_session([own[number] for number in numbers])
+        for number, conversation, begins in zip(
+            numbers, part.conversations, part.links, strict=True
+        ):
+            own[number], links[number] = conversation, begins
+    # From rows of a session to those of the whole.
+    bounds = [0, *accumulate(len(each.steps) for each in own)]
+    decisions: dict[int, Decision] = {}
+    problems: defaultdict[ProblemKind, list[tuple[str, Problem]]] = defaultdict(list)
+    for name, numbers in sessions.items():
+        rows = [row for number in numbers for row in range(bounds[number], bounds[number + 1])]
+        for number in numbers:
+            if (begins := links[number]) and begins.previous >= 0:
+                links[number] = replace(begins, previous=rows[begins.previous])
+        for row, decision in zip(rows, parts[name].decisions, strict=True):
+            before = decision.previous
+            decisions[row] = decision._replace(previous=rows[before] if before >= 0 else -1)
+        for problem in parts[name].problems:
+            moved = replace(problem, rows=np.array(rows, dtype=np.int64)[problem.rows])
+            problems[problem.kind].append(("/".join(name), moved))
+    summaries = [_summary(kind, each) for kind, each in problems.items()]
+    return Forest(own, links, [decisions[row] for row in range(bounds[-1])], summaries)
+
+
+def _link_session(conversations: Sequence[Conversation]) -> Forest:
+    only = conversations[0]
+    shown = only.messages[: only.context]
+    if len(conversations) == 1 and all(message.get("role") != "assistant" for message in shown):
+        count = len(only.steps)
+        chain = [Decision(step - 1, step, only.agent or MAIN, None) for step in range(count)]
+        return Forest([only], [Link("start") if count else None], chain, [])
+    session = _Session(conversations)
+    problems = [
+        Problem(kind, "", np.array(nodes, dtype=np.int64), count)
+        for kind, count, nodes in session.problems
+    ]
+    columns = session.previous, session.step, session.agent, session.parent
+    decisions = [Decision(*values) for values in zip(*columns, strict=True)]
+    return Forest(session.conversations, session.links, decisions, problems)
+
+
+DETAILS = {
+    ProblemKind.LOST_RESPONSE: "{} in contexts of session {} that no recorded call wrote",
+    ProblemKind.REPEATED_CONVERSATION: "{} of session {} that another one holds whole",
+    ProblemKind.UNLINKED_CONVERSATION: "{} of session {} without a link to the others",
+}
+THINGS = {
+    ProblemKind.LOST_RESPONSE: "response",
+    ProblemKind.REPEATED_CONVERSATION: "conversation",
+    ProblemKind.UNLINKED_CONVERSATION: "conversation",
+}
+
+
+def _summary(kind: ProblemKind, sessions: Sequence[tuple[str, Problem]]) -> Problem:
+    names = ", ".join(one_line(name, 40) for name, _ in sessions[:3])
+    more = f" and {len(sessions) - 3:,} more" if len(sessions) > 3 else ""
+    amount = counted(sum(problem.count for _, problem in sessions), THINGS[kind])
+    rows = np.unique(np.concatenate([problem.rows for _, problem in sessions]))
+    return Problem(kind, DETAILS[kind].format(amount, names + more), rows, len(sessions))
+
+
+def message_key(message: Message) -> str:
+    """What tells messages apart: role and text, or calls; not call ids, reasoning, outer spaces."""
+    role = message.get("role")
+    if role == "assistant":
+        return f"assistant\0{action_of(message)}"
+    # Some harnesses return results of tools in the role of the user.
+    return f"{role}\0{text_of(message.get('content')).strip()}"
+
+
+MAIN = "main"
+ASSISTANT = "assistant\0"
+"""How the keys of responses begin."""
+
+
+class _Session:
+    """One session. Nodes are its decisions, conversation by conversation, from 0."""
+
+    def __init__(self, conversations: Sequence[Conversation]) -> None:
+        self.conversations = list(conversations)
+        self.problems: list[tuple[ProblemKind, int, list[int]]] = []
+        times = [each.time for each in conversations]
+        # Without a time for each, the order given is that of time.
+        known = [0.0 if time is None or None in times else time for time in times]
+        self.order = sorted(range(len(known)), key=lambda number: (known[number], number))
+        self.rank = {number: rank for rank, number in enumerate(self.order)}
+        self.keys = [[message_key(message) for message in each.messages] for each in conversations]
+        self.prefixes = [_prefixes(keys) for keys in self.keys]
+        self._drop_repeats()
+        self.places = [each.steps for each in self.conversations]
+        self.first = [0, *accumulate(map(len, self.places))]
+        self.owner = [number for number, places in enumerate(self.places) for _ in places]
+        self.place = [place for places in self.places for place in places]
+        nodes = range(len(self.owner))
+        self.after = [self.prefixes[n][p + 1] for n, p in zip(self.owner, self.place, strict=True)]
+        self.previous = [node - 1 if node > self.first[self.owner[node]] else -1 for node in nodes]
+        self.links: list[Link | None] = [None] * len(self.conversations)
+        self._find_links()
+        self._break_circles()
+        self._number_steps()
+        self._find_lost()
+
+    def message(self, node: int) -> Message:
+        """The response of a decision."""
+        return self.conversations[self.owner[node]].messages[self.place[node]]
+
+    def kind(self, node: int) -> Kind:
+        """How a decision follows the one before it: in one conversation, by extension."""
+        link = self.links[self.owner[node]]
+        return link.kind if link and node == self.first[self.owner[node]] else "extension"
+
+    def set_link(self, number: int, link: Link) -> None:
+        """Set how a conversation begins."""
+        self.links[number] = link
+        self.previous[self.first[number]] = link.previous
+
+    def _drop_repeats(self) -> None:
+        """Move ``context`` past the responses of a chat that an earlier conversation holds.
+
+        Where a context is stated, as for a call, what comes after it is no repeat: the same context
+        may be sampled again with the same response.
+        """
+        known: set[int] = set()
+        repeated = 0
+        for number in self.order:
+            each, prefix = self.conversations[number], self.prefixes[number]
+            steps = each.steps
+            count = 0
+            while not each.context and count < len(steps) and prefix[steps[count] + 1] in known:
+                count += 1
+            if count:
+                repeated += count == len(steps)
+                self.conversations[number] = _without_first(each, count)
+            known.update(prefix[place + 1] for place in steps)
+        if repeated:
+            self.problems.append((ProblemKind.REPEATED_CONVERSATION, repeated, []))
+
+    def _find_links(self) -> None:
+        after: defaultdict[int, list[int]] = defaultdict(list)
+        for number in self.order:
+            for node in range(self.first[number], self.first[number + 1]):
+                after[self.after[node]].append(node)
+        names = [each.id for each in self.conversations if each.id is not None]
+        if len(names) > len(set(names)):
+            raise ValueError("two conversations of a session have the same id; give each its own")
+        by_id = {each.id: number for number, each in enumerate(self.conversations)}
+        earlier = _Earlier(self)
+        for number in self.order:
+            if self.places[number]:
+                link = self._extension(number, after) or self._stated(number, by_id)
+                self.set_link(number, link or earlier.link(number) or Link("start"))
+                earlier.add(number)
+        self._link_by_results()
+        before = -1
+        for number in self.order:
+            if before >= 0 and (link := self.links[number]) and link.kind == "start":
+                self.set_link(number, Link("spawning", before, ORDER))
+            if self.places[number]:
+                before = self.first[number + 1] - 1
+
+    def _extension(self, number: int, after: Mapping[int, list[int]]) -> Link | None:
+        """The link to the latest decision whose context and response begin this context."""
+        keys, prefix = self.keys[number], self.prefixes[number]
+        for place in reversed(range(self.places[number][0])):
+            if keys[place].startswith(ASSISTANT) and prefix[place + 1] in after:
+                nodes = [node for node in after[prefix[place + 1]] if self.owner[node] != number]
+                before = [n for n in nodes if self.rank[self.owner[n]] < self.rank[number]]
+                if nodes:
+                    evidence = f"its first {counted(place + 1, 'message')} are the same"
+                    return Link("extension", (before or nodes)[-1], evidence)
+        return None
+
+    def _stated(self, number: int, by_id: Mapping[str | None, int]) -> Link | None:
+        """The link that the file states."""
+        each = self.conversations[number]
+        parent = None if each.parent is None else by_id.get(each.parent)
+        if parent is None or not self.places[parent]:
+            return None
+        last = len(self.places[parent]) - 1
+        step = last if each.parent_step is None else min(each.parent_step, last)
+        spawned = each.agent != self.conversations[parent].agent
+        return Link("spawning" if spawned else "rewriting", self.first[parent] + step, STATED)
+
+    def _link_by_results(self) -> None:
+        """Find who spawned the sub-agents whose last response is the result of a tool."""
+        starts = [n for n in self.order if (link := self.links[n]) and link.kind == "start"]
+        if len(starts) < 2:
+            return
+        decision_of = {prefix: node for node, prefix in enumerate(self.after)}
+        caller: dict[str, int] = {}
+        for keys, prefix in zip(self.keys, self.prefixes, strict=True):
+            node = -1
+            for key, through in zip(keys, prefix[1:], strict=True):
+                if key.startswith(ASSISTANT):
+                    node = decision_of.get(through, -1)
+                elif node >= 0:
+                    caller.setdefault(key.partition("\0")[2], node)
+        following = {before: node for node, before in enumerate(self.previous)}
+        for number in starts[1:]:
+            tip = self.first[number]
+            while tip in following:
+                tip = following[tip]
+            node = caller.get(text_of(self.message(tip).get("content")).strip(), -1)
+            if node >= 0 and self.owner[node] != number:
+                self.set_link(
+                    number, Link("spawning", node, "its last response is a tool's result")
+                )
+
+    def _break_circles(self) -> None:
+        """Undo what was inferred where it leads back to itself; refuse what the file states."""
+        done: set[int] = set()
+        for first in range(len(self.previous)):
+            walk: dict[int, None] = {}
+            node = first
+            while node >= 0 and node not in done and node not in walk:
+                walk[node] = None
+                node = self.previous[node]
+            if node in walk:
+                circle = [*walk][[*walk].index(node) :]
+                inferred = [n for n in circle if self.kind(n) in ("rewriting", "spawning")]
+                owners = [self.owner[n] for n in inferred]
+                weak = [n for n in owners if (link := self.links[n]) and link.evidence != STATED]
+                if not weak:
+                    raise ValueError(
+                        "conversations of a session name each other as parents in a circle; give "
+                        "each the one before it"
+                    )
+                self.set_link(weak[0], Link("start"))
+            done.update(walk)
+
+    def _number_steps(self) -> None:
+        count = len(self.previous)
+        children: defaultdict[int, list[int]] = defaultdict(list)
+        for node in sorted(range(count), key=lambda node: (self.rank[self.owner[node]], node)):
+            children[self.previous[node]].append(node)
+        branches: set[int] = set()  # what did not go on last
+        for before, siblings in children.items():
+            siblings.sort(key=lambda node: self.kind(node) != "spawning")
+            if before >= 0:
+                same = [node for node in siblings if self.kind(node) != "spawning"]
+                branches.update(same[:-1])
+                self._name_branches(same)
+        links = enumerate(self.links)
+        unlinked = [self.first[n] for n, link in links if link and link.evidence == ORDER]
+        if unlinked:
+            self.problems.append((ProblemKind.UNLINKED_CONVERSATION, len(unlinked), unlinked))
+        self.step, self.agent = [0] * count, [""] * count
+        self.parent: list[int | None] = [None] * count
+        stack, sub_agents = children[-1][::-1], 0
+        for step in range(count):
+            node = stack.pop()
+            before = self.previous[node]
+            spawned = self.kind(node) == "spawning"
+            sub_agents += spawned
+            inherited = MAIN if before < 0 else self.agent[before]
+            name = f"sub-agent {sub_agents}" if spawned else inherited
+            self.agent[node] = self.conversations[self.owner[node]].agent or name
+            self.step[node] = step
+            if before >= 0:
+                began = spawned or node in branches
+                self.parent[node] = self.step[before] if began else self.parent[before]
+            stack += children[node][::-1]
+
+    def _name_branches(self, siblings: Sequence[int]) -> None:
+        """Call a conversation that goes on where an earlier one did a retry, or a fork."""
+        contexts = set()
+        for place, node in enumerate(siblings):
+            number = self.owner[node]
+            context, link = self.prefixes[number][self.place[node]], self.links[number]
+            if place and link and self.kind(node) == "extension" and node == self.first[number]:
+                kind: Kind = "retry" if context in contexts else "fork"
+                self.links[number] = replace(link, kind=kind)
+            contexts.add(context)
+
+    def _find_lost(self) -> None:
+        """Report the responses in contexts that are no decision of the session."""
+        responses = {message_key(self.message(node)) for node in range(len(self.place))}
+        lost: dict[int, int] = {}
+        for number, each in enumerate(self.conversations):
+            for place in range(each.context if self.places[number] else 0):
+                key = self.keys[number][place]
+                if key.startswith(ASSISTANT) and key not in responses:
+                    lost.setdefault(self.prefixes[number][place + 1], self.first[number])
+        if lost:
+            self.problems.append((ProblemKind.LOST_RESPONSE, len(lost), sorted(lost.values())))
+
+
+class _Earlier:
+    """What the earlier conversations of a session hold, to see where a context comes from."""
+
+    def __init__(self, session: _Session) -> None:
+        self.session = session
+        self.contexts: dict[int, int] = {}
+        self.responses: dict[str, int] = {}
+        self.heads: dict[int, int] = {}
+        self.arguments: dict[str, int] = {}
+        self.texts: dict[str, int] = {}
+
+    def add(self, number: int) -> None:
+        """Add the decisions of a conversation."""
+        session = self.session
+        nodes = range(session.first[number], session.first[number + 1])
+        for node in nodes:
+            message = session.message(node)
+            self.responses[session.keys[number][session.place[node]]] = node
+            for text in _strings(calls_of(message)):
+                _put_last(self.arguments, text, node)
+            if text := text_of(message.get("content")).strip():
+                _put_last(self.texts, text, node)
+        self.contexts[session.prefixes[number][session.place[nodes[0]]]] = nodes[0]
+        for head in self._heads(number):
+            self.heads[head] = nodes[-1]
+
+    def _heads(self, number: int) -> list[int]:
+        """The beginning of a context: with the task, and the system message alone."""
+        session = self.session
+        keys = session.keys[number][: session.places[number][0]]
+        task = next((n for n, key in enumerate(keys) if not key.startswith("system\0")), None)
+        lengths = [] if task is None else [task + 1]
+        return [session.prefixes[number][n] for n in (*lengths, task or 0) if n]
+
+    def link(self, number: int) -> Link | None:
+        """The link that the context itself shows, the surest evidence first."""
+        session = self.session
+        first = session.places[number][0]
+        keys = session.keys[number][:first]
+        same = self.contexts.get(session.prefixes[number][first])
+        if same is not None:
+            return Link("retry", session.previous[same], "its context is the same")
+        for key in reversed(keys):
+            if key.startswith(ASSISTANT) and key in self.responses:
+                return Link("rewriting", self.responses[key], "it keeps an earlier response")
+        texts = [key.partition("\0")[2] for key in keys if not key.startswith(ASSISTANT)]
+        for kind, quotes, evidence in (
+            ("spawning", self.arguments, "an argument of the call stands in it"),
+            ("rewriting", self.texts, "an earlier response stands in one of its messages"),
+        ):
+            exact = next((quotes[text] for text in texts if text in quotes), None)
+            latest = (quote for quote, _ in zip(reversed(quotes), range(MOST_QUOTES), strict=False))
+            inside = (
+                quotes[quote]
+                for quote in latest
+                if len(quote) >= SHORTEST_QUOTE and any(quote in text for text in texts)
+            )
+            node = next(inside, None) if exact is None else exact
+            if node is not None:
+                return Link(kind, node, evidence)  # type: ignore[arg-type]
+        for head in self._heads(number):
+            if head in self.heads:
+                return Link("rewriting", self.heads[head], "it begins with the same messages")
+        return None
+
+
+def _strings(calls: Sequence[tuple[str, Any, Any]]) -> Iterator[str]:
+    """The texts among the arguments of calls."""
+    for name, arguments, _ in calls:
+        try:
+            values = name_and_arguments({"name": name, "arguments": arguments}, strict=False)[1]
+        except ValueError:  # not an object: no sub-agent is started with that
+            continue
+        for value in values.values():
+            if isinstance(value, str) and value.strip():
+                yield value.strip()
+
+
+def _put_last(nodes: dict[str, int], text: str, node: int) -> None:
+    """Set an entry as the last one, since the latest are looked at first."""
+    nodes.pop(text, None)
+    nodes[text] = node
+
+
+def _prefixes(keys: Sequence[str]) -> list[int]:
+    """A hash of the first 0, 1, 2, ... messages."""
+    hashes = [0]
+    for key in keys:
+        hashes.append(hash((hashes[-1], key)))
+    return hashes
+
+
+def _without_first(each: Conversation, count: int) -> Conversation:
+    """The conversation with its first steps as context."""
+    return replace(
+        each,
+        context=each.steps[count - 1] + 1,
+        rewards=None if each.rewards is None else each.rewards[count:],
+        states=None if each.states is None else each.states[count:],
+        truncated_turns=[turn - count for turn in each.truncated_turns if turn >= count],
+    )

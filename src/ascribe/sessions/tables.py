@@ -1,0 +1,197 @@
+"""Conversations to tables of steps: every message of the assistant is a step."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, get_args
+
+import numpy as np
+
+from ascribe.sessions.forest import MAIN, Forest, link, message_key
+from ascribe.sessions.messages import Conversation, Message, State, action_of, text_of
+from ascribe.steps.hints import unknown
+from ascribe.steps.strict_json import canonical
+from ascribe.steps.table import MISSING_STEP, StepTable
+
+
+def from_messages(
+    conversations: Iterable[Conversation], *, state: State = "observation"
+) -> StepTable:
+    """A table of steps: the steps of the first conversation, then those of the second, and so on.
+
+    Conversations with the same group and trajectory are one session: see ``link``. Trajectories are
+    called ``GROUP/TRAJECTORY``. A session without any reward has NaN at its last step, which
+    ``check`` reports.
+
+    Args:
+        conversations: model calls, or whole chats.
+        state: what counts as the state of a step.
+
+    Raises:
+        ValueError: if a conversation has rewards or keys for another number of steps than it has, a
+            session has a final reward that is not the sum of those of its steps, or a message is
+            not in OpenAI's form; and if no message of any conversation is the assistant's.
+    """
+    conversations = list(conversations)
+    for each in conversations:
+        each.check()
+    if conversations and not any(each.steps for each in conversations):
+        raise ValueError("no message has the role assistant; check the messages")
+    return to_table(link(conversations), state)
+
+
+def to_table(forest: Forest, state: State) -> StepTable:
+    """The table of linked conversations; arguments and errors of ``from_messages``."""
+    if state not in get_args(State):
+        raise ValueError(unknown("state", state, get_args(State)))
+    owners = [each for each in forest.conversations for _ in each.steps]
+    names = [f"{each.group}/{each.trajectory}" for each in owners]
+    last: dict[str, int] = {}
+    for row, (name, decision) in enumerate(zip(names, forest.decisions, strict=True)):
+        if name not in last or forest.decisions[last[name]].step < decision.step:
+            last[name] = row
+    ends = np.zeros(len(owners), dtype=np.bool_)
+    ends[list(last.values())] = True
+    cut = np.array([each.truncated for each in owners], dtype=np.bool_)
+    finished = np.array([each.terminated for each in owners], dtype=np.bool_)
+    states, actions = _states(forest, state)
+    columns: dict[str, Any] = {
+        "group": [each.group for each in owners],
+        "trajectory": names,
+        "step": np.array([each.step for each in forest.decisions], dtype=np.int64),
+        "state": states,
+        "action": actions,
+        "reward": session_rewards(forest.conversations, last),
+        "terminated": ends & finished & ~cut,
+        "truncated": ends & cut,
+    }
+    agents = [each.agent for each in forest.decisions]
+    if any(each.agent for each in owners) or set(agents) - {MAIN}:
+        columns["agent"] = agents
+    parents = [MISSING_STEP if d.parent is None else d.parent for d in forest.decisions]
+    if set(parents) - {MISSING_STEP}:
+        columns["parent"] = np.array(parents, dtype=np.int64)
+    return StepTable.from_columns(columns)
+
+
+def session_rewards(
+    conversations: Sequence[Conversation], last: Mapping[str, int]
+) -> Sequence[float]:
+    """The reward of each step; ``last`` is the last row of each session.
+
+    Raises:
+        ValueError: if rewards fit neither the steps nor the final one, or final ones differ.
+    """
+    rewards: list[float] = []
+    sums: defaultdict[str, float] = defaultdict(float)
+    final: dict[str, float] = {}
+    for each in conversations:
+        name = f"{each.group}/{each.trajectory}"
+        values = each.step_rewards()
+        if values is not None:
+            sums[name] += sum(values)
+        rewards += [0.0] * len(each.steps) if values is None else values
+        if each.reward is not None and final.setdefault(name, each.reward) != each.reward:
+            raise ValueError(
+                f"conversations of session {name} have different final rewards, "
+                f"{final[name]:g} and {each.reward:g}; give that of the session, or rewards of "
+                "its steps"
+            )
+    for name in final.keys() & sums.keys():
+        if not math.isclose(final[name], sums[name], abs_tol=1e-9):
+            raise ValueError(
+                f"session {name} has the final reward {final[name]:g}, but those of its steps sum "
+                f"to {sums[name]:g}; give either, or add the final one to that of the last step"
+            )
+    for name in last.keys() - sums.keys():
+        rewards[last[name]] = final.get(name, math.nan)
+    return rewards
+
+
+def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
+    """The state and the action of each step."""
+    bounds = [0, *accumulate(len(each.steps) for each in forest.conversations)]
+    states: list[str | None] = [None] * bounds[-1]
+    actions: list[str] = [""] * bounds[-1]
+    histories: dict[int, Any] = {}  # of the rows that another conversation follows
+    followed = {begins.previous for begins in forest.links if begins}
+    owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)).tolist()
+    # A conversation comes after the one that it follows.
+    linked = [number for number, begins in enumerate(forest.links) if begins]
+    for number in sorted(linked, key=lambda number: forest.decisions[bounds[number]].step):
+        each, begins = forest.conversations[number], forest.links[number]
+        assert begins is not None
+        history, start = blake2b(digest_size=16), 0
+        if begins.previous >= 0 and begins.kind != "spawning":
+            history = histories[begins.previous].copy()
+            start = _new_messages(each, forest.conversations[owner[begins.previous]])
+        since: list[Message] = []
+        call_order: dict[str, int] = {}
+        row = bounds[number]
+        for place in range(start, len(each.messages)):
+            message = each.messages[place]
+            if message.get("role") != "assistant":
+                since.append(message)
+                continue
+            observation = [
+                (str(m.get("role")), text_of(m.get("content")))
+                for m in _in_order(since, call_order)
+            ]
+            action = action_of(message)
+            history.update(canonical(observation).encode(errors="replace"))
+            if place >= each.context:
+                shown = _shown(observation, state == "tool")
+                states[row] = history.hexdigest() if state == "history" else shown
+                actions[row] = action
+            history.update(canonical(["assistant", action]).encode(errors="replace"))
+            if place >= each.context:
+                if row in followed:
+                    histories[row] = history.copy()
+                row += 1
+            calls = enumerate(message.get("tool_calls") or [])
+            call_order = {str(c.get("id")): i for i, c in calls if isinstance(c, Mapping)}
+            since = []
+        if state == "key":
+            keys = each.states
+            if keys is None or len(keys) != row - bounds[number]:
+                raise ValueError(
+                    f"conversation {each.group}/{each.trajectory} has "
+                    f"{'no' if keys is None else len(keys)} states for {row - bounds[number]} "
+                    "messages of the assistant; give a key for each"
+                )
+            states[bounds[number] : row] = keys
+    return states, actions
+
+
+def _new_messages(each: Conversation, before: Conversation) -> int:
+    """The place where a context goes on: after its last response, or what both begin with."""
+    first = each.steps[0]
+    for place in reversed(range(first)):
+        if each.messages[place].get("role") == "assistant":
+            return place + 1
+    same = 0
+    while same < min(first, len(before.messages)) and message_key(
+        each.messages[same]
+    ) == message_key(before.messages[same]):
+        same += 1
+    return same if same < first else 0
+
+
+def _in_order(messages: Sequence[Message], call_order: Mapping[str, int]) -> list[Message]:
+    """The messages with the results of parallel calls in the order of the calls."""
+    places = [call_order.get(str(m.get("tool_call_id", ""))) for m in messages]
+    results = [(place, m) for place, m in zip(places, messages, strict=True) if place is not None]
+    ordered = iter(sorted(results, key=lambda result: result[0]))
+    return [
+        m if place is None else next(ordered)[1] for place, m in zip(places, messages, strict=True)
+    ]
+
+
+def _shown(observation: Sequence[tuple[str, str]], tools: bool) -> str:
+    """The text of an observation: the results of tools if wanted and there are any, or all."""
+    results = [text for role, text in observation if role in {"tool", "function"}]
+    if tools and results:
+        return "\n\n".join(results)
+    return "\n\n".join(f"{role}: {text}" for role, text in observation)
