@@ -18,6 +18,7 @@ from ascribe.groups.keys import StateKey
 from ascribe.sessions.forest import link
 from ascribe.sessions.formats import (
     atif,
+    gateway,
     inspect_ai,
     nemo_gym,
     openai,
@@ -46,6 +47,10 @@ STEPS = {"group", "trajectory", "step"}
 """Keys that every line of a table of steps has."""
 
 
+def _reward_field(records: Sequence[Record], name: str | None) -> list[Record]:
+    return [record.get(name or "reward") for record in records]
+
+
 @dataclass(frozen=True)
 class Format:
     """A file format.
@@ -58,7 +63,14 @@ class Format:
         score: the number of a reward.
         continued: whether a trajectory may go on in the next record, if its extra says ``named``.
         session: the name of a record's session, for formats with several records for each. Records
-            of different files with the same name are one session.
+            of different files with the same name are one session. Their conversations have the
+            place of their record in ``extra["record"]``, and ``reward`` finds the rewards.
+        trace: the name of what a record without a session belongs to: its session is the only one
+            that records of the same trace name, else the trace itself.
+        split: the records in a record, if a line or a file may hold several, or none.
+        identity: the field that names a record: those of a session with one name are one record.
+        reward: the rewards of the records of a session, those of the field that the caller named.
+        field: the field of a record that the caller named.
     """
 
     title: str
@@ -68,6 +80,11 @@ class Format:
     score: Callable[[Record], float] = Record.number
     continued: bool = False
     session: Callable[[Record], Hashable] | None = None
+    trace: Callable[[Record], Hashable] | None = None
+    split: Callable[[Record], Iterable[Record]] = lambda record: (record,)
+    identity: str = ""
+    reward: Callable[[Sequence[Record], str | None], Sequence[Record]] = _reward_field
+    field: Callable[[Record, str], Record] = Record.get
 
 
 def _is_nemo_gym(record: Mapping[str, Any]) -> bool:
@@ -80,6 +97,12 @@ def _is_verl(record: Mapping[str, Any]) -> bool:
     return texts and not isinstance(record["output"], list)  # else OpenAI Responses
 
 
+def _is_gateway(record: Mapping[str, Any]) -> bool:
+    """A line for a call: with a response beside the messages, or with the name of a session."""
+    beside = (*openai.RESPONSES, *openai.SESSIONS)
+    return isinstance(record.get("messages"), list) and any(map(record.get, beside))
+
+
 def _has_list(*names: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: any(isinstance(record.get(name), list) for name in names)
 
@@ -90,7 +113,11 @@ def _has_keys(*names: str) -> Callable[[Mapping[str, Any]], bool]:
 
 FORMATS = {
     "atif": Format(
-        "Harbor ATIF", lambda r: str(r.get("schema_version")).startswith("ATIF"), atif.read
+        "Harbor ATIF",
+        lambda r: str(r.get("schema_version")).startswith("ATIF"),
+        atif.read,
+        session=atif.session,
+        reward=atif.reward,
     ),
     "inspect": Format(
         "Inspect log",
@@ -112,6 +139,14 @@ FORMATS = {
         verifiers.read_results,
     ),
     "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
+    "gateway": Format(
+        "model calls of a gateway",
+        _is_gateway,
+        gateway.read,
+        session=gateway.session,
+        identity="trace_id",
+        reward=gateway.reward,
+    ),
     "openai": Format("OpenAI messages", _has_list("messages"), openai.read),
 }
 """Every format by its name, the most specific first."""
@@ -457,27 +492,60 @@ def _sessions(
     hand out a session when its last record is there. So only the open ones are held.
     """
     left: Counter[Hashable] = Counter()
+    of_trace: dict[Hashable, Hashable] = {}
     if form.session is not None:
-        for file in files:
-            left.update(form.session(_object(record)) for record in read_records(file))
+        pairs = Counter(
+            _session_and_trace(each, form) for file in files for each in _read(file, form)
+        )
+        for session, trace in pairs:
+            if session is not None:
+                # A trace with several sessions, such as an evaluation of many, is none of them.
+                of_trace[trace] = session if of_trace.get(trace, session) == session else None
+        for (session, trace), count in pairs.items():
+            left[session or of_trace.get(trace) or trace] += count
     open_sessions: defaultdict[Hashable, list[Record]] = defaultdict(list)
     for number, file in enumerate(files):
-        for record in map(_object, read_records(file)):
+        for record in _read(file, form):
             if form.session is None:
                 yield [record]
                 continue
-            name = form.session(record)
+            session, trace = _session_and_trace(record, form)
+            name = session or of_trace.get(trace) or trace
             open_sessions[name].append(record)
             left[name] -= 1
             if not left[name]:
-                yield open_sessions.pop(name)
+                yield _unique(open_sessions.pop(name), form)
         progress((number + 1) / len(files))
 
 
-def _object(record: Record) -> Record:
-    if not isinstance(record.value, dict):
-        raise record.error("it must be an object")
-    return record
+def _read(file: Path, form: Format) -> Iterator[Record]:
+    for record in read_records(file):
+        if not isinstance(record.value, dict):
+            raise record.error("it must be an object")
+        yield from form.split(record)
+
+
+def _session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]:
+    """Names of different kinds differ; None is no name."""
+    session = form.session(record) if form.session else None
+    trace = form.trace(record) if form.trace else None
+    return (
+        None if session is None else ("session", session),
+        # Without either, a record is a session of its own.
+        ("trace", (record.path, record.line, record.field) if trace is None else trace),
+    )
+
+
+def _unique(records: Sequence[Record], form: Format) -> Sequence[Record]:
+    """The records without those that were written twice."""
+    kept: dict[Hashable, Record] = {}
+    for place, record in enumerate(records):
+        name = record.get(form.identity).optional_name() if form.identity else None
+        first = kept.setdefault(place if name is None else name, record)
+        if first is not record and first.value != record.value:
+            detail = f"{first.place()} has the same name and other content; keep one of them"
+            raise record.get(form.identity).error(detail)
+    return list(kept.values())
 
 
 def _conversations(
@@ -492,15 +560,15 @@ def _conversations(
     with record.refusing():
         episodes = list(form.read(record if form.session is None else records))
     if group is not None:
-        name = record.get(group)
-        if not name:
-            raise name.error(f"no such field; there are: {_keys(record)}")
+        name = _named(records, group, form)
         episodes = [replace(episode, group=name.name()) for episode in episodes]
-    if reward is not None:
-        total = record.get(reward)
-        if not total:
-            raise total.error(f"no such field; there are: {_keys(record)}")
-        score = form.score(total)
+    if form.session is not None:
+        found = form.reward(records, reward)
+        if reward is not None and not any(found):
+            raise found[-1].error(f"no such field; there are: {_keys(record)}")
+        episodes = _rewarded(episodes, found, form)
+    elif reward is not None:
+        score = form.score(_named(records, reward, form))
         episodes = [replace(each, reward=score, rewards=None) for each in episodes]
     with record.refusing():
         session_rewards(episodes, {})
@@ -520,6 +588,42 @@ def _conversations(
         episodes = [replace(each, trajectory=f"{each.trajectory}{mark}") for each in episodes]
     seen.update((each.group, each.trajectory) for each in episodes)
     return episodes
+
+
+def _named(records: Sequence[Record], name: str, form: Format) -> Record:
+    """The first field of this name in the records of a session."""
+    fields = [form.field(record, name) for record in records]
+    for each in fields:
+        if each:
+            return each
+    raise fields[-1].error(f"no such field; there are: {_keys(records[-1])}")
+
+
+def _rewarded(
+    episodes: Sequence[Conversation], rewards: Sequence[Record], form: Format
+) -> list[Conversation]:
+    """The conversations with the rewards of their records.
+
+    A session of which one record has a reward, or all have the same, has that one. Different ones
+    are the rewards of steps: each of the last one of its record.
+    """
+    values = {place: form.score(each) for place, each in enumerate(rewards) if each}
+    if len(set(values.values())) <= 1:
+        reward = next(iter(values.values()), None)
+        return [replace(each, reward=reward) for each in episodes]
+    last = {each.extra["record"]: place for place, each in enumerate(episodes) if each.steps}
+    for place in values.keys() - last.keys():
+        detail = "its session has different rewards, and this one belongs to no response; name one"
+        raise rewards[place].error(f"{detail} field with --reward")
+    return [
+        replace(
+            each,
+            rewards=[0.0] * (len(each.steps) - 1) + [values.get(each.extra["record"], 0.0)]
+            if each.steps and last[each.extra["record"]] == place
+            else [0.0] * len(each.steps),
+        )
+        for place, each in enumerate(episodes)
+    ]
 
 
 def _keys(record: Record) -> str:

@@ -66,14 +66,17 @@ class Record:
 
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
-        record = self
-        for part in name.split("."):
+        record, rest = self, name
+        while True:
             value = record.value
             if value is not None and not isinstance(value, dict):
                 raise record.error(f"it must be an object, not {_kind(value)}")
+            whole = value is not None and rest in value  # names of attributes have dots
+            part, _, rest = (rest, "", "") if whole else rest.partition(".")
             field = f"{record.field}.{part}" if record.field else part
             record = Record((value or {}).get(part), self.path, self.line, field)
-        return record
+            if not rest:
+                return record
 
     def __bool__(self) -> bool:
         return self.value is not None
@@ -198,6 +201,13 @@ def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record
     if b"\\ud" in content.lower() and not encodable(to_json(record.value)):
         raise record.error("a text is not valid Unicode: it holds half of a surrogate pair")
     return record
+
+
+def parse(record: Record) -> Record:
+    """The value of JSON text in a record; another value is itself."""
+    if not isinstance(record.value, str):
+        return record
+    return _parse(record.value.encode(errors="replace"), record.path, record.line, record.field)
 
 
 def _members(path: Path) -> Iterator[Record]:

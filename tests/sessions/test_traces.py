@@ -1,0 +1,286 @@
+"""Importers of model calls: several records, or parts of a record, are one session."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascribe import TableError
+from ascribe.sessions import Conversation
+from ascribe.sessions.formats import FORMATS, import_files
+from ascribe.sessions.formats.records import read_records
+from tests.sessions.make_traces import FILES
+from tests.sessions.test_formats import DATA as FORMAT_DATA
+from tests.sessions.test_formats import lines
+
+pytestmark = pytest.mark.unit
+
+DATA = Path(__file__).parents[1] / "data" / "sessions"
+COLUMNS = ("state", "action", "reward")
+USER, ACT = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+def sessions(imported: Any, *names: str) -> list[list[tuple[Any, ...]]]:
+    """These columns of each session, sorted, whatever the sessions are called."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for row in imported.table.to_dicts():
+        rows.setdefault(row["trajectory"], []).append(tuple(row[name] for name in names))
+    return sorted(rows.values())
+
+
+def conversations(path: Path, form: str) -> list[Conversation]:
+    """What the importer makes of the records of a file, which are one session."""
+    records = [part for record in read_records(path) for part in FORMATS[form].split(record)]
+    return list(FORMATS[form].read(records))
+
+
+@pytest.mark.parametrize("state", ["observation", "tool", "history"])
+@pytest.mark.parametrize("name", FILES)
+def test_calls_give_the_steps_of_the_chats(name: str, state: Any) -> None:
+    imported = import_files([DATA / name], state=state)
+    assert imported.format == FILES[name][0]
+    chats = import_files([FORMAT_DATA / "openai.jsonl"], state=state)
+    assert sessions(imported, *COLUMNS) == sessions(chats, *COLUMNS)
+    assert len(imported.table.group.values) == 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_committed_files_are_those_of_the_script(tmp_path: Path, name: str) -> None:
+    FILES[name][1](tmp_path)
+    assert (tmp_path / name).read_bytes() == (DATA / name).read_bytes()
+
+
+# Gateways.
+
+
+def call(turn: int, session: str = "t:0", **more: Any) -> dict[str, Any]:
+    """The call after so many turns."""
+    return {
+        "trace_id": f"{session} {turn}",
+        "session_id": session,
+        "messages": [USER, ACT] * turn + [USER],
+        "response_message": ACT,
+        **more,
+    }
+
+
+def test_calls_are_told_apart_by_the_session_and_the_folder(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        (tmp_path / run).mkdir()
+        for part in range(2):
+            lines(tmp_path / run, call(part, reward=1.0), name=f"{part}.jsonl")
+    table = import_files([tmp_path]).table
+    assert table.step.tolist() == [0, 1, 0, 1], "a log may be in several files"
+    assert table.trajectory.values.size == 2, "runs may use names again"
+
+
+@pytest.mark.parametrize(
+    ("more", "group"),
+    [
+        ({"task_id": 7}, "7"),
+        ({"metadata": {"task": "sum"}}, "sum"),
+        ({"session_id": "a:b:1"}, "a:b"),
+        ({"session_id": "run"}, "prompt "),
+    ],
+)
+def test_the_task_of_a_call(tmp_path: Path, more: Any, group: str) -> None:
+    path = lines(tmp_path, *(call(turn, reward=1.0) | more for turn in range(2)))
+    (name,) = import_files([path]).table.group.values
+    assert name.startswith(group)
+
+
+def test_rewards_of_a_session_and_of_its_calls(tmp_path: Path) -> None:
+    rows = [call(turn, reward=1.0) for turn in range(3)]
+    assert import_files([lines(tmp_path, *rows)]).table.reward.tolist() == [0.0, 0.0, 1.0]
+    last = [rows[2], *(row | {"reward": None} for row in rows[:2])]
+    assert sum(import_files([lines(tmp_path, *last)]).table.reward) == 1.0
+    each = [row | {"reward": float(turn)} for turn, row in enumerate(rows)]
+    assert import_files([lines(tmp_path, *each)]).table.reward.tolist() == [0.0, 1.0, 2.0]
+    named = [row | {"metadata": {"r": turn / 2}} for turn, row in enumerate(rows)]
+    path = lines(tmp_path, *named)
+    assert import_files([path], reward="metadata.r").table.reward.tolist() == [0.0, 0.5, 1.0]
+    with pytest.raises(TableError, match=r"line 3, metadata.s: no such field; there are"):
+        import_files([path], reward="metadata.s")
+
+
+def test_a_call_that_was_logged_twice_is_one(tmp_path: Path) -> None:
+    rows = [call(0, reward=1.0), call(1, reward=1.0)]
+    assert len(import_files([lines(tmp_path, *rows, rows[0])]).table) == 2
+    other = rows[0] | {"response_message": ACT | {"content": "b"}}
+    with pytest.raises(TableError, match=r"line 3, trace_id: runs.jsonl, line 1 has the same name"):
+        import_files([lines(tmp_path, *rows, other)])
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"response": ACT},
+        {"response": "a"},
+        {"response": {"choices": [{"message": ACT, "finish_reason": "length"}]}},
+        {"choices": [{"message": {"content": "a"}}]},
+        {"completion": "a"},
+        {"output": ACT, "finish_reason": "length"},
+    ],
+)
+def test_responses_in_other_places(tmp_path: Path, response: Any) -> None:
+    rows = [
+        {"session_id": "s", "messages": [USER, ACT] * turn + [USER], **response, "reward": 1.0}
+        for turn in range(2)
+    ]
+    imported = import_files([lines(tmp_path, *rows)])
+    assert imported.format == "gateway"
+    assert imported.table.action.texts() == ["a", "a"]
+    cut = "length" in json.dumps(response)
+    assert imported.table.flag("truncated", default=False).tolist() == [False, cut]
+
+
+def test_each_choice_is_a_response(tmp_path: Path) -> None:
+    choices = [{"message": ACT | {"content": text}} for text in "ab"]
+    path = lines(tmp_path, {"trace_id": "t", "messages": [USER], "choices": choices})
+    assert [each.id for each in conversations(path, "gateway")] == ["t", "t/1"]
+
+
+@pytest.mark.parametrize("key", ["session_id", "conversation_id"])
+def test_chats_of_a_session_that_extend_each_other(tmp_path: Path, key: str) -> None:
+    """Each would be a trajectory with the whole reward."""
+    thought = [USER, {**ACT, "reasoning_content": "Hm."}]  # gone in the next call
+    rows = [{key: "s", "messages": chat, "reward": 1.0} for chat in (thought, [USER, ACT] * 2)]
+    for order in (rows, rows[::-1], [*rows, rows[1]]):
+        table = import_files([lines(tmp_path, *order)]).table
+        assert (len(table), table.trajectory.values.size) == (2, 1)
+    assert len(import_files([lines(tmp_path, rows[1])]).table) == 2, "a session in one line"
+
+
+def test_calls_without_the_name_of_a_session(tmp_path: Path) -> None:
+    single = [{"messages": [USER], "response": text, "reward": 1.0} for text in "ab"]
+    assert import_files([lines(tmp_path, *single)]).table.trajectory.values.size == 2
+    rows = [{**call(turn), "session_id": None, "reward": 1.0} for turn in range(2)]
+    with pytest.raises(TableError, match=r"line 2.*another line goes on where it ends.*session_id"):
+        import_files([lines(tmp_path, *rows)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([call(0, response_message={})], "response_message: the call has no response; leave it"),
+        ([call(0, response_message=7)], "response_message: it must be an object, not a number"),
+        ([call(0, choices=[7], response_message=None)], r"choices\[0\]: it must be an object"),
+        ([call(0, messages=None)], "it must be a list, not missing"),
+        ([call(0, timestamp="soon")], "timestamp: it must be a number or a date"),
+        ([call(0, timestamp=[1])], "timestamp: it must be a number, not a list"),
+        ([call(0, task="a"), call(1, task="b")], "line 2, task: .*line 1, task .*another task"),
+        ([call(0, metadata=[1], reward=1.0)], "metadata: it must be an object, not a list"),
+    ],
+)
+def test_calls_that_are_refused(tmp_path: Path, rows: Any, why: str) -> None:
+    with pytest.raises(TableError, match=why):
+        import_files([lines(tmp_path, *rows)], "gateway")
+
+
+# ATIF.
+
+
+def step(source: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"source": source, "message": text, **more}
+
+
+def atif(path: Path, *steps: Any, **more: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {"schema_version": "ATIF-v1.7", "agent": {"name": "main"}, "steps": steps, **more}
+    path.write_text(json.dumps(document))
+
+
+def delegate(text: str, *references: Any) -> dict[str, Any]:
+    results = [{"content": "done", "subagent_trajectory_ref": list(references)}]
+    return step("agent", text, observation={"results": results})
+
+
+def trial(folder: Path, reward: float = 1.0) -> Path:
+    """A run that starts two sub-agents, is compacted, and goes on in another file."""
+    agent = folder / "port__0" / "agent"
+    task, copied = step("user", "task"), {"is_copied_context": True}
+    inner = {"trajectory_id": "inner", "agent": {"name": "sub"}, "steps": [step("agent", "s1")]}
+    atif(
+        agent / "trajectory.json",
+        task,
+        step("agent", "m0"),
+        delegate("m1", {"trajectory_id": "inner"}, {"trajectory_path": "logs/sub.json"}),
+        step("agent", "dispatched", llm_call_count=0),
+        subagent_trajectories=[inner],
+        continued_trajectory_ref="trajectory.cont-1.json",
+    )
+    atif(agent / "sub.json", step("user", "go"), step("agent", "s2"), agent={"name": "sub"})
+    shown = [task | copied, delegate("m1", {"trajectory_id": "inner"}) | copied]
+    atif(agent / "trajectory.cont-1.json", *shown, step("agent", "m2"))
+    (folder / "port__0" / "verifier").mkdir()
+    (folder / "port__0" / "verifier" / "reward.txt").write_text(str(reward))
+    return agent
+
+
+def test_a_trial_of_several_trajectories_is_one_session(tmp_path: Path) -> None:
+    agent = trial(tmp_path)
+    imported = import_files([tmp_path])
+    assert imported.table.trajectory.values.size == 1
+    assert sorted(imported.table.action.texts()) == ["m0", "m1", "m2", "s1", "s2"]
+    assert sum(imported.table.reward) == 1.0
+    records = [each for path in sorted(agent.iterdir()) for each in read_records(path)]
+    read = {each.messages[-1]["content"]: each for each in FORMATS["atif"].read(records)}
+    main = next(each for each in read.values() if each.parent is None)
+    found = {name: (each.agent, each.parent, each.parent_step) for name, each in read.items()}
+    assert found == {
+        "dispatched": ("main", None, None),
+        "s1": ("sub", main.id, 1),
+        "s2": ("sub", main.id, 1),
+        "m2": ("main", main.id, None),
+    }
+    assert [read["m2"].messages[place]["content"] for place in read["m2"].steps] == ["m2"]
+
+
+@pytest.mark.parametrize("missing", ["trajectory.cont-1.json", "sub.json", "trajectory.json"])
+def test_a_part_of_a_trial_is_refused(tmp_path: Path, missing: str) -> None:
+    agent = trial(tmp_path)
+    (agent / missing).unlink()
+    with pytest.raises(TableError, match="is not among the files given; give the folder of the"):
+        import_files([tmp_path])
+
+
+def test_runs_in_one_folder_are_told_apart_by_their_session(tmp_path: Path) -> None:
+    scored = {"final_metrics": {"extra": {"reward": 1.0}}}
+    for number, name in enumerate(["a", "b", "a", None, None]):
+        atif(tmp_path / "runs" / f"{number}.json", step("agent", "x"), session_id=name, **scored)
+    assert import_files([tmp_path]).table.trajectory.values.size == 4
+
+
+def test_a_reference_is_never_opened(tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    path = tmp_path / "runs" / "a.json"
+    for name in ("../secret.json", str(tmp_path / "secret.json"), "/dev/zero", ""):
+        atif(path, step("agent", "x"), continued_trajectory_ref=name)
+        with pytest.raises(TableError, match=r"continued_trajectory_ref: .* not among the files"):
+            import_files([path])
+
+
+def test_trajectories_that_continue_each_other_are_refused(tmp_path: Path) -> None:
+    for name, following in (("a", "b"), ("b", "a")):
+        atif(
+            tmp_path / "t" / "agent" / f"{name}.json",
+            step("agent", "x"),
+            continued_trajectory_ref=f"{following}.json",
+        )
+    with pytest.raises(TableError, match="its references form a cycle"):
+        import_files([tmp_path])
+
+
+# More files: the folder that ASCRIBE_SESSION_SAMPLES names.
+
+SAMPLES = Path(os.environ.get("ASCRIBE_SESSION_SAMPLES", "-"))
+needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="ASCRIBE_SESSION_SAMPLES")
+
+
+@needs_samples
+def test_samples_of_calls_are_read() -> None:
+    assert sum(import_files([SAMPLES / "gateway.jsonl"]).table.reward) == 1.0
+    table = import_files([SAMPLES / "atif_job"]).table
+    assert (len(table), table.trajectory.values.size, sum(table.reward)) == (6, 2, 1.0)
