@@ -50,6 +50,8 @@ def as_parquet(
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
     folder = Path(work.path, "table")
     key = f"{place.identity()} {code_of(Place)} {sorted(sessions.items())}"
+    if (reward := sessions.get("reward")) is not None and reward.endswith(".csv"):
+        key += f" {Place.of(reward).identity()}"
     files = folder / blake2b(key.encode(), digest_size=16).hexdigest()
     if not files.exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -63,6 +63,9 @@ class ProblemKind(Advised):
     NO_CONVERSATIONS = _fatal(
         f"the formats, and options for what a format leaves open: {page('import')}"
     )
+    BAD_REWARDS = _fatal(
+        "a file of rewards has a row for each session: its name in the column session, and reward"
+    )
     DUPLICATE_KEY = _fatal("a column or key is given twice, so one value would be lost; keep one")
     UNKNOWN_FORMAT = _fatal(
         "the file was written for another version of the step table format; upgrade ascribe"

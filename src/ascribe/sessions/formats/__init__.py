@@ -27,6 +27,7 @@ from ascribe.sessions.formats import (
     verl,
 )
 from ascribe.sessions.formats.records import Record, read_records
+from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.states import Choice, ChosenState, choose
 from ascribe.sessions.messages import Conversation, State
 from ascribe.sessions.tables import session_rewards, to_table
@@ -307,7 +308,8 @@ def import_parts(
         paths: files, or folders with files of one format.
         form: one of ``FORMATS``; None: detected.
         group: the field that names the task, if not the usual one; dots lead into objects.
-        reward: the field that holds the reward.
+        reward: the field that holds the reward; or a ``.csv`` file with the columns ``session`` and
+            ``reward``, and ``group`` if sessions are to have other groups.
         state: what counts as the state of a step; None: the first of ``CHOICES`` with about the
             fewest steps of the first table alone in their state.
         progress: called with the share that is done.
@@ -324,6 +326,9 @@ def import_parts(
     files, name = _files(places, form)
     # A trajectory that may go on in the next record is in one table.
     limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
+    rewards = None
+    if reward is not None and reward.endswith(".csv"):
+        rewards, reward = SessionRewards.read(reward), None
     batch: list[Conversation] = []
     seen: set[tuple[Any, ...]] = set()
     steps, parts, rewarded, key = 0, 0, False, None
@@ -334,15 +339,19 @@ def import_parts(
             batch, steps, parts = [], 0, parts + 1
             yield replace(imported, arguments=arguments)
         episodes = _conversations(records, FORMATS[name], group, reward, seen)
+        if rewards is not None:
+            episodes = [rewards.join(episode) for episode in episodes]
         batch += episodes
         steps += sum(len(each.steps) for each in episodes)
         rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in episodes)
     if not steps and not parts:
         raise _error(f"no message of an assistant in {_names(files)}")
-    if not rewarded:
+    if rewards is not None:
+        rewards.check()
+    elif not rewarded:
         raise _error(
             f"no conversation in {_names(files)} has a reward; name the field that holds it: "
-            "ascribe import --reward FIELD"
+            "--reward FIELD, or a file with the columns session and reward: --reward FILE.csv"
         )
     if steps:
         imported = _imported(batch, name, state, key, whole=most_steps is None)

@@ -1,0 +1,144 @@
+"""Rewards from a CSV file, joined with sessions by their names."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+
+from ascribe.sessions.messages import Conversation
+from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
+
+SESSION = ("session", "trajectory", "session_id", "run_id", "id")
+GROUP = ("group", "task")
+"""What these columns are called; the first name that the file has counts."""
+MAX_SIZE = 2**28
+"""Bytes of a file; the rewards of four million sessions have fewer."""
+WORDS = {"true": 1.0, "false": 0.0}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The reward of a session and, if the file has the column, its group."""
+
+    line: int
+    session: str
+    group: str | None
+    reward: float
+
+
+@dataclass(frozen=True)
+class SessionRewards:
+    """The rows of a file, and which of them belong to a session that was read.
+
+    Attributes:
+        path: the file.
+        rows: the row of each name: ``SESSION``, or ``GROUP/SESSION`` where it has a group.
+        alone: the row of each session without its group; None if several groups have the name.
+        owners: the session of each row, by the row's line.
+        missing: the sessions that have no row.
+    """
+
+    path: Path
+    rows: dict[str, Row] = field(default_factory=dict)
+    alone: dict[str, Row | None] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "SessionRewards":
+        """The rewards of a file.
+
+        Raises:
+            TableError: if it is no table of sessions and rewards, with the line.
+            OSError: if it cannot be opened.
+        """
+        rewards = cls(Path(path))
+        try:
+            for row in _rows(rewards.path):
+                name = row.session if row.group is None else f"{row.group}/{row.session}"
+                if name in rewards.rows:
+                    lines = f"lines {rewards.rows[name].line} and {row.line}"
+                    raise ValueError(f"{lines} name {one_line(name, 80)!r}; keep one of them")
+                rewards.rows[name] = row
+                rewards.alone[row.session] = None if row.session in rewards.alone else row
+        except (ValueError, csv.Error) as error:  # also for what is not UTF-8
+            raise rewards.error(one_line(error, 300)) from error
+        return rewards
+
+    def join(self, conversation: Conversation) -> Conversation:
+        """The conversation with the reward of its session and, if the file has it, its group."""
+        name = f"{conversation.group}/{conversation.trajectory}"
+        row = self.rows.get(name) or self.alone.get(conversation.trajectory)
+        if row is None:
+            self.missing[name] = None
+            return conversation
+        owner = self.owners.setdefault(row.line, name)
+        if owner != name:
+            names = f"{one_line(owner, 80)!r} and {one_line(name, 80)!r}"
+            raise self.error(f"line {row.line} names {names}; write GROUP/SESSION there")
+        group = conversation.group if row.group is None else row.group
+        return replace(conversation, group=group, reward=row.reward, rewards=None)
+
+    def check(self) -> None:
+        """Raise ``TableError`` for sessions without a reward, and rewards without a session."""
+        unused = [name for name, row in self.rows.items() if row.line not in self.owners]
+        found = []
+        for names, what in ((unused, "no session has the name of"), (self.missing, "no row names")):
+            if names:
+                count = counted(len(names), "row" if names is unused else "session")
+                first = ", ".join(repr(one_line(name, 80)) for name in [*names][:3])
+                found.append(f"{what} {count}: {first}{', ...' if len(names) > 3 else ''}")
+        if found:
+            raise self.error(f"{'; '.join(found)}; write one row for each session, with its name")
+
+    def error(self, detail: str) -> TableError:
+        """The error that names the file."""
+        return TableError(
+            [Problem(ProblemKind.BAD_REWARDS, f"{one_line(self.path.name)}: {detail}")]
+        )
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    """The rows of a file; ``ValueError`` or ``csv.Error`` for what is wrong with one."""
+    if path.stat().st_size > MAX_SIZE:
+        raise ValueError(f"it has more than {MAX_SIZE:,} bytes; import fewer sessions at once")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        columns = [name.strip() for name in next(reader, [])]
+        lines = [(reader.line_num, cells) for cells in reader if cells]
+    there = ", ".join(one_line(name, 40) for name in columns[:12]) or "none"
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"a column is there twice: {there}")
+    session = next((columns.index(name) for name in SESSION if name in columns), None)
+    group = next((columns.index(name) for name in GROUP if name in columns), None)
+    if session is None:
+        raise ValueError(f"no column session; there are: {there}")
+    for line, cells in lines:
+        if len(cells) != len(columns):
+            raise ValueError(f"line {line} has {len(cells)} values for {len(columns)} columns")
+    others = [place for place in range(len(columns)) if place not in (session, group)]
+    numeric = [n for n in others if all(_number(cells[n]) is not None for _, cells in lines)]
+    reward = columns.index("reward") if "reward" in columns else None
+    if reward is None:
+        if len(numeric) != 1:
+            raise ValueError(
+                f"no column reward, nor one other column of numbers; there are: {there}"
+            )
+        (reward,) = numeric
+    for line, cells in lines:
+        number = _number(cells[reward])
+        if number is None:
+            text = one_line(cells[reward], 40)
+            raise ValueError(f"line {line}: the reward {text!r} is not a finite number")
+        yield Row(line, cells[session], None if group is None else cells[group], number)
+
+
+def _number(text: str) -> float | None:
+    """The finite number, true or false in a text, if it is one."""
+    text = text.strip().lower()
+    try:
+        number = float(text) if "_" not in text else None
+    except ValueError:
+        number = WORDS.get(text)
+    return number if number is not None and isfinite(number) else None
