@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from ascribe.cli import app
+from ascribe.cli import app, screen
 from ascribe.groups.keys import measure
 from ascribe.steps.files import read
 from tests.sessions.test_formats import DATA, FILES, chat, lines
@@ -19,8 +19,8 @@ from tests.sessions.test_formats import DATA, FILES, chat, lines
 pytestmark = pytest.mark.unit
 
 
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(*arguments: object, code: int = 0, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
     assert result.exit_code == code, result.output
     return result
 
@@ -101,12 +101,14 @@ READING = ["import", "check", "credit", "report", "show", "states"]
 """Commands that take sessions."""
 
 
-def command(name: str, *arguments: object, out: Path, code: int = 0) -> Result:
+def command(
+    name: str, *arguments: object, out: Path, code: int = 0, stdin: str | None = None
+) -> Result:
     """Run a command that takes sessions, with an output of its own if it needs one."""
     if name == "report":
         pytest.importorskip("vl_convert", reason="needs the extra report")
     wanted = {"import": "o.parquet", "credit": "o.parquet", "report": "o.html"}.get(name)
-    return run(name, *arguments, *(["-o", out / wanted] if wanted else []), code=code)
+    return run(name, *arguments, *(["-o", out / wanted] if wanted else []), code=code, stdin=stdin)
 
 
 @pytest.mark.parametrize("name", READING)
@@ -124,9 +126,8 @@ def test_every_command_takes_the_options_for_sessions(tmp_path: Path, name: str)
 def test_a_table_of_steps_refuses_the_options_for_sessions(
     tmp_path: Path, name: str, option: tuple[str, str]
 ):
-    row = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
-    files = [lines(tmp_path, row, name="steps.jsonl"), tmp_path / "steps.parquet"]
-    pq.write_table(pa.Table.from_pylist([row]), files[1])
+    files = [lines(tmp_path, STEP, name="steps.jsonl"), tmp_path / "steps.parquet"]
+    pq.write_table(pa.Table.from_pylist([STEP]), files[1])
     for path in files:
         said = " ".join(command(name, path, *option, out=tmp_path, code=2).stderr.split())
         assert "is read as a table of steps" in said
@@ -176,6 +177,36 @@ def test_the_printed_command_corrects_the_state(tmp_path: Path, monkeypatch: pyt
     counting = lines(tmp_path, *plain, name="counts.jsonl")
     assert "without counters" in run("check", counting).stderr
     assert follow("check", counting) < 0.3
+
+
+STEP = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_command_reads_standard_input(tmp_path: Path, name: str):
+    sessions = [chat(reward=1), chat("7", reward=0)]
+    json_lines = "".join(f"\n{json.dumps(row)}\n" for row in sessions)
+    texts = [json_lines, json.dumps(sessions), json.dumps(sessions, indent=1)]
+    for text in [*texts, (DATA / "log.json").read_text()]:
+        command(name, "-", out=tmp_path, stdin=text)
+    if name != "import":
+        command(name, "-", out=tmp_path, stdin=json.dumps(STEP))
+    for text in ("{", "no JSON"):
+        result = command(name, "-", out=tmp_path, stdin=text, code=1)
+        assert "-: refused" in " ".join(result.stderr.split())
+
+
+def test_advice_names_standard_input_as_it_was_typed():
+    sessions = "".join(f"{json.dumps(timed(attempt))}\n" for attempt in range(4))
+    said = run("check", "-", stdin=sessions).stderr
+    assert said.startswith("-: OpenAI messages, 20 steps")
+    assert "ascribe import - -o steps.parquet --state observation" in said
+
+
+def test_standard_input_has_a_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(screen, "MAX_STDIN", 100)
+    result = run("check", "-", stdin=json.dumps(chat("8" * 100, reward=1)), code=2)
+    assert "standard input has more than 100 bytes; name a file" in result.stderr
 
 
 def advantages(path: Path) -> list[Any]:

@@ -29,8 +29,10 @@ def import_(
     files: Annotated[
         list[Path],
         Argument(
-            help="Sessions: .jsonl, .jsonl.gz, .json, .eval, or folders of such files.",
+            help="Sessions: .jsonl, .jsonl.gz, .json, .eval, or folders of such files; - for "
+            "standard input.",
             show_default=False,
+            callback=screen.stdin_or,
         ),
     ],
     out: Annotated[

@@ -14,8 +14,10 @@ Json = Annotated[bool, Option("--json", help="Print JSON and nothing else.")]
 File = Annotated[
     Path,
     Argument(
-        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions, as for ascribe import.",
+        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions, as for ascribe import; "
+        "- for standard input.",
         show_default=False,
+        callback=screen.stdin_or,
     ),
 ]
 Columns = Annotated[
@@ -30,8 +32,10 @@ Source = Annotated[
     str,
     Argument(
         help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, sessions, as for ascribe import, or a "
-        "folder of .parquet files; also a URI, such as s3://bucket/folder.",
+        "folder of .parquet files; also a URI, such as s3://bucket/folder, or - for standard "
+        "input.",
         show_default=False,
+        callback=screen.stdin_or,
     ),
 ]
 From = Annotated[

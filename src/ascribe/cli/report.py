@@ -23,8 +23,10 @@ def report(
         list[Path],
         Argument(
             help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions that ascribe import "
-            "takes; several files are iterations, in order. Or the folder of a run.",
+            "takes; several files are iterations, in order. Or the folder of a run; - for standard "
+            "input.",
             show_default=False,
+            callback=screen.stdin_or,
         ),
     ],
     out: Annotated[Path, Option("--out", "-o", help="The page to write: a .html file.")] = Path(

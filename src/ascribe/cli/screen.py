@@ -1,11 +1,13 @@
 """Shared by all commands: the console, safe text, progress, and error exits."""
 
+import atexit
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import typer
@@ -44,9 +46,43 @@ STYLES = {
 }
 
 
+MAX_STDIN = 2**34
+"""Bytes that standard input may have."""
+_spooled: list[Path] = []
+"""Files with the content of standard input."""
+
+
 def safe(text: object, most: int = 80) -> str:
     """Untrusted text, printable on one line, without the credentials of a URI."""
-    return one_line(without_credentials(text), most)
+    shown = without_credentials(text)
+    for path in _spooled:
+        shown = shown.replace(str(path), "-")
+    return one_line(shown, most)
+
+
+def stdin_or(value: Any) -> Any:
+    """The path, or paths, of an argument; in the place of ``-`` a file with standard input.
+
+    The file is removed when Python exits. It holds lines of JSON, or one JSON document.
+    """
+    from ascribe.sessions.formats.records import is_document
+
+    if isinstance(value, list):
+        return [stdin_or(each) for each in value]
+    if str(value) != "-":
+        return value
+    folder = TemporaryDirectory(prefix="ascribe-")
+    atexit.register(folder.cleanup)
+    path = Path(folder.name, "stdin.jsonl")
+    with path.open("wb") as file:
+        while block := sys.stdin.buffer.read(1 << 20):
+            if file.tell() + len(block) > MAX_STDIN:
+                wrong_call(f"standard input has more than {MAX_STDIN:,} bytes; name a file")
+            file.write(block)
+    if is_document(path):
+        path = path.rename(path.with_suffix(".json"))
+    _spooled.append(path)
+    return type(value)(path)
 
 
 def print_json(value: Any) -> None:

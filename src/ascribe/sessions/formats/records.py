@@ -16,7 +16,13 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from ascribe.sessions.messages import calls_of, check_form, split_content
-from ascribe.steps.lines import LineError, expansion_limit, json_memory, numbered_lines
+from ascribe.steps.lines import (
+    LONGEST_LINE,
+    LineError,
+    expansion_limit,
+    json_memory,
+    numbered_lines,
+)
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
 from ascribe.steps.strict_json import loads
@@ -25,6 +31,8 @@ from ascribe.steps.table import encodable
 MAX_RECORD = 2**28
 """Bytes of one JSON file or member of an archive."""
 MAX_MEMBERS = 100_000
+INSPECT = {"eval", "samples"}
+"""Keys of a log of Inspect."""
 ZSTANDARD = 93
 """The number of a compression that ``zipfile`` learned in Python 3.14."""
 
@@ -165,12 +173,24 @@ def read_records(path: Path) -> Iterator[Record]:
             whole = _parse(_limited(file, path), path)
         if isinstance(whole.value, list):
             yield from whole.items()
-        elif isinstance(whole.value, dict) and whole.value.keys() >= {"eval", "samples"}:
-            yield from whole.get("samples").items()  # a log of Inspect
+        elif isinstance(whole.value, dict) and whole.value.keys() >= INSPECT:
+            yield from whole.get("samples").items()
         else:
             yield whole
     else:
         yield from _lines(path)
+
+
+def is_document(path: Path) -> bool:
+    """Whether a file of an unknown kind is one JSON document, not lines of JSON objects."""
+    with path.open("rb") as file:
+        lines = iter(lambda: file.readline(LONGEST_LINE), b"")
+        first = next(filter(bytes.strip, lines), b"").strip()
+    try:
+        value = loads(first)
+    except ValueError:  # it goes on in the next line, or the reader says what is wrong
+        return first[:1] in (b"[", b"{")
+    return isinstance(value, list) or (isinstance(value, dict) and value.keys() >= INSPECT)
 
 
 def _lines(path: Path) -> Iterator[Record]:
