@@ -2,9 +2,10 @@
 
     python benchmarks/attack/mutated_imports.py [--quick] [--seed 0]
 
-3,000 damaged files: ten of ``tests/data/formats``, with a few bytes changed, lost, doubled or
-moved, or with a few JSON values replaced by others. Each is imported in a fork, in every choice of
-the state, and where its format has a place for credit, credit is written back. ``crashed`` are
+300 damaged files for each of those in ``tests/data/formats``, with a few bytes changed, lost,
+doubled or moved, or with a few JSON values replaced by others. Each is imported in a fork, in every
+choice of the state, and where its format has a place for credit, credit is written back.
+``crashed`` are
 imports that died, hung or raised something else than a refusal. ``changed`` are those that gave
 other steps: damage may make another conversation.
 """
@@ -29,21 +30,12 @@ from mutated_files import BATCH, outcomes
 
 from ascribe.sessions.formats import FORMATS, import_files, write_credit
 from tests.fuzz.mutations import VALUES, bytes_of
+from tests.sessions import test_formats
 from tests.sessions.test_formats import JUNK, places
 
 DATA = common.ROOT / "tests" / "data" / "formats"
-FILES = {
-    "openai.jsonl": "openai",
-    "traces.jsonl": "verifiers",
-    "results.jsonl": "verifiers-results",
-    "rllm.jsonl": "rllm",
-    "nemo_gym.jsonl": "nemo-gym",
-    "verl.jsonl": "verl",
-    "log.json": "inspect",
-    "log.eval": "inspect",
-    "atif/port__0/agent/trajectory.json": "atif",
-    "atif/port__0/result.json": "atif",
-}
+TRIAL = {f"atif/port__0/{name}": "atif" for name in ("agent/trajectory.json", "result.json")}
+FILES = {name: form for name, form in test_formats.FILES.items() if form != "atif"} | TRIAL
 """The file that is damaged, and the format of what is imported."""
 
 

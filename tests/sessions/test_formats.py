@@ -19,8 +19,8 @@ import pytest
 from ascribe import ProblemKind, TableError, recipe
 from ascribe.groups.keys import StateKey
 from ascribe.sessions.formats import FORMATS, import_files, read_rollouts, write_credit
+from tests.sessions import make_chats, make_traces
 from tests.sessions import make_samples as samples
-from tests.sessions import make_traces
 
 pytestmark = pytest.mark.unit
 
@@ -35,6 +35,18 @@ FILES = {
     "log.eval": "inspect",
     "log.json": "inspect",
     "verl.jsonl": "verl",
+    "anthropic.jsonl": "anthropic",
+    "responses.jsonl": "responses",
+    "responses_io.jsonl": "responses",
+    "langchain_to_dict.jsonl": "langchain",
+    "langchain_dump.jsonl": "langchain",
+    "langgraph.jsonl": "langgraph",
+    "sharegpt.jsonl": "sharegpt",
+    "tau2.json": "tau2",
+    "swe_agent.jsonl": "swe-agent",
+    "mini_swe_agent.jsonl": "mini-swe-agent",
+    "openhands.jsonl": "openhands",
+    "openhands_sdk.jsonl": "openhands",
 }
 
 
@@ -88,7 +100,7 @@ def test_files_that_the_packages_write_now(tmp_path: Path):
             assert_attempts(import_files([tmp_path / name]))
 
 
-@pytest.mark.parametrize("write", samples.DOCUMENTED)
+@pytest.mark.parametrize("write", [*samples.DOCUMENTED, make_chats.write])
 def test_committed_files_are_those_of_the_script(tmp_path: Path, write: Any):
     write(tmp_path)
     for path in tmp_path.rglob("*.json*"):

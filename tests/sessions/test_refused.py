@@ -20,22 +20,10 @@ pytestmark = pytest.mark.unit
 
 DATA = Path(__file__).parents[1] / "data" / "unread"
 UNREAD = {
-    "anthropic.jsonl": "Anthropic messages",
     "claude_code.jsonl": "Claude Code sessions",
-    "langchain_dump.jsonl": "LangChain messages",
-    "langchain_dumpd.jsonl": "LangChain messages",
-    "langchain_to_dict.jsonl": "LangChain messages",
     "langfuse.jsonl": "Langfuse traces",
-    "langgraph.jsonl": "LangGraph states",
-    "openhands.jsonl": "OpenHands trajectories",
     "otlp.jsonl": "OpenTelemetry spans",
-    "responses.jsonl": "OpenAI Responses",
-    "responses_items.jsonl": "OpenAI Responses",
-    "sharegpt.jsonl": "ShareGPT conversations",
     "spans.jsonl": "OpenTelemetry spans",
-    "swe.traj": "SWE-agent trajectories",
-    "tau2.json": "tau2 simulations",
-    "thinking.jsonl": "Anthropic messages",
 }
 ADVICE = "write |convert "
 
@@ -47,8 +35,7 @@ def lines(folder: Path, *rows: Any, name: str = "runs.jsonl") -> Path:
 
 
 def test_every_file_is_listed() -> None:
-    read = {"atif_plain.json", "langchain_converted.jsonl"}
-    assert {path.name for path in DATA.iterdir()} == {*UNREAD, *read}
+    assert {path.name for path in DATA.iterdir()} == {*UNREAD, "atif_plain.json"}
 
 
 @pytest.mark.parametrize("name", UNREAD)
@@ -66,7 +53,7 @@ def test_formats_that_are_not_read_are_refused_by_name(tmp_path: Path, name: str
             import_files([path])
 
 
-@pytest.mark.parametrize("name", ["anthropic.jsonl", "claude_code.jsonl"])
+@pytest.mark.parametrize("name", ["claude_code.jsonl"])
 @pytest.mark.parametrize("command", ["import", "check", "credit", "report"])
 def test_commands_refuse_them(tmp_path: Path, command: str, name: str) -> None:
     out = {"check": []}.get(command, ["--out", str(tmp_path / "out.parquet")])
@@ -78,9 +65,6 @@ def test_commands_refuse_them(tmp_path: Path, command: str, name: str) -> None:
 
 
 def test_what_the_advice_leads_to_is_read() -> None:
-    converted = import_files([DATA / "langchain_converted.jsonl"])
-    actions = ['{"arguments":{"path":"/etc/hosts"},"name":"read"}', "8080"]
-    assert converted.table.action.texts() == actions
     (run,) = import_files([DATA / "atif_plain.json"]).table.trajectory.values
     assert run.endswith("/run 1"), "the run is the session"
 
@@ -90,13 +74,9 @@ def test_all_samples_are_read_or_refused_by_name() -> None:
     folder = os.environ.get("ASCRIBE_SESSION_SAMPLES")
     if not folder:
         pytest.skip("ASCRIBE_SESSION_SAMPLES is not set")
-    whole = {"openai_chat.jsonl", "deg_ts.jsonl", "react.jsonl"}
     for path in (path for path in Path(folder).rglob("*") if path.suffix not in ("", ".txt")):
-        if path.name in whole:
-            assert len(read_rollouts(path).table) == 98
-            continue
         try:
-            read_rollouts(path)
+            assert len(read_rollouts(path).table) > 0
         except TableError as error:
             (problem,) = error.problems
             assert any(word in problem.detail for word in f"{ADVICE}|give |name ".split("|"))
@@ -112,21 +92,17 @@ def blocks(*parts: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        (blocks({"type": "tool_use", "name": "f", "input": {}}), "message 1: part 0.*Anthropic"),
-        (blocks("a", {"type": "tool_result", "content": "x"}), "message 1: part 1.*Anthropic"),
-        (blocks({"type": "thinking", "thinking": "x"}), "'thinking'.*Anthropic messages; write"),
+        (blocks("a", {"type": "tool_use", "name": "f"}), "message 1: part 1.*'tool_use'.*; write"),
         (blocks({"type": "new", "text": "x"}), "'new', which is not read; write"),
         (blocks({"type": "text", "text": 3}), "'text', which is not read"),
         (blocks(7), "'int', which is not read"),
-        ([{"type": "human", "content": "a"}, {"type": "ai", "content": "b"}], "LangChain"),
-        ([{"type": "ai", "data": {"content": "b"}}], "message 0: LangChain messages.*convert"),
-        ([{"lc": 1, "type": "constructor", "kwargs": {}}], "LangChain"),
+        ([{"type": "human", "content": "a"}], "its role is None; there are: system"),
         ([{"content": "a"}], "its role is None; there are: system"),
         ([{"role": "ai", "content": "a"}], "its role is 'ai'"),
         ([Path("a")], "Path, not a mapping"),
         (
             [{"role": "assistant", "tool_calls": [{"name": "f", "args": {"a": 1}}]}],
-            "LangChain messages are not read",
+            "a call needs a name and arguments, and has name, args; write",
         ),
         ([{"role": "user", "content": "a"}], "no message has the role assistant"),
     ],

@@ -171,7 +171,6 @@ def test_calls_without_the_name_of_a_session(tmp_path: Path) -> None:
         ([call(0, timestamp="soon")], "timestamp: it must be a number or a date"),
         ([call(0, timestamp=[1])], "timestamp: it must be a number, not a list"),
         ([call(0, task="a"), call(1, task="b")], "line 2, task: .*line 1, task .*another task"),
-        ([call(0, metadata=[1], reward=1.0)], "metadata: it must be an object, not a list"),
     ],
 )
 def test_calls_that_are_refused(tmp_path: Path, rows: Any, why: str) -> None:

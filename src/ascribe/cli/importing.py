@@ -14,7 +14,7 @@ from typer import Argument, Option
 from ascribe.archives.convert import write_parts
 from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
-from ascribe.sessions.formats import FORMATS, Imported, import_files, import_parts
+from ascribe.sessions.formats import Imported, import_files, import_parts
 from ascribe.steps.files import write
 from ascribe.steps.problems import counted
 
@@ -76,7 +76,7 @@ def import_(
     if as_json:
         screen.print_json({"out": str(out), **facts})
         return
-    screen.out.print(_understood(imported.format, facts))
+    screen.out.print(_understood(facts))
     screen.out.print(_states(imported))
     screen.print_note(imported.advice())
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
@@ -87,15 +87,17 @@ def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dic
     first = next(parts)
     totals: Counter[str] = Counter()
     groups: set[str] = set()
+    readings: dict[str, str] = {}
 
     def tables() -> "Iterator[pa.Table]":
         for imported in chain([first], parts):
             groups.update(imported.table.group.values)
+            readings["title"] = imported.title  # which a later part adds to
             totals.update({name: _facts(imported)[name] for name in COUNTS})
             yield imported.to_arrow()
 
     write_parts(tables(), folder)
-    return first, _facts(first) | totals | {"groups": len(groups)}
+    return first, _facts(first) | totals | readings | {"groups": len(groups)}
 
 
 def _facts(imported: Imported) -> dict[str, Any]:
@@ -103,6 +105,7 @@ def _facts(imported: Imported) -> dict[str, Any]:
     rewarded = np.unique(table.trajectory.codes[table.reward > 0]).size
     return {
         "format": imported.format,
+        "title": imported.title,
         "groups": int(table.group.values.size),
         "trajectories": int(table.trajectory.values.size),
         "steps": len(table),
@@ -114,9 +117,9 @@ def _facts(imported: Imported) -> dict[str, Any]:
     }
 
 
-def _understood(form: str, facts: dict[str, Any]) -> Table:
+def _understood(facts: dict[str, Any]) -> Table:
     table = Table(show_header=False)
-    table.add_row("format", FORMATS[form].title)
+    table.add_row("format", facts["title"])
     table.add_row(
         "trajectories", f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}"
     )

@@ -36,8 +36,6 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function", "demons
 TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
 MEDIA = re.compile("(input_)?(image|audio|video|file)(_url|_file|_pil|_embeds)?|document|data")
 """Types of the parts of a content that are read: texts, and pictures, sounds and files."""
-ANTHROPIC = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use")
-"""Types of its blocks, to refuse them by name."""
 KNOWN = re.compile(
     "role|content|refusal|tool_calls|function_call|annotations|(reasoning|thinking|provider).*|"
     "(.*_)?(id|ids|at|reason|timestamp)|name|type|source|model|function|error|usage|metadata"
@@ -46,7 +44,6 @@ KNOWN = re.compile(
 CALLS = re.compile("(tool|function)_?(call|use|invocation)s?|additional_kwargs|parts", re.I)
 """Keys of other formats that hold calls; the last one is Gemini's."""
 ADVICE = "write OpenAI messages, with tool_calls and results in the role tool"
-LANGCHAIN = "LangChain messages are not read; convert them with its convert_to_openai_messages"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +128,6 @@ def check_form(message: Any) -> None:
     """Raise ``ValueError`` for a message in another form, or with calls that are not read."""
     if not isinstance(message, Mapping):
         raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
-    if "role" not in message and "type" in message:
-        raise ValueError(LANGCHAIN)
     if (role := message.get("role")) not in ROLES:
         raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
     keys, calls = _unknown(message), calls_of(message)
@@ -168,8 +163,7 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
     keys = _unknown(whole) if all(whole.get(key) is None for key in ARGUMENTS) else []
     if keys or not name or not isinstance(name, str):
         there = ", ".join(one_line(key, 40) for key in whole) or "nothing"
-        advice = LANGCHAIN if "args" in keys else ADVICE
-        raise ValueError(f"a call needs a name and arguments, and has {there}; {advice}")
+        raise ValueError(f"a call needs a name and arguments, and has {there}; {ADVICE}")
     return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
 
 
@@ -229,8 +223,8 @@ def split_content(content: Any) -> tuple[str, str]:
             digest = blake2b(canonical(without_nan(each)).encode(errors="replace"), digest_size=8)
             texts.append(f"[{kind} {digest.hexdigest()}]")
         else:
+            shown = one_line(kind, 40)
             raise ValueError(
-                f"part {place} of the content is {one_line(kind, 40)!r}, which is not read"
-                f"{': these are Anthropic messages' if kind in ANTHROPIC else ''}; {ADVICE}"
+                f"part {place} of the content is {shown!r}, which is not read; {ADVICE}"
             )
     return "\n".join(texts), "\n".join(thoughts)

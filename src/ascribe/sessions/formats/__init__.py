@@ -17,16 +17,25 @@ import numpy as np
 from ascribe.groups.keys import StateKey
 from ascribe.sessions.forest import link
 from ascribe.sessions.formats import (
+    anthropic,
     atif,
+    chats,
     gateway,
     inspect_ai,
+    langchain,
+    mini_swe_agent,
     nemo_gym,
     openai,
+    openhands,
+    responses,
     rllm,
+    sharegpt,
+    swe_agent,
+    tau2,
     verifiers,
     verl,
 )
-from ascribe.sessions.formats.records import Record, read_records
+from ascribe.sessions.formats.records import STEPS, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.states import Choice, ChosenState, choose
 from ascribe.sessions.messages import Conversation, State
@@ -43,9 +52,7 @@ from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, on
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj")
-STEPS = {"group", "trajectory", "step"}
-"""Keys that every line of a table of steps has."""
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
 
 
 def _reward_field(records: Sequence[Record], name: str | None) -> list[Record]:
@@ -100,8 +107,12 @@ def _is_verl(record: Mapping[str, Any]) -> bool:
 
 def _is_gateway(record: Mapping[str, Any]) -> bool:
     """A line for a call: with a response beside the messages, or with the name of a session."""
-    beside = (*openai.RESPONSES, *openai.SESSIONS)
+    beside = (*openai.RESPONSES, *chats.SESSIONS)
     return isinstance(record.get("messages"), list) and any(map(record.get, beside))
+
+
+def _has_messages(kind: Callable[[list[Any]], bool]) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda record: isinstance(record.get("messages"), list) and kind(record["messages"])
 
 
 def _has_list(*names: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -140,6 +151,22 @@ FORMATS = {
         verifiers.read_results,
     ),
     "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
+    "responses": Format(
+        "OpenAI Responses",
+        responses.recognises,
+        responses.read,
+        session=gateway.session,
+        reward=gateway.reward,
+    ),
+    "sharegpt": Format("ShareGPT conversations", sharegpt.recognises, sharegpt.read),
+    "openhands": Format("OpenHands trajectories", openhands.recognises, openhands.read),
+    "swe-agent": Format("SWE-agent trajectories", swe_agent.recognises, swe_agent.read),
+    "mini-swe-agent": Format(
+        "mini-swe-agent trajectories",
+        lambda r: str(r.get("trajectory_format")).startswith("mini-swe-agent"),
+        mini_swe_agent.read,
+    ),
+    "tau2": Format("tau2 simulations", _has_keys("task_id", "messages", "reward_info"), tau2.read),
     "gateway": Format(
         "model calls of a gateway",
         _is_gateway,
@@ -148,20 +175,27 @@ FORMATS = {
         identity="trace_id",
         reward=gateway.reward,
     ),
+    "langgraph": Format(
+        "LangGraph states",
+        langchain.is_state,
+        gateway.read,
+        session=gateway.session,
+        reward=gateway.reward,
+    ),
+    "langchain": Format("LangChain messages", _has_messages(langchain.are_messages), openai.read),
+    "anthropic": Format("Anthropic messages", _has_messages(anthropic.are_messages), openai.read),
     "openai": Format("OpenAI messages", _has_list("messages"), openai.read),
 }
-"""Every format by its name, the most specific first."""
+"""Every format by its name, the most specific first: a list of messages is OpenAI's if it is of no
+other format."""
+
+CHATS = ("langchain", "anthropic", "openai")
+"""Formats of one reader that are told apart by their messages: a file may have records of each."""
 
 UNREAD: dict[str, tuple[set[str], ...]] = {
     "Claude Code sessions": ({"parentUuid", "sessionId"}, {"leafUuid"}, {"messageId", "snapshot"}),
-    "LangGraph states": ({"values", "thread_id"}, {"values", "next", "created_at"}),
     "Langfuse traces": ({"observations", "scores"},),
-    "OpenAI Responses": ({"input", "output"}, {"items"}),
-    "OpenHands trajectories": ({"history", "test_result"}, {"history", "instance_id"}),
     "OpenTelemetry spans": ({"resourceSpans"}, {"traceId", "spanId"}),
-    "ShareGPT conversations": ({"conversations"},),
-    "SWE-agent trajectories": ({"trajectory", "history", "info"},),
-    "tau2 simulations": ({"simulations", "tasks"},),
 }
 """Formats that are not read, and the keys of their records, to refuse them by name."""
 
@@ -172,6 +206,7 @@ class Imported(Rollouts):
 
     Attributes:
         format: name of the format.
+        also: formats of further records, of those that are told apart by their messages.
         sizes: number of steps of each conversation, in the order of the rows.
         chosen: the state that was taken, and what others would give.
         arguments: the files and options of ``ascribe import``.
@@ -180,6 +215,7 @@ class Imported(Rollouts):
     format: str
     sizes: Sequence[int]
     chosen: ChosenState
+    also: Sequence[str] = ()
     arguments: Sequence[str] = ()
 
     @property
@@ -192,11 +228,16 @@ class Imported(Rollouts):
         """Share of the steps that are alone in their state, for each choice that was measured."""
         return self.chosen.alone
 
+    @property
+    def title(self) -> str:
+        """What the formats are called in which the records were read."""
+        return " and ".join(FORMATS[name].title for name in (self.format, *self.also))
+
     def sentence(self) -> str:
         """What was understood."""
         others = ", ".join(f"{c} {share:.1%}" for c, share in self.alone.items() if c != self.state)
         return (
-            f"{FORMATS[self.format].title}, {counted(len(self.table), 'step')} in "
+            f"{self.title}, {counted(len(self.table), 'step')} in "
             f"{counted(self.table.trajectory.values.size, 'trajectory')}; state: {self.state} "
             f"({self.alone[self.state]:.1%} of steps are alone in theirs"
             f"{others and f'; {others}'})."
@@ -253,9 +294,10 @@ def are_sessions(
     if options.get("form") is not None:
         return True
     if path.name.endswith(TABLES):
-        foreign = path.suffix not in (".parquet", ".csv") and not is_table(path)
+        foreign = path.suffix != ".csv" and not is_table(path)
     else:
-        foreign = path.suffix in SUFFIXES or (path.is_dir() and not any(path.glob("*.parquet")))
+        tables = map(is_table, path.glob("*.parquet"))
+        foreign = path.suffix in SUFFIXES or (path.is_dir() and not any(tables))
     if not foreign:
         refuse_options(path.name, **options)
     return foreign
@@ -324,6 +366,7 @@ def import_parts(
     options = [word for name, value in named.items() if value for word in (name, value)]
     arguments = [*map(str, places), *options]
     files, name = _files(places, form)
+    also: set[str] = set()
     # A trajectory that may go on in the next record is in one table.
     limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
     rewards = None
@@ -334,13 +377,15 @@ def import_parts(
     steps, parts, rewarded, key = 0, 0, False, None
     for records in _sessions(files, FORMATS[name], progress):
         if steps >= limit:
-            imported = _imported(batch, name, state, key, whole=False)
+            imported = _imported(batch, (name, *sorted(also)), state, key, whole=False)
             state, key = imported.state, imported.chosen.key
             batch, steps, parts = [], 0, parts + 1
             yield replace(imported, arguments=arguments)
         episodes = _conversations(records, FORMATS[name], group, reward, seen)
         if rewards is not None:
             episodes = [rewards.join(episode) for episode in episodes]
+        if name in CHATS:
+            also |= {_format_of(records[0]) or name} - {name}
         batch += episodes
         steps += sum(len(each.steps) for each in episodes)
         rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in episodes)
@@ -354,13 +399,13 @@ def import_parts(
             "--reward FIELD, or a file with the columns session and reward: --reward FILE.csv"
         )
     if steps:
-        imported = _imported(batch, name, state, key, whole=most_steps is None)
+        imported = _imported(batch, (name, *sorted(also)), state, key, whole=most_steps is None)
         yield replace(imported, arguments=arguments)
 
 
 def _imported(
     episodes: Sequence[Conversation],
-    name: str,
+    names: Sequence[str],
     state: Choice | None,
     key: StateKey | None,
     *,
@@ -376,7 +421,7 @@ def _imported(
         if has_keys and (whole or only in (None, choice)):
             tables[choice] = to_table(forest, choice)
     if only is not None and only not in tables:
-        raise _error(f"{FORMATS[name].title} have no keys of states; choose another --state")
+        raise _error(f"{FORMATS[names[0]].title} have no keys of states; choose another --state")
     iteration = [each.extra.get("iteration") for each in episodes for _ in each.steps]
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)
@@ -388,7 +433,8 @@ def _imported(
         carried,
         carried.select([]),
         notes=tuple(forest.problems),
-        format=name,
+        format=names[0],
+        also=names[1:],
         sizes=[len(episode.steps) for episode in episodes],
         chosen=chosen,
     )
@@ -428,7 +474,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
 
 
 def is_table(path: Path) -> bool:
-    """Whether lines of JSON are not of a known format; damaged ones are left to the reader."""
+    """Whether records are not of a known format; damaged ones are left to the reader."""
     try:
         first = next(read_records(path), None)
     except TableError:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ascribe.sessions.formats.openai import prompt_name
+from ascribe.sessions.formats.chats import prompt_name
 from ascribe.sessions.formats.records import Message, Record, message, parse
 from ascribe.sessions.messages import Conversation
 from ascribe.steps.problems import TableError

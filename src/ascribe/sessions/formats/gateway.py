@@ -13,29 +13,30 @@ else the prompt.
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from ascribe.sessions.formats import openai
+from ascribe.sessions.formats import chats
 from ascribe.sessions.formats.calls import in_session, one_group, seconds
-from ascribe.sessions.formats.openai import RESPONSES, SESSIONS, first
-from ascribe.sessions.formats.records import Message, Record, message
+from ascribe.sessions.formats.chats import SESSIONS, usual
+from ascribe.sessions.formats.openai import RESPONSES, chat, converted
+from ascribe.sessions.formats.records import Message, Record
 from ascribe.sessions.messages import Conversation
 
 
 def session(record: Record) -> Hashable:
     """The folder and the name of the session; None for a line without one."""
-    name = first(record, SESSIONS)
+    name = usual(record, SESSIONS)
     return (record.path.absolute().parent, name.name()) if name else None
 
 
 def reward(records: Sequence[Record], name: str | None = None) -> list[Record]:
     """The rewards of calls, or of their session, in a field with a usual name."""
-    return [record.get(name) if name else _usual(record, openai.REWARDS) for record in records]
+    return [record.get(name) if name else usual(record, chats.REWARDS) for record in records]
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
     """The calls of a session; each choice of a response is one."""
-    named = first(records[0], SESSIONS)
+    named = usual(records[0], SESSIONS)
     name = named.name() if named else records[0].short()
-    group = one_group(_usual(record, openai.GROUPS) for record in records)
+    group = one_group(usual(record, chats.GROUPS) for record in records)
     calls = []
     for place, record in enumerate(records):
         trace = record.get("trace_id").optional_name()
@@ -46,23 +47,17 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
                 trajectory=name,
                 messages=messages,
                 context=context,
-                truncated="length" in ends or first(record, ("truncated", "is_truncated")).flag(),
-                agent=_usual(record, ("agent", "agent_name")).optional_name(),
-                version=_usual(record, openai.VERSIONS).optional_name(),
+                truncated="length" in ends or usual(record, ("truncated", "is_truncated")).flag(),
+                agent=usual(record, ("agent", "agent_name")).optional_name(),
+                version=usual(record, chats.VERSIONS).optional_name(),
                 id=f"{trace}/{choice}" if trace and choice else trace,
                 time=seconds(record.get("timestamp")),
             )
             cut = [len(call.steps) - 1] if "length" in ends else []
             whole = replace(call, reward=reward([record])[0].optional_number())
-            extra = {"record": place} | ({} if named else openai.ends(whole, group))
+            extra = {"record": place} | ({} if named else chats.ends(whole, group))
             calls.append(replace(call, truncated_turns=cut, extra=extra))
     yield from in_session(calls, name, group or (name.rpartition(":")[0] if named else None))
-
-
-def _usual(record: Record, names: Sequence[str]) -> Record:
-    """The first of these fields at the top or in the metadata."""
-    field = first(record, names)
-    return field if field or not record.get("metadata") else first(record.get("metadata"), names)
 
 
 def _choices(record: Record) -> list[Record]:
@@ -75,7 +70,7 @@ def _choices(record: Record) -> list[Record]:
 
 def _chats(record: Record) -> Iterator[tuple[list[Message], int]]:
     """The messages of each choice, and how many of them the call was shown."""
-    shown = openai.chat(record)
+    shown = chat(record)
     responses = [each.get("message") or each.get("text") for each in _choices(record)]
     if not responses:
         responses = [each for each in map(record.get, RESPONSES) if each.value][:1]
@@ -84,7 +79,7 @@ def _chats(record: Record) -> Iterator[tuple[list[Message], int]]:
         value = {"content": value} if isinstance(value, str) else response.mapping()
         # A response may lack its role, which goes without saying.
         yield (
-            [*shown, message(replace(response, value={"role": "assistant", **value}))],
+            [*shown, *converted([replace(response, value={"role": "assistant", **value})])],
             len(shown),
         )
     if not responses:

@@ -16,6 +16,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from ascribe.sessions.messages import calls_of, check_form, split_content
+from ascribe.steps.files import read_row_groups, readable
 from ascribe.steps.lines import (
     LONGEST_LINE,
     LineError,
@@ -31,8 +32,8 @@ from ascribe.steps.table import encodable
 MAX_RECORD = 2**28
 """Bytes of one JSON file or member of an archive."""
 MAX_MEMBERS = 100_000
-INSPECT = {"eval", "samples"}
-"""Keys of a log of Inspect."""
+INSIDE = {"samples": "eval", "simulations": "tasks"}
+"""Lists of records in a log of Inspect and in results of tau2, and a key beside each."""
 ZSTANDARD = 93
 """The number of a compression that ``zipfile`` learned in Python 3.14."""
 
@@ -50,12 +51,13 @@ class Record:
 
     def place(self) -> str:
         """The file, the line and the field."""
-        line = f"line {self.line}" if self.line else ""
+        line = self.short() if self.line else ""
         return ", ".join(filter(None, (one_line(self.path.name), line, one_line(self.field, 120))))
 
     def short(self) -> str:
-        """The line, or the whole place in a file without lines: a name for the record."""
-        return f"line {self.line}" if self.line else self.place()
+        """The line or row, or the whole place in a file without them: a name for the record."""
+        word = "row" if self.path.suffix == ".parquet" else "line"
+        return f"{word} {self.line}" if self.line else self.place()
 
     def error(self, detail: str) -> TableError:
         """The error that names the file, the line and the field."""
@@ -160,7 +162,7 @@ def canonical(value: Any) -> str:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a ``.jsonl``, ``.jsonl.gz``, ``.json`` or ``.eval`` file.
+    """The records of a ``.jsonl``, ``.jsonl.gz``, ``.json``, ``.eval`` or ``.parquet`` file.
 
     Raises:
         TableError: if the file is damaged, too large or not JSON.
@@ -168,13 +170,16 @@ def read_records(path: Path) -> Iterator[Record]:
     """
     if path.suffix == ".eval":
         yield from _members(path)
+    elif path.suffix == ".parquet":
+        yield from _rows(path)
     elif path.suffix in (".json", ".traj"):
         with path.open("rb") as file:
             whole = _parse(_limited(file, path), path)
+        inside = _inside(whole.value)
         if isinstance(whole.value, list):
             yield from whole.items()
-        elif isinstance(whole.value, dict) and whole.value.keys() >= INSPECT:
-            yield from whole.get("samples").items()
+        elif inside:
+            yield from whole.get(inside).items()
         else:
             yield whole
     else:
@@ -190,7 +195,13 @@ def is_document(path: Path) -> bool:
         value = loads(first)
     except ValueError:  # it goes on in the next line, or the reader says what is wrong
         return first[:1] in (b"[", b"{")
-    return isinstance(value, list) or (isinstance(value, dict) and value.keys() >= INSPECT)
+    return isinstance(value, list) or bool(_inside(value))
+
+
+def _inside(value: Any) -> str | None:
+    """The key of the list of records in a file."""
+    keys = value.keys() if isinstance(value, dict) else set()
+    return next((name for name, beside in INSIDE.items() if keys >= {name, beside}), None)
 
 
 def _lines(path: Path) -> Iterator[Record]:
@@ -203,6 +214,47 @@ def _lines(path: Path) -> Iterator[Record]:
         if error.errno is not None:  # it cannot be opened
             raise
         raise Record(None, path).error(str(error)) from error
+
+
+STEPS = {"group", "trajectory", "step"}
+"""Keys that every row of a table of steps has."""
+CHATS = ("messages", "conversations")
+"""Columns of a Parquet file that may hold lists as JSON text."""
+
+
+def _rows(path: Path) -> Iterator[Record]:
+    """The rows of a Parquet file, a part of a row group at a time; none of a table of steps.
+
+    An entry that is missing in an object cannot be told from a null there, so both are left out.
+    """
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as opened, readable(path.name):
+        file = pq.ParquetFile(opened)
+        names, groups = file.schema_arrow.names, range(file.num_row_groups)
+        if set(names) >= STEPS:
+            return
+        row = 0
+        for table in read_row_groups(opened, names, groups, decode=True):
+            for value in table.to_pylist():
+                row += 1
+                record = Record(_plain(value), path, row)
+                for column in CHATS:
+                    if isinstance(text := record.value.get(column), str):
+                        inside = _parse(text.encode(errors="surrogatepass"), path, row, column)
+                        record.value[column] = inside.value
+                yield record
+
+
+def _plain(value: Any) -> Any:
+    """A value of Arrow as one of JSON; the levels of a Parquet schema are limited."""
+    if isinstance(value, dict):
+        return {str(k): _plain(each) for k, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if isinstance(value, str | int | None) else str(value)
 
 
 def _limited(file: IO[bytes], path: Path, field: str = "") -> bytes:

@@ -1,0 +1,99 @@
+"""What formats share in which a record is a whole chat: the names of its task, run and reward.
+
+No such format says what these are called, so the usual names are looked for, in the record and in
+its ``metadata``; others are given by ``--group`` and ``--reward``. Without a name for the task,
+conversations with the same prompt form a group.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from ascribe.sessions.forest import message_key
+from ascribe.sessions.formats.records import Message, Record, content
+from ascribe.sessions.messages import Conversation
+
+GROUPS = (
+    *("group", "task", "task_id", "instance_id", "example_id", "problem_id", "prompt_id"),
+    "question_id",
+)
+TRAJECTORIES = ("trajectory", "trajectory_id", "rollout_id", "run_id", "id", "uuid")
+SESSIONS = (
+    *("session_id", "session", "conversation_id", "thread_id"),
+    "config.configurable.thread_id",  # of LangGraph
+)
+REWARDS = ("reward", "final_reward", "score", "return")
+VERSIONS = ("version", "policy_version", "weight_version")
+EXTENDED = (
+    "another line goes on where it ends, or the reverse: if these are model calls of one session, "
+    "give them the same session_id; else write a different one for each rollout"
+)
+
+
+def conversation(record: Record, messages: Sequence[Message], **known: Any) -> Conversation:
+    """The conversation of a record and its messages; ``known`` is what the format says of it."""
+    group, trajectory = usual(record, GROUPS), usual(record, (*TRAJECTORIES, *SESSIONS))
+    rewards = record.get("rewards").items()
+    steps = sum(each["role"] == "assistant" for each in messages)
+    cut = record.get("finish_reason").value == "length"
+    fields = {
+        "group": group.name() if group else prompt_name(messages),
+        "trajectory": trajectory.name() if trajectory else record.short(),
+        "messages": messages,
+        "reward": usual(record, REWARDS).optional_number(),
+        "rewards": [each.optional_number() for each in rewards] or None,
+        "truncated": cut or usual(record, ("truncated", "is_truncated")).flag(),
+        "truncated_turns": [steps - 1] if cut else [],
+        "agent": record.get("agent").optional_name(),
+        "version": usual(record, VERSIONS).optional_name(),
+    }
+    whole = Conversation(**{**fields, **known})
+    named = trajectory.optional_name()
+    return replace(whole, extra=ends(whole, named)) if named or group else whole
+
+
+def with_system(record: Record, messages: list[Message]) -> list[Message]:
+    """The messages, and before them the system prompt that may stand beside them."""
+    system = usual(record, ("system", "system_prompt", "instructions"))
+    return [{"role": "system", "content": content(system)[0]}, *messages] if system else messages
+
+
+def usual(record: Record, names: Sequence[str]) -> Record:
+    """The first of these entries, or of those of the metadata; a null if there is none."""
+    entries = [at(record, name) for name in names]
+    entries += [at(record, f"metadata.{name}") for name in names]
+    return next((entry for entry in entries if entry), entries[0])
+
+
+def at(record: Record, name: str) -> Record:
+    """The entry at a path; a null if something on it is no object."""
+    first, _, rest = name.partition(".")
+    if not isinstance(record.value, dict):
+        return replace(record, value=None)
+    return at(record.get(first), rest) if rest else record.get(first)
+
+
+def ends(episode: Conversation, *names: str | None) -> dict[str, Any]:
+    """What tells whether a conversation goes on where another of these names ends.
+
+    Of a task, a rollout may end where another goes on; less often with the same reward.
+    """
+    start = repr((*names, episode.group, episode.reward)).encode(errors="replace")
+    digest, turns = blake2b(start, digest_size=16), []
+    for each in episode.messages:
+        digest.update(repr(message_key(each)).encode(errors="replace"))
+        if each["role"] == "assistant":
+            turns.append(digest.digest())
+    pairs = [(place == len(turns), turn) for place, turn in enumerate(turns, 1)]
+    return {"parts": (pairs, EXTENDED)}
+
+
+def prompt_name(messages: Sequence[Mapping[str, Any]]) -> str:
+    """A name for the task of a conversation: a digest of the messages before the first turn."""
+    digest = blake2b(digest_size=8)
+    for each in messages:
+        if each["role"] == "assistant":
+            break
+        digest.update(f"{each['role']}\0{each['content']}\0".encode(errors="replace"))
+    return f"prompt {digest.hexdigest()}"

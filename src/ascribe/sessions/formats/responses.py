@@ -1,0 +1,132 @@
+"""Items of OpenAI's Responses API: ``items``, or ``input`` and ``output``, and ``instructions``.
+
+A turn of the model is a run of its items: reasoning, messages and function calls up to the next
+output of a function or message of a user. Records with the same ``session_id`` are calls of one
+session. What a call was shown is its ``input``; only turns of the
+``output`` are its steps. The format has no text beside a call: it writes a summary of the reasoning
+there, which is no part of an action.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ascribe.sessions.formats.calls import in_session, one_group
+from ascribe.sessions.formats.chats import (
+    GROUPS,
+    SESSIONS,
+    TRAJECTORIES,
+    conversation,
+    usual,
+    with_system,
+)
+from ascribe.sessions.formats.records import Message, Record, canonical, content, message, tool_call
+from ascribe.sessions.messages import Conversation
+
+OUTPUTS = ("output", "outputs", "results")
+NO_ARGUMENTS = {"type", "id", "call_id", "status", *OUTPUTS}
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether a record has items, or an input and a list of outputs that are items."""
+    items = record["output"] if "input" in record and "output" in record else record.get("items")
+    return isinstance(items, list) and all(
+        isinstance(item, dict) and ("type" in item or "role" in item) for item in items
+    )
+
+
+def read(records: Sequence[Record]) -> Iterator[Conversation]:
+    """The conversations of a session: one, unless it has a record for each call."""
+    named = usual(records[0], (*SESSIONS, *TRAJECTORIES))
+    group = one_group(usual(record, GROUPS) for record in records)
+    calls = []
+    for place, record in enumerate(records):
+        call = _call(record)
+        alone = call.extra if len(records) == 1 else {}
+        calls.append(replace(call, extra={**alone, "record": place}))
+    yield from in_session(calls, named.name() if named else records[0].short(), group)
+
+
+def _call(record: Record) -> Conversation:
+    if (before := record.get("previous_response_id")).value:
+        raise before.error("its input is elsewhere; write the items of the whole conversation")
+    if record.get("items"):
+        return conversation(record, with_system(record, turns(record.get("items"))))
+    context = with_system(record, prompt(record.get("input")))
+    output = turns(record.get("output"))
+    cut = bool(record.get("incomplete_details"))
+    last = sum(each["role"] == "assistant" for each in output) - 1
+    return conversation(
+        record,
+        [*context, *output],
+        context=len(context),
+        truncated=cut,
+        truncated_turns=[last] if cut else [],
+    )
+
+
+def prompt(record: Record, *, sampled: bool = True) -> list[Message]:
+    """The messages of an input, which may be the text of the user."""
+    if isinstance(record.value, str):
+        return [{"role": "user", "content": record.text()}]
+    return turns(record, sampled=sampled)
+
+
+def turns(record: Record, *, sampled: bool = True) -> list[Message]:
+    """Items as messages, those of one turn of the model as one."""
+    messages: list[Message] = []
+    turn: list[Record] = []
+    for item in record.items(required=True):
+        kind = _kind(item)
+        shown: list[Message] = []
+        if kind.endswith("_call_output"):
+            shown = [_result(item, "output")]
+        elif kind == "message" and item.get("role").value != "assistant":
+            shown = [message(item)]
+        elif kind in ("message", "reasoning") or kind.endswith("_call"):
+            turn.append(item)
+            # A tool of the server: the item holds what the model was shown next.
+            shown = [_result(item, name) for name in OUTPUTS if item.get(name).value]
+        else:
+            raise item.get("type").error(f"{kind!r} is not read; write it as a message, or not")
+        if shown:
+            messages += [*_turn(turn, sampled=sampled), *shown]
+            turn = []
+    return [*messages, *_turn(turn, sampled=sampled)]
+
+
+def _kind(item: Record) -> str:
+    return item.get("type").text() if item.get("type") else "message"
+
+
+def _result(item: Record, name: str) -> Message:
+    value, call = item.get(name), item.get("call_id") or item.get("id")
+    parts = value.value if isinstance(value.value, list) else []
+    texts = isinstance(value.value, str) or (parts and _kind(value.items()[0]).startswith("input_"))
+    text = content(value)[0] if texts else canonical(value.value)
+    return {"role": "tool", "content": text, "tool_call_id": call.optional_name() or ""}
+
+
+def _turn(items: Sequence[Record], *, sampled: bool) -> list[Message]:
+    """The message of a run of the model's items; none if there are none."""
+    texts, thoughts, calls = [], [], []
+    for item in items:
+        kind = _kind(item)
+        if kind == "message":
+            texts.append(message(item)["content"])
+        elif kind == "reasoning":
+            thoughts += [content(item.get(name))[0] for name in ("summary", "content")]
+        else:
+            rest = {key: value for key, value in item.value.items() if key not in NO_ARGUMENTS}
+            named = item.get("name")
+            arguments = next((rest[key] for key in ("arguments", "input") if key in rest), None)
+            call = item.get("call_id") or item.get("id")
+            name, arguments = (named.text(), arguments) if named else (kind, rest)
+            calls.append(tool_call(name, arguments, call.value))
+    turn: Message = {"role": "assistant" if sampled else "demonstration"}
+    turn["content"] = "\n".join(filter(None, texts))
+    if any(thoughts):
+        turn["reasoning_content"] = "\n".join(filter(None, thoughts))
+    if calls:
+        turn["tool_calls"] = calls
+    return [turn] if items else []

@@ -1,0 +1,72 @@
+"""SWE-agent trajectories: ``.traj`` files of ``trajectory``, ``history`` and ``info``.
+
+A step's action is the command that was run, not the response in which it was found. Before the
+first step the model was shown its ``query``; without one, the history up to the first action. The
+``state`` (open file, working directory) is a key of the state. SWE-agent 1 takes it after the
+action, so that it is the key of the next step; before, there were no queries, and it is the key of
+its own. The file has no reward: give it with ``--reward``. The task is the folder if the file is
+called so, as SWE-agent does; else tasks are told apart by their prompts.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from typing import Any
+
+from ascribe.sessions.formats.chats import conversation
+from ascribe.sessions.formats.records import Message, Record, canonical, message
+from ascribe.sessions.messages import Conversation
+
+LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")
+START = "start"
+"""The key of a first step before which no state was taken."""
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether there are steps with an action and an observation."""
+    steps = record.get("trajectory")
+    return (
+        isinstance(steps, list)
+        and "info" in record
+        and all(isinstance(each, dict) and "action" in each for each in steps[:1])
+    )
+
+
+def read(record: Record) -> Iterator[Conversation]:
+    """The conversation of one file."""
+    steps = record.get("trajectory").items(required=True)
+    queried = bool(steps) and bool(steps[0].get("query"))
+    prompt = steps[0].get("query").items() if queried else _prompt(record.get("history"))
+    messages = [message(each, sampled=False) for each in prompt]
+    for step in steps:
+        messages += _step(step)
+    keys = [canonical(step.get("state").value) if step.get("state") else None for step in steps]
+    if queried:
+        keys = [START, *keys[:-1]]
+    folder = record.path.absolute().parent
+    named = {"group": folder.name, "trajectory": folder.parent.name}
+    status = str(record.get("info.exit_status").value)
+    yield conversation(
+        record,
+        messages,
+        **(named if folder.name == record.path.stem else {}),
+        states=None if None in keys else keys,
+        truncated=any(limit in status for limit in LIMITS),
+    )
+
+
+def _prompt(history: Record) -> Iterator[Record]:
+    """Messages before the first action that is no demonstration."""
+    return takewhile(
+        lambda each: each.get("role").value != "assistant" or each.get("is_demo").value,
+        history.items(),
+    )
+
+
+def _step(step: Record) -> list[Message]:
+    """The action, and what was observed after it."""
+    action, response = step.get("action").text().strip(), step.get("response")
+    turn: Message = {"role": "assistant", "content": action or response.optional_name() or ""}
+    if step.get("thought"):
+        turn["reasoning_content"] = step.get("thought").text()
+    seen = step.get("observation")
+    return [turn, {"role": "tool", "content": seen.text()}] if seen else [turn]
