@@ -1,8 +1,8 @@
 """What formats share in which a record is a whole chat: the names of its task, run and reward.
 
-No such format says what these are called, so the usual names are looked for, in the record and in
-its ``metadata``; others are given by ``--group`` and ``--reward``. Without a name for the task,
-conversations with the same prompt form a group.
+No such format says what these are called, so the usual names are looked for, in the record, its
+``metadata`` and its ``info``; others are given by ``--group`` and ``--reward``. Without a name for
+the task, conversations with the same prompt form a group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,9 +60,10 @@ def with_system(record: Record, messages: list[Message]) -> list[Message]:
 
 
 def usual(record: Record, names: Sequence[str]) -> Record:
-    """The first of these entries, or of those of the metadata; a null if there is none."""
-    entries = [at(record, name) for name in names]
-    entries += [at(record, f"metadata.{name}") for name in names]
+    """The first of these entries of the record, its metadata or its info; else a null."""
+    entries = [
+        at(record, f"{place}{name}") for place in ("", "metadata.", "info.") for name in names
+    ]
     return next((entry for entry in entries if entry), entries[0])
 
 

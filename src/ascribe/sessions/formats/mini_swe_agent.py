@@ -31,15 +31,14 @@ def _messages(record: Record) -> list[Message]:
         return []
     if record.get("object").value == "response":
         return turns(record.get("output"))
-    if record.get("type"):
-        return turns(replace(record, value=[record.value]))
-    converted = [message(record)]
-    return [*_unusable(record.get("extra")), *converted] if record.get("extra") else converted
+    is_item = bool(record.get("type"))
+    shown = turns(replace(record, value=[record.value])) if is_item else [message(record)]
+    return [*_unusable(record.get("extra")), *shown]
 
 
 def _unusable(extra: Record) -> list[Message]:
     """The response whose error a message reports."""
-    if extra.get("interrupt_type").value != "FormatError":
+    if extra.get("interrupt_type").value != "FormatError":  # also without an extra
         return []
     if extra.get("model_response"):
         return [{"role": "assistant", "content": extra.get("model_response").text()}]

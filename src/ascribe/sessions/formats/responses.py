@@ -30,8 +30,10 @@ NO_ARGUMENTS = {"type", "id", "call_id", "status", *OUTPUTS}
 def recognises(record: Mapping[str, Any]) -> bool:
     """Whether a record has items, or an input and a list of outputs that are items."""
     items = record["output"] if "input" in record and "output" in record else record.get("items")
-    return isinstance(items, list) and all(
-        isinstance(item, dict) and ("type" in item or "role" in item) for item in items
+    return (
+        isinstance(items, list)
+        and bool(items)
+        and all(isinstance(item, dict) and ("type" in item or "role" in item) for item in items)
     )
 
 
