@@ -50,8 +50,185 @@ def write_gateway(folder: Path) -> None:
     write_lines(folder / "gateway.jsonl", sorted(rows, key=lambda row: row["timestamp"]))
 
 
+def parts(message: Message) -> dict[str, Any]:
+    """A message in the form of OpenTelemetry."""
+    inside: list[dict[str, Any]] = []
+    if message["role"] == "tool":
+        answer = {"id": message["tool_call_id"], "response": message["content"]}
+        inside.append({"type": "tool_call_response", **answer})
+    elif message["content"]:
+        inside.append({"type": "text", "content": message["content"]})
+    for call in message.get("tool_calls", ()):
+        function = {"name": call["function"]["name"], "id": call["id"]}
+        arguments = json.loads(call["function"]["arguments"])
+        inside.append({"type": "tool_call", **function, "arguments": arguments})
+    return {"role": message["role"], "parts": inside}
+
+
+def spans(attempt: int, *, openinference: bool = False) -> list[dict[str, Any]]:
+    """An agent's span, with the task and an evaluation, around those of its calls."""
+    ids = {"traceId": f"{attempt:032x}", "parentSpanId": f"a{attempt}"}
+    evaluation = {"gen_ai.evaluation.name": "right"}
+    evaluation |= {"gen_ai.evaluation.score.value": ATTEMPTS[attempt][2]}
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "finder", "task": "port"}
+    whole = [
+        ids
+        | {
+            "spanId": ids["parentSpanId"],
+            "parentSpanId": "",
+            "name": "invoke_agent finder",
+            "startTimeUnixNano": f"{START}000000000",
+            "attributes": agent,
+            "events": [{"name": "gen_ai.evaluation.result", "attributes": evaluation}],
+        }
+    ]
+    for turn, (shown, response) in enumerate(calls(attempt)):
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.system_instructions": json.dumps(parts(shown[0])["parts"]),
+            "gen_ai.input.messages": json.dumps([parts(each) for each in shown[1:]]),
+            "gen_ai.output.messages": json.dumps([parts(response) | {"finish_reason": "stop"}]),
+        }
+        if openinference:
+            attributes = {"openinference.span.kind": "LLM"}
+            attributes |= flat("llm.input_messages", shown)
+            attributes |= flat("llm.output_messages", [response])
+        whole.append(
+            ids
+            | {
+                "spanId": f"{attempt}-{turn}",
+                "name": "chat m",
+                "startTimeUnixNano": f"{START + 1 + turn}000000000",
+                "attributes": attributes,
+            }
+        )
+    return whole
+
+
+def flat(prefix: str, messages: list[Message]) -> dict[str, Any]:
+    """Messages in the form of OpenInference."""
+    attributes: dict[str, Any] = {}
+    for place, message in enumerate(messages):
+        name = f"{prefix}.{place}.message"
+        for key in ("role", "content", "tool_call_id"):
+            if message.get(key):
+                attributes[f"{name}.{key}"] = message[key]
+        for number, call in enumerate(message.get("tool_calls", ())):
+            inside = f"{name}.tool_calls.{number}.tool_call"
+            attributes[f"{inside}.id"] = call["id"]
+            attributes[f"{inside}.function.name"] = call["function"]["name"]
+            attributes[f"{inside}.function.arguments"] = call["function"]["arguments"]
+    return attributes
+
+
+def write_spans(folder: Path) -> None:
+    """A line for each span; the attempts end before they began."""
+    rows = [each for attempt in range(len(ATTEMPTS)) for each in spans(attempt)[::-1]]
+    write_lines(folder / "spans.jsonl", rows)
+
+
+def write_openinference(folder: Path) -> None:
+    rows = [each for attempt in range(len(ATTEMPTS)) for each in spans(attempt, openinference=True)]
+    write_lines(folder / "openinference.jsonl", rows)
+
+
+def otlp(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    kinds = {str: "stringValue", float: "doubleValue"}
+    return [{"key": k, "value": {kinds[type(v)]: v}} for k, v in attributes.items()]
+
+
+def write_otlp(folder: Path) -> None:
+    """All attempts in one batch, as a collector writes them."""
+    batch = [each for attempt in range(len(ATTEMPTS)) for each in spans(attempt)]
+    for each in (*batch, *(event for span in batch for event in span.get("events", ()))):
+        each["attributes"] = otlp(each["attributes"])
+    scopes = [{"scope": {"name": "s"}, "spans": batch}]
+    whole = {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": scopes}]}
+    (folder / "otlp.json").write_text(json.dumps(whole))
+
+
+def write_console(folder: Path) -> None:
+    """Objects over several lines, as ``ConsoleSpanExporter`` prints them."""
+    rows = []
+    for span in (each for attempt in range(len(ATTEMPTS)) for each in spans(attempt)):
+        ids = {"trace_id": f"0x{span['traceId']}", "span_id": f"0x{span['spanId']}"}
+        minute, second = divmod(int(span["startTimeUnixNano"]) // 10**9 - START, 60)
+        time = f"2026-01-01T00:{minute:02}:{second:02}.000000Z"
+        rows.append(
+            {
+                "name": span["name"],
+                "context": {**ids, "trace_state": "[]"},
+                "kind": "SpanKind.INTERNAL",
+                "parent_id": f"0x{span['parentSpanId']}" if span["parentSpanId"] else None,
+                "start_time": time,
+                "end_time": time,
+                "status": {"status_code": "UNSET"},
+                "attributes": span["attributes"],
+                "events": span.get("events", []),
+                "links": [],
+                "resource": {"attributes": {}, "schema_url": ""},
+            }
+        )
+    (folder / "console.json").write_text("".join(json.dumps(row, indent=4) + "\n" for row in rows))
+
+
+def write_langfuse(folder: Path) -> None:
+    rows = []
+    for attempt, (_, _, reward) in enumerate(ATTEMPTS):
+        observations = [
+            {
+                "id": f"o{turn}",
+                "type": "GENERATION",
+                "name": "llm",
+                "startTime": f"2026-01-01T00:00:{turn:02}.000Z",
+                "parentObservationId": None,
+                "input": shown,
+                "output": response,
+            }
+            for turn, (shown, response) in enumerate(calls(attempt))
+        ]
+        scores = [{"name": "right", "value": reward, "dataType": "NUMERIC"}]
+        scores.append({"name": "comment", "value": None, "stringValue": "ok"})
+        trace = {"id": f"t{attempt}", "sessionId": None, "metadata": {"task": "port"}}
+        rows.append({**trace, "scores": scores, "observations": observations})
+    write_lines(folder / "langfuse.jsonl", rows)
+
+
+def write_agents(folder: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for attempt, (_, _, reward) in enumerate(ATTEMPTS):
+        trace = {"object": "trace", "id": f"trace_{attempt}", "workflow_name": "w"}
+        metadata = {"task": "port", "reward": reward}
+        own = {"object": "trace.span", "trace_id": trace["id"], "error": None}
+        agent = {"type": "agent", "name": "finder", "handoffs": [], "tools": ["look"]}
+        start = "2026-01-01T00:00:00+00:00"
+        spans = [
+            own
+            | {
+                "id": f"span_{attempt}_{turn}",
+                "parent_id": f"agent_{attempt}",
+                "started_at": f"2026-01-01T00:00:{turn:02}+00:00",
+                "span_data": {"type": "generation", "input": shown, "output": [response]},
+            }
+            for turn, (shown, response) in enumerate(calls(attempt))
+        ]
+        ids = {"id": f"agent_{attempt}", "parent_id": None}
+        rows += [
+            trace | {"group_id": f"chat {attempt}", "metadata": metadata},
+            *spans,
+            own | ids | {"started_at": start, "span_data": agent},
+        ]
+    write_lines(folder / "openai_agents.jsonl", rows)
+
+
 FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "gateway.jsonl": ("gateway", write_gateway),
+    "spans.jsonl": ("otel", write_spans),
+    "openinference.jsonl": ("otel", write_openinference),
+    "otlp.json": ("otel", write_otlp),
+    "console.json": ("otel", write_console),
+    "langfuse.jsonl": ("langfuse", write_langfuse),
+    "openai_agents.jsonl": ("openai-agents", write_agents),
 }
 """The format of each file, and what writes it."""
 

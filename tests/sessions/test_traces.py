@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,213 @@ def test_trajectories_that_continue_each_other_are_refused(tmp_path: Path) -> No
         import_files([tmp_path])
 
 
+# Traces.
+
+
+def span(name: str, kind: str = "chat", parent: str | None = None, **more: Any) -> dict[str, Any]:
+    """A span of the trace ``t``; its name is that of its response, and orders it."""
+    attributes = {"gen_ai.operation.name": kind, **more.pop("attributes", {})}
+    if kind == "chat":
+        text = {"type": "text", "content": name}
+        attributes.setdefault("gen_ai.input.messages", [{"role": "user", "parts": [text]}])
+        output = [{"role": "assistant", "parts": [text, *more.pop("calls", ())]}]
+        attributes.setdefault("gen_ai.output.messages", output)
+    ids = {"traceId": "t", "spanId": name, "parentSpanId": parent, "name": f"{kind} {name}"}
+    return {**ids, "startTimeUnixNano": str(ord(name[0])), "attributes": attributes, **more}
+
+
+SCORED = {"gen_ai.evaluation.score.value": 1.0}
+
+
+def grouped(table: Any) -> list[set[str]]:
+    """The actions of each trajectory."""
+    actions: dict[str, set[str]] = {}
+    for row in table.to_dicts():
+        actions.setdefault(row["trajectory"], set()).add(row["action"])
+    return sorted(actions.values(), key=sorted)
+
+
+def test_a_session_is_a_conversation_or_a_trace(tmp_path: Path) -> None:
+    first = {"gen_ai.conversation.id": "c"}
+    rows = [
+        span("a", attributes=first | SCORED),
+        span("b"),  # of the only conversation of its trace
+        span("e", attributes=first, traceId="u"),
+        span("f", traceId="v", attributes=SCORED),
+        span("g", traceId="w", attributes=first),
+        span("h", traceId="w", attributes={"session.id": "d"}),
+        span("i", traceId="w", attributes=SCORED),  # of neither
+    ]
+    table = import_files([lines(tmp_path, *rows)]).table
+    assert grouped(table) == [{"a", "b", "e", "g"}, {"f"}, {"h"}, {"i"}]
+
+
+def test_calls_of_agents_and_what_started_them(tmp_path: Path) -> None:
+    work = {"type": "tool_call", "id": "c1", "name": "delegate", "arguments": {}}
+    agent = {"gen_ai.agent.name": "main"}
+    rows = [
+        span("A", "invoke_agent", attributes=agent | SCORED),
+        span("a", parent="A", calls=[work]),
+        span("b", parent="A"),
+        span("T", "execute_tool", "A", attributes={"gen_ai.tool.call.id": "c1"}),
+        span("U", "invoke_agent", "T", attributes={"gen_ai.agent.name": "sub"}),
+        span("c", parent="U"),
+        span("d", parent="U"),
+        span("e", "invoke_agent", "A", attributes={"gen_ai.agent.name": "late"}),
+        span("f", parent="e"),
+        span("g", parent="gone"),
+    ]
+    path = lines(tmp_path, *rows[::-1])
+    found = {each.id: (each.agent, each.parent) for each in conversations(path, "otel")}
+    assert found == {
+        "a": ("main", None),
+        "b": ("main", None),
+        "c": ("sub", "a"),
+        "d": ("sub", None),
+        "f": ("late", "b"),
+        "g": (None, None),
+    }
+    assert import_files([path]).table.trajectory.values.size == 1
+
+
+def test_one_of_several_evaluations_is_the_reward(tmp_path: Path) -> None:
+    def scores(**values: float) -> list[dict[str, Any]]:
+        return [
+            {"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.name": name}}
+            | {
+                "attributes": {"gen_ai.evaluation.name": name, **SCORED}
+                | {next(iter(SCORED)): value}
+            }
+            for name, value in values.items()
+        ]
+
+    path = lines(tmp_path, span("a", events=scores(tone=0.5, reward=0.0)))
+    assert import_files([path]).table.reward.tolist() == [0.0]
+    assert import_files([path], reward="tone").table.reward.tolist() == [0.5]
+    path = lines(tmp_path, span("a", events=scores(tone=0.5, form=0.0)))
+    with pytest.raises(TableError, match=r"several scores: form, tone; name the one .* --reward"):
+        import_files([path])
+    path = lines(tmp_path, span("a", attributes={"task": "x", "my.task": "t", "my.score": 3}))
+    table = import_files([path], reward="my.score", group="my.task").table
+    assert (list(table.group.values), table.reward.tolist()) == (["t"], [3.0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([span("a", parent="b"), span("b", parent="a")], "its parents form a cycle"),
+        ([span("a", parent="a")], "its parents form a cycle"),
+        ([span("a"), span("a", attributes={"x": 1})], "line 2, span: .*line 1 has the same name"),
+        ([span("a", calls=[{"type": "dance"}])], r"parts\[1\].type: a part of this type is not"),
+        ([span("a", attributes={"gen_ai.output.messages": "[{"})], "messages: it is not JSON"),
+        ([span("a", attributes={"gen_ai.output.messages": "[]"})], "has none; record contents"),
+        ([span("a", attributes={"gen_ai.output.messages": "7"})], "must be a list, not a number"),
+        ([span("a", startTimeUnixNano="x")], "startTimeUnixNano: it must be a number or a date"),
+        ([span("a", attributes={"gen_ai.conversation.id": 1.5})], "conversation.id: it must be a"),
+        ([span("a", events=7)], "events: it must be a list"),
+        ([{"traceId": 1.5, "spanId": "a", "attributes": {}}], "traceId: it must be a name"),
+        ([{"resourceSpans": [{"scopeSpans": [{"spans": [7]}]}]}], r"spans\[0\]: it must be an obj"),
+        (
+            [{"traceId": "t", "spanId": "a", "attributes": [{"key": 1, "value": {}}]}],
+            r"attributes\[0\].key: it must be text",
+        ),
+    ],
+)
+def test_spans_that_are_refused(tmp_path: Path, rows: Any, why: str) -> None:
+    with pytest.raises(TableError, match=why):
+        import_files([lines(tmp_path, *rows)])
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_trace_of_many_spans_takes_time_in_proportion(tmp_path: Path, deep: bool) -> None:
+    """Each span in the one before it, or agents in one agent."""
+    rows = [span("r", "invoke_agent", attributes=SCORED)]
+    for number in range(5_000):
+        parent = rows[-1]["spanId"] if deep else "r"
+        kind = "internal" if deep else "invoke_agent"
+        rows.append(span(f"s{number}", kind, parent))
+    rows.append(span("z", parent=rows[-1]["spanId"]))
+    path = lines(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": rows}]}]})
+    started = time.process_time()
+    assert len(import_files([path]).table) == 1
+    assert time.process_time() - started < 20
+
+
+def test_openinference_parts_and_keys(tmp_path: Path) -> None:
+    prefix = "llm.input_messages"
+    attributes = {"openinference.span.kind": "LLM", "llm.output_messages.0.message.content": "x"}
+    attributes |= {"llm.output_messages.0.message.role": "assistant", **SCORED}
+    content = f"{prefix}.0.message.contents"
+    more = {f"{content}.{n}.message_content.type": "text" for n in range(11)}
+    more |= {f"{content}.{n}.message_content.text": str(n) for n in range(11)}
+    row = {"traceId": "t", "spanId": "a", "attributes": attributes | more}
+    row["attributes"][f"{prefix}.0.message.role"] = "user"
+    table = import_files([lines(tmp_path, row)]).table
+    shown = table.state.texts()[0].removeprefix("user: ").split()
+    assert shown == [str(n) for n in range(11)], "in the order of numbers"
+    row["attributes"][f"{prefix}.0"] = "a value"
+    with pytest.raises(TableError, match="a value is where it needs an object"):
+        import_files(
+            [lines(tmp_path, dict(row, attributes=dict(reversed(row["attributes"].items()))))]
+        )
+    deep = {f"{prefix}." + "0." * 5000 + "x": 1}
+    with pytest.raises(TableError, match=r"llm.input_messages"):
+        import_files([lines(tmp_path, dict(row, attributes=attributes | deep))])
+
+
+def test_langfuse_sessions_scores_and_agents(tmp_path: Path) -> None:
+    def trace(name: str, **more: Any) -> dict[str, Any]:
+        output = {"role": "assistant", "content": name}
+        observations = [
+            {"id": "g", "type": "GENERATION", "input": "q", "output": output}
+            | {"parentObservationId": "w"},
+            {"id": "w", "type": "AGENT", "name": "worker"},
+        ]
+        return {"id": name, "observations": observations, "scores": [], **more}
+
+    def score(value: Any, name: str = "right", **more: Any) -> dict[str, Any]:
+        return {"name": name, "value": value, **more}
+
+    rows = [trace(name, sessionId="s", scores=[score(n)]) for n, name in enumerate("ab")]
+    table = import_files([lines(tmp_path, *rows)]).table
+    assert (table.trajectory.values.size, table.reward.tolist()) == (1, [0.0, 1.0])
+    assert table.to_dicts()[0]["agent"] == "worker"
+    own = trace("a", scores=[score(1.0, observationId="g"), score("good", "note")])
+    assert import_files([lines(tmp_path, own)]).table.reward.tolist() == [1.0]
+    several = trace("a", scores=[score(1.0), score(0.5, "tone")], metadata="text")
+    path = lines(tmp_path, several)
+    with pytest.raises(TableError, match="several scores: right, tone; name the one"):
+        import_files([path])
+    assert import_files([path], reward="tone").table.reward.tolist() == [0.5]
+    with pytest.raises(TableError, match="no such field; there are"):
+        import_files([path], reward="form")
+    twice = trace("a", scores=[score(1.0)])
+    twice["observations"].append(twice["observations"][0] | {"input": "other"})
+    with pytest.raises(TableError, match="has the same name and other content; keep one"):
+        import_files([lines(tmp_path, twice)])
+
+
+def test_agents_traces(tmp_path: Path) -> None:
+    path = DATA / "openai_agents.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    batch = tmp_path / "batch.json"
+    batch.write_text(json.dumps({"data": rows}))
+    assert sessions(import_files([batch]), *COLUMNS) == sessions(import_files([path]), *COLUMNS)
+    assert {row["agent"] for row in import_files([path]).table.to_dicts()} == {"finder"}
+    with pytest.raises(TableError, match="no message of an assistant"):
+        import_files([lines(tmp_path, rows[0])])
+    one = [row | {"group_id": "g"} for row in rows if row["object"] == "trace"]
+    with pytest.raises(TableError, match="different rewards, and this one belongs to no response"):
+        import_files([lines(tmp_path, *one)])
+    item = {"type": "message", "role": "assistant", "content": "8"}
+    data = {"type": "response", "input": "q", "output": [item]}
+    responded = lines(tmp_path, rows[0], rows[1] | {"span_data": data})
+    assert import_files([responded]).table.action.texts() == ["8"]
+    response = rows[1] | {"span_data": {"type": "response", "response_id": "r"}}
+    with pytest.raises(TableError, match=r"span_data.input: it has no messages; write the input"):
+        import_files([lines(tmp_path, rows[0], response)])
+
+
 # More files: the folder that ASCRIBE_SESSION_SAMPLES names.
 
 SAMPLES = Path(os.environ.get("ASCRIBE_SESSION_SAMPLES", "-"))
@@ -281,5 +489,17 @@ needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="ASCRIBE_SESSION
 @needs_samples
 def test_samples_of_calls_are_read() -> None:
     assert sum(import_files([SAMPLES / "gateway.jsonl"]).table.reward) == 1.0
+    with pytest.raises(TableError, match="record contents"):
+        import_files([SAMPLES / "otlp.json"])
     table = import_files([SAMPLES / "atif_job"]).table
     assert (len(table), table.trajectory.values.size, sum(table.reward)) == (6, 2, 1.0)
+
+
+@needs_samples
+@pytest.mark.parametrize("state", ["observation", "tool", "history"])
+@pytest.mark.parametrize("name", ["langfuse", "otel_spans", "otlp"])
+def test_samples_hold_the_conversations_of_the_chats(name: str, state: Any) -> None:
+    columns = ("group", *COLUMNS)
+    chats = import_files([SAMPLES / "made" / "openai_chat.jsonl"], state=state)
+    imported = import_files([SAMPLES / "made" / f"{name}.jsonl"], state=state)
+    assert sessions(imported, *columns) == sessions(chats, *columns)

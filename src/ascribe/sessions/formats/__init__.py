@@ -23,10 +23,13 @@ from ascribe.sessions.formats import (
     gateway,
     inspect_ai,
     langchain,
+    langfuse,
     mini_swe_agent,
     nemo_gym,
     openai,
+    openai_agents,
     openhands,
+    otel,
     responses,
     rllm,
     sharegpt,
@@ -151,6 +154,37 @@ FORMATS = {
         verifiers.read_results,
     ),
     "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
+    "langfuse": Format(
+        "Langfuse traces",
+        langfuse.recognises,
+        langfuse.read,
+        session=langfuse.session,
+        trace=langfuse.trace,
+        split=langfuse.split,
+        identity="key",
+        reward=langfuse.reward,
+    ),
+    "openai-agents": Format(
+        "OpenAI Agents traces",
+        openai_agents.recognises,
+        openai_agents.read,
+        session=openai_agents.session,
+        trace=openai_agents.trace,
+        split=openai_agents.split,
+        identity="id",
+        reward=openai_agents.reward,
+    ),
+    "otel": Format(
+        "OpenTelemetry spans",
+        otel.recognises,
+        otel.read,
+        session=otel.session,
+        trace=otel.trace,
+        split=otel.split,
+        identity="span",
+        reward=otel.reward,
+        field=otel.field,
+    ),
     "responses": Format(
         "OpenAI Responses",
         responses.recognises,
@@ -194,8 +228,6 @@ CHATS = ("langchain", "anthropic", "openai")
 
 UNREAD: dict[str, tuple[set[str], ...]] = {
     "Claude Code sessions": ({"parentUuid", "sessionId"}, {"leafUuid"}, {"messageId", "snapshot"}),
-    "Langfuse traces": ({"observations", "scores"},),
-    "OpenTelemetry spans": ({"resourceSpans"}, {"traceId", "spanId"}),
 }
 """Formats that are not read, and the keys of their records, to refuse them by name."""
 
@@ -621,7 +653,7 @@ def _conversations(
         found = form.reward(records, reward)
         if reward is not None and not any(found):
             raise found[-1].error(f"no such field; there are: {_keys(record)}")
-        episodes = _rewarded(episodes, found, form)
+        episodes = _rewarded(episodes, found, records, form)
     elif reward is not None:
         score = form.score(_named(records, reward, form))
         episodes = [replace(each, reward=score, rewards=None) for each in episodes]
@@ -655,30 +687,33 @@ def _named(records: Sequence[Record], name: str, form: Format) -> Record:
 
 
 def _rewarded(
-    episodes: Sequence[Conversation], rewards: Sequence[Record], form: Format
+    episodes: Sequence[Conversation],
+    rewards: Sequence[Record],
+    records: Sequence[Record],
+    form: Format,
 ) -> list[Conversation]:
-    """The conversations with the rewards of their records.
+    """The conversations of a session with the rewards of its records.
 
-    A session of which one record has a reward, or all have the same, has that one. Different ones
-    are the rewards of steps: each of the last one of its record.
+    If one record has a reward, or all have the same, it is the session's. Different ones are
+    rewards of steps: of the last one of the record, or of its trace.
     """
     values = {place: form.score(each) for place, each in enumerate(rewards) if each}
     if len(set(values.values())) <= 1:
         reward = next(iter(values.values()), None)
         return [replace(each, reward=reward) for each in episodes]
-    last = {each.extra["record"]: place for place, each in enumerate(episodes) if each.steps}
-    for place in values.keys() - last.keys():
-        detail = "its session has different rewards, and this one belongs to no response; name one"
-        raise rewards[place].error(f"{detail} field with --reward")
-    return [
-        replace(
-            each,
-            rewards=[0.0] * (len(each.steps) - 1) + [values.get(each.extra["record"], 0.0)]
-            if each.steps and last[each.extra["record"]] == place
-            else [0.0] * len(each.steps),
-        )
-        for place, each in enumerate(episodes)
-    ]
+    last: dict[Hashable, int] = {}
+    for number, each in enumerate(episodes):
+        if each.steps:
+            place = each.extra["record"]
+            last[place] = last[_session_and_trace(records[place], form)[1]] = number
+    steps = [[0.0] * len(each.steps) for each in episodes]
+    for place, value in values.items():
+        owner = last.get(place, last.get(_session_and_trace(records[place], form)[1]))
+        if owner is None:
+            detail = "its session has different rewards, and this one belongs to no response"
+            raise rewards[place].error(f"{detail}; name another field with --reward")
+        steps[owner][-1] += value
+    return [replace(each, rewards=own) for each, own in zip(episodes, steps, strict=True)]
 
 
 def _keys(record: Record) -> str:

@@ -1,12 +1,15 @@
 """What formats share in which several records, or parts of one, are the calls of a session."""
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Literal, TypeAlias
 
 from ascribe.sessions.formats.chats import prompt_name
-from ascribe.sessions.formats.records import Message, Record, message, parse
+from ascribe.sessions.formats.openai import converted
+from ascribe.sessions.formats.records import Message, Record, parse
 from ascribe.sessions.messages import Conversation
 from ascribe.steps.problems import TableError
 
@@ -14,11 +17,88 @@ SCORES = ("reward", "success", "score")
 """Of several scores, the one with the first of these names is the reward."""
 
 
-def call(shown: Sequence[Message], response: Message, **fields: Any) -> Conversation:
-    """A model call; ``in_session`` says of which session."""
-    return Conversation(
-        group="", trajectory="", messages=[*shown, response], context=len(shown), **fields
-    )
+Kind: TypeAlias = Literal["call", "agent", "tool", ""]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a trace.
+
+    Attributes:
+        id: its name, unique in its session.
+        parent: the name of the span around it, if there is one.
+        kind: a model call, the work of an agent or of a tool, or something else.
+        time: when it began, in seconds.
+        name: the name of the agent or the tool; of a call, that of its agent, if known.
+        called: of a tool, the id of the call that it answers.
+    """
+
+    id: str
+    parent: str | None
+    kind: Kind
+    time: float | None
+    name: str | None = None
+    called: str | None = None
+
+
+Chat: TypeAlias = tuple[Sequence[Message], Sequence[tuple[Message, bool]]]
+"""What a call was shown, and each response with whether a limit cut it."""
+
+
+def from_spans(
+    spans: Sequence[Span], chat: Callable[[int], Chat], name: str, group: str | None
+) -> Iterator[Conversation]:
+    """The calls of a session, each with its agent: the nearest agent or tool around it.
+
+    The first call of an agent follows the call that started it: the one that called the tool around
+    it, else the latest one of the agent around it.
+
+    Raises:
+        ValueError: if spans are inside of each other in a circle.
+    """
+    numbers = {span.id: number for number, span in enumerate(spans)}
+    parents = [numbers.get(span.parent, -1) if span.parent else -1 for span in spans]
+    acting = nearest(parents, [span.kind in ("agent", "tool") for span in spans])
+    around = nearest(parents, [span.kind != "" for span in spans])
+    times = [span.time or 0.0 for span in spans]
+    callers: dict[str, str] = {}  # of the calls of tools, by their ids
+    done: defaultdict[int, list[int]] = defaultdict(list)  # the calls of each agent
+    calls = []
+    for place in sorted(range(len(spans)), key=times.__getitem__):
+        span, agent = spans[place], acting[place]
+        if span.kind != "call":
+            continue
+        parent = None
+        if agent >= 0 and not done[agent]:
+            outer = around[agent]
+            tools = [spans[each].called for each in (agent, outer) if each >= 0]
+            known = [callers[each] for each in tools if each in callers]
+            before = done[acting[agent]] if outer >= 0 or spans[agent].kind == "tool" else []
+            last = bisect_right(before, times[agent], key=times.__getitem__)
+            latest = before[max(last - 1, 0) : last]
+            inside = [outer] if outer >= 0 and spans[outer].kind == "call" else []
+            parent = next(iter((*known, *(spans[each].id for each in (*inside, *latest)))), None)
+        done[agent].append(place)
+        shown, responses = chat(place)
+        for choice, (response, cut) in enumerate(responses):
+            for each in response.get("tool_calls", ()):
+                callers[each["id"]] = span.id
+            calls.append(
+                Conversation(
+                    group="",
+                    trajectory="",
+                    messages=[*shown, response],
+                    context=len(shown),
+                    id=f"{span.id}/{choice}" if choice else span.id,
+                    parent=parent,
+                    time=span.time,
+                    agent=span.name or (spans[agent].name if agent >= 0 else None),
+                    truncated=cut,
+                    truncated_turns=[0] if cut else [],
+                    extra={"record": place},
+                )
+            )
+    yield from in_session(calls, name, group)
 
 
 def in_session(
@@ -96,10 +176,14 @@ def one_group(fields: Iterable[Record]) -> str | None:
     return names[0].name() if names else None
 
 
+INSIDE = ("messages", "message", "choices", "generations", "prompts")
+"""Where the messages of an input or an output may be."""
+
+
 def chat(record: Record, role: str) -> list[Message]:
     """The messages of an input or an output: a list of them, one, or text that this role wrote.
 
-    They may be JSON text, and in ``messages``, in ``choices`` or in one more list.
+    They may be JSON text, and in ``messages``, ``choices`` and so on, or in one more list.
     """
     if isinstance(record.value, str):
         try:
@@ -110,11 +194,24 @@ def chat(record: Record, role: str) -> list[Message]:
         if not parts or not all(isinstance(each, dict) and "role" in each for each in parts):
             return [{"role": role, "content": record.value}]
         record = inside
-    if isinstance(record.value, dict) and record.value.keys() & {"messages", "choices"}:
-        record = record.get("messages") or record.get("choices")
+    if isinstance(record.value, dict):
+        record = next(filter(None, map(record.get, INSIDE)), record)
     if not isinstance(record.value, list):
-        record = replace(record, value=[{"role": role, **record.mapping()}])
+        record = replace(record, value=[record.value])
     items = record.items()
     if items and isinstance(items[0].value, list):
-        items = items[0].items()
-    return [message(each.get("message") if "message" in each.mapping() else each) for each in items]
+        items = items[0].items()  # of a batch, the only one
+    return converted([_one(each, role) for each in items])
+
+
+def _one(record: Record, role: str) -> Record:
+    """A message, which may be in a choice or be text alone, with its role."""
+    if isinstance(record.value, dict) and record.get("message"):
+        record = record.get("message")
+    if isinstance(record.value, str):
+        return replace(record, value={"role": role, "content": record.value})
+    if record.mapping().keys() & {"role", "type", "lc"}:
+        return record
+    return replace(
+        record, value={"role": role, "content": record.get("text").value, **record.value}
+    )

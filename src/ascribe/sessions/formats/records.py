@@ -4,6 +4,7 @@ Files are untrusted. Nothing in them is evaluated or used as a path; sizes are l
 anything is unpacked. Whatever is wrong is reported with the file, the line and the field.
 """
 
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -174,7 +175,11 @@ def read_records(path: Path) -> Iterator[Record]:
         yield from _rows(path)
     elif path.suffix in (".json", ".traj"):
         with path.open("rb") as file:
-            whole = _parse(_limited(file, path), path)
+            content = _limited(file, path)
+        if VALUES.search(content):
+            yield from _concatenated(content, path)
+            return
+        whole = _parse(content, path)
         inside = _inside(whole.value)
         if isinstance(whole.value, list):
             yield from whole.items()
@@ -184,6 +189,19 @@ def read_records(path: Path) -> Iterator[Record]:
             yield whole
     else:
         yield from _lines(path)
+
+
+VALUES = re.compile(rb"}[ \t\r]*\n\s*{")
+"""Between two objects, a line break and no comma: text has no line breaks, so one after another."""
+
+
+def _concatenated(content: bytes, path: Path) -> Iterator[Record]:
+    """Objects one after another, as OpenTelemetry writes them to the console."""
+    start, line = 0, 1
+    for end in (*(match.start() + 1 for match in VALUES.finditer(content)), len(content)):
+        part = content[start:end]
+        yield _parse(part, path, line + part[: len(part) - len(part.lstrip())].count(b"\n"))
+        start, line = end, line + part.count(b"\n")
 
 
 def is_document(path: Path) -> bool:

@@ -1,0 +1,99 @@
+"""Langfuse traces, each with its observations and scores.
+
+Observations of the type ``GENERATION`` are model calls; those around them say who acts. Traces with
+one ``sessionId`` are one session, else each trace is. Its reward is its score: the only one, or one
+of a usual name; a score of an observation belongs to that call. Scores that are text are not
+rewards. The task is a field of the trace or its metadata with a usual name, else the prompt.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ascribe.sessions.formats.calls import (
+    Chat,
+    Kind,
+    Span,
+    chat,
+    from_spans,
+    one_group,
+    scored,
+    seconds,
+)
+from ascribe.sessions.formats.chats import GROUPS, usual
+from ascribe.sessions.formats.records import Record
+from ascribe.sessions.messages import Conversation
+
+KINDS: dict[str, Kind] = {"GENERATION": "call", "AGENT": "agent", "TOOL": "tool"}
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether it is a trace with observations."""
+    return isinstance(record.get("observations"), list) and "id" in record
+
+
+def split(record: Record) -> list[Record]:
+    """The trace alone, and each observation, with the scores of each."""
+    trace, scores = record.get("id").name(), record.get("scores").items()
+    whole = dict(record.mapping()) | {"trace": trace, "span": "", "key": trace, "scores": []}
+    del whole["observations"]
+    parts, owners = [replace(record, value=whole)], {}
+    for each in record.get("observations").items():
+        name = each.get("id").name()
+        own = {"trace": trace, "span": name, "key": f"{trace}/{name}", "scores": []}
+        parts.append(replace(each, value=dict(each.mapping()) | own))
+        owners[name] = parts[-1].value
+    for score in scores:
+        owners.get(score.get("observationId").value, whole)["scores"].append(score.value)
+    return parts
+
+
+def session(record: Record) -> Hashable:
+    """The session, which the trace names."""
+    return record.get("sessionId").optional_name()
+
+
+def trace(record: Record) -> Hashable:
+    """The trace."""
+    return str(record.get("trace").value)
+
+
+def reward(records: Sequence[Record], name: str | None) -> list[Record]:
+    """The scores of this name, or a field of the trace."""
+    if name and not any(name in _scores(record) for record in records):
+        return [record.get(name) for record in records]
+    return scored(records, _scores, name)
+
+
+def _scores(record: Record) -> dict[str, Record]:
+    scores = record.get("scores").items()
+    values = {each.get("name").name(): each.get("value") for each in scores}
+    return {name: each for name, each in values.items() if not isinstance(each.value, str | None)}
+
+
+def read(records: Sequence[Record]) -> Iterator[Conversation]:
+    """The calls of a session."""
+    names = (session(record) for record in records)
+    yield from from_spans(
+        [_span(record) for record in records],
+        lambda place: _chat(records[place]),
+        str(next(filter(None, names), trace(records[0]))),
+        one_group(usual(record, GROUPS) for record in records if not record.get("span").value),
+    )
+
+
+def _span(record: Record) -> Span:
+    prefix, parent = record.get("trace").text(), record.get("parentObservationId")
+    kind = KINDS.get(str(record.get("type").value), "")
+    return Span(
+        id=f"{prefix}/{record.get('span').text()}",
+        parent=f"{prefix}/{parent.name()}" if parent else None,
+        kind=kind,
+        time=seconds(record.get("startTime")),
+        name=None if kind == "call" else record.get("name").optional_name(),
+    )
+
+
+def _chat(record: Record) -> Chat:
+    responses = chat(record.get("output"), "assistant")
+    return chat(record.get("input"), "user"), [(each, False) for each in responses]

@@ -1,0 +1,91 @@
+"""Traces of the OpenAI Agents SDK: a line for each trace and each span.
+
+Spans of the type ``generation`` are model calls; ``agent`` and ``function`` spans around them say
+who acts. Traces with one ``group_id`` are one session, else each trace is. The reward and the task
+are entries of a trace or its metadata with usual names. Spans of the type ``response`` are read if
+they have an input and an output; the SDK's own exporter leaves these out.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ascribe.sessions.formats import responses
+from ascribe.sessions.formats.calls import (
+    Chat,
+    Kind,
+    Span,
+    chat,
+    from_spans,
+    one_group,
+    seconds,
+)
+from ascribe.sessions.formats.chats import GROUPS, REWARDS, usual
+from ascribe.sessions.formats.records import Record
+from ascribe.sessions.messages import Conversation
+
+KINDS: dict[str, Kind] = {
+    "generation": "call",
+    "response": "call",
+    "agent": "agent",
+    "function": "tool",
+}
+EMPTY = "it has no messages; write the input and the output of responses into their spans"
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether it is a trace, a span, or a batch of them as the exporter sends it."""
+    data = record.get("data")
+    first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else record
+    return first.get("object") in ("trace", "trace.span")
+
+
+def split(record: Record) -> list[Record]:
+    """The entries of a batch, or the record."""
+    return record.get("data").items() if isinstance(record.get("data").value, list) else [record]
+
+
+def session(record: Record) -> Hashable:
+    """The group of traces, which a trace names."""
+    return record.get("group_id").optional_name()
+
+
+def trace(record: Record) -> Hashable:
+    """The trace."""
+    return (record.get("trace_id") or record.get("id")).name()
+
+
+def reward(records: Sequence[Record], name: str | None) -> list[Record]:
+    """The field of traces."""
+    return [record.get(name) if name else usual(record, REWARDS) for record in records]
+
+
+def read(records: Sequence[Record]) -> Iterator[Conversation]:
+    """The calls of a session."""
+    yield from from_spans(
+        [_span(record) for record in records],
+        lambda place: _chat(records[place].get("span_data")),
+        str(next(filter(None, map(session, records)), trace(records[0]))),
+        one_group(usual(record, GROUPS) for record in records),
+    )
+
+
+def _span(record: Record) -> Span:
+    kind = KINDS.get(str(record.get("span_data.type").value), "")
+    return Span(
+        id=record.get("id").name(),
+        parent=record.get("parent_id").optional_name(),
+        kind=kind,
+        time=seconds(record.get("started_at")),
+        name=record.get("span_data.name").optional_name() if kind in ("agent", "tool") else None,
+    )
+
+
+def _chat(data: Record) -> Chat:
+    for each in map(data.get, ("input", "output")):
+        if not each.value:
+            raise each.error(EMPTY)
+    if data.get("type").value == "response":
+        turn = responses.turns(data.get("output"))
+        return responses.prompt(data.get("input")), [(each, False) for each in turn]
+    written = chat(data.get("output"), "assistant")
+    return chat(data.get("input"), "user"), [(each, False) for each in written]
