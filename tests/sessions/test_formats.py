@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,8 +51,14 @@ FILES = {
 }
 
 
-def assert_attempts(imported: Any) -> None:
-    """The steps are those of ``make_samples.ATTEMPTS``."""
+def look(path: str) -> Any:
+    return {"name": "look", "arguments": {"path": path}}
+
+
+def assert_attempts(
+    imported: Any, look: Callable[[str], Any] = look, answering: Callable[[str], str] = str
+) -> None:
+    """The steps are those of ``make_samples.ATTEMPTS``, whose actions the functions write."""
     table = imported.table
     assert len(table) == sum(len(paths) + 1 for paths, _, _ in samples.ATTEMPTS)
     rows = table.to_dicts()
@@ -60,9 +67,8 @@ def assert_attempts(imported: Any) -> None:
     for row in rows:
         attempts.setdefault(row["trajectory"], []).append(row)
     for steps, (paths, answer, reward) in zip(attempts.values(), samples.ATTEMPTS, strict=True):
-        looks = [{"name": "look", "arguments": {"path": path}} for path in paths]
-        assert [json.loads(step["action"]) for step in steps[:-1]] == looks
-        assert steps[-1]["action"] == answer
+        assert [json.loads(step["action"]) for step in steps[:-1]] == [*map(look, paths)]
+        assert steps[-1]["action"] == answering(answer)
         assert [step["reward"] for step in steps] == [0.0] * len(paths) + [reward]
         assert [step["terminated"] for step in steps] == [False] * len(paths) + [True]
         for step, path in zip(steps[1:], paths, strict=True):

@@ -395,7 +395,7 @@ def write_mini_swe_agent(folder: Path, _: Server) -> None:
             commands = [*(f"look {path}" for path in paths), f"{SUBMIT} {answer}"]
             outputs = [output(attempt, n, command) for n, command in enumerate(commands)]
             model = DeterministicToolcallModel(
-                outputs=outputs, observation_template="{{ output.output }}"
+                outputs=outputs, observation_template="{{ output.output | trim }}"
             )
             templates = {"system_template": SYSTEM, "instance_template": "{{ task }}"}
             agent = DefaultAgent(model, environment, **templates, cost_limit=0)
