@@ -123,12 +123,12 @@ TEXT = {"type": "text", "text": "a"}
 def test_anthropic_tools_of_the_server_end_a_step() -> None:
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}
     page = {"type": "web_search_result", "title": "X", "encrypted_content": "abc"}
-    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [page]}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [page, "b"]}
     hidden = {"type": "redacted_thinking", "data": "abc"}
     assert messages("anthropic", blocks(hidden, search, found, TEXT)) == [
         ("user", "q"),
         ("assistant", [("web_search", {"query": "x"})]),
-        ("tool", '[{"title":"X","type":"web_search_result"}]'),
+        ("tool", '[{"title":"X","type":"web_search_result"},"b"]'),
         ("assistant", "a"),
     ]
 
@@ -324,10 +324,11 @@ def test_swe_agent_state_is_the_next_step_s(tmp_path: Path) -> None:
     table = import_files([path], state="key", reward=str(rewards)).table
     assert table.state.texts() == ["start", '{"n":0}', '{"n":1}', '{"n":2}']
     assert list(table.trajectory.values) == ["repo__1/nightly"]
-    for step in run["trajectory"]:  # before 1.0, a state was taken before the action
+    for step in run["trajectory"]:  # before 1.0, a state was a text, taken before the action
         del step["query"]
+        step["state"] = json.dumps(step["state"])
     path.write_text(json.dumps(run | {"reward": 1.0}))
-    assert import_files([path], state="key").table.state.texts()[0] == '{"n":0}'
+    assert import_files([path], state="key").table.state.texts()[0] == '{"n": 0}'
 
 
 def test_swe_agent_demonstrations_and_limits() -> None:
@@ -408,7 +409,7 @@ def acted(number: int, **more: Any) -> dict[str, Any]:
 
 def test_openhands_actions_of_one_response_are_one_step() -> None:
     response = {"tool_call_metadata": {"model_response": {"id": "r"}}}
-    shown = {"id": 1, "cause": 0, "observation": "run", "content": "etc"}
+    shown = {"id": 1, "cause": 0, "observation": "run", "content": "etc", **response}
     again = {"id": 3, "cause": 2, "observation": "error", "content": "no"}
     status = {"id": 4, "source": "environment", "observation": "agent_state_changed", "content": ""}
     history = [acted(0, **response), shown, acted(2, **response), again, status, acted(5), acted(6)]

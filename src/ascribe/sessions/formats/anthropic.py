@@ -105,11 +105,13 @@ def _message(parts: Sequence[Record], role: str, more: Sequence[Message] = ()) -
 def _result(record: Record) -> str:
     """The text of a tool's result; of another form, its JSON without what is encrypted."""
     values = record.value if isinstance(record.value, list) else [record.value]
-    objects = [each for each in values if isinstance(each, dict)]
-    if {each.get("type", "text") for each in objects} <= {"text", "image", "document"}:
+    kinds = {str(each.get("type", "text")) for each in values if isinstance(each, dict)}
+    if kinds <= {"text", "image", "document"}:
         return content(record)[0]
-    kept = [
-        {key: part for key, part in each.items() if not key.startswith("encrypted_")}
-        for each in objects
-    ]
-    return canonical(kept)
+    return canonical([_without_encrypted(each) for each in values])
+
+
+def _without_encrypted(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: part for key, part in value.items() if not key.startswith("encrypted_")}

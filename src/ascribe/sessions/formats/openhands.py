@@ -76,11 +76,12 @@ def _contexts(events: list[Record]) -> Iterator[tuple[list[Message], int]]:
             continue
         response = event.get("llm_response_id")
         response = response or at(event, "tool_call_metadata.model_response.id")
-        before = responses.setdefault(response.name(), message) if response else message
-        if before is message:
-            shown[name] = message
+        # A result names the response, too.
+        calls = message.get("tool_calls") if response else None
+        if calls and responses.setdefault(response.name(), message) is not message:
+            responses[response.name()]["tool_calls"] += calls
         else:
-            before.setdefault("tool_calls", []).extend(message.get("tool_calls", []))
+            shown[name] = message
     yield list(shown.values()), context
 
 

@@ -2,9 +2,8 @@
 
 A turn of the model is a run of its items: reasoning, messages and function calls up to the next
 output of a function or message of a user. Records with the same ``session_id`` are calls of one
-session. What a call was shown is its ``input``; only turns of the
-``output`` are its steps. The format has no text beside a call: it writes a summary of the reasoning
-there, which is no part of an action.
+session. What a call was shown is its ``input``; only turns of the ``output`` are its steps. The
+format has no text beside a call, but a summary of the reasoning, which is no part of an action.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

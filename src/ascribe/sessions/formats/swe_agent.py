@@ -2,10 +2,10 @@
 
 A step's action is the command that was run, not the response in which it was found. Before the
 first step the model was shown its ``query``; without one, the history up to the first action. The
-``state`` (open file, working directory) is a key of the state. SWE-agent 1 takes it after the
-action, so that it is the key of the next step; before, there were no queries, and it is the key of
-its own. The file has no reward: give it with ``--reward``. The task is the folder if the file is
-called so, as SWE-agent does; else tasks are told apart by their prompts.
+``state`` (open file, working directory) is a key of the state. SWE-agent 1 writes an object, taken
+after the action: the key of the next step. Before, it was a text, taken before the action. The file
+has no reward: give it with ``--reward``. The task is the folder if the file is called so, as
+SWE-agent does; else tasks are told apart by their prompts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,13 +34,13 @@ def recognises(record: Mapping[str, Any]) -> bool:
 def read(record: Record) -> Iterator[Conversation]:
     """The conversation of one file."""
     steps = record.get("trajectory").items(required=True)
-    queried = bool(steps) and bool(steps[0].get("query"))
-    prompt = steps[0].get("query").items() if queried else _prompt(record.get("history"))
+    query = steps[0].get("query") if steps else None
+    prompt = query.items() if query else _prompt(record.get("history"))
     messages = [message(each, sampled=False) for each in prompt]
     for step in steps:
         messages += _step(step)
     keys = [canonical(step.get("state").value) if step.get("state") else None for step in steps]
-    if queried:
+    if any(isinstance(step.get("state").value, dict) for step in steps):
         keys = [START, *keys[:-1]]
     folder = record.path.absolute().parent
     named = {"group": folder.name, "trajectory": folder.parent.name}
