@@ -410,6 +410,18 @@ def test_text_that_is_read_in_parts_is_refused_with_its_rows(
         assert hidden(tmp_path) == [".out.lock"]
 
 
+def test_steps_without_a_parent_may_fill_a_part(tmp_path: Path):
+    """Only the last task has a sub-agent."""
+    columns = steps(40)
+    size = len(columns["step"])
+    columns["agent"] = ["main"] * size
+    columns["parent"] = pa.array([None] * (size - 1) + [0], pa.int64())
+    source = written(tmp_path / "in", columns)
+    expected = in_memory(source, recipe("gigpo"))
+    credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL)
+    assert same(plain(tmp_path / "out"), expected)
+
+
 def test_keys_do_not_depend_on_the_process(tmp_path: Path):
     table = pa.table({"group": ["a", "b", None], "trajectory": ["x", "y", "y"]})
     keys, real, (trajectories,) = keys_of(table, by_group=True)

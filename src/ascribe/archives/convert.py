@@ -1,19 +1,21 @@
 """JSON lines and CSV, tables and sessions, larger than memory: written as Parquet, then read."""
 
 import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ascribe.archives.places import Place, code_of
+from ascribe.sessions.forest import MAIN
 from ascribe.sessions.formats import SessionOptions, are_sessions, import_parts, refuse_options
 from ascribe.steps.atomic import replacing_folder
-from ascribe.steps.files import Progress, read_parts, write
+from ascribe.steps.check import join_problems
+from ascribe.steps.files import Progress, Rollouts, read_parts, write
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
 
 EXPANSION = {".jsonl": 6, ".gz": 100, ".csv": 6}
@@ -30,11 +32,12 @@ def is_large_text(path: Path, memory: int) -> bool:
 
 def as_parquet(
     source: str | Path, work: Place, progress: Progress, **sessions: Unpack[SessionOptions]
-) -> tuple[str | Path, Progress]:
+) -> tuple[str | Path, Sequence[Problem], Progress]:
     """The source itself; of JSON lines or CSV, a folder of Parquet files with its rows.
 
     The files stay for the next call, unless the source or Ascribe has changed. Also gives the
-    progress that is left.
+    problems of sessions that their table does not show, if they were read now, and the progress
+    that is left.
 
     Raises:
         TableError: if the source cannot be read as a step table.
@@ -43,9 +46,11 @@ def as_parquet(
     """
     place = Place.of(source)
     path = Path(place.path)
-    if place.uri or not is_large_text(path, -1):
+    if place.uri:
         refuse_options(place.name, **sessions)
-        return source, progress
+        return source, (), progress
+    if not (imports := are_sessions(path, **sessions)) and not is_large_text(path, -1):
+        return source, (), progress
     if work.uri:
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
     folder = Path(work.path, "table")
@@ -53,20 +58,51 @@ def as_parquet(
     if (reward := sessions.get("reward")) is not None and reward.endswith(".csv"):
         key += f" {Place.of(reward).identity()}"
     files = folder / blake2b(key.encode(), digest_size=16).hexdigest()
+    notes: Sequence[Problem] = ()
     if not files.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        write_parts(_parts(path, lambda share: progress(0.5 * share), sessions), files)
-    return files, lambda share: progress(0.5 + 0.5 * share)
+        if imports:
+            imported = import_parts([path], **sessions, progress=_half(progress))
+            notes = write_sessions(imported, files)
+        else:
+            _write_parts(read_parts(path, _half(progress)), files, {})
+    return files, notes, lambda share: progress(0.5 + 0.5 * share)
 
 
-def _parts(path: Path, progress: Progress, sessions: SessionOptions) -> "Iterable[pa.Table]":
-    if are_sessions(path, **sessions):
-        return (part.to_arrow() for part in import_parts([path], **sessions, progress=progress))
-    return read_parts(path, progress)
+def _half(progress: Progress) -> Progress:
+    return lambda share: progress(0.5 * share)
 
 
-def write_parts(parts: "Iterable[pa.Table]", folder: Path) -> None:
+def write_sessions(parts: Iterable[Rollouts], folder: Path) -> list[Problem]:
+    """Write the tables of sessions as files of a new folder, all with the same columns.
+
+    Returns:
+        Problems that the tables do not show.
+
+    Raises:
+        OSError: if a file cannot be written.
+    """
+    notes: list[Problem] = []
+
+    def tables() -> "Iterator[pa.Table]":
+        start = 0
+        for part in parts:
+            notes.extend(replace(note, rows=note.rows + start) for note in part.notes)
+            start += len(part.table)
+            yield part.to_arrow()
+
+    # Sessions of one agent have no column for it, unless others of the same table have several.
+    _write_parts(tables(), folder, {"agent": MAIN})
+    return join_problems(notes, "part")
+
+
+def _write_parts(parts: Iterable["pa.Table"], folder: Path, absent: Mapping[str, str]) -> None:
     """Write every part as a file of a new folder; all have the same columns in the end.
+
+    Args:
+        parts: the tables.
+        folder: the folder.
+        absent: what a column holds in a part that does not have it, but null.
 
     Raises:
         TableError: if a column has types in two parts that do not fit together.
@@ -84,8 +120,11 @@ def write_parts(parts: "Iterable[pa.Table]", folder: Path) -> None:
         for number, schema in enumerate(schemas):
             if not schema.equals(whole.schema):
                 file = draft / f"{number:05d}.parquet"
-                tables = [whole, pq.read_table(file)]
-                table = pa.concat_tables(tables, promote_options="permissive")
+                table = pq.read_table(file)
+                for name in absent.keys() & set(whole.column_names) - set(table.column_names):
+                    values = pa.repeat(absent[name], table.num_rows)
+                    table = table.append_column(name, values.cast(whole.schema.field(name).type))
+                table = pa.concat_tables([whole, table], promote_options="permissive")
                 write(table.replace_schema_metadata(schema.metadata), file)
 
 

@@ -40,7 +40,7 @@ from ascribe.diagnose import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
-from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried
+from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.files import (
@@ -135,7 +135,7 @@ def row_bytes(archive: Archive, columns: Sequence[str]) -> float:
 def is_archive(source: str, memory: int) -> bool:
     """Whether to process a table in parts: large, in a folder of files, or on another machine."""
     path = Path(source)
-    if "://" in source or (path.is_dir() and any(path.glob("*.parquet"))):
+    if "://" in source or (path.is_dir() and any(map(is_table, path.glob("*.parquet")))):
         return True
     try:
         if path.suffix != ".parquet":
@@ -187,7 +187,7 @@ def credit_archive(
     """
     target, estimator = Place.of(out), as_recipe(recipe)
     with _work(target, [Place.of(source)], force=force) as work:
-        parquet, tell = as_parquet(source, work, progress, **sessions)
+        parquet, _, tell = as_parquet(source, work, progress, **sessions)
         with _open(parquet, memory, processes, ray) as (archive, each, count):
             request = Job(archive, work, estimator, on_problem, group_size)
             job = _prepare(request, memory, count)
@@ -236,13 +236,15 @@ def check_archive(
         OSError: if a file cannot be read or written.
     """
     with _work(Place.of(work)) as folder:
-        parquet, tell = as_parquet(source, folder, progress, **sessions)
+        parquet, notes, tell = as_parquet(source, folder, progress, **sessions)
         with _open(parquet, memory, processes, None) as (archive, each, count):
             job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
             job, results = _parts(job, each, memory, tell)
     _raise_refused(job, results)
     problems = _problems(results, "problems")
-    return CheckReport(job.archive.rows, (*problems, *unknown_note(list(job.archive.columns))))
+    return CheckReport(
+        job.archive.rows, (*problems, *notes, *unknown_note(list(job.archive.columns)))
+    )
 
 
 # Stages.
@@ -535,7 +537,9 @@ def _raise_refused(job: Job, results: Sequence[dict[str, Any]]) -> None:
     if all(result["padding"] for result in results):
         raise TableError([_empty_table(job.archive.rows)])
     present = [set(result["columns"]) for result in results if "columns" in result]
-    if partly := sorted(set.union(*present) - set.intersection(*present) - {"fingerprint"}):
+    if partly := sorted(
+        set.union(*present) - set.intersection(*present) - {"fingerprint", "parent"}
+    ):
         detail = f"column {', '.join(partly)} is empty in some rows"
         raise TableError([Problem(ProblemKind.PARTIAL_FLAG, detail, count=len(partly))])
 

@@ -48,7 +48,7 @@ def sample_archive(
     import pyarrow as pa
 
     with TemporaryDirectory() as folder:
-        parquet, _ = as_parquet(source, Place.of(folder), lambda _: None, **sessions)
+        parquet, _, _ = as_parquet(source, Place.of(folder), lambda _: None, **sessions)
         archive = open_archive(parquet).cut(1 << 18)
         names = [name for name in archive.columns if wanted(name) or name in NAMES]
         share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))

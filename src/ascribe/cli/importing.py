@@ -4,22 +4,19 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from ascribe.archives.convert import write_parts
+from ascribe.archives.convert import write_sessions
 from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
 from ascribe.sessions.formats import Imported, import_files, import_parts
 from ascribe.steps.files import write
 from ascribe.steps.problems import counted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COUNTS = ("trajectories", "steps", "rewarded", "cut", "problems")
 """Facts that are summed over parts."""
@@ -89,14 +86,14 @@ def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dic
     groups: set[str] = set()
     readings: dict[str, str] = {}
 
-    def tables() -> "Iterator[pa.Table]":
+    def counting() -> Iterator[Imported]:
         for imported in chain([first], parts):
             groups.update(imported.table.group.values)
             readings["title"] = imported.title  # which a later part adds to
             totals.update({name: _facts(imported)[name] for name in COUNTS})
-            yield imported.to_arrow()
+            yield imported
 
-    write_parts(tables(), folder)
+    write_sessions(counting(), folder)
     return first, _facts(first) | totals | readings | {"groups": len(groups)}
 
 

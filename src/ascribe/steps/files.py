@@ -585,7 +585,9 @@ def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Ta
             columns[name] = column.cast(kind)
         else:
             values = read_column(name, _from_arrow(name, column))
-            if values is None:  # a fingerprint in no row of this part
+            if values is None and name == "parent":  # no row of this part has one
+                values = np.full(len(column), MISSING_STEP)
+            elif values is None:
                 values = np.zeros((len(column), width), dtype=np.float32)
             columns[name] = _to_arrow(name, values)
     others, _ = _other_columns(table.column_names)
