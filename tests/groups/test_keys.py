@@ -83,13 +83,34 @@ def test_an_order_that_matters_is_kept() -> None:
     assert measure(table, key, truth).purity == 1.0
 
 
+def test_ids_are_removed_if_they_say_nothing() -> None:
+    """A session reads a file in a folder of its own; the hash of a commit decides what is next."""
+    rows = [
+        {"group": "g", "trajectory": f"t{n}", "step": step, "action": "go", "reward": 0.0}
+        | {"state": f"in /tmp/tmp{n:02d}abcdef: {'abc'[step]}"}
+        for n in range(6)
+        for step in range(3)
+    ]
+    assert propose(StepTable.from_dicts(rows)) == StateKey(ids=True)
+    for row in rows:
+        which = "0a1b2c3" if int(str(row["trajectory"])[1:]) % 2 else "3c2b1a0"
+        row["state"] = f"at {which}" if row["step"] == 0 else f"{which[:2] * int(row['step'])}"
+    assert propose(StepTable.from_dicts(rows)) == StateKey()
+
+
+def test_words_for_a_key() -> None:
+    assert str(StateKey()) == "as they are"
+    assert str(StateKey(times=True, ids=True)) == "without times and ids"
+    assert str(FULL) == "without times and ids and counters, with lists sorted"
+
+
 def test_nothing_is_proposed_where_nothing_is_gained() -> None:
     columns = {"group": ["g"] * 4, "trajectory": list("aabb"), "step": [0, 1, 0, 1]}
     columns |= {"state": ["b, a", "c", "b, a", "d"], "action": ["x"] * 4, "reward": [0.0] * 4}
     assert propose(StepTable.from_columns(columns)) == StateKey()
 
 
-FULL = StateKey(counters=("step #",), times=True, lists=True, bullets=True)
+FULL = StateKey(counters=("step #",), times=True, ids=True, lists=True, bullets=True)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +125,13 @@ FULL = StateKey(counters=("step #",), times=True, lists=True, bullets=True)
         ('{"has": ["b", "a"], "x": 1}', '{"x": 1, "has": ["a", "b"]}'),
         ("carried: 2 oak log, 1 stick", "carried: 1 stick, 2 oak log"),
         ("doors: oak 2 left, elm 3 left", "doors: elm 3 left, oak 2 left"),
+        ("in /tmp/tmpab12cd_9/a.py", "in /tmp/tmpzzzzzzzz/a.py"),
+        ("in /tmp/tmp.Ab12Cd34Ef/a.py", "in /tmp/tmp.ZZZZZZZZZZ/a.py"),
+        ("in /tmp/run-a1b2c3/a.py", "in /tmp/run-9z8y7x/a.py"),
+        ("/var/folders/x7/abc_1/T/a.py", "/private/var/folders/q2/def_2/T/a.py"),
+        ("[main 3f2a1bc] fix", "[main 9e8d7c6] fix"),
+        ("image sha256:0a1b2c3d4e5f", "image sha256:5f4e3d2c1b0a"),
+        ("call_doan962gje4n4if596453fnj failed", "call_aahg28l898jffff075m04c17 failed"),
     ],
 )
 def test_equal_situations(one: str, other: str) -> None:
@@ -122,6 +150,13 @@ def test_equal_situations(one: str, other: str) -> None:
         ("at (1, 2), facing north", "at (2, 1), facing north"),
         ("The box is on the table.", "The table is on the box."),
         ("go north\ngo east", "go east\ngo north"),
+        ("in /tmp/a.py", "in /tmp/b.py"),
+        ("in /tmp/tmp_results", "in /tmp/tmp_summary"),
+        ("in /tmp/tmpab12cd_9/a.py", "in /tmp/tmpab12cd_9/b.py"),
+        ("order 1234567", "order 7654321"),
+        ("a facade", "a decade"),
+        ("ORD-2026117", "ORD-2026118"),
+        ("get_order_status", "get_order_policies"),
     ],
 )
 def test_different_situations(one: str, other: str) -> None:
