@@ -174,10 +174,11 @@ def clocked(attempts: int = 8) -> list[dict[str, Any]]:
                 {"role": "tool", "tool_call_id": "c", "content": seen},
             ]
         messages.append({"role": "assistant", "content": "done"})
-        rows.append({"task": f"t{task}", "messages": messages, "reward": float(room == 1)})
+        rows.append({"task": f"t{task}", "messages": messages, "points": float(room == 1)})
     return rows
 
 
+HASHED = "my runs.jsonl", "--reward", "points", "--state", "history", "-o", "hashed.parquet"
 COMMAND = re.compile(r"ascribe ((?:import|states) .+? --out [\w.]+\w)")
 
 
@@ -187,13 +188,14 @@ def test_the_advice_for_unique_states_works_when_it_is_typed(
     monkeypatch.chdir(tmp_path)
     lines(tmp_path, *clocked(), name="my runs.jsonl")
 
-    def alone(file: str) -> tuple[float, str]:
-        page = picture([file], recipe("gigpo"))
+    def alone(file: str, **options: Any) -> tuple[float, str]:
+        page = picture([file], recipe("gigpo"), **options)
         states = page.facts.diagnosis.states
         assert states is not None
         return states.singleton_share_of_rows, page.verdict.advice
 
-    share, advice = alone("my runs.jsonl")
+    assert alone("my runs.jsonl", reward="points")[0] < 0.05, "without clocks"
+    share, advice = alone("my runs.jsonl", state="history", reward="points")
     assert share > 0.5
     commands = [shlex.split(command) for command in COMMAND.findall(advice)]
     assert [command[0] for command in commands] == ["import", "states"]
@@ -204,6 +206,6 @@ def test_the_advice_for_unique_states_works_when_it_is_typed(
     # Readable states need no import, and a table of hashes does not say which logs it is from.
     (command,) = COMMAND.findall(alone("steps.parquet")[1])
     assert command == "states steps.parquet --out keyed.parquet"
-    done = CliRunner().invoke(app, ["import", "my runs.jsonl", "--out", "hashed.parquet"])
+    done = CliRunner().invoke(app, ["import", *HASHED])
     assert done.exit_code == 0
     assert "ascribe import LOGS --state observation" in alone("hashed.parquet")[1]

@@ -171,7 +171,7 @@ def picture(
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)
     sources = tuple(dict.fromkeys(batch.path for batch in batches))
-    facts = gather(credited, sources, imported=all(batch.imported for batch in batches))
+    facts = gather(credited, sources, batches[0].arguments if len(sources) == 1 else ())
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)
     comparison = None if other is None else two_recipes(credited, other)

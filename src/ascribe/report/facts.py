@@ -65,7 +65,7 @@ class Facts:
         longest_quarter: share of the gradient of the longest quarter of the trajectories;
             trajectories that tie for its last places share them.
         uncompared: task groups of one trajectory that the first term compares with nothing.
-        imported: whether the files hold conversations.
+        arguments: of the one file, if it holds sessions: its name and the options to read it.
         hashed: whether every state is a hash, such as that of a history.
         cut: share of truncated trajectories.
         cut_turns: share of responses that a limit on tokens cut, if the files tell.
@@ -91,7 +91,7 @@ class Facts:
     equal_steps: dict[str, int]
     longest_quarter: float
     uncompared: int
-    imported: bool
+    arguments: Sequence[str]
     hashed: bool
     cut: float
     cut_turns: float | None
@@ -135,8 +135,8 @@ class _Episodes:
     gradient: Floats
 
 
-def gather(credited: Credited, files: Sequence[Path], *, imported: bool = False) -> Facts:
-    """The facts about a credit of files, which may be imported conversations."""
+def gather(credited: Credited, files: Sequence[Path], arguments: Sequence[str] = ()) -> Facts:
+    """The facts about a credit of files, or of sessions that are read with these arguments."""
     table, credit, steps = credited.table, credited.credit, credited.steps
     names, family = _families(table, steps)
     episodes = _episodes(credited, family)
@@ -187,7 +187,7 @@ def gather(credited: Credited, files: Sequence[Path], *, imported: bool = False)
         equal_steps=_by_outcome(outcome[steps.group[equal_peers]]),
         longest_quarter=_longest_quarter(episodes),
         uncompared=int(np.unique(steps.group[unpaired]).size),
-        imported=imported,
+        arguments=arguments,
         hashed=all(re.fullmatch("[0-9a-f]{32}", text) for text in table.state.used().values),
         cut=float(steps.truncated[steps.starts].mean()),
         cut_turns=_cut_turns(credited, np.ones(len(table), dtype=np.bool_)),

@@ -45,7 +45,7 @@ class Batch:
         note: what a file of conversations was read as.
         problems: those that the table alone does not show.
         number: of the iteration: the file's own, or else the place among all batches, from 1.
-        imported: whether the file holds conversations.
+        arguments: of a file of sessions: its name and the options to read it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Batch:
     note: str = ""
     problems: tuple[Problem, ...] = ()
     number: int = 1
-    imported: bool = False
+    arguments: Sequence[str] = ()
 
 
 class RefusedFileError(TableError):
@@ -129,7 +129,7 @@ def read_batches(
         split = _split(path, rollouts)
         if isinstance(rollouts, Imported):  # reading it again would take as long
             note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}"
-            made = {"carried": rollouts.carried, "note": note, "imported": True}
+            made = {"carried": rollouts.carried, "note": note, "arguments": rollouts.arguments}
             split = [replace(batch, **made) for batch in split]
         batches += split
     if any(a.number >= b.number for a, b in pairwise(batches)):

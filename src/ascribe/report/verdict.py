@@ -4,10 +4,10 @@ Each finding is a rule of thumb with a threshold. Shares are of steps unless a s
 otherwise.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
-from shlex import quote
 from typing import Any
 
 from ascribe.estimators.credit import Reason
@@ -184,11 +184,11 @@ def _against_singletons(facts: Facts) -> str:
             f" Or group similar states: clustered by n-grams, {percent(then)} would be alone "
             f"instead of {percent(now)} (--recipe sbc --preset ngram)."
         )
-    named = len(facts.files) == 1 and (facts.imported or facts.files[0].suffix)
-    file = quote(str(facts.files[0])) if named else "FILE"
+    named = len(facts.files) == 1 and facts.files[0].suffix
+    file = shlex.join(facts.arguments or ([str(facts.files[0])] if named else ["FILE"]))
     begin = ""
     if facts.hashed:
-        logs, file = file if facts.imported else "LOGS", "steps.parquet"
+        logs, file = file if facts.arguments else "LOGS", "steps.parquet"
         begin = (
             "The states are hashes of whole histories. Compare what the agent saw instead: ascribe "
             f"import {logs} --state observation --out {file}. Then: "
