@@ -221,12 +221,62 @@ def write_agents(folder: Path) -> None:
     write_lines(folder / "openai_agents.jsonl", rows)
 
 
+def langchain(message: Message) -> dict[str, Any]:
+    """A message as ``dumpd`` of LangChain writes it."""
+    names = {"system": "System", "user": "Human", "assistant": "AI", "tool": "Tool"}
+    fields: dict[str, Any] = {"content": message["content"] or ""}
+    if message["role"] == "tool":
+        fields["tool_call_id"] = message["tool_call_id"]
+    if message.get("tool_calls"):
+        fields["tool_calls"] = [
+            {
+                "name": call["function"]["name"],
+                "args": json.loads(call["function"]["arguments"]),
+                "id": call["id"],
+                "type": "tool_call",
+            }
+            for call in message["tool_calls"]
+        ]
+    path = ["langchain", "schema", "messages", f"{names[message['role']]}Message"]
+    return {"lc": 1, "type": "constructor", "id": path, "kwargs": fields}
+
+
+def write_langsmith(folder: Path) -> None:
+    """A run of each call, inside of one with the feedback."""
+    rows: list[dict[str, Any]] = []
+    for attempt, (_, _, reward) in enumerate(ATTEMPTS):
+        trace = {"trace_id": f"r{attempt}", "session_id": "project"}
+        root = trace | {"id": f"r{attempt}", "run_type": "chain", "name": "agent"}
+        root |= {"start_time": "2026-01-01T00:00:00", "parent_run_id": None, "inputs": {}}
+        feedback = {"right": {"n": 1, "avg": reward, "values": {}}}
+        rows.append(root | {"reference_example_id": "port", "feedback_stats": feedback})
+        for turn, (shown, response) in enumerate(calls(attempt)):
+            message = {"text": "", "message": langchain(response), "type": "ChatGeneration"}
+            rows.append(
+                trace
+                | {
+                    "id": f"r{attempt}-{turn}",
+                    "run_type": "llm",
+                    "name": "ChatModel",
+                    "start_time": f"2026-01-01T00:00:{turn + 1:02}.000000",
+                    "parent_run_id": f"r{attempt}",
+                    "dotted_order": f"20260101T000000Zr{attempt}.20260101T0000{turn + 1:02}Z",
+                    "inputs": {"messages": [[langchain(each) for each in shown]]},
+                    "outputs": {"generations": [[message]], "llm_output": None},
+                    "extra": {"metadata": {}},
+                    "feedback_stats": None,
+                }
+            )
+    write_lines(folder / "langsmith.jsonl", rows)
+
+
 FILES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "gateway.jsonl": ("gateway", write_gateway),
     "spans.jsonl": ("otel", write_spans),
     "openinference.jsonl": ("otel", write_openinference),
     "otlp.json": ("otel", write_otlp),
     "console.json": ("otel", write_console),
+    "langsmith.jsonl": ("langsmith", write_langsmith),
     "langfuse.jsonl": ("langfuse", write_langfuse),
     "openai_agents.jsonl": ("openai-agents", write_agents),
 }

@@ -480,6 +480,169 @@ def test_agents_traces(tmp_path: Path) -> None:
         import_files([lines(tmp_path, rows[0], response)])
 
 
+def run(uuid: str, kind: str = "llm", parent: str | None = None, **more: Any) -> dict[str, Any]:
+    """A run of the trace ``t``."""
+    inside = {"inputs": {"messages": [USER]}, "outputs": {"choices": [{"message": ACT}]}}
+    ids = {"id": uuid, "trace_id": "t", "parent_run_id": parent, "run_type": kind}
+    return {**ids, "start_time": f"2026-01-01T00:00:{ord(uuid[0]) % 60:02}", **inside, **more}
+
+
+def test_langsmith_threads_feedback_and_tools(tmp_path: Path) -> None:
+    thread, mean = {"extra": {"metadata": {"thread_id": "c", "task": "x"}}}, {"n": 1, "avg": 1.0}
+    rows = [run("a", trace_id="u", **thread), run("b", **thread)]
+    rows += [run("c", "chain", feedback_stats={"right": mean, "form": mean | {"avg": None}})]
+    rows += [run("d", error="timed out", outputs=None)]
+    table = import_files([lines(tmp_path, *rows)]).table
+    assert (list(table.trajectory.values), table.reward.tolist()) == (["x/c"], [0.0, 1.0])
+    several = run("a", feedback_stats={"right": mean, "tone": mean | {"avg": 0.5}})
+    path = lines(tmp_path, several)
+    with pytest.raises(TableError, match="several scores: right, tone; name the one"):
+        import_files([path])
+    assert import_files([path], reward="tone").table.reward.tolist() == [0.5]
+    with pytest.raises(TableError, match="outputs: the call has no response; leave it out"):
+        import_files([lines(tmp_path, run("a", outputs=None))])
+    rows = [run("a"), run("b", "tool", name="search"), run("c", parent="b")]
+    calls = conversations(lines(tmp_path, *rows), "langsmith")
+    assert [(each.id, each.agent, each.parent) for each in calls] == [
+        ("a", None, None),
+        ("c", "search", "a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("text", "text"),
+        ('[{"a": 1}]', '[{"a": 1}]'),
+        ('[{"role": "user", "content": "text"}]', "text"),
+        ({"messages": [{"role": "user", "content": "text"}]}, "text"),
+        ([[{"type": "human", "content": "text"}]], "text"),
+        ({"prompts": ["text"]}, "text"),
+        ({"content": "text"}, "text"),
+    ],
+)
+def test_forms_of_an_input(tmp_path: Path, value: Any, shown: str) -> None:
+    path = lines(tmp_path, run("a", inputs=value, feedback_stats={"x": {"avg": 1}}))
+    assert import_files([path], state="observation").table.state.texts() == [f"user: {shown}"]
+
+
+# Claude Code.
+
+
+def line(uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str, Any]:
+    """A line; those of the assistant have upper case names."""
+    role = "assistant" if uuid[0].isupper() else "user"
+    message = {"role": role, "content": content, **more.pop("message", {})}
+    ids = {"type": role, "uuid": uuid, "parentUuid": parent, "sessionId": "s"}
+    return {**ids, "message": message, "isSidechain": False, **more}
+
+
+def use(name: str, **arguments: Any) -> list[dict[str, Any]]:
+    return [{"type": "tool_use", "id": name, "name": "Task", "input": arguments}]
+
+
+def result(*names: str) -> list[dict[str, Any]]:
+    return [{"type": "tool_result", "tool_use_id": name, "content": f"of {name}"} for name in names]
+
+
+def test_lines_of_a_response_are_one_step(tmp_path: Path) -> None:
+    """Results of parallel calls hang on the line of their call, not on one chain."""
+    same = {"message": {"id": "m1"}}
+    rows = [
+        {"type": "summary", "summary": "A title", "leafUuid": "x"},
+        {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+        line("u", None, "task"),
+        {"type": "attachment", "uuid": "x", "parentUuid": "u", "sessionId": "s"},
+        line("A", "x", [{"type": "thinking", "thinking": "Hm."}], **same),
+        line("B", "A", use("c1", a=1), **same),
+        line("C", "B", use("c2", a=2), **same),
+        line("v", "B", result("c1")),
+        line("w", "C", result("c2")),
+        line("D", "w", "done"),
+        line("E", "D", "Overloaded", message={"model": "<synthetic>"}),
+        {"type": "progress", "uuid": "p", "parentUuid": "u", "sessionId": "s"},
+    ]
+    (chat,) = conversations(lines(tmp_path, *rows), "claude-code")
+    assert [each["role"] for each in chat.messages] == [
+        *("user", "assistant", "tool", "tool", "assistant")
+    ]
+    assert [len(chat.messages[place].get("tool_calls", ())) for place in chat.steps] == [2, 0]
+    scored_rows = [*rows, line("z", "D", "thanks", reward=1.0)]
+    table = import_files([lines(tmp_path, *scored_rows)], reward="reward").table
+    assert (len(table), table.reward.tolist()) == (2, [0.0, 1.0])
+
+
+def test_compaction_forks_and_sub_agents(tmp_path: Path) -> None:
+    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "k", "sessionId": "s"}
+    spawned = {"toolUseResult": {"agentId": "a1"}}
+    rows = [
+        line("u", None, "task"),
+        line("A", "u", use("c1", prompt="look", subagent_type="Explore")),
+        line("v", "A", result("c1"), **spawned),
+        line("B", "v", use("c2", prompt="think")),
+        line("w", "B", result("c2")),
+        line("C", "w", "first try"),
+        line("D", "w", "second try"),
+        boundary | {"parentUuid": None, "logicalParentUuid": "D"},
+        line("x", "k", "What was done: much.", isCompactSummary=True),
+        line("E", "x", "done"),
+        line("y", None, "think", isSidechain=True),
+        line("F", "y", "thought", isSidechain=True),
+    ]
+    lines(tmp_path, *rows)
+    agent = [line("z", None, "go", isSidechain=True, agentId="a1")]
+    agent += [line("G", "z", "looked", isSidechain=True, agentId="a1")]
+    lines(tmp_path, *agent, name="agent-a1.jsonl")
+    records = [each for path in sorted(tmp_path.iterdir()) for each in read_records(path)]
+    kept = [each for record in records for each in FORMATS["claude-code"].split(record)]
+    found = {
+        each.messages[-1]["content"]: (each.agent, each.parent, each.parent_step, len(each.steps))
+        for each in FORMATS["claude-code"].read(kept)
+    }
+    assert found == {
+        "first try": (None, None, None, 3),
+        "second try": (None, None, None, 1),
+        "done": (None, "D", 0, 1),
+        "thought": ("sub-agent", "C", 1, 1),
+        "looked": ("Explore", "C", 0, 1),
+    }
+    with pytest.raises(TableError, match="has a reward; name the field"):
+        import_files([tmp_path])
+    scores = tmp_path / "scores.csv"
+    scores.write_text("session,reward\ns,1\n")
+    assert sum(import_files([tmp_path], reward=str(scores)).table.reward) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([line("u", "A", "q"), line("A", "u", "a")], "its parents form a cycle"),
+        ([line("u", "u", "q")], "its parents form a cycle"),
+        ([line("u", "gone", "q")], "parentUuid: no line of the files given has this uuid; give"),
+        ([line("u", None, "q"), line("u", None, "r")], "line 2, uuid: .*has the same name"),
+        ([line("u", None, "q") | {"uuid": None}], "line 1, uuid: a message needs one"),
+        ([line("u", None, [{"type": "dance"}])], "'dance', which is not read"),
+        ([line("u", None, "q", sessionId=None)], "sessionId: it must be a name"),
+    ],
+)
+def test_lines_of_sessions_that_are_refused(tmp_path: Path, rows: Any, why: str) -> None:
+    with pytest.raises(TableError, match=why):
+        import_files([lines(tmp_path, *rows)], "claude-code")
+
+
+def test_long_sessions_with_many_ends_take_time_in_proportion(tmp_path: Path) -> None:
+    chain = [line("u", None, "task", reward=1.0)]
+    for number in range(3000):
+        chain.append(line(f"A{number}", chain[-1]["uuid"], "act"))
+    started = time.process_time()
+    ends = [line(f"x{number}", f"A{number}", "left") for number in range(3000)]
+    assert len(import_files([lines(tmp_path, *chain, *ends)], reward="reward").table) == 3000
+    assert time.process_time() - started < 20
+    forks = [line(f"B{number}", "A2999", "act") for number in range(300)]
+    with pytest.raises(TableError, match="its branches share each node 50 times"):
+        import_files([lines(tmp_path, *chain, *forks)], reward="reward")
+
+
 # More files: the folder that ASCRIBE_SESSION_SAMPLES names.
 
 SAMPLES = Path(os.environ.get("ASCRIBE_SESSION_SAMPLES", "-"))
@@ -491,6 +654,8 @@ def test_samples_of_calls_are_read() -> None:
     assert sum(import_files([SAMPLES / "gateway.jsonl"]).table.reward) == 1.0
     with pytest.raises(TableError, match="record contents"):
         import_files([SAMPLES / "otlp.json"])
+    with pytest.raises(TableError, match="has a reward; name the field"):
+        import_files([SAMPLES / "cc.jsonl"])
     table = import_files([SAMPLES / "atif_job"]).table
     assert (len(table), table.trajectory.values.size, sum(table.reward)) == (6, 2, 1.0)
 

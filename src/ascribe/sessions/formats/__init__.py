@@ -20,10 +20,12 @@ from ascribe.sessions.formats import (
     anthropic,
     atif,
     chats,
+    claude_code,
     gateway,
     inspect_ai,
     langchain,
     langfuse,
+    langsmith,
     mini_swe_agent,
     nemo_gym,
     openai,
@@ -154,6 +156,23 @@ FORMATS = {
         verifiers.read_results,
     ),
     "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
+    "claude-code": Format(
+        "Claude Code sessions",
+        claude_code.recognises,
+        claude_code.read,
+        session=claude_code.session,
+        split=claude_code.split,
+        identity="uuid",
+    ),
+    "langsmith": Format(
+        "LangSmith runs",
+        langsmith.recognises,
+        langsmith.read,
+        session=langsmith.session,
+        trace=langsmith.trace,
+        identity="id",
+        reward=langsmith.reward,
+    ),
     "langfuse": Format(
         "Langfuse traces",
         langfuse.recognises,
@@ -225,11 +244,6 @@ other format."""
 
 CHATS = ("langchain", "anthropic", "openai")
 """Formats of one reader that are told apart by their messages: a file may have records of each."""
-
-UNREAD: dict[str, tuple[set[str], ...]] = {
-    "Claude Code sessions": ({"parentUuid", "sessionId"}, {"leafUuid"}, {"messageId", "snapshot"}),
-}
-"""Formats that are not read, and the keys of their records, to refuse them by name."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -511,7 +525,7 @@ def is_table(path: Path) -> bool:
         first = next(read_records(path), None)
     except TableError:
         return True
-    return first is None or (_format_of(first) is None and _unread(first) is None)
+    return first is None or _format_of(first) is None
 
 
 def _format_of(record: Record) -> str | None:
@@ -519,13 +533,6 @@ def _format_of(record: Record) -> str | None:
     if not isinstance(value, dict) or value.keys() >= STEPS:
         return None
     return next((name for name, each in FORMATS.items() if each.recognises(value)), None)
-
-
-def _unread(record: Record) -> str | None:
-    """What a record is called that is of none of the formats."""
-    keys = record.value.keys() if isinstance(record.value, dict) else STEPS
-    matches = (name for name, each in UNREAD.items() if any(keys >= some for some in each))
-    return None if keys >= STEPS else next(matches, None)
 
 
 def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
@@ -559,15 +566,11 @@ def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
 def _detect(path: Path, *, strict: bool = True) -> str | None:
     try:
         first = next(read_records(path), None)
-        name = None if first is None else _format_of(first)
-        if first and name is None and (title := _unread(first)):
-            detail = f"{first.place()}: {title} are not read; write them as OpenAI messages"
-            raise _error(f"{detail}, one conversation on a line, with a reward")
     except TableError:
         if strict:
             raise
         return None
-    return name
+    return None if first is None else _format_of(first)
 
 
 def _sessions(

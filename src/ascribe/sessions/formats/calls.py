@@ -17,6 +17,8 @@ SCORES = ("reward", "success", "score")
 """Of several scores, the one with the first of these names is the reward."""
 
 
+SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
+"""Nodes of all paths of a tree, and times its nodes: each path repeats what it shares."""
 Kind: TypeAlias = Literal["call", "agent", "tool", ""]
 
 
@@ -153,6 +155,41 @@ def nearest(parents: Sequence[int], wanted: Sequence[bool]) -> list[int]:
     return found
 
 
+def branches(parents: Sequence[int], sampled: Sequence[bool]) -> list[tuple[list[int], int]]:
+    """Each path to a last response, and how many nodes it shares with those before it.
+
+    What follows the last response is in the path, too, unless there are several ways to go on.
+
+    Raises:
+        ValueError: if the paths are too long, since each repeats what it shares.
+    """
+    leading: set[int] = set()  # nodes from which a response is reached
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for node, parent in enumerate(parents):
+        children[parent].append(node)
+        above = node if sampled[node] else -1
+        while above >= 0 and above not in leading:
+            leading.add(above)
+            above = parents[above]
+    inner = {parents[node] for node in leading}
+    seen: set[int] = set()
+    paths, length = [], 0
+    for last in sorted(leading - inner):
+        path, node = [], last
+        while len(children[node]) == 1:
+            (node,) = children[node]
+        while node >= 0:
+            path.append(node)
+            node = parents[node]
+        length += len(path)
+        if length > SHORTEST_LIMIT + LONGEST_PATHS * len(parents):
+            detail = f"its branches share each node {LONGEST_PATHS} times; write one trace for each"
+            raise ValueError(detail)
+        paths.append((path[::-1], sum(node in seen for node in path)))
+        seen.update(path)
+    return paths
+
+
 def seconds(record: Record, *, unit: float = 1.0) -> float | None:
     """A time in seconds, from a number of units, its text, or a date of ISO 8601."""
     if not isinstance(record.value, str):
@@ -202,6 +239,16 @@ def chat(record: Record, role: str) -> list[Message]:
     if items and isinstance(items[0].value, list):
         items = items[0].items()  # of a batch, the only one
     return converted([_one(each, role) for each in items])
+
+
+def responses(record: Record) -> list[tuple[Message, bool]]:
+    """The responses of an output; what else is in it, such as a result, is no response."""
+    if not record:
+        raise record.error("the call has no response; leave it out")
+    turns = [each for each in chat(record, "assistant") if each["role"] == "assistant"]
+    if not turns:
+        raise record.error("no message in it is the assistant's; leave the call out")
+    return [(each, False) for each in turns]
 
 
 def _one(record: Record, role: str) -> Record:

@@ -17,6 +17,7 @@ from ascribe.sessions.formats.calls import (
     chat,
     from_spans,
     one_group,
+    responses,
     scored,
     seconds,
 )
@@ -84,7 +85,8 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
 
 def _span(record: Record) -> Span:
     prefix, parent = record.get("trace").text(), record.get("parentObservationId")
-    kind = KINDS.get(str(record.get("type").value), "")
+    failed = record.get("level").value == "ERROR" and not record.get("output")
+    kind = "" if failed else KINDS.get(str(record.get("type").value), "")
     return Span(
         id=f"{prefix}/{record.get('span').text()}",
         parent=f"{prefix}/{parent.name()}" if parent else None,
@@ -95,5 +97,4 @@ def _span(record: Record) -> Span:
 
 
 def _chat(record: Record) -> Chat:
-    responses = chat(record.get("output"), "assistant")
-    return chat(record.get("input"), "user"), [(each, False) for each in responses]
+    return chat(record.get("input"), "user"), responses(record.get("output"))

@@ -9,7 +9,7 @@ they have an input and an output; the SDK's own exporter leaves these out.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ascribe.sessions.formats import responses
+from ascribe.sessions.formats import responses as items
 from ascribe.sessions.formats.calls import (
     Chat,
     Kind,
@@ -17,6 +17,7 @@ from ascribe.sessions.formats.calls import (
     chat,
     from_spans,
     one_group,
+    responses,
     seconds,
 )
 from ascribe.sessions.formats.chats import GROUPS, REWARDS, usual
@@ -70,7 +71,8 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
 
 
 def _span(record: Record) -> Span:
-    kind = KINDS.get(str(record.get("span_data.type").value), "")
+    failed = record.get("error") and not record.get("span_data.output")
+    kind = "" if failed else KINDS.get(str(record.get("span_data.type").value), "")
     return Span(
         id=record.get("id").name(),
         parent=record.get("parent_id").optional_name(),
@@ -85,7 +87,6 @@ def _chat(data: Record) -> Chat:
         if not each.value:
             raise each.error(EMPTY)
     if data.get("type").value == "response":
-        turn = responses.turns(data.get("output"))
-        return responses.prompt(data.get("input")), [(each, False) for each in turn]
-    written = chat(data.get("output"), "assistant")
-    return chat(data.get("input"), "user"), [(each, False) for each in written]
+        turn = items.turns(data.get("output"))
+        return items.prompt(data.get("input")), [(each, False) for each in turn]
+    return chat(data.get("input"), "user"), responses(data.get("output"))

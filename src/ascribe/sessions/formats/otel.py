@@ -161,6 +161,10 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
 
 def _description(record: Record) -> Span:
     value, kind = record.value, KINDS.get(str(_first(record, OPERATIONS).value), "")
+    places = (value["attributes"], *(each["attributes"] for each in value["events"]))
+    written = any(key.startswith((OUTPUT, "llm.output_messages")) for p in places for key in p)
+    if kind == "call" and field(record, "error.type") and not written:
+        kind = ""  # it failed, so there is no response
     names = ("gen_ai.tool.name", "tool.name") if kind == "tool" else AGENT_NAMES
     name = _first(record, names).optional_name()
     return Span(

@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ascribe.sessions.formats.calls import branches
 from ascribe.sessions.formats.records import Record, message
 from ascribe.sessions.messages import Conversation
 
-SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
-"""Messages of all paths of a trace, and times its nodes: each path repeats what it shares."""
 LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
 """Stop conditions that are limits, beside those that end in ``_timeout``."""
 
@@ -69,23 +68,8 @@ def _paths(trace: Record) -> list[tuple[list[int], int]]:
     """Each path to a leaf with new steps, and how many nodes it shares with earlier paths."""
     nodes = trace.get("nodes").items()
     parents = [_parent(node, index) for index, node in enumerate(nodes)]
-    seen: set[int] = set()
-    paths, length = [], 0
-    for leaf in sorted(set(range(len(nodes))) - set(parents)):
-        path, node = [], leaf
-        while node >= 0:
-            path.append(node)
-            node = parents[node]
-        path.reverse()
-        length += len(path)
-        if length > SHORTEST_LIMIT + LONGEST_PATHS * len(nodes):
-            detail = f"its branches share each node {LONGEST_PATHS} times; write one trace for each"
-            raise trace.get("nodes").error(detail)
-        context = sum(node in seen for node in path)
-        seen.update(path)
-        if any(_is_sampled(nodes[node]) for node in path[context:]):
-            paths.append((path, context))
-    return paths
+    with trace.get("nodes").refusing():
+        return branches(parents, [_is_sampled(node) for node in nodes])
 
 
 def _parent(node: Record, index: int) -> int:

@@ -1,0 +1,87 @@
+"""LangSmith runs, a line each.
+
+Runs of the type ``llm`` are model calls; tools around them say who acts. A session is a thread
+(``thread_id``, ``session_id`` or ``conversation_id`` in the metadata), else a trace; the field
+``session_id`` of a run is its project. The reward is the mean of a feedback: the only one, or one
+of a usual name. The task is the example of a dataset, or an entry of the metadata with a usual
+name, else the prompt.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ascribe.sessions.formats.calls import (
+    Chat,
+    Kind,
+    Span,
+    chat,
+    from_spans,
+    one_group,
+    responses,
+    scored,
+    seconds,
+)
+from ascribe.sessions.formats.chats import GROUPS, SESSIONS, usual
+from ascribe.sessions.formats.records import Record
+from ascribe.sessions.messages import Conversation
+
+KINDS: dict[str, Kind] = {"llm": "call", "tool": "tool"}
+
+
+def recognises(record: Mapping[str, Any]) -> bool:
+    """Whether it is a run."""
+    return record.keys() >= {"id", "run_type"} and bool(
+        record.keys() & {"trace_id", "dotted_order"}
+    )
+
+
+def session(record: Record) -> Hashable:
+    """The thread, if the run names it."""
+    return usual(record.get("extra.metadata"), SESSIONS).optional_name()
+
+
+def trace(record: Record) -> Hashable:
+    """The trace."""
+    return record.get("trace_id").optional_name() or record.get("id").name()
+
+
+def reward(records: Sequence[Record], name: str | None) -> list[Record]:
+    """The mean feedback of this name, or a field."""
+    if name and not any(name in _feedback(record) for record in records):
+        return [record.get(name) for record in records]
+    return scored(records, _feedback, name)
+
+
+def _feedback(record: Record) -> dict[str, Record]:
+    stats = record.get("feedback_stats")
+    means = {name: stats.get(name).get("avg") for name in (stats.mapping() if stats else ())}
+    return {name: mean for name, mean in means.items() if mean}
+
+
+def read(records: Sequence[Record]) -> Iterator[Conversation]:
+    """The calls of a session."""
+    examples = [record.get("reference_example_id") for record in records]
+    tasks = [usual(record.get("extra.metadata"), GROUPS) for record in records]
+    yield from from_spans(
+        [_span(record) for record in records],
+        lambda place: _chat(records[place]),
+        str(next(filter(None, map(session, records)), trace(records[0]))),
+        one_group(tasks) or one_group(examples),
+    )
+
+
+def _span(record: Record) -> Span:
+    failed = record.get("error") and not record.get("outputs")  # so there is no response
+    kind = "" if failed else KINDS.get(record.get("run_type").text(), "")
+    return Span(
+        id=record.get("id").name(),
+        parent=record.get("parent_run_id").optional_name(),
+        kind=kind,
+        time=seconds(record.get("start_time")),
+        name=record.get("name").optional_name() if kind == "tool" else None,
+        called=record.get("extra.tool_call_id").optional_name(),
+    )
+
+
+def _chat(record: Record) -> Chat:
+    return chat(record.get("inputs"), "user"), responses(record.get("outputs"))
