@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ascribe import StepTable, recipe
 from ascribe.sessions import from_sequences, merge, spread
-from ascribe.sessions.merge import OPEN
+from ascribe.sessions.calls import OPEN
 from tests.sessions.cases import Draws, sort
 
 pytestmark = pytest.mark.unit

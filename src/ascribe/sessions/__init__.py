@@ -1,7 +1,7 @@
 """Sessions to steps, and credit back onto tokens: model calls, chats, and masked sequences."""
 
+from ascribe.sessions.calls import Merged, from_calls, merge
 from ascribe.sessions.forest import Forest, Link, link
-from ascribe.sessions.merge import Merged, merge
 from ascribe.sessions.messages import (
     Conversation,
     Message,
@@ -26,6 +26,7 @@ __all__ = [
     "action_of",
     "action_of_text",
     "check_sequences",
+    "from_calls",
     "from_messages",
     "from_sequences",
     "link",

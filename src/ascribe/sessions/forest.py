@@ -11,9 +11,9 @@ alone do not tell them apart.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,8 +24,9 @@ from ascribe.steps.problems import Problem, ProblemKind, counted, one_line
 
 Kind: TypeAlias = Literal["start", "extension", "rewriting", "spawning", "retry", "fork"]
 
-SHORTEST_QUOTE = 12
-"""Characters of a text that says where a context comes from by standing in it."""
+SHORTEST_QUOTE, LONGEST_FRAME = 12, 4
+"""Characters of a text that shows by standing in a message where a context comes from, and how many
+times as long the message may be: short arguments, such as paths, stand in many messages."""
 MOST_QUOTES = 64
 """How many of the latest texts are looked for in a context, so that time stays linear."""
 STATED = "the file says so"
@@ -192,7 +193,6 @@ class _Session:
         self.previous = [node - 1 if node > self.first[self.owner[node]] else -1 for node in nodes]
         self.links: list[Link | None] = [None] * len(self.conversations)
         self._find_links()
-        self._break_circles()
         self._number_steps()
         self._find_lost()
 
@@ -240,19 +240,37 @@ class _Session:
         if len(names) > len(set(names)):
             raise ValueError("two conversations of a session have the same id; give each its own")
         by_id = {each.id: number for number, each in enumerate(self.conversations)}
+        acting = [number for number in self.order if self.places[number]]
+        extensions = {number: self._extension(number, after) for number in acting}
+        for number, link in extensions.items():
+            self.set_link(number, link or Link("start"))
         earlier = _Earlier(self)
-        for number in self.order:
-            if self.places[number]:
-                link = self._extension(number, after) or self._stated(number, by_id)
-                self.set_link(number, link or earlier.link(number) or Link("start"))
-                earlier.add(number)
+        for number in acting:
+            if extensions[number] is None:
+                stated = self._stated(number, by_id)
+                self._set_first(number, [stated] if stated else earlier.links(number))
+            earlier.add(number)
         self._link_by_results()
         before = -1
-        for number in self.order:
-            if before >= 0 and (link := self.links[number]) and link.kind == "start":
-                self.set_link(number, Link("spawning", before, ORDER))
-            if self.places[number]:
-                before = self.first[number + 1] - 1
+        for number in acting:
+            if before >= 0 and self.kind(self.first[number]) == "start":
+                self._set_first(number, [Link("spawning", before, ORDER)])
+            before = self.first[number + 1] - 1
+
+    def _set_first(self, number: int, links: Iterable[Link]) -> None:
+        """Set the first of these links that does not lead back to the conversation."""
+        for link in links:
+            node = link.previous
+            while node >= 0 and node != self.first[number]:
+                node = self.previous[node]
+            if node < 0:
+                self.set_link(number, link)
+                return
+            if link.evidence == STATED:
+                raise ValueError(
+                    "conversations of a session name each other as parents in a circle; give each "
+                    "the one before it"
+                )
 
     def _extension(self, number: int, after: Mapping[int, list[int]]) -> Link | None:
         """The link to the latest decision whose context and response begin this context."""
@@ -297,32 +315,9 @@ class _Session:
             while tip in following:
                 tip = following[tip]
             node = caller.get(text_of(self.message(tip).get("content")).strip(), -1)
-            if node >= 0 and self.owner[node] != number:
-                self.set_link(
-                    number, Link("spawning", node, "its last response is a tool's result")
-                )
-
-    def _break_circles(self) -> None:
-        """Undo what was inferred where it leads back to itself; refuse what the file states."""
-        done: set[int] = set()
-        for first in range(len(self.previous)):
-            walk: dict[int, None] = {}
-            node = first
-            while node >= 0 and node not in done and node not in walk:
-                walk[node] = None
-                node = self.previous[node]
-            if node in walk:
-                circle = [*walk][[*walk].index(node) :]
-                inferred = [n for n in circle if self.kind(n) in ("rewriting", "spawning")]
-                owners = [self.owner[n] for n in inferred]
-                weak = [n for n in owners if (link := self.links[n]) and link.evidence != STATED]
-                if not weak:
-                    raise ValueError(
-                        "conversations of a session name each other as parents in a circle; give "
-                        "each the one before it"
-                    )
-                self.set_link(weak[0], Link("start"))
-            done.update(walk)
+            if node >= 0:
+                link = Link("spawning", node, "its last response is a tool's result")
+                self._set_first(number, [link])
 
     def _number_steps(self) -> None:
         count = len(self.previous)
@@ -388,62 +383,76 @@ class _Earlier:
         self.session = session
         self.contexts: dict[int, int] = {}
         self.responses: dict[str, int] = {}
-        self.heads: dict[int, int] = {}
+        self.tips: dict[int, int] = {}
+        """The latest decision in a context that begins like this."""
         self.arguments: dict[str, int] = {}
         self.texts: dict[str, int] = {}
+        self.lineage: dict[int, int] = {}
+        """The first decision of the lineage of each."""
 
     def add(self, number: int) -> None:
         """Add the decisions of a conversation."""
         session = self.session
         nodes = range(session.first[number], session.first[number + 1])
         for node in nodes:
-            message = session.message(node)
+            message, before = session.message(node), session.previous[node]
+            spawned = session.kind(node) == "spawning"
+            self.lineage[node] = node if spawned else self.lineage.get(before, node)
             self.responses[session.keys[number][session.place[node]]] = node
             for text in _strings(calls_of(message)):
                 _put_last(self.arguments, text, node)
             if text := text_of(message.get("content")).strip():
                 _put_last(self.texts, text, node)
         self.contexts[session.prefixes[number][session.place[nodes[0]]]] = nodes[0]
+        before = session.previous[nodes[0]]
         for head in self._heads(number):
-            self.heads[head] = nodes[-1]
+            if before < 0 or before in self.lineage:  # else they are not in the order of time
+                self.tips[session.prefixes[number][head]] = nodes[-1]
 
-    def _heads(self, number: int) -> list[int]:
-        """The beginning of a context: with the task, and the system message alone."""
+    def _heads(self, number: int) -> tuple[int, int]:
+        """How many messages a context begins with: system messages alone, and with the task."""
         session = self.session
         keys = session.keys[number][: session.places[number][0]]
-        task = next((n for n, key in enumerate(keys) if not key.startswith("system\0")), None)
-        lengths = [] if task is None else [task + 1]
-        return [session.prefixes[number][n] for n in (*lengths, task or 0) if n]
+        system = next(
+            (n for n, key in enumerate(keys) if not key.startswith("system\0")), len(keys)
+        )
+        return system, min(system + 1, len(keys))
 
-    def link(self, number: int) -> Link | None:
-        """The link that the context itself shows, the surest evidence first."""
+    def links(self, number: int) -> Iterator[Link]:
+        """The links that the context itself shows, the surest first."""
         session = self.session
-        first = session.places[number][0]
+        first, prefix = session.places[number][0], session.prefixes[number]
         keys = session.keys[number][:first]
-        same = self.contexts.get(session.prefixes[number][first])
-        if same is not None:
-            return Link("retry", session.previous[same], "its context is the same")
+        if prefix[first] in self.contexts:
+            same = self.contexts[prefix[first]]
+            yield Link("retry", session.previous[same], "its context is the same")
         for key in reversed(keys):
             if key.startswith(ASSISTANT) and key in self.responses:
-                return Link("rewriting", self.responses[key], "it keeps an earlier response")
-        texts = [key.partition("\0")[2] for key in keys if not key.startswith(ASSISTANT)]
-        for kind, quotes, evidence in (
-            ("spawning", self.arguments, "an argument of the call stands in it"),
-            ("rewriting", self.texts, "an earlier response stands in one of its messages"),
-        ):
-            exact = next((quotes[text] for text in texts if text in quotes), None)
-            latest = (quote for quote, _ in zip(reversed(quotes), range(MOST_QUOTES), strict=False))
-            inside = (
-                quotes[quote]
-                for quote in latest
-                if len(quote) >= SHORTEST_QUOTE and any(quote in text for text in texts)
-            )
-            node = next(inside, None) if exact is None else exact
-            if node is not None:
-                return Link(kind, node, evidence)  # type: ignore[arg-type]
-        for head in self._heads(number):
-            if head in self.heads:
-                return Link("rewriting", self.heads[head], "it begins with the same messages")
+                yield Link("rewriting", self.responses[key], "it keeps an earlier response")
+        texts = [key.partition("\0")[2] for key in keys]
+        system, task = self._heads(number)
+        quoted = self._quoted(self.texts, texts[system:])
+        tip = self.tips.get(prefix[task]) if task > system else None
+        if tip is not None and (quoted is None or self.lineage[quoted] != self.lineage[tip]):
+            yield Link("rewriting", tip, "it begins with the same messages")
+        caller = self._quoted(self.arguments, texts[system:task])
+        if caller is not None:
+            yield Link("spawning", caller, "its task is an argument of the call")
+        if quoted is not None:
+            yield Link("rewriting", quoted, "an earlier response stands in one of its messages")
+        if system and prefix[system] in self.tips:
+            yield Link("rewriting", self.tips[prefix[system]], "it has the same system message")
+
+    @staticmethod
+    def _quoted(quotes: dict[str, int], texts: Sequence[str]) -> int | None:
+        """The latest decision whose text one of these is, or holds as a good part of it."""
+        for text in texts:
+            if text in quotes:
+                return quotes[text]
+        for quote in islice(reversed(quotes), MOST_QUOTES):
+            for text in texts if len(quote) >= SHORTEST_QUOTE else ():
+                if len(text) < LONGEST_FRAME * len(quote) and quote in text:
+                    return quotes[quote]
         return None
 
 

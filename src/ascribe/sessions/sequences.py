@@ -300,7 +300,7 @@ def _own_starts(batch: _Batch, runs: _Runs, episode: Ints, forks: bool | None) -
     is_fork = False
     for row, name, history in zip(rows, episode[sequence].tolist(), histories, strict=True):
         run = batch.ids[runs.start[row] : runs.end[row]]
-        sizes = [_common(run, other) for other in seen[name, history]]
+        sizes = [common(run, other) for other in seen[name, history]]
         if runs.turn[row] == 0:
             goes_on = runs.turns[runs.sequence[row]] > 1
             is_fork = bool(forks) or (goes_on and run.size in sizes)
@@ -310,7 +310,7 @@ def _own_starts(batch: _Batch, runs: _Runs, episode: Ints, forks: bool | None) -
     return own
 
 
-def _common(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
+def common(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> int:
     """How many tokens two runs have in common from their beginning."""
     size = min(one.size, other.size)
     differ = np.flatnonzero(one[:size] != other[:size])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,9 @@ import numpy.typing as npt
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.hints import unknown
 from ascribe.steps.table import StepTable
+
+Loss: TypeAlias = Literal["token-mean", "row-mean", "row-sum"]
+"""How a trainer aggregates the loss of tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +133,7 @@ def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None)
 def loss_weights(
     table: StepTable,
     spans: Spans,
-    loss: Literal["token-mean", "row-mean", "row-sum"] = "token-mean",
+    loss: Loss = "token-mean",
     *,
     mask: Any = None,
 ) -> Floats:
@@ -154,8 +157,8 @@ def loss_weights(
         mask: the trainer's loss mask, if it holds more than the tokens of the steps: the tokens of
             responses that another sequence holds too are counted by the trainer, not by the weight.
     """
-    if loss not in (choices := ("token-mean", "row-mean", "row-sum")):
-        raise ValueError(unknown("loss", loss, choices))
+    if loss not in get_args(Loss):
+        raise ValueError(unknown("loss", loss, get_args(Loss)))
     rows = spans.lengths.size
     size = spans.end - spans.start
     session = np.full(rows, -1, dtype=np.int64)
