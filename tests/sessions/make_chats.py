@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.sessions.make_samples import ATTEMPTS, SYSTEM, TASK, Message, prompt, turns
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.sessions.make_samples import (
+    ATTEMPTS,
+    SYSTEM,
+    TASK,
+    Message,
+    conversation,
+    prompt,
+    turns,
+)
 
 Turn = tuple[str, dict[str, Any], str, str]
 """The id of a call, its arguments, its result, and the answer instead of a call."""
@@ -267,6 +278,8 @@ def write(folder: Path) -> None:
     simulations = [tau2(attempt) for attempt in range(len(ATTEMPTS))]
     results = {"info": {}, "tasks": [{"id": "port"}], "simulations": simulations}
     (folder / "tau2.json").write_text(json.dumps(results))
+    chats = records(lambda attempt: {"messages": conversation(attempt)}, task="port")
+    pq.write_table(pa.Table.from_pylist(chats), folder / "chats.parquet", row_group_size=2)
 
 
 if __name__ == "__main__":

@@ -463,6 +463,16 @@ def test_openhands_runs_without_a_result_or_with_unknown_events(tmp_path: Path) 
 # Parquet.
 
 
+def test_parquet_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small as it is, it holds a long text in every row."""
+    path = tmp_path / "chats.parquet"
+    row = {"messages": json.dumps(chat("8" * 1000)["messages"]), "reward": 1.0}
+    pq.write_table(pa.Table.from_pylist([row] * 100), path)
+    monkeypatch.setattr("ascribe.sessions.formats.records.expansion_limit", lambda _: 50_000)
+    with pytest.raises(TableError, match="it expands to more than 50,000 bytes"):
+        import_files([path])
+
+
 @pytest.mark.parametrize("name", ["openai.jsonl", "sharegpt.jsonl", "anthropic.jsonl"])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_rows_of_parquet_are_records(tmp_path: Path, name: str, as_text: bool) -> None:

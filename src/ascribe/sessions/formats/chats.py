@@ -61,10 +61,12 @@ def with_system(record: Record, messages: list[Message]) -> list[Message]:
 
 def usual(record: Record, names: Sequence[str]) -> Record:
     """The first of these entries of the record, its metadata or its info; else a null."""
-    entries = [
-        at(record, f"{place}{name}") for place in ("", "metadata.", "info.") for name in names
-    ]
-    return next((entry for entry in entries if entry), entries[0])
+    for inside in (record, record.get("metadata"), record.get("info")):
+        if isinstance(inside.value, dict):
+            for name in names:
+                if name.partition(".")[0] in inside.value and (entry := at(inside, name)):
+                    return entry
+    return replace(record, value=None, field=names[0])
 
 
 def at(record: Record, name: str) -> Record:

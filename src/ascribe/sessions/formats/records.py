@@ -252,8 +252,13 @@ def _rows(path: Path) -> Iterator[Record]:
         names, groups = file.schema_arrow.names, range(file.num_row_groups)
         if set(names) >= STEPS:
             return
+        limit = room = expansion_limit(path.stat().st_size)
         row = 0
         for table in read_row_groups(opened, names, groups, decode=True):
+            room -= table.nbytes
+            if room < 0:
+                detail = f"it expands to more than {limit:,} bytes; if you trust it, split it"
+                raise Record(None, path).error(detail)
             for value in table.to_pylist():
                 row += 1
                 record = Record(_plain(value), path, row)
