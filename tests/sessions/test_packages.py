@@ -27,7 +27,13 @@ FILES = {
     "langchain_dumpd.jsonl": "langchain",
     "langchain_state.jsonl": "langgraph",
     "langchain_to_dict.jsonl": "langchain",
+    "langfuse.jsonl": "langfuse",
+    "langsmith.jsonl": "langsmith",
     "mini_swe_agent": "mini-swe-agent",
+    "openai_agents.jsonl": "openai-agents",
+    "openinference.jsonl": "otel",
+    "otlp.json": "otel",
+    "spans.jsonl": "otel",
 }
 
 

@@ -107,7 +107,7 @@ def _documents(records: Sequence[Record]) -> list[Document]:
 def _parents(documents: Sequence[Document]) -> dict[int, tuple[int, int | None]]:
     """The trajectory that each one continues, or that started it, and then the step."""
     numbered = [(n, inside, each) for n, (_, inside, each) in enumerate(documents)]
-    of_id = {(inside, each.get("trajectory_id").value): n for n, inside, each in numbered}
+    of_id = {(inside, each.get("trajectory_id").optional_name()): n for n, inside, each in numbered}
     of_file = {each.path.name: n for n, inside, each in numbered if inside is None}
     parents: dict[int, tuple[int, int | None]] = {}
 

@@ -1,4 +1,4 @@
-"""Langfuse traces, each with its observations and scores.
+"""Langfuse traces, each with its observations and scores, or a line for each of these.
 
 Observations of the type ``GENERATION`` are model calls; those around them say who acts. Traces with
 one ``sessionId`` are one session, else each trace is. Its reward is its score: the only one, or one
@@ -29,23 +29,31 @@ KINDS: dict[str, Kind] = {"GENERATION": "call", "AGENT": "agent", "TOOL": "tool"
 
 
 def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a trace with observations."""
-    return isinstance(record.get("observations"), list) and "id" in record
+    """Whether it is a trace with observations, an observation or a score."""
+    keys = record.keys()
+    lines = ({"traceId", "type", "startTime"}, {"traceId", "name", "value", "source"})
+    nested = isinstance(record.get("observations"), list) and "id" in record
+    return nested or any(keys >= names and "spanId" not in keys for names in lines)
 
 
 def split(record: Record) -> list[Record]:
     """The trace alone, and each observation, with the scores of each."""
-    trace, scores = record.get("id").name(), record.get("scores").items()
-    whole = dict(record.mapping()) | {"trace": trace, "span": "", "key": trace, "scores": []}
-    del whole["observations"]
+    nested = record.get("observations").items()
+    trace = (record.get("traceId") or record.get("id")).name()
+    is_span = bool(record.get("traceId") and record.get("startTime"))
+    is_score = bool(record.get("traceId")) and not is_span
+    whole = {key: value for key, value in record.mapping().items() if key != "observations"}
+    name = record.get("id").optional_name() or ""
+    whole |= {"trace": trace, "span": name if is_span else "", "key": f"{trace}/{name}"}
+    whole["scores"] = [record.value] if is_score else []
     parts, owners = [replace(record, value=whole)], {}
-    for each in record.get("observations").items():
+    for each in nested:
         name = each.get("id").name()
         own = {"trace": trace, "span": name, "key": f"{trace}/{name}", "scores": []}
-        parts.append(replace(each, value=dict(each.mapping()) | own))
+        parts.append(replace(each, value={**each.mapping(), **own}))
         owners[name] = parts[-1].value
-    for score in scores:
-        owners.get(score.get("observationId").value, whole)["scores"].append(score.value)
+    for score in record.get("scores").items():
+        owners.get(score.get("observationId").optional_name(), whole)["scores"].append(score.value)
     return parts
 
 

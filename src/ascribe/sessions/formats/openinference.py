@@ -1,10 +1,12 @@
-"""Messages in the attributes of OpenInference: ``llm.input_messages.0.message.role`` and so on."""
+"""Attributes of OpenInference: ``llm.input_messages.0.message.role`` and so on, and evaluations."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.formats.records import Message, Record, message
 
+SCORE = re.compile(r"(\w+\.)?evaluations\.\d+\.evaluation\.score")
 DEEPEST = 12
 """Dots in an attribute's name that lead into objects."""
 
@@ -30,6 +32,16 @@ def messages(attributes: Record, prefix: str) -> list[Message]:
         kept |= {"content": kept.get("content") or parts, "tool_calls": calls}
         converted.append(message(replace(inside, value=kept)))
     return converted
+
+
+def scores(attributes: Record) -> dict[str, Record]:
+    """The scores of evaluations, of a session or a span, by name."""
+    found = {}
+    for key in attributes.mapping():
+        if SCORE.fullmatch(key):
+            name = attributes.get(f"{key.removesuffix('score')}name").optional_name()
+            found[name or "score"] = attributes.get(key)
+    return found
 
 
 def _lists(node: Any) -> Any:

@@ -6,8 +6,8 @@ OTLP JSON. Spans that are model calls (operation ``chat``, ``generate_content`` 
 started whom. The messages are in the attributes, or in those of an event.
 
 A session is a conversation (``gen_ai.conversation.id``, ``session.id``), else a trace. Its reward
-is an evaluation (``gen_ai.evaluation.result``), its task an attribute with a usual name. What
-conventions and exporters leave out is not there: few-shot examples are not told apart.
+is an evaluation (``gen_ai.evaluation.result``, or one of OpenInference), its task an attribute with
+a usual name. Few-shot examples in a prompt are not told apart from responses.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -137,7 +137,7 @@ def reward(records: Sequence[Record], name: str | None) -> list[Record]:
 
 def _scores(record: Record) -> dict[str, Record]:
     """The values of the evaluations of a span, by name."""
-    return {
+    return openinference.scores(record.get("attributes")) | {
         field(place, SCORE_NAME).optional_name() or "score": field(place, SCORE)
         for place in (record, *record.get("events").items())
         if field(place, SCORE)
@@ -172,7 +172,7 @@ def _description(record: Record) -> Span:
         parent=value["parent"],
         kind=kind,
         time=value["time"],
-        name=name or (value["name"] if kind == "agent" else None),
+        name=name or (value["name"].removeprefix("invoke_agent ") if kind == "agent" else None),
         called=field(record, "gen_ai.tool.call.id").optional_name(),
     )
 
