@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from ascribe.cli import app, screen
 from ascribe.groups.keys import measure
+from ascribe.sessions.formats import import_files, states
 from ascribe.steps.files import read
 from tests.sessions.test_formats import DATA, FILES, chat, lines
 
@@ -177,6 +178,16 @@ def test_the_printed_command_corrects_the_state(tmp_path: Path, monkeypatch: pyt
     counting = lines(tmp_path, *plain, name="counts.jsonl")
     assert "without counters" in run("check", counting).stderr
     assert follow("check", counting) < 0.3
+
+
+@pytest.mark.parametrize("letters", [1000, 2_000, 1_000_000])
+def test_a_key_is_proposed_from_some_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: int
+):
+    monkeypatch.setattr(states, "SAMPLE", letters)
+    sessions = [timed(n % 8) | {"task": f"t{n % 3}"} for n in range(24)]
+    imported = import_files([lines(tmp_path, *sessions)])
+    assert (imported.state, imported.alone["cleaned"]) == ("cleaned", 0.0)
 
 
 STEP = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
