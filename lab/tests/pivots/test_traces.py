@@ -320,7 +320,7 @@ def test_files_of_nothing_or_something_else_are_refused(tmp_path: Path) -> None:
     assert faults(lines(tmp_path / "a.jsonl")) == [(BAD, [])]
     for row, title in (
         ({"text": "x"}, "an object of text"),
-        ({"simulations": [], "tasks": []}, "tau2"),
+        ({"history": [{"action": "run"}]}, "OpenHands trajectories are not read here"),
     ):
         with pytest.raises(TableError, match=f"line 1: {title}.*write OpenAI messages"):
             extract([lines(tmp_path / "b.jsonl", row)])

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.groups.responses import name_and_arguments
-from ascribe.sessions.formats import FORMATS, STEPS, UNREAD
-from ascribe.sessions.formats.records import Record
+from ascribe.sessions.formats import FORMATS
+from ascribe.sessions.formats.records import STEPS, Record
 from ascribe.sessions.messages import MEDIA, check_form, text_of
 from ascribe.steps.files import read
 from ascribe.steps.lines import LineError, numbered_lines
@@ -176,7 +176,6 @@ def _messages(row: dict[str, Any]) -> list[Any]:
     key = next((key for key in ("messages", "conversations") if key in row), None)
     if key is None:
         titles = [form.title for form in FORMATS.values() if form.recognises(row)]
-        titles += [title for title, keys in UNREAD.items() if any(row.keys() >= k for k in keys)]
         keys = ", ".join(sorted(row)[:8]) or "nothing"
         unread = f"{titles[0]} are not read here" if titles else f"an object of {keys[:200]}"
         raise ValueError(f"{unread}; write OpenAI messages, one trace on a line")
