@@ -99,9 +99,9 @@ def test_ids_are_removed_if_they_say_nothing() -> None:
 
 
 def test_words_for_a_key() -> None:
-    assert str(StateKey()) == "as they are"
-    assert str(StateKey(times=True, ids=True)) == "without times and ids"
-    assert str(FULL) == "without times and ids and counters, with lists sorted"
+    assert StateKey().in_words() == "as they are"
+    assert StateKey(times=True, ids=True).in_words() == "without times and ids"
+    assert FULL.in_words() == "without times and ids and counters, with lists sorted"
 
 
 def test_nothing_is_proposed_where_nothing_is_gained() -> None:

@@ -49,9 +49,7 @@ def test_messages_are_shown_as_such():
     assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
         "openai.jsonl: OpenAI messages, 16 steps in 4 trajectories; state: observation "
-        "(12.5% of steps are alone in theirs; tool 12.5%, history 25.0%). No other state leaves "
-        f"clearly fewer alone. To take another one: ascribe import {DATA / 'openai.jsonl'} "
-        "-o steps.parquet --state history",
+        "(12.5% of steps are alone in theirs; tool 12.5%, history 25.0%).",
     )
 
 

@@ -75,7 +75,8 @@ def import_(
         return
     screen.out.print(_understood(facts))
     screen.out.print(_states(imported))
-    screen.print_note(imported.advice())
+    if advice := imported.advice():
+        screen.print_note(advice)
     screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
 
 

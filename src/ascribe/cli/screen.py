@@ -246,13 +246,14 @@ def open_rollouts(
         rollouts = read_rollouts(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
         print_note(f"{safe(file)}: {rollouts.sentence()}")
-        print_note(rollouts.advice())
+        if advice := rollouts.advice():
+            print_note(advice)
     return rollouts
 
 
 def print_note(text: str) -> None:
-    """Print what was understood on standard error; a command in it is not broken into lines."""
-    err.print(Text(safe(text, 2_000), style="dim"), soft_wrap=True)
+    """Print what was understood on standard error; a command is not broken into lines."""
+    err.print(Text(safe(text, 2_000), style="dim"), soft_wrap=": ascribe " in text)
 
 
 @contextmanager

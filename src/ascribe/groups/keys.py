@@ -87,7 +87,7 @@ class StateKey:
             lines = _sorted_bullets(lines)
         return "\n".join(lines)
 
-    def __str__(self) -> str:
+    def in_words(self) -> str:
         """What the key does, in words."""
         without = {"times": self.times, "ids": self.ids, "counters": self.counters}
         names = " and ".join(name for name, removed in without.items() if removed)

@@ -128,7 +128,7 @@ def read_batches(
             raise RefusedFileError(path, error.problems) from error
         split = _split(path, rollouts)
         if isinstance(rollouts, Imported):  # reading it again would take as long
-            note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}"
+            note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}".strip()
             made = {"carried": rollouts.carried, "note": note, "arguments": rollouts.arguments}
             split = [replace(batch, **made) for batch in split]
         batches += split

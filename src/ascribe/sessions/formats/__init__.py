@@ -291,7 +291,7 @@ class Imported(Rollouts):
         )
 
     def advice(self) -> str:
-        """What the states are, and the command that takes others."""
+        """The command that takes other states, where that may be better; else nothing."""
         return self.chosen.advice(self.arguments)
 
 

@@ -45,7 +45,7 @@ class ChosenState:
     proposed: tuple[StateKey, float]
 
     def advice(self, arguments: Sequence[str]) -> str:
-        """What was taken, and the command that takes something else.
+        """The command that takes something else, where that may be better; else nothing.
 
         Args:
             arguments: the files and options of ``ascribe import``.
@@ -60,21 +60,20 @@ class ChosenState:
         one_file = len(arguments) == 1 or arguments[1].startswith("--")
         if share > share_of_full + CLOSE and one_file:
             return (
-                f"{share_of_full:.1%} are alone with observations {full}, if none of that matters: "
-                f"ascribe states {words} -o steps.parquet --state observation"
+                f"{share_of_full:.1%} are alone with observations {full.in_words()}, if none of "
+                f"that matters: ascribe states {words} -o steps.parquet --state observation"
             )
         if self.state == "cleaned":
             return (
-                f"The column state holds observations {self.key}, so that more steps can be "
-                f"compared. To keep the texts: {command} observation"
+                f"The column state holds observations {self.key.in_words()}, so that more steps "
+                f"can be compared. To keep the texts: {command} observation"
             )
         if share > MANY_ALONE:
             return (
                 "Most steps are alone whatever the state, and cannot be compared. If the state has "
                 f"a key of its own, write it into the file: {page('howto/state')}"
             )
-        other = "observation" if self.state == "history" else "history"
-        return f"No other state leaves clearly fewer alone. To take another one: {command} {other}"
+        return ""
 
 
 def choose(
