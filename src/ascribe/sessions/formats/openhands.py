@@ -23,14 +23,21 @@ ABOUT_THE_RUN = {
     *("CondensationRequest", "ConversationErrorEvent"),
 }
 
+RESULTS = {
+    "ObservationEvent": "observation",
+    "AgentErrorEvent": "error",
+    "UserRejectObservation": "rejection_reason",
+}
+"""Events of the SDK that are results of tools, and where they have them."""
+
 
 def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether there is a list of events, each an action, an observation or of a kind."""
+    """Whether there are events, the first an action, an observation or of a kind."""
     events = record.get("history", record.get("events"))
-    if not isinstance(events, list) or not events:
-        return isinstance(events, list) and "test_result" in record  # a run that did nothing
-    first = events[0].keys() if isinstance(events[0], dict) else set()
-    return not first.isdisjoint({"action", "observation", "kind"})
+    first = events[0] if isinstance(events, list) and events else None
+    return isinstance(first, dict) and not first.keys().isdisjoint(
+        ("action", "observation", "kind")
+    )
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -120,16 +127,17 @@ def _without(record: Record, name: str) -> dict[str, Any]:
 
 
 def _sdk_message(event: Record, kind: str) -> Message:
+    """The message of an event of the SDK, in OpenAI's form."""
     call = event.get("tool_call_id").optional_name() or ""
     if kind == "SystemPromptEvent":
         return {"role": "system", "content": event.get("system_prompt.text").text()}
     if kind == "MessageEvent":
-        text, thoughts = content(event.get("llm_message.content"))
-        more = content(event.get("extended_content"))[0]
-        role = "assistant" if event.get("source").value == "agent" else "user"
-        return {"role": role, "content": "\n".join(filter(None, (text, more)))} | (
-            {"reasoning_content": thoughts} if thoughts else {}
-        )
+        parts = (event.get("llm_message.content"), event.get("extended_content"))
+        text = "\n".join(filter(None, (content(part)[0] for part in parts)))
+        return {
+            "role": "assistant" if event.get("source").value == "agent" else "user",
+            "content": text,
+        }
     if kind == "ActionEvent":
         made = event.get("tool_call")
         arguments = made.get("arguments").value if made else None
@@ -138,19 +146,12 @@ def _sdk_message(event: Record, kind: str) -> Message:
         turn: Message = {"role": "assistant", "content": content(event.get("thought"))[0]}
         turn["tool_calls"] = [tool_call(event.get("tool_name").text(), arguments, call)]
         return turn
-    results = {
-        "ObservationEvent": "observation",
-        "AgentErrorEvent": "error",
-        "UserRejectObservation": "rejection_reason",
-    }
-    if kind not in results:
-        raise event.get("kind").error(
-            f"{kind!r} is not read; leave it out, or write it as a message"
-        )
-    result = event.get(results[kind])
-    if isinstance(result.value, dict):
-        inside = result.get("content")
-        text = content(inside)[0] if inside else canonical(_without(result, "kind"))
+    if kind not in RESULTS:
+        detail = f"{kind!r} is not read; leave it out, or write it as a message"
+        raise event.get("kind").error(detail)
+    result = event.get(RESULTS[kind])
+    if isinstance(result.value, dict) and not result.get("content"):
+        text = canonical(_without(result, "kind"))
     else:
-        text = result.text()
+        text = content(result.get("content") if isinstance(result.value, dict) else result)[0]
     return {"role": "tool", "content": text, "tool_call_id": call}
