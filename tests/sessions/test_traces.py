@@ -459,6 +459,27 @@ def test_langfuse_sessions_scores_and_agents(tmp_path: Path) -> None:
         import_files([lines(tmp_path, twice)])
 
 
+def test_langfuse_scores_on_lines_of_their_own(tmp_path: Path):
+    calls = [
+        {"id": name, "traceId": "t", "sessionId": "s", "type": "GENERATION", "startTime": start}
+        | {"input": name, "output": {"role": "assistant", "content": name}}
+        for name, start in (("a", "2026-01-01T00:00:00Z"), ("b", "2026-01-01T00:00:01Z"))
+    ]
+
+    def rewards(*owners: dict[str, Any]) -> list[float]:
+        score = {"name": "right", "source": "API"}
+        scores = [score | {"id": str(n), "value": n + 1.0} | of for n, of in enumerate(owners)]
+        return import_files([lines(tmp_path, *calls, *scores)]).table.reward.tolist()
+
+    trace, first = {"kind": "trace", "id": "t"}, {"kind": "observation", "id": "a", "traceId": "t"}
+    assert rewards({"subject": {"kind": "session", "id": "s"}}) == [0.0, 1.0]
+    assert rewards({"subject": trace}) == rewards({"traceId": "t"}) == [0.0, 1.0]
+    assert rewards({"subject": first}, {"subject": trace}) == [1.0, 2.0]
+    assert rewards({"traceId": "t"}, {"traceId": "t", "observationId": "a"}) == [2.0, 1.0]
+    with pytest.raises(TableError, match=r"subject.kind: it must be one of trace, observation"):
+        rewards({"subject": {"kind": "experiment", "id": "e"}})
+
+
 def test_agents_traces(tmp_path: Path) -> None:
     path = DATA / "openai_agents.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -308,7 +308,8 @@ def write_langfuse(folder: Path, server: Server) -> None:
 
     from langfuse import Langfuse
     from langfuse.api.commons.types.observation_v2 import ObservationV2
-    from langfuse.api.commons.types.score import Score_Numeric
+    from langfuse.api.scores.types.score_subject_v3 import ScoreSubjectV3_Trace
+    from langfuse.api.scores.types.score_v3 import ScoreV3_Numeric
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     exporter = InMemorySpanExporter()
@@ -355,9 +356,10 @@ def write_langfuse(folder: Path, server: Server) -> None:
         lines.append(json.loads(observation.json(by_alias=True)))
         if not span.parent:
             moment = at(span.end_time)
-            score = Score_Numeric(
+            score = ScoreV3_Numeric(
                 id=f"score {trace}",
-                trace_id=trace,
+                project_id="p",
+                subject=ScoreSubjectV3_Trace(id=trace),
                 name="right",
                 value=rewards[trace],
                 source="API",

@@ -27,7 +27,8 @@ SYNTHETIC = "<synthetic>"
 def recognises(record: Mapping[str, Any]) -> bool:
     """Whether it is a line of a session, or one of those that stand between."""
     lines = ({"type", "sessionId"}, {"leafUuid"}, {"messageId", "snapshot"})
-    return any(record.keys() >= keys for keys in lines)
+    # Observations of Langfuse have a type and a session, too.
+    return "traceId" not in record and any(record.keys() >= keys for keys in lines)
 
 
 def split(record: Record) -> Sequence[Record]:

@@ -31,13 +31,16 @@ KINDS: dict[str, Kind] = {"GENERATION": "call", "AGENT": "agent", "TOOL": "tool"
 def recognises(record: Mapping[str, Any]) -> bool:
     """Whether it is a trace with observations, an observation or a score."""
     keys = record.keys()
-    lines = ({"traceId", "type", "startTime"}, {"traceId", "name", "value", "source"})
+    score = {"name", "value", "source"}
+    lines = ({"traceId", "type", "startTime"}, {"traceId", *score}, {"subject", *score})
     nested = isinstance(record.get("observations"), list) and "id" in record
     return nested or any(keys >= names and "spanId" not in keys for names in lines)
 
 
 def split(record: Record) -> list[Record]:
     """The trace alone, and each observation, with the scores of each."""
+    if record.get("subject"):
+        record = _named(record)
     nested = record.get("observations").items()
     trace = (record.get("traceId") or record.get("id")).name()
     is_span = bool(record.get("traceId") and record.get("startTime"))
@@ -57,6 +60,20 @@ def split(record: Record) -> list[Record]:
     return parts
 
 
+def _named(score: Record) -> Record:
+    """A score of the newer API, whose ``subject`` says what it is of, in the older form."""
+    subject, own = score.get("subject"), score.get("id").optional_name()
+    kind, name = subject.get("kind").value, subject.get("id").name()
+    names = {
+        "trace": {"traceId": name},
+        "observation": {"traceId": subject.get("traceId").optional_name(), "observationId": name},
+        "session": {"traceId": own, "sessionId": name},
+    }
+    if kind not in names:
+        raise subject.get("kind").error(f"it must be one of {', '.join(names)}; leave others out")
+    return replace(score, value={**score.mapping(), **names[kind]})
+
+
 def session(record: Record) -> Hashable:
     """The session, which the trace names."""
     return record.get("sessionId").optional_name()
@@ -71,7 +88,14 @@ def reward(records: Sequence[Record], name: str | None) -> list[Record]:
     """The scores of this name, or a field of the trace."""
     if name and not any(name in _scores(record) for record in records):
         return [record.get(name) for record in records]
-    return scored(records, _scores, name)
+    found = scored(records, _scores, name)
+    # On a line of its own, a score of an observation belongs to that of the observation.
+    places = {(trace(each), each.get("span").value): place for place, each in enumerate(records)}
+    for place, record in enumerate(records):
+        owner = places.get((trace(record), record.get("observationId").value))
+        if found[place] and owner is not None:
+            found[owner], found[place] = found[place], replace(record, value=None)
+    return found
 
 
 def _scores(record: Record) -> dict[str, Record]:
