@@ -63,8 +63,8 @@ def split(record: Record) -> list[Record]:
 def _named(score: Record) -> Record:
     """A score of the newer API, whose ``subject`` says what it is of, in the older form."""
     subject, own = score.get("subject"), score.get("id").optional_name()
-    kind, name = subject.get("kind").value, subject.get("id").name()
-    names = {
+    kind, name = subject.get("kind").optional_name() or "", subject.get("id").name()
+    names: dict[str, dict[str, str | None]] = {
         "trace": {"traceId": name},
         "observation": {"traceId": subject.get("traceId").optional_name(), "observationId": name},
         "session": {"traceId": own, "sessionId": name},
