@@ -233,9 +233,22 @@ def test_langchain_calls_that_could_not_be_parsed() -> None:
     ]
 
 
+def test_langchain_tools_of_the_server() -> None:
+    search = {"type": "server_tool_call", "id": "s", "name": "search", "args": {"query": "x"}}
+    found = {"type": "server_tool_result", "tool_call_id": "s", "output": ["page"]}
+    call = {"type": "tool_call", "id": "c", "name": "f", "args": {"x": 1}}
+    ai = {"type": "ai", "content": [search, found, call, TEXT], "tool_calls": [call]}
+    assert messages("langchain", {"messages": [{"type": "human", "content": [TEXT]}, ai]}) == [
+        ("user", "a"),
+        ("assistant", [("search", {"query": "x"})]),
+        ("tool", "page"),
+        ("assistant", [("f", {"x": 1})]),
+    ]
+
+
 def test_langchain_roles() -> None:
     records = [
-        {"type": "chat", "role": "user", "content": "q"},
+        {"type": "ChatMessageChunk", "role": "user", "content": "q"},
         {"type": "ai", "content": "shown", "example": True},
         {
             "lc": 1,

@@ -20,10 +20,10 @@ from ascribe.sessions.formats.records import (
 )
 from ascribe.sessions.messages import calls_of
 
-CALL = re.compile(r"(\w+_)?tool_use")
+CALL = re.compile(r"(\w+_)?tool_use|server_tool_call")  # the latter is LangChain's name
 RESULT = re.compile(r"(\w+_)?tool_result")
 THOUGHTS = ("thinking", "redacted_thinking")
-REPEATED = ("tool_use", "tool_call", "function_call", "input_json_delta")
+REPEATED = ("tool_use", "tool_call", "invalid_tool_call", "function_call", "input_json_delta")
 """Blocks that repeat calls which stand beside the content."""
 
 
@@ -66,9 +66,10 @@ def blocks(records: Sequence[Record], role: str, calls: Sequence[Message] = ()) 
         if RESULT.fullmatch(kind):
             converted += [_message(parts, role)] if parts else []
             parts = []
-            call = block.get("tool_use_id").optional_name() or ""
-            text = _result(block.get("content"))
-            converted.append({"role": "tool", "content": text, "tool_call_id": call})
+            call = block.get("tool_use_id") or block.get("tool_call_id")
+            text = _result(block.get("content") or block.get("output"))
+            name = call.optional_name() or ""
+            converted.append({"role": "tool", "content": text, "tool_call_id": name})
         elif not calls or kind not in REPEATED:
             parts.append(block)
     if parts or calls or not converted:
@@ -88,8 +89,8 @@ def _message(parts: Sequence[Record], role: str, more: Sequence[Message] = ()) -
         if CALL.fullmatch(kind):
             if role != "assistant":
                 raise block.error(f"a {kind} is the assistant's; write it in a message of its role")
-            name, arguments = block.get("name").text(), block.get("input").value
-            calls.append(tool_call(name, arguments, block.get("id").value))
+            name, arguments = block.get("name").text(), block.get("input") or block.get("args")
+            calls.append(tool_call(name, arguments.value, block.get("id").value))
         elif kind in THOUGHTS:
             thoughts.append(content(block.get("thinking"))[0])
         else:

@@ -23,8 +23,8 @@ ROLES = {
 def are_messages(values: Sequence[Any]) -> bool:
     """Whether the first message has a type of LangChain and no role."""
     first = values[0] if values and isinstance(values[0], dict) else {}
-    kind = first.get("type")
-    return "lc" in first or kind == "chat" or ("role" not in first and _role(str(kind)) is not None)
+    kind = _short(str(first.get("type")))
+    return "lc" in first or kind == "chat" or ("role" not in first and kind in ROLES)
 
 
 def is_state(record: Mapping[str, Any]) -> bool:
@@ -38,9 +38,9 @@ def messages(records: Sequence[Record]) -> list[Message]:
     return [each for record in records for each in _message(record)]
 
 
-def _role(kind: str) -> str | None:
-    """OpenAI's role for a type, or for the name of a class."""
-    return ROLES.get(kind.removesuffix("Chunk").removesuffix("Message").lower())
+def _short(kind: str) -> str:
+    """The type of a message, which may be given by the name of its class."""
+    return kind.removesuffix("Chunk").removesuffix("Message").lower()
 
 
 def _message(record: Record) -> list[Message]:
@@ -48,12 +48,12 @@ def _message(record: Record) -> list[Message]:
     fields, kind = record, record.get("type")
     if record.get("lc"):
         fields = record.get("kwargs")
-        kind = (
-            fields.get("type") or (record.get("id").items(required=True) or [record.get("id")])[-1]
-        )
+        names = record.get("id").items() or [record.get("id")]
+        kind = fields.get("type") or names[-1]
     elif record.get("data"):
         fields = record.get("data")
-    role = fields.get("role").text() if kind.text() == "chat" else _role(kind.text())
+    short = _short(kind.text())
+    role = fields.get("role").text() if short == "chat" else ROLES.get(short)
     if role not in {*ROLES.values(), "developer"}:
         raise kind.error(f"it must be one of {', '.join(ROLES)}")
     inside, calls = fields.get("content"), _calls(fields) if role == "assistant" else []

@@ -22,7 +22,7 @@ from ascribe.sessions.formats.chats import (
 from ascribe.sessions.formats.records import Message, Record, canonical, content, message, tool_call
 from ascribe.sessions.messages import Conversation
 
-OUTPUTS = ("output", "outputs", "results")
+OUTPUTS = ("output", "outputs", "result", "results")
 NO_ARGUMENTS = {"type", "id", "call_id", "status", *OUTPUTS}
 
 
