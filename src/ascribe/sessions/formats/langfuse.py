@@ -56,7 +56,8 @@ def split(record: Record) -> list[Record]:
         parts.append(replace(each, value={**each.mapping(), **own}))
         owners[name] = parts[-1].value
     for score in record.get("scores").items():
-        owners.get(score.get("observationId").optional_name(), whole)["scores"].append(score.value)
+        owner = owners.get(score.get("observationId").optional_name() or "", whole)
+        owner["scores"].append(score.value)
     return parts
 
 
