@@ -30,6 +30,7 @@ times as long the message may be: short arguments, such as paths, stand in many 
 MOST_QUOTES = 64
 """How many of the latest texts are looked for in a context, so that time stays linear."""
 STATED = "the file says so"
+RESULT = "its last response is a tool's result"
 ORDER = "nothing but that it came next"
 
 
@@ -236,41 +237,74 @@ class _Session:
         for number in self.order:
             for node in range(self.first[number], self.first[number + 1]):
                 after[self.after[node]].append(node)
-        names = [each.id for each in self.conversations if each.id is not None]
-        if len(names) > len(set(names)):
-            raise ValueError("two conversations of a session have the same id; give each its own")
-        by_id = {each.id: number for number, each in enumerate(self.conversations)}
+        by_id = self._by_id()
         acting = [number for number in self.order if self.places[number]]
-        extensions = {number: self._extension(number, after) for number in acting}
-        for number, link in extensions.items():
-            self.set_link(number, link or Link("start"))
+        known = {number: self._extension(number, after) for number in acting}
+        for number in acting:
+            self.set_link(number, known[number] or Link("start"))
+        self.settled = [False] * len(self.conversations)
+        for number in acting:
+            stated = self._stated(number, by_id)
+            if stated and known[number] is None:
+                self._set_first(number, [stated])
+                known[number] = self.links[number]
+            self._settle(number)
         earlier = _Earlier(self)
         for number in acting:
-            if extensions[number] is None:
-                stated = self._stated(number, by_id)
-                self._set_first(number, [stated] if stated else earlier.links(number))
+            if known[number] is None:
+                self._set_first(number, earlier.links(number))
+            self._settle(number)
             earlier.add(number)
-        self._link_by_results()
+        callers = self._callers()
         before = -1
         for number in acting:
             if before >= 0 and self.kind(self.first[number]) == "start":
-                self._set_first(number, [Link("spawning", before, ORDER)])
+                caller = callers.get(number)
+                shown = [] if caller is None else [Link("spawning", caller, RESULT)]
+                self._set_first(number, [*shown, Link("spawning", before, ORDER)])
+            self._settle(number)
             before = self.first[number + 1] - 1
+
+    def _by_id(self) -> dict[str, int]:
+        """The conversations by their ids; ``ValueError`` if their parents form a circle."""
+        by_id = {each.id: n for n, each in enumerate(self.conversations) if each.id is not None}
+        if len(by_id) < sum(each.id is not None for each in self.conversations):
+            raise ValueError("two conversations of a session have the same id; give each its own")
+        done: set[str] = set()
+        for name in by_id:
+            walk: set[str] = set()
+            each: str | None = name
+            while each in by_id and each not in done and each not in walk:
+                walk.add(each)
+                each = self.conversations[by_id[each]].parent
+            if each in walk:
+                raise ValueError(
+                    "conversations of a session name each other as parents in a circle; give each "
+                    "the one before it"
+                )
+            done |= walk
+        return by_id
+
+    def _settle(self, number: int) -> None:
+        """Note whether a conversation and all that it follows are in the order of time."""
+        before = self.previous[self.first[number]]
+        self.settled[number] = before < 0 or (
+            self.settled[self.owner[before]] and self.rank[self.owner[before]] < self.rank[number]
+        )
 
     def _set_first(self, number: int, links: Iterable[Link]) -> None:
         """Set the first of these links that does not lead back to the conversation."""
         for link in links:
             node = link.previous
             while node >= 0 and node != self.first[number]:
-                node = self.previous[node]
+                owner = self.owner[node]
+                if self.settled[owner] and self.rank[owner] < self.rank[number]:
+                    node = -1  # nothing before it is later
+                else:
+                    node = self.previous[node]
             if node < 0:
                 self.set_link(number, link)
                 return
-            if link.evidence == STATED:
-                raise ValueError(
-                    "conversations of a session name each other as parents in a circle; give each "
-                    "the one before it"
-                )
 
     def _extension(self, number: int, after: Mapping[int, list[int]]) -> Link | None:
         """The link to the latest decision whose context and response begin this context."""
@@ -284,7 +318,7 @@ class _Session:
                     return Link("extension", (before or nodes)[-1], evidence)
         return None
 
-    def _stated(self, number: int, by_id: Mapping[str | None, int]) -> Link | None:
+    def _stated(self, number: int, by_id: Mapping[str, int]) -> Link | None:
         """The link that the file states."""
         each = self.conversations[number]
         parent = None if each.parent is None else by_id.get(each.parent)
@@ -295,11 +329,11 @@ class _Session:
         spawned = each.agent != self.conversations[parent].agent
         return Link("spawning" if spawned else "rewriting", self.first[parent] + step, STATED)
 
-    def _link_by_results(self) -> None:
-        """Find who spawned the sub-agents whose last response is the result of a tool."""
+    def _callers(self) -> dict[int, int]:
+        """Who may have spawned the conversations whose last response is the result of a tool."""
         starts = [n for n in self.order if (link := self.links[n]) and link.kind == "start"]
         if len(starts) < 2:
-            return
+            return {}
         decision_of = {prefix: node for node, prefix in enumerate(self.after)}
         caller: dict[str, int] = {}
         for keys, prefix in zip(self.keys, self.prefixes, strict=True):
@@ -310,14 +344,15 @@ class _Session:
                 elif node >= 0:
                     caller.setdefault(key.partition("\0")[2], node)
         following = {before: node for node, before in enumerate(self.previous)}
+        callers = {}
         for number in starts[1:]:
             tip = self.first[number]
             while tip in following:
                 tip = following[tip]
-            node = caller.get(text_of(self.message(tip).get("content")).strip(), -1)
-            if node >= 0:
-                link = Link("spawning", node, "its last response is a tool's result")
-                self._set_first(number, [link])
+            text = text_of(self.message(tip).get("content")).strip()
+            if text in caller:
+                callers[number] = caller[text]
+        return callers
 
     def _number_steps(self) -> None:
         count = len(self.previous)
@@ -404,9 +439,8 @@ class _Earlier:
             if text := text_of(message.get("content")).strip():
                 _put_last(self.texts, text, node)
         self.contexts[session.prefixes[number][session.place[nodes[0]]]] = nodes[0]
-        before = session.previous[nodes[0]]
         for head in self._heads(number):
-            if before < 0 or before in self.lineage:  # else they are not in the order of time
+            if session.settled[number]:
                 self.tips[session.prefixes[number][head]] = nodes[-1]
 
     def _heads(self, number: int) -> tuple[int, int]:

@@ -1,0 +1,211 @@
+"""How the conversations of a session are linked, and by what evidence."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ascribe.sessions import Conversation, Forest, from_messages, link
+from ascribe.steps.problems import ProblemKind
+
+pytestmark = pytest.mark.unit
+
+SYSTEM = {"role": "system", "content": "Use the tools."}
+TASK = {"role": "user", "content": "Find the port of the server."}
+
+
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def tool(content: str) -> dict[str, Any]:
+    return {"role": "tool", "content": content}
+
+
+def answer(content: str, **arguments: Any) -> dict[str, Any]:
+    calls = [{"id": "x", "function": {"name": "agent", "arguments": arguments}}]
+    return {"role": "assistant", "content": content} | ({"tool_calls": calls} if arguments else {})
+
+
+def call(*messages: dict[str, Any], **fields: Any) -> Conversation:
+    """A call: all but the last message is what it was shown."""
+    return Conversation(
+        group="g", trajectory="0", messages=messages, context=len(messages) - 1, **fields
+    )
+
+
+def kinds(forest: Forest) -> list[str]:
+    return [each.kind if each else "" for each in forest.links]
+
+
+def previous(forest: Forest) -> list[int]:
+    return [each.previous for each in forest.decisions]
+
+
+FIRST = (SYSTEM, TASK, answer("look"))
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "evidence"),
+    [
+        ((*FIRST, tool("80"), answer("80")), "extension", "its first 3 messages are the same"),
+        ((SYSTEM, TASK, answer("see")), "retry", "its context is the same"),
+        (
+            (SYSTEM, user("So far:"), answer("look"), tool("80"), answer("80")),
+            "rewriting",
+            "it keeps an earlier response",
+        ),
+        (
+            (SYSTEM, TASK, user("Turns were dropped."), answer("80")),
+            "rewriting",
+            "it begins with the same messages",
+        ),
+        (
+            (SYSTEM, user("Go on."), answer("80")),
+            "rewriting",
+            "it has the same system message",
+        ),
+    ],
+)
+def test_a_second_call(second: Any, kind: str, evidence: str) -> None:
+    forest = link([call(*FIRST), call(*second)])
+    assert (forest.links[1].kind, forest.links[1].evidence) == (kind, evidence)
+    assert not forest.problems
+
+
+def test_a_summary_is_a_decision_and_what_quotes_it_follows_it() -> None:
+    text = "The server listens on port 80; nothing was changed."
+    calls = [
+        call(*FIRST),
+        call(*FIRST, tool("80"), user("Summarise."), answer(text)),
+        call(SYSTEM, TASK, user(f"Summary so far: {text}"), answer("It is 80.")),
+    ]
+    forest = link(calls)
+    assert previous(forest) == [-1, 0, 1]
+    assert kinds(forest) == ["start", "extension", "rewriting"]
+    assert "stands in one of its messages" in forest.links[2].evidence
+    assert len(from_messages(calls)) == 3
+
+
+def test_sub_agents_by_their_task_and_by_their_result() -> None:
+    main = (SYSTEM, TASK, answer("", prompt="List the open sockets of this machine."))
+    helper = user("You are a helper. List the open sockets of this machine.")
+    sub = [
+        call(helper, answer("ls")),
+        call(helper, answer("ls"), tool("80"), answer("Port 80 is open.")),
+    ]
+    after = call(*main, tool("Port 80 is open."), answer("80"))
+    forest = link([call(*main), *sub, after])
+    assert kinds(forest) == ["start", "spawning", "extension", "extension"]
+    assert [each.agent for each in forest.decisions] == [
+        "main",
+        "sub-agent 1",
+        "sub-agent 1",
+        "main",
+    ]
+    assert [each.parent for each in forest.decisions] == [None, 0, 0, None]
+
+    # The task is not quoted, but the result is.
+    other = [
+        call(user("Work."), answer("ls")),
+        call(user("Work."), answer("ls"), tool("80"), answer("Port 80 is open.")),
+    ]
+    forest = link([call(*main), *other, after])
+    assert "tool's result" in forest.links[1].evidence
+    assert [each.step for each in forest.decisions] == [0, 1, 2, 3]
+
+
+def test_retries_and_forks_are_branches() -> None:
+    main = (*FIRST, tool("80"), answer("try again"), tool("81"), answer("81"))
+    calls = [call(*FIRST), call(*FIRST, tool("80"), answer("80")), call(*main[:5]), call(*main)]
+    forest = link(calls)
+    assert kinds(forest) == ["start", "extension", "retry", "extension"]
+    assert [each.parent for each in forest.decisions] == [None, 0, None, None]
+    other = call(*FIRST, tool("another result"), answer("none"))
+    assert kinds(link([*calls, other]))[-1] == "fork"
+
+
+def test_what_the_file_states() -> None:
+    main, sub = call(*FIRST, id="a", agent="main"), call(user("?"), answer("!"), agent="sub")
+    forest = link([main, replace(sub, parent="a")])
+    assert (forest.links[1].kind, forest.links[1].evidence) == ("spawning", "the file says so")
+    one = call(user("1"), answer("one"), id="1", parent="2")
+    two = call(user("2"), answer("two"), id="2", parent="1")
+    with pytest.raises(ValueError, match="name each other as parents in a circle"):
+        link([one, two])
+    with pytest.raises(ValueError, match="have the same id"):
+        link([one, replace(two, id="1")])
+
+
+def test_what_is_missing_is_reported() -> None:
+    lost = link(
+        [call(*FIRST), call(*FIRST, tool("1"), answer("not logged"), tool("2"), answer("2"))]
+    )
+    assert [problem.kind for problem in lost.problems] == [ProblemKind.LOST_RESPONSE]
+    alone = link([call(*FIRST), call(user("Something else."), answer("!"))])
+    assert [problem.kind for problem in alone.problems] == [ProblemKind.UNLINKED_CONVERSATION]
+    chat = replace(call(*FIRST), context=0)
+    twice = link([chat, replace(chat, messages=[*FIRST, tool("1"), answer("2")]), chat])
+    assert [problem.kind for problem in twice.problems] == [ProblemKind.REPEATED_CONVERSATION]
+    assert len(twice.decisions) == 2
+
+
+def test_the_reward_of_a_session_counts_once() -> None:
+    calls = [call(*FIRST, reward=1.0), call(*FIRST, tool("80"), answer("80"), reward=1.0)]
+    assert from_messages(calls).reward.tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="different final rewards, 1 and 0"):
+        from_messages([calls[0], replace(calls[1], reward=0.0)])
+
+
+@pytest.mark.parametrize("shape", ["chain", "starts", "rewritten", "retries"])
+def test_linking_takes_linear_time(shape: str) -> None:
+    """Within a fixed number of messages in each context."""
+
+    def session(count: int) -> list[Conversation]:
+        calls = []
+        for number in range(count):
+            own = answer(f"response number {number}")
+            contexts = {
+                "chain": [SYSTEM, TASK, answer(f"response number {number - 1}"), tool("ok")],
+                "starts": [user(f"task number {number}")],
+                "rewritten": [SYSTEM, TASK, user(f"turn {number}")],
+                "retries": [SYSTEM, TASK],
+            }
+            calls.append(call(*contexts[shape], own))
+        return calls
+
+    def seconds(count: int) -> float:
+        calls = session(count)
+        start = time.process_time()
+        link(calls)
+        return time.process_time() - start
+
+    seconds(100)
+    assert seconds(8000) < 60 * max(seconds(500), 0.01)  # squared: 256 times
+
+
+def test_any_calls_in_any_order_become_one_forest() -> None:
+    """Short texts and few of them, so that all evidence is found in the wrong places, too."""
+    for seed in range(500):
+        random = np.random.default_rng(seed)
+
+        def text(random: Any = random) -> str:
+            return f"text number {random.integers(4)}"
+
+        calls = []
+        for number in range(random.integers(2, 12)):
+            messages: list[Any] = [SYSTEM] * int(random.integers(2))
+            for _ in range(random.integers(1, 5)):
+                made = [user(text()), tool(text()), answer(text()), answer("", prompt=text())]
+                messages.append(made[random.integers(4)])
+            fields = {"time": float(random.integers(5))} if seed % 2 else {}
+            parent = str(random.integers(number)) if number and random.integers(4) == 0 else None
+            calls.append(call(*messages, answer(text()), id=str(number), parent=parent, **fields))
+        forest = link(calls)
+        assert sorted(each.step for each in forest.decisions) == list(range(len(calls)))
+        for each in forest.decisions:
+            assert each.previous < 0 or forest.decisions[each.previous].step < each.step
+            assert each.parent is None or each.parent < each.step
+        from_messages(calls, state="history")
