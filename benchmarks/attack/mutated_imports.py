@@ -2,12 +2,11 @@
 
     python benchmarks/attack/mutated_imports.py [--quick] [--seed 0]
 
-300 damaged files for each of those in ``tests/data/formats``, with a few bytes changed, lost,
-doubled or moved, or with a few JSON values replaced by others. Each is imported in a fork, in every
-choice of the state, and where its format has a place for credit, credit is written back.
-``crashed`` are
-imports that died, hung or raised something else than a refusal. ``changed`` are those that gave
-other steps: damage may make another conversation.
+300 damaged files for each of those in ``tests/data/formats`` and ``tests/data/sessions``, with a
+few bytes changed, lost, doubled or moved, or with a few JSON values replaced by others. Each is
+imported in a fork, in every choice of the state, and where its format has a place for credit,
+credit is written back. ``crashed`` are imports that died, hung or raised something else than a
+refusal. ``changed`` are those that gave other steps: damage may make another conversation.
 """
 
 import json
@@ -30,12 +29,13 @@ from mutated_files import BATCH, outcomes
 
 from ascribe.sessions.formats import FORMATS, import_files, write_credit
 from tests.fuzz.mutations import VALUES, bytes_of
-from tests.sessions import test_formats
+from tests.sessions import make_traces, test_formats
 from tests.sessions.test_formats import JUNK, places
 
 DATA = common.ROOT / "tests" / "data" / "formats"
 TRIAL = {f"atif/port__0/{name}": "atif" for name in ("agent/trajectory.json", "result.json")}
-FILES = {name: form for name, form in test_formats.FILES.items() if form != "atif"} | TRIAL
+CALLS = {f"../sessions/{name}": form for name, (form, _) in make_traces.FILES.items()}
+FILES = {name: form for name, form in test_formats.FILES.items() if form != "atif"} | TRIAL | CALLS
 """The file that is damaged, and the format of what is imported."""
 
 
@@ -79,7 +79,7 @@ def main() -> None:
                 trial = Path(folder) / "port__0"
                 shutil.copytree(DATA / "atif" / "port__0", trial)
                 data = (DATA / name).read_bytes()
-                path = Path(folder) / name.removeprefix("atif/")
+                path = Path(folder) / name.removeprefix("atif/").removeprefix("../sessions/")
                 path.write_bytes(data)
                 values = reader(form, trial)
                 due, case = values(path), 0

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from ascribe.sessions.formats import FORMATS, import_files
 from ascribe.sessions.formats.records import read_records
 from tests.sessions.make_traces import FILES
 from tests.sessions.test_formats import DATA as FORMAT_DATA
-from tests.sessions.test_formats import lines
+from tests.sessions.test_formats import JUNK, lines, places
 
 pytestmark = pytest.mark.unit
 
@@ -662,6 +663,40 @@ def test_long_sessions_with_many_ends_take_time_in_proportion(tmp_path: Path) ->
     forks = [line(f"B{number}", "A2999", "act") for number in range(300)]
     with pytest.raises(TableError, match="its branches share each node 50 times"):
         import_files([lines(tmp_path, *chain, *forks)], reward="reward")
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".jsonl")])
+def test_damaged_records_are_refused_or_read(tmp_path: Path, name: str) -> None:
+    clean, random, refused = (DATA / name).read_text(), Random(name), 0
+    for _ in range(25):
+        rows = [json.loads(row) for row in clean.splitlines()]
+        for _ in range(random.choice((1, 1, 3))):
+            inside, key = random.choice(places(random.choice(rows)))
+            inside[key] = random.choice(JUNK)
+        try:
+            import_files([lines(tmp_path, *rows)], FILES[name][0])
+        except TableError:
+            refused += 1
+    assert refused > 5
+
+
+def test_damaged_trials_are_refused_or_read(tmp_path: Path) -> None:
+    paths = sorted(trial(tmp_path).iterdir())
+    clean, random, refused = [path.read_text() for path in paths], Random(0), 0
+    for _ in range(50):
+        documents = [json.loads(text) for text in clean]
+        inside, key = random.choice(places(random.choice(documents)))
+        inside[key] = random.choice(JUNK)
+        for path, document in zip(paths, documents, strict=True):
+            path.write_text(json.dumps(document))
+        try:
+            import_files([tmp_path], "atif")
+        except TableError:
+            refused += 1
+    assert refused > 20
 
 
 # More files: the folder that ASCRIBE_SESSION_SAMPLES names.

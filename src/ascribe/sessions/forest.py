@@ -179,7 +179,8 @@ class _Session:
         self.problems: list[tuple[ProblemKind, int, list[int]]] = []
         times = [each.time for each in conversations]
         # Without a time for each, the order given is that of time.
-        known = [0.0 if time is None or None in times else time for time in times]
+        untimed = None in times
+        known = [0.0 if time is None or untimed else time for time in times]
         self.order = sorted(range(len(known)), key=lambda number: (known[number], number))
         self.rank = {number: rank for rank, number in enumerate(self.order)}
         self.keys = [[message_key(message) for message in each.messages] for each in conversations]

@@ -49,7 +49,8 @@ def split(record: Record) -> list[Record]:
     name = record.get("id").optional_name() or ""
     whole |= {"trace": trace, "span": name if is_span else "", "key": f"{trace}/{name}"}
     whole["scores"] = [record.value] if is_score else []
-    parts, owners = [replace(record, value=whole)], {}
+    parts = [replace(record, value=whole)]
+    owners: dict[str | None, Any] = {}
     for each in nested:
         name = each.get("id").name()
         own = {"trace": trace, "span": name, "key": f"{trace}/{name}", "scores": []}
