@@ -94,12 +94,13 @@ def test_a_file_with_several_kinds_of_messages_says_so(tmp_path: Path) -> None:
 
 def test_names_in_the_metadata_and_the_info(tmp_path: Path) -> None:
     rows = [
-        chat(metadata={"task": "a", "reward": 1.0, "run_id": 7}),
+        chat(metadata={"task": "a", "reward": 1.0, "run_id": 7, "system": "Linux"}),
         chat("9", metadata="text", info={"task_id": "a", "score": 0.0}),
     ]
     table = import_files([lines(tmp_path, *rows)]).table
     assert list(table.trajectory.values) == ["a/7", "a/line 2"]
     assert table.reward.tolist() == [1.0, 0.0]
+    assert table.state.texts() == ["user: What is 3 + 5?"] * 2
 
 
 # Anthropic.
@@ -363,6 +364,7 @@ def test_swe_agent_demonstrations_and_limits() -> None:
     (conversation,) = FORMATS["swe-agent"].read(Record(run, Path("a.traj")))
     assert conversation.truncated
     assert conversation.states is None
+    assert conversation.trajectory == "a.traj", "not its trajectory, which is a list of steps"
 
 
 # mini-swe-agent.

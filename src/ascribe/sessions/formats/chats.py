@@ -33,13 +33,14 @@ EXTENDED = (
 
 def conversation(record: Record, messages: Sequence[Message], **known: Any) -> Conversation:
     """The conversation of a record and its messages; ``known`` is what the format says of it."""
-    group, trajectory = usual(record, GROUPS), usual(record, (*TRAJECTORIES, *SESSIONS))
+    group, named = usual(record, GROUPS), known.get("trajectory")
+    named = named or usual(record, (*TRAJECTORIES, *SESSIONS)).optional_name()
     rewards = record.get("rewards").items()
     steps = sum(each["role"] == "assistant" for each in messages)
     cut = record.get("finish_reason").value == "length"
     fields = {
         "group": group.name() if group else prompt_name(messages),
-        "trajectory": trajectory.name() if trajectory else record.short(),
+        "trajectory": named or record.short(),
         "messages": messages,
         "reward": usual(record, REWARDS).optional_number(),
         "rewards": [each.optional_number() for each in rewards] or None,
@@ -49,14 +50,15 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         "version": usual(record, VERSIONS).optional_name(),
     }
     whole = Conversation(**{**fields, **known})
-    named = trajectory.optional_name()
     return replace(whole, extra=ends(whole, named)) if named or group else whole
 
 
 def with_system(record: Record, messages: list[Message]) -> list[Message]:
     """The messages, and before them the system prompt that may stand beside them."""
-    system = usual(record, ("system", "system_prompt", "instructions"))
-    return [{"role": "system", "content": content(system)[0]}, *messages] if system else messages
+    for system in map(record.get, ("system", "system_prompt", "instructions")):
+        if system.value:
+            return [{"role": "system", "content": content(system)[0]}, *messages]
+    return messages
 
 
 def usual(record: Record, names: Sequence[str]) -> Record:

@@ -43,12 +43,14 @@ def read(record: Record) -> Iterator[Conversation]:
     if any(isinstance(step.get("state").value, dict) for step in steps):
         keys = [START, *keys[:-1]]
     folder = record.path.absolute().parent
-    named = {"group": folder.name, "trajectory": folder.parent.name}
+    run = {"group": folder.name, "trajectory": folder.parent.name}
+    if folder.name != record.path.stem:
+        run = {"trajectory": record.short()}
     status = str(record.get("info.exit_status").value)
     yield conversation(
         record,
         messages,
-        **(named if folder.name == record.path.stem else {}),
+        **run,
         states=None if None in keys else keys,
         truncated=any(limit in status for limit in LIMITS),
     )
