@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ascribe import __version__
 from ascribe.estimators import Recipe
@@ -17,10 +17,12 @@ from ascribe.report.runs import RunMetrics, read_run
 from ascribe.report.text import visible
 from ascribe.report.verdict import ReportVerdict, judge
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
-from ascribe.sessions.formats import SessionOptions
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
+
+if TYPE_CHECKING:
+    from ascribe.sessions.formats import SessionOptions
 
 __all__ = [
     "Facts",
@@ -139,7 +141,7 @@ def picture(
     memory: int = 2 << 30,
     run: RunMetrics | None = None,
     progress: Progress = lambda _: None,
-    **sessions: Unpack[SessionOptions],
+    **sessions: Unpack["SessionOptions"],
 ) -> Picture:
     """A report on rollouts.
 
