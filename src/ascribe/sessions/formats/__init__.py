@@ -588,7 +588,7 @@ def _sessions(
             _session_and_trace(each, form) for file in files for each in _read(file, form)
         )
         for session, trace in pairs:
-            if session is not None:
+            if session is not None and trace is not None:
                 # A trace with several sessions, such as an evaluation of many, is none of them.
                 of_trace[trace] = session if of_trace.get(trace, session) == session else None
         for (session, trace), count in pairs.items():
@@ -619,10 +619,11 @@ def _session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable
     """Names of different kinds differ; None is no name."""
     session = form.session(record) if form.session else None
     trace = form.trace(record) if form.trace else None
+    if session is None and trace is None:  # a session of its own
+        trace = record.path, record.line, record.field
     return (
         None if session is None else ("session", session),
-        # Without either, a record is a session of its own.
-        ("trace", (record.path, record.line, record.field) if trace is None else trace),
+        None if trace is None else ("trace", trace),
     )
 
 
@@ -708,7 +709,8 @@ def _rewarded(
     for number, each in enumerate(episodes):
         if each.steps:
             place = each.extra["record"]
-            last[place] = last[_session_and_trace(records[place], form)[1]] = number
+            trace = _session_and_trace(records[place], form)[1]
+            last |= {place: number} if trace is None else {place: number, trace: number}
     steps = [[0.0] * len(each.steps) for each in episodes]
     for place, value in values.items():
         owner = last.get(place, last.get(_session_and_trace(records[place], form)[1]))

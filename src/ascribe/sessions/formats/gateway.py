@@ -24,7 +24,7 @@ from ascribe.sessions.messages import Conversation
 def session(record: Record) -> Hashable:
     """The folder and the name of the session; None for a line without one."""
     name = usual(record, SESSIONS)
-    return (record.path.absolute().parent, name.name()) if name else None
+    return (str(record.path.parent), name.name()) if name else None
 
 
 def reward(records: Sequence[Record], name: str | None = None) -> list[Record]:
