@@ -12,6 +12,7 @@ else the prompt.
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ascribe.sessions.formats import chats
 from ascribe.sessions.formats.calls import in_session, one_group, seconds
@@ -38,10 +39,11 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     name = named.name() if named else records[0].short()
     group = one_group(usual(record, chats.GROUPS) for record in records)
     calls = []
+    converted_before: list[tuple[Any, list[Message]]] = []
     for place, record in enumerate(records):
         trace = record.get("trace_id").optional_name()
         ends = [each.get("finish_reason").value for each in (record, *_choices(record))]
-        for choice, (messages, context) in enumerate(_chats(record)):
+        for choice, (messages, context) in enumerate(_chats(record, converted_before)):
             call = Conversation(
                 group="",
                 trajectory=name,
@@ -68,9 +70,11 @@ def _choices(record: Record) -> list[Record]:
     return []
 
 
-def _chats(record: Record) -> Iterator[tuple[list[Message], int]]:
+def _chats(
+    record: Record, before: list[tuple[Any, list[Message]]]
+) -> Iterator[tuple[list[Message], int]]:
     """The messages of each choice, and how many of them the call was shown."""
-    shown = chat(record)
+    shown = chat(record, before)
     responses = [each.get("message") or each.get("text") for each in _choices(record)]
     if not responses:
         responses = [each for each in map(record.get, RESPONSES) if each.value][:1]

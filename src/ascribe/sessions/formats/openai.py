@@ -4,6 +4,7 @@ A record is a whole conversation, with a reward. Which messages it has is seen f
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ascribe.sessions.formats import anthropic, langchain
 from ascribe.sessions.formats.chats import conversation, with_system
@@ -21,10 +22,21 @@ def read(record: Record) -> Iterator[Conversation]:
     yield conversation(record, messages)
 
 
-def chat(record: Record) -> list[Message]:
-    """The messages of a record, or of its ``values``, with the system prompt beside them."""
+def chat(record: Record, read: list[tuple[Any, list[Message]]] | None = None) -> list[Message]:
+    """The messages of a record, or of its ``values``, with the system prompt beside them.
+
+    ``read`` holds those of the call before, each with what it became; it gets those of this one.
+    Most messages of a call were in the one before it, and are not converted again.
+    """
     state = record.get("values") if langchain.is_state(record.mapping()) else record
-    return with_system(record, converted(state.get("messages").items(required=True)))
+    items = state.get("messages").items(required=True)
+    if read is None:
+        return with_system(record, converted(items))
+    same = 0
+    while same < min(len(items), len(read)) and items[same].value == read[same][0]:
+        same += 1
+    read[same:] = [(each.value, converted([each])) for each in items[same:]]
+    return with_system(record, [each for _, turn in read for each in turn])
 
 
 def converted(records: Sequence[Record]) -> list[Message]:
