@@ -111,6 +111,7 @@ SCHEMA_TYPES: dict[str, dict[str, object]] = {
     "reward": {"type": ["number", "null"], "minimum": -1e100, "maximum": 1e100},
     "fingerprint": {"type": ["array", "null"], "items": {"type": "number"}, "minItems": 1},
     "iteration": {"type": ["integer", "null"]},
+    "parent": {"type": ["integer", "null"], "minimum": 0},
 }
 
 
