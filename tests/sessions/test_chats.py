@@ -445,7 +445,7 @@ def test_openhands_actions_of_one_response_are_one_step() -> None:
 
 
 @pytest.mark.parametrize("sdk", [False, True])
-def test_openhands_condensed_history_goes_on_in_a_new_context(sdk: bool) -> None:
+def test_openhands_condensed_history_goes_on_in_a_new_context(tmp_path: Path, sdk: bool) -> None:
     fields = {"forgotten_event_ids": [0, 1], "summary": "was there"}
     old = {"id": 2, "source": "agent", "action": "condensation", "args": fields}
     condensed = {"id": 2, "kind": "Condensation", **fields} if sdk else old
@@ -461,6 +461,9 @@ def test_openhands_condensed_history_goes_on_in_a_new_context(sdk: bool) -> None
     assert (second.context, len(second.steps)) == (2, 1)
     assert first.group == second.group
     assert first.reward == second.reward == 1.0
+    table = import_files([lines(tmp_path, record)]).table
+    assert table.state.texts() == ["user: q", "tool: etc", "user: was there"]
+    assert table.reward.tolist() == [0.0, 0.0, 1.0], "one session, one reward"
 
 
 def test_openhands_condensation_takes_time_in_proportion_to_the_file() -> None:
