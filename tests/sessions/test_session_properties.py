@@ -68,8 +68,8 @@ def _with_children(decision: Decision) -> list[Decision]:
 
 def draw_sessions(random: np.random.Generator, *, compact: bool = False) -> list[Session]:
     sessions = []
-    for group in ("a", "b")[: 1 + random.integers(2)]:
-        for number in range(2 + random.integers(3)):
+    for group in ("a", "b")[: 1 + (random.integers(4) == 0)]:
+        for number in range(2 + random.integers(2)):
             start = [SYSTEM, {"role": "user", "content": f"task {group}"}]
             lineage = _lineage(random, f"{group}{number}", start, depth=0, compact=compact)
             reward = float(random.integers(3)) / 2
