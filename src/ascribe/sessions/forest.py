@@ -49,8 +49,8 @@ class Link:
     evidence: str = "it is the first"
 
 
-class Decision(NamedTuple):
-    """The place of a decision in its session.
+class Position(NamedTuple):
+    """The position of a decision in its session.
 
     Attributes:
         previous: the row of the decision before it in its lineage; -1 at a start.
@@ -73,13 +73,13 @@ class Forest:
     Attributes:
         conversations: as given, each with ``context`` after the responses that another one holds.
         links: how each conversation begins; None for one without decisions of its own.
-        decisions: the place of each decision.
+        decisions: the position of each decision.
         problems: what is missing or doubtful.
     """
 
     conversations: Sequence[Conversation]
     links: Sequence[Link | None]
-    decisions: Sequence[Decision]
+    decisions: Sequence[Position]
     problems: Sequence[Problem]
 
 
@@ -103,7 +103,7 @@ def link(conversations: Sequence[Conversation]) -> Forest:
             own[number], links[number] = conversation, begins
     # From rows of a session to those of the whole.
     bounds = [0, *accumulate(len(each.steps) for each in own)]
-    decisions: dict[int, Decision] = {}
+    decisions: dict[int, Position] = {}
     problems: defaultdict[ProblemKind, list[tuple[str, Problem]]] = defaultdict(list)
     for name, numbers in sessions.items():
         rows = [row for number in numbers for row in range(bounds[number], bounds[number + 1])]
@@ -125,7 +125,7 @@ def _link_session(conversations: Sequence[Conversation]) -> Forest:
     shown = only.messages[: only.context]
     if len(conversations) == 1 and all(message.get("role") != "assistant" for message in shown):
         count = len(only.steps)
-        chain = [Decision(step - 1, step, only.agent or MAIN, None) for step in range(count)]
+        chain = [Position(step - 1, step, only.agent or MAIN, None) for step in range(count)]
         return Forest([only], [Link("start") if count else None], chain, [])
     session = _Session(conversations)
     problems = [
@@ -133,7 +133,7 @@ def _link_session(conversations: Sequence[Conversation]) -> Forest:
         for kind, count, nodes in session.problems
     ]
     columns = session.previous, session.step, session.agent, session.parent
-    decisions = [Decision(*values) for values in zip(*columns, strict=True)]
+    decisions = [Position(*values) for values in zip(*columns, strict=True)]
     return Forest(session.conversations, session.links, decisions, problems)
 
 
