@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ascribe import TableError
-from ascribe.sessions.formats import FORMATS, import_files, read_rollouts
+from ascribe.sessions.formats import import_files, read_rollouts
+from ascribe.sessions.formats.known import FORMATS
 from ascribe.sessions.formats.records import Record, read_records
 from tests.sessions import make_chats
 from tests.sessions.test_formats import DATA, FILES, chat, lines

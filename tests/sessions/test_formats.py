@@ -19,7 +19,8 @@ import pytest
 
 from ascribe import ProblemKind, TableError, recipe
 from ascribe.groups.keys import StateKey
-from ascribe.sessions.formats import FORMATS, import_files, read_rollouts, write_credit
+from ascribe.sessions.formats import import_files, read_rollouts, write_credit
+from ascribe.sessions.formats.known import FORMATS
 from tests.sessions import make_chats, make_traces
 from tests.sessions import make_samples as samples
 

@@ -11,7 +11,8 @@ import pytest
 
 from ascribe import TableError
 from ascribe.sessions import Conversation
-from ascribe.sessions.formats import FORMATS, import_files
+from ascribe.sessions.formats import import_files
+from ascribe.sessions.formats.known import FORMATS
 from ascribe.sessions.formats.records import read_records
 from tests.sessions.make_traces import FILES
 from tests.sessions.test_formats import DATA as FORMAT_DATA

@@ -15,7 +15,8 @@ from ascribe.diagnose import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
-from ascribe.sessions.formats import FORMATS, Imported, write_credit
+from ascribe.sessions.formats import Imported, write_credit
+from ascribe.sessions.formats.known import FORMATS
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown

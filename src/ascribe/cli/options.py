@@ -6,7 +6,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ascribe.cli import screen
-from ascribe.sessions.formats import FORMATS, SessionOptions
+from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.formats.known import FORMATS
 from ascribe.sessions.formats.states import CHOICES, Choice
 from ascribe.steps.hints import unknown
 

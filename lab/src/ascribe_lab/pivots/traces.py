@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.groups.responses import name_and_arguments
-from ascribe.sessions.formats import FORMATS
+from ascribe.sessions.formats.known import FORMATS
 from ascribe.sessions.formats.records import STEPS, Record
 from ascribe.sessions.messages import MEDIA, check_form, text_of
 from ascribe.steps.files import read

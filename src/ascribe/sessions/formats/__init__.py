@@ -16,30 +16,7 @@ import numpy as np
 
 from ascribe.groups.keys import StateKey
 from ascribe.sessions.forest import link
-from ascribe.sessions.formats import (
-    anthropic,
-    atif,
-    chats,
-    claude_code,
-    gateway,
-    inspect_ai,
-    langchain,
-    langfuse,
-    langsmith,
-    mini_swe_agent,
-    nemo_gym,
-    openai,
-    openai_agents,
-    openhands,
-    otel,
-    responses,
-    rllm,
-    sharegpt,
-    swe_agent,
-    tau2,
-    verifiers,
-    verl,
-)
+from ascribe.sessions.formats.known import CHATS, FORMATS, Format
 from ascribe.sessions.formats.records import STEPS, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.states import Choice, ChosenState, choose
@@ -58,192 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
-
-
-def _reward_field(records: Sequence[Record], name: str | None) -> list[Record]:
-    return [record.get(name or "reward") for record in records]
-
-
-@dataclass(frozen=True)
-class Format:
-    """A file format.
-
-    Attributes:
-        title: what the format is called.
-        recognises: whether a record is of this format.
-        read: the conversations of a record; of all records of a session, if there is ``session``.
-        put: writes the advantages of each conversation into the record, if it has a place for them.
-        score: the number of a reward.
-        continued: whether a trajectory may go on in the next record, if its extra says ``named``.
-        session: the name of a record's session, for formats with several records for each. Records
-            of different files with the same name are one session. Their conversations have the
-            place of their record in ``extra["record"]``, and ``reward`` finds the rewards.
-        trace: the name of what a record without a session belongs to: its session is the only one
-            that records of the same trace name, else the trace itself.
-        split: the records in a record, if a line or a file may hold several, or none.
-        identity: the field that names a record: those of a session with one name are one record.
-        reward: the rewards of the records of a session, those of the field that the caller named.
-        field: the field of a record that the caller named.
-    """
-
-    title: str
-    recognises: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Any], Iterator[Conversation]]
-    put: Callable[[Any, Iterator[Sequence[float]]], None] | None = None
-    score: Callable[[Record], float] = Record.number
-    continued: bool = False
-    session: Callable[[Record], Hashable] | None = None
-    trace: Callable[[Record], Hashable] | None = None
-    split: Callable[[Record], Iterable[Record]] = lambda record: (record,)
-    identity: str = ""
-    reward: Callable[[Sequence[Record], str | None], Sequence[Record]] = _reward_field
-    field: Callable[[Record, str], Record] = Record.get
-
-
-def _is_nemo_gym(record: Mapping[str, Any]) -> bool:
-    named = "_ng_task_index" in record or "responses_create_params" in record
-    return named and isinstance(record.get("response"), dict)
-
-
-def _is_verl(record: Mapping[str, Any]) -> bool:
-    texts = record.keys() >= {"input", "output", "score"}
-    return texts and not isinstance(record["output"], list)  # else OpenAI Responses
-
-
-def _is_gateway(record: Mapping[str, Any]) -> bool:
-    """A line for a call: with a response beside the messages, or with the name of a session."""
-    beside = (*openai.RESPONSES, *chats.SESSIONS)
-    return isinstance(record.get("messages"), list) and any(map(record.get, beside))
-
-
-def _has_messages(kind: Callable[[list[Any]], bool]) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda record: isinstance(record.get("messages"), list) and kind(record["messages"])
-
-
-def _has_list(*names: str) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda record: any(isinstance(record.get(name), list) for name in names)
-
-
-def _has_keys(*names: str) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda record: record.keys() >= set(names)
-
-
-FORMATS = {
-    "atif": Format(
-        "Harbor ATIF",
-        lambda r: str(r.get("schema_version")).startswith("ATIF"),
-        atif.read,
-        session=atif.session,
-        reward=atif.reward,
-    ),
-    "inspect": Format(
-        "Inspect log",
-        _has_keys("id", "epoch", "messages", "target"),
-        inspect_ai.read,
-        score=inspect_ai.score,
-    ),
-    "nemo-gym": Format("NeMo-Gym rollouts", _is_nemo_gym, nemo_gym.read),
-    "rllm": Format("rLLM episodes", _has_list("trajectories"), rllm.read, rllm.put),
-    "verifiers": Format(
-        "verifiers traces",
-        _has_list("traces", "nodes"),
-        verifiers.read_traces,
-        verifiers.put_traces,
-    ),
-    "verifiers-results": Format(
-        "verifiers results",
-        _has_keys("example_id", "prompt", "completion"),
-        verifiers.read_results,
-    ),
-    "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
-    "claude-code": Format(
-        "Claude Code sessions",
-        claude_code.recognises,
-        claude_code.read,
-        session=claude_code.session,
-        split=claude_code.split,
-        identity="uuid",
-    ),
-    "langsmith": Format(
-        "LangSmith runs",
-        langsmith.recognises,
-        langsmith.read,
-        session=langsmith.session,
-        trace=langsmith.trace,
-        identity="id",
-        reward=langsmith.reward,
-    ),
-    "langfuse": Format(
-        "Langfuse traces",
-        langfuse.recognises,
-        langfuse.read,
-        session=langfuse.session,
-        trace=langfuse.trace,
-        split=langfuse.split,
-        identity="key",
-        reward=langfuse.reward,
-    ),
-    "openai-agents": Format(
-        "OpenAI Agents traces",
-        openai_agents.recognises,
-        openai_agents.read,
-        session=openai_agents.session,
-        trace=openai_agents.trace,
-        split=openai_agents.split,
-        identity="id",
-        reward=openai_agents.reward,
-    ),
-    "otel": Format(
-        "OpenTelemetry spans",
-        otel.recognises,
-        otel.read,
-        session=otel.session,
-        trace=otel.trace,
-        split=otel.split,
-        identity="span",
-        reward=otel.reward,
-        field=otel.field,
-    ),
-    "responses": Format(
-        "OpenAI Responses",
-        responses.recognises,
-        responses.read,
-        session=gateway.session,
-        reward=gateway.reward,
-    ),
-    "sharegpt": Format("ShareGPT conversations", sharegpt.recognises, sharegpt.read),
-    "openhands": Format("OpenHands trajectories", openhands.recognises, openhands.read),
-    "swe-agent": Format("SWE-agent trajectories", swe_agent.recognises, swe_agent.read),
-    "mini-swe-agent": Format(
-        "mini-swe-agent trajectories",
-        lambda r: str(r.get("trajectory_format")).startswith("mini-swe-agent"),
-        mini_swe_agent.read,
-    ),
-    "tau2": Format("tau2 simulations", _has_keys("task_id", "messages", "reward_info"), tau2.read),
-    "gateway": Format(
-        "model calls of a gateway",
-        _is_gateway,
-        gateway.read,
-        session=gateway.session,
-        identity="trace_id",
-        reward=gateway.reward,
-    ),
-    "langgraph": Format(
-        "LangGraph states",
-        langchain.is_state,
-        gateway.read,
-        session=gateway.session,
-        reward=gateway.reward,
-    ),
-    "langchain": Format("LangChain messages", _has_messages(langchain.are_messages), openai.read),
-    "anthropic": Format("Anthropic messages", _has_messages(anthropic.are_messages), openai.read),
-    "openai": Format("OpenAI messages", _has_list("messages"), openai.read),
-}
-"""Every format by its name, the most specific first: a list of messages is OpenAI's if it is of no
-other format."""
-
-CHATS = ("langchain", "anthropic", "openai")
-"""Formats of one reader that are told apart by their messages: a file may have records of each."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -427,14 +218,14 @@ def import_parts(
             state, key = imported.state, imported.chosen.key
             batch, steps, parts = [], 0, parts + 1
             yield replace(imported, arguments=arguments)
-        episodes = _conversations(records, FORMATS[name], group, reward, seen)
+        conversations = _conversations(records, FORMATS[name], group, reward, seen)
         if rewards is not None:
-            episodes = [rewards.join(episode) for episode in episodes]
+            conversations = [rewards.join(conversation) for conversation in conversations]
         if name in CHATS:
             also |= {_format_of(records[0]) or name} - {name}
-        batch += episodes
-        steps += sum(len(each.steps) for each in episodes)
-        rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in episodes)
+        batch += conversations
+        steps += sum(len(each.steps) for each in conversations)
+        rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in conversations)
     if not steps and not parts:
         raise _error(f"no message of an assistant in {_names(files)}")
     if rewards is not None:
@@ -450,7 +241,7 @@ def import_parts(
 
 
 def _imported(
-    episodes: Sequence[Conversation],
+    conversations: Sequence[Conversation],
     names: Sequence[str],
     state: Choice | None,
     key: StateKey | None,
@@ -458,22 +249,24 @@ def _imported(
     whole: bool,
 ) -> Imported:
     """The table of conversations; of a part, with that state alone."""
-    forest = link(episodes)
-    episodes = forest.conversations
+    forest = link(conversations)
+    conversations = forest.conversations
     tables = {}
     only = "observation" if state == "cleaned" else state
     for choice in get_args(State):
-        has_keys = choice != "key" or all(episode.states is not None for episode in episodes)
+        has_keys = choice != "key" or all(
+            conversation.states is not None for conversation in conversations
+        )
         if has_keys and (whole or only in (None, choice)):
             tables[choice] = to_table(forest, choice)
     if only is not None and only not in tables:
         raise _error(f"{FORMATS[names[0]].title} have no keys of states; choose another --state")
-    iteration = [each.extra.get("iteration") for each in episodes for _ in each.steps]
+    iteration = [each.extra.get("iteration") for each in conversations for _ in each.steps]
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)
         tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
     table, chosen = choose(tables, state, key)
-    carried = _carried(episodes, whole=whole)
+    carried = _carried(conversations, whole=whole)
     return Imported(
         table,
         carried,
@@ -481,7 +274,7 @@ def _imported(
         notes=tuple(forest.problems),
         format=names[0],
         also=names[1:],
-        sizes=[len(episode.steps) for episode in episodes],
+        sizes=[len(conversation.steps) for conversation in conversations],
         chosen=chosen,
     )
 
@@ -649,21 +442,21 @@ def _conversations(
     """The conversations of a session, or of a record, with the fields that the caller named."""
     record = records[-1]
     with record.refusing():
-        episodes = list(form.read(record if form.session is None else records))
+        conversations = list(form.read(record if form.session is None else records))
     if group is not None:
         name = _named(records, group, form)
-        episodes = [replace(episode, group=name.name()) for episode in episodes]
+        conversations = [replace(conversation, group=name.name()) for conversation in conversations]
     if form.session is not None:
         found = form.reward(records, reward)
         if reward is not None and not any(found):
             raise found[-1].error(f"no such field; there are: {_keys(record)}")
-        episodes = _rewarded(episodes, found, records, form)
+        conversations = _rewarded(conversations, found, records, form)
     elif reward is not None:
         score = form.score(_named(records, reward, form))
-        episodes = [replace(each, reward=score, rewards=None) for each in episodes]
+        conversations = [replace(each, reward=score, rewards=None) for each in conversations]
     with record.refusing():
-        session_rewards(episodes, {})
-        for each in episodes:
+        session_rewards(conversations, {})
+        for each in conversations:
             each.check()
             each.step_rewards()
             # Pairs of whether a conversation ends there, and where: none may end in another.
@@ -672,13 +465,15 @@ def _conversations(
                 raise ValueError(refusal)
             seen.update(parts)
     for mark in (f" ({record.place()})", f" ({record.place()}, {len(seen)})"):
-        if any(each.extra.get("named") for each in episodes) or seen.isdisjoint(
-            (each.group, each.trajectory) for each in episodes
+        if any(each.extra.get("named") for each in conversations) or seen.isdisjoint(
+            (each.group, each.trajectory) for each in conversations
         ):
             break
-        episodes = [replace(each, trajectory=f"{each.trajectory}{mark}") for each in episodes]
-    seen.update((each.group, each.trajectory) for each in episodes)
-    return episodes
+        conversations = [
+            replace(each, trajectory=f"{each.trajectory}{mark}") for each in conversations
+        ]
+    seen.update((each.group, each.trajectory) for each in conversations)
+    return conversations
 
 
 def _named(records: Sequence[Record], name: str, form: Format) -> Record:
@@ -691,7 +486,7 @@ def _named(records: Sequence[Record], name: str, form: Format) -> Record:
 
 
 def _rewarded(
-    episodes: Sequence[Conversation],
+    conversations: Sequence[Conversation],
     rewards: Sequence[Record],
     records: Sequence[Record],
     form: Format,
@@ -704,21 +499,21 @@ def _rewarded(
     values = {place: form.score(each) for place, each in enumerate(rewards) if each}
     if len(set(values.values())) <= 1:
         reward = next(iter(values.values()), None)
-        return [replace(each, reward=reward) for each in episodes]
+        return [replace(each, reward=reward) for each in conversations]
     last: dict[Hashable, int] = {}
-    for number, each in enumerate(episodes):
+    for number, each in enumerate(conversations):
         if each.steps:
             place = each.extra["record"]
             trace = _session_and_trace(records[place], form)[1]
             last |= {place: number} if trace is None else {place: number, trace: number}
-    steps = [[0.0] * len(each.steps) for each in episodes]
+    steps = [[0.0] * len(each.steps) for each in conversations]
     for place, value in values.items():
         owner = last.get(place, last.get(_session_and_trace(records[place], form)[1]))
         if owner is None:
             detail = "its session has different rewards, and this one belongs to no response"
             raise rewards[place].error(f"{detail}; name another field with --reward")
         steps[owner][-1] += value
-    return [replace(each, rewards=own) for each, own in zip(episodes, steps, strict=True)]
+    return [replace(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
 
 
 def _keys(record: Record) -> str:
@@ -737,7 +532,7 @@ def _error(detail: str) -> TableError:
 # Columns for reports and checks.
 
 
-def _carried(episodes: Sequence[Conversation], *, whole: bool) -> "pa.Table":
+def _carried(conversations: Sequence[Conversation], *, whole: bool) -> "pa.Table":
     """The messages of each step and, where known, its version and how it ended.
 
     If ``whole``, how steps ended is left out if none was cut.
@@ -746,18 +541,18 @@ def _carried(episodes: Sequence[Conversation], *, whole: bool) -> "pa.Table":
 
     columns: dict[str, list[Any]] = {name: [] for name in ("messages", "finish", "version")}
     seen: set[tuple[str, str]] = set()
-    for episode in episodes:
-        steps, start = episode.steps, 0
-        if (episode.group, episode.trajectory) in seen and steps:
-            roles = [message["role"] for message in episode.messages[: steps[0]]]
+    for conversation in conversations:
+        steps, start = conversation.steps, 0
+        if (conversation.group, conversation.trajectory) in seen and steps:
+            roles = [message["role"] for message in conversation.messages[: steps[0]]]
             start = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1) + 1
-        seen.add((episode.group, episode.trajectory))
+        seen.add((conversation.group, conversation.trajectory))
         for turn, place in enumerate(steps):
-            end = place + 1 if place != steps[-1] else len(episode.messages)
-            new = [dict(message) for message in episode.messages[start:end]]
+            end = place + 1 if place != steps[-1] else len(conversation.messages)
+            new = [dict(message) for message in conversation.messages[start:end]]
             columns["messages"].append(json.dumps(new, ensure_ascii=False))
-            columns["finish"].append("length" if turn in episode.truncated_turns else "stop")
-            columns["version"].append(episode.version)
+            columns["finish"].append("length" if turn in conversation.truncated_turns else "stop")
+            columns["version"].append(conversation.version)
             start = end
     if whole and "length" not in columns["finish"]:
         del columns["finish"]
