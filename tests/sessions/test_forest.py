@@ -127,6 +127,59 @@ def test_retries_and_forks_are_branches() -> None:
     assert kinds(link([*calls, other]))[-1] == "fork"
 
 
+def test_a_context_whose_old_results_were_cleared_follows_its_last_response() -> None:
+    turns = [*FIRST, tool("80"), answer("try again"), tool("81"), answer("once more")]
+    calls = [call(*turns[:3]), call(*turns[:5]), call(*turns)]
+    turns[3] = tool("(cleared)")
+    forest = link([*calls, call(*turns, tool("82"), answer("82"))])
+    assert kinds(forest) == ["start", "extension", "extension", "rewriting"]
+    assert previous(forest) == [-1, 0, 1, 2]
+    assert [each.parent for each in forest.decisions] == [None] * 4
+
+
+def test_of_several_responses_the_one_that_went_on_is_the_last() -> None:
+    """At the start and later: a harness may sample twice and keep the first."""
+    calls = [call(SYSTEM, TASK, answer("look")), call(SYSTEM, TASK, answer("stop"))]
+    later = (*FIRST, tool("80"))
+    calls += [call(*later, answer("go on")), call(*later, answer("stop"))]
+    calls += [call(*later, answer("go on"), tool("81"), answer("81"))]
+    forest = link([replace(each, reward=1.0) for each in calls])
+    assert [each.step for each in forest.decisions] == [1, 0, 3, 2, 4]
+    assert [each.parent for each in forest.decisions] == [None, None, None, 1, None]
+    assert kinds(forest) == ["start", "retry", "extension", "retry", "extension"]
+
+
+def test_sub_agents_with_the_same_task_are_no_retries_of_the_main_agent() -> None:
+    task = "List the open sockets of this machine."
+    main = (SYSTEM, TASK, answer("", prompt=task))
+    forest = link(
+        [
+            call(*main),
+            call(user(task), answer("80")),
+            call(user(task), answer("81")),
+            call(*main, tool("80"), tool("81"), answer("both")),
+        ]
+    )
+    assert kinds(forest) == ["start", "spawning", "spawning", "extension"]
+    assert [each.agent for each in forest.decisions][1:3] == ["sub-agent 1", "sub-agent 2"]
+    assert [each.parent for each in forest.decisions] == [None, 0, 0, None]
+
+
+def test_a_message_of_the_developer_is_one_of_the_system() -> None:
+    developer, task = {"role": "developer", "content": "Be brief."}, "List the open sockets."
+    main = (developer, TASK, answer("", prompt=task))
+    assert kinds(link([call(*main), call(developer, user(task), answer("80"))]))[1] == "spawning"
+
+
+def test_of_equal_responses_a_context_keeps_that_of_its_own_task() -> None:
+    tasks = [user("List the open sockets."), user("List the running programs.")]
+    calls = [call(SYSTEM, task, answer("", command="ls")) for task in tasks]
+    for task in tasks:
+        rewritten = (SYSTEM, task, user("(dropped)"), answer("", command="ls"))
+        calls.append(call(*rewritten, tool("80"), answer("done")))
+    assert previous(link(calls))[2:] == [0, 1]
+
+
 def test_what_the_file_states() -> None:
     main, sub = call(*FIRST, id="a", agent="main"), call(user("?"), answer("!"), agent="sub")
     forest = link([main, replace(sub, parent="a")])

@@ -168,7 +168,8 @@ def message_key(message: Message) -> str:
 
 MAIN = "main"
 ASSISTANT = "assistant\0"
-"""How the keys of responses begin."""
+INSTRUCTIONS = ("system\0", "developer\0")
+"""How the keys of responses begin, and those of system messages."""
 
 
 class _Session:
@@ -238,6 +239,11 @@ class _Session:
         for number in self.order:
             for node in range(self.first[number], self.first[number + 1]):
                 after[self.after[node]].append(node)
+        self.written: dict[str, int] = {}  # when each response was first
+        for number in reversed(self.order):
+            self.written |= {
+                self.keys[number][place]: self.rank[number] for place in self.places[number]
+            }
         by_id = self._by_id()
         acting = [number for number in self.order if self.places[number]]
         known = {number: self._extension(number, after) for number in acting}
@@ -311,12 +317,16 @@ class _Session:
         """The link to the latest decision whose context and response begin this context."""
         keys, prefix = self.keys[number], self.prefixes[number]
         for place in reversed(range(self.places[number][0])):
-            if keys[place].startswith(ASSISTANT) and prefix[place + 1] in after:
+            if not keys[place].startswith(ASSISTANT):
+                continue
+            if prefix[place + 1] in after:
                 nodes = [node for node in after[prefix[place + 1]] if self.owner[node] != number]
                 before = [n for n in nodes if self.rank[self.owner[n]] < self.rank[number]]
                 if nodes:
                     evidence = f"its first {counted(place + 1, 'message')} are the same"
                     return Link("extension", (before or nodes)[-1], evidence)
+            elif self.written.get(keys[place], self.rank[number]) < self.rank[number]:
+                return None  # what was before this response is rewritten
         return None
 
     def _stated(self, number: int, by_id: Mapping[str, int]) -> Link | None:
@@ -360,13 +370,22 @@ class _Session:
         children: defaultdict[int, list[int]] = defaultdict(list)
         for node in sorted(range(count), key=lambda node: (self.rank[self.owner[node]], node)):
             children[self.previous[node]].append(node)
+        walk = list(children[-1])
+        for node in walk:
+            walk += children[node]
+        latest = [self.rank[number] for number in self.owner]  # below each decision
+        for node in reversed(walk):
+            if (before := self.previous[node]) >= 0:
+                latest[before] = max(latest[before], latest[node])
         branches: set[int] = set()  # what did not go on last
         for before, siblings in children.items():
-            siblings.sort(key=lambda node: self.kind(node) != "spawning")
+            spawned = [node for node in siblings if self.kind(node) == "spawning"]
+            same = [node for node in siblings if self.kind(node) != "spawning"]
             if before >= 0:
-                same = [node for node in siblings if self.kind(node) != "spawning"]
-                branches.update(same[:-1])
                 self._name_branches(same)
+            same.sort(key=latest.__getitem__)
+            branches.update(same[:-1])
+            siblings[:] = [*spawned, *same]
         links = enumerate(self.links)
         unlinked = [self.first[n] for n, link in links if link and link.evidence == ORDER]
         if unlinked:
@@ -377,14 +396,14 @@ class _Session:
         for step in range(count):
             node = stack.pop()
             before = self.previous[node]
-            spawned = self.kind(node) == "spawning"
-            sub_agents += spawned
+            is_spawned = self.kind(node) == "spawning"
+            sub_agents += is_spawned
             inherited = MAIN if before < 0 else self.agent[before]
-            name = f"sub-agent {sub_agents}" if spawned else inherited
+            name = f"sub-agent {sub_agents}" if is_spawned else inherited
             self.agent[node] = self.conversations[self.owner[node]].agent or name
             self.step[node] = step
             if before >= 0:
-                began = spawned or node in branches
+                began = is_spawned or node in branches
                 self.parent[node] = self.step[before] if began else self.parent[before]
             stack += children[node][::-1]
 
@@ -418,7 +437,8 @@ class _Earlier:
     def __init__(self, session: _Session) -> None:
         self.session = session
         self.contexts: dict[int, int] = {}
-        self.responses: dict[str, int] = {}
+        self.responses: dict[str | tuple[int, str], int] = {}
+        """By their keys, alone and with what their contexts begin with."""
         self.tips: dict[int, int] = {}
         """The latest decision in a context that begins like this."""
         self.arguments: dict[str, int] = {}
@@ -430,11 +450,13 @@ class _Earlier:
         """Add the decisions of a conversation."""
         session = self.session
         nodes = range(session.first[number], session.first[number + 1])
+        begins = session.prefixes[number][self._heads(number)[1]]
         for node in nodes:
             message, before = session.message(node), session.previous[node]
             spawned = session.kind(node) == "spawning"
             self.lineage[node] = node if spawned else self.lineage.get(before, node)
-            self.responses[session.keys[number][session.place[node]]] = node
+            key = session.keys[number][session.place[node]]
+            self.responses[key] = self.responses[begins, key] = node
             for text in _strings(calls_of(message)):
                 _put_last(self.arguments, text, node)
             if text := text_of(message.get("content")).strip():
@@ -449,7 +471,7 @@ class _Earlier:
         session = self.session
         keys = session.keys[number][: session.places[number][0]]
         system = next(
-            (n for n, key in enumerate(keys) if not key.startswith("system\0")), len(keys)
+            (n for n, key in enumerate(keys) if not key.startswith(INSTRUCTIONS)), len(keys)
         )
         return system, min(system + 1, len(keys))
 
@@ -460,12 +482,16 @@ class _Earlier:
         keys = session.keys[number][:first]
         if prefix[first] in self.contexts:
             same = self.contexts[prefix[first]]
-            yield Link("retry", session.previous[same], "its context is the same")
+            # Sub-agents may have the same task, such as voters.
+            kind: Kind = "spawning" if session.kind(same) == "spawning" else "retry"
+            yield Link(kind, session.previous[same], "its context is the same")
+        system, task = self._heads(number)
         for key in reversed(keys):
             if key.startswith(ASSISTANT) and key in self.responses:
-                yield Link("rewriting", self.responses[key], "it keeps an earlier response")
+                # Agents of different tasks may write the same.
+                kept = self.responses.get((prefix[task], key), self.responses[key])
+                yield Link("rewriting", kept, "it keeps an earlier response")
         texts = [key.partition("\0")[2] for key in keys]
-        system, task = self._heads(number)
         quoted = self._quoted(self.texts, texts[system:])
         tip = self.tips.get(prefix[task]) if task > system else None
         if tip is not None and (quoted is None or self.lineage[quoted] != self.lineage[tip]):
