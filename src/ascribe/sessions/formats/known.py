@@ -1,7 +1,8 @@
 """Every file format of sessions: how it is recognised, and who reads it."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from types import ModuleType
 from typing import Any
 
 from ascribe.sessions.formats import (
@@ -96,26 +97,33 @@ def _has_list(*names: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: any(isinstance(record.get(name), list) for name in names)
 
 
+def _begins(name: str, start: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda record: str(record.get(name)).startswith(start)
+
+
 def _has_keys(*names: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda record: record.keys() >= set(names)
 
 
+def _of(
+    module: ModuleType,
+    title: str,
+    recognises: Callable[[Mapping[str, Any]], bool] | None = None,
+    **more: Any,
+) -> Format:
+    """The format that a module reads: its functions are called like the fields of ``Format``."""
+    names = [field.name for field in fields(Format)]
+    functions = {name: getattr(module, name) for name in names if hasattr(module, name)}
+    if recognises is not None:
+        functions["recognises"] = recognises
+    return Format(title, **functions | more)
+
+
 FORMATS = {
-    "atif": Format(
-        "Harbor ATIF",
-        lambda r: str(r.get("schema_version")).startswith("ATIF"),
-        atif.read,
-        session=atif.session,
-        reward=atif.reward,
-    ),
-    "inspect": Format(
-        "Inspect log",
-        _has_keys("id", "epoch", "messages", "target"),
-        inspect_ai.read,
-        score=inspect_ai.score,
-    ),
-    "nemo-gym": Format("NeMo-Gym rollouts", _is_nemo_gym, nemo_gym.read),
-    "rllm": Format("rLLM episodes", _has_list("trajectories"), rllm.read, rllm.put),
+    "atif": _of(atif, "Harbor ATIF", _begins("schema_version", "ATIF")),
+    "inspect": _of(inspect_ai, "Inspect log", _has_keys("id", "epoch", "messages", "target")),
+    "nemo-gym": _of(nemo_gym, "NeMo-Gym rollouts", _is_nemo_gym),
+    "rllm": _of(rllm, "rLLM episodes", _has_list("trajectories")),
     "verifiers": Format(
         "verifiers traces",
         _has_list("traces", "nodes"),
@@ -127,89 +135,27 @@ FORMATS = {
         _has_keys("example_id", "prompt", "completion"),
         verifiers.read_results,
     ),
-    "verl": Format("verl rollout dump", _is_verl, verl.read, continued=True),
-    "claude-code": Format(
-        "Claude Code sessions",
-        claude_code.recognises,
-        claude_code.read,
-        session=claude_code.session,
-        split=claude_code.split,
-        identity="uuid",
-    ),
-    "langsmith": Format(
-        "LangSmith runs",
-        langsmith.recognises,
-        langsmith.read,
-        session=langsmith.session,
-        trace=langsmith.trace,
-        identity="id",
-        reward=langsmith.reward,
-    ),
-    "langfuse": Format(
-        "Langfuse traces",
-        langfuse.recognises,
-        langfuse.read,
-        session=langfuse.session,
-        trace=langfuse.trace,
-        split=langfuse.split,
-        identity="key",
-        reward=langfuse.reward,
-    ),
-    "openai-agents": Format(
-        "OpenAI Agents traces",
-        openai_agents.recognises,
-        openai_agents.read,
-        session=openai_agents.session,
-        trace=openai_agents.trace,
-        split=openai_agents.split,
-        identity="id",
-        reward=openai_agents.reward,
-    ),
-    "otel": Format(
-        "OpenTelemetry spans",
-        otel.recognises,
-        otel.read,
-        session=otel.session,
-        trace=otel.trace,
-        split=otel.split,
-        identity="span",
-        reward=otel.reward,
-        field=otel.field,
-    ),
-    "responses": Format(
-        "OpenAI Responses",
-        responses.recognises,
-        responses.read,
-        session=gateway.session,
-        reward=gateway.reward,
-    ),
-    "sharegpt": Format("ShareGPT conversations", sharegpt.recognises, sharegpt.read),
-    "openhands": Format("OpenHands trajectories", openhands.recognises, openhands.read),
-    "swe-agent": Format("SWE-agent trajectories", swe_agent.recognises, swe_agent.read),
-    "mini-swe-agent": Format(
+    "verl": _of(verl, "verl rollout dump", _is_verl, continued=True),
+    "claude-code": _of(claude_code, "Claude Code sessions", identity="uuid"),
+    "langsmith": _of(langsmith, "LangSmith runs", identity="id"),
+    "langfuse": _of(langfuse, "Langfuse traces", identity="key"),
+    "openai-agents": _of(openai_agents, "OpenAI Agents traces", identity="id"),
+    "otel": _of(otel, "OpenTelemetry spans", identity="span"),
+    "responses": _of(responses, "OpenAI Responses", session=gateway.session, reward=gateway.reward),
+    "sharegpt": _of(sharegpt, "ShareGPT conversations"),
+    "openhands": _of(openhands, "OpenHands trajectories"),
+    "swe-agent": _of(swe_agent, "SWE-agent trajectories"),
+    "mini-swe-agent": _of(
+        mini_swe_agent,
         "mini-swe-agent trajectories",
-        lambda r: str(r.get("trajectory_format")).startswith("mini-swe-agent"),
-        mini_swe_agent.read,
+        _begins("trajectory_format", "mini-swe-agent"),
     ),
-    "tau2": Format("tau2 simulations", _has_keys("task_id", "messages", "reward_info"), tau2.read),
-    "gateway": Format(
-        "model calls of a gateway",
-        _is_gateway,
-        gateway.read,
-        session=gateway.session,
-        identity="trace_id",
-        reward=gateway.reward,
-    ),
-    "langgraph": Format(
-        "LangGraph states",
-        langchain.is_state,
-        gateway.read,
-        session=gateway.session,
-        reward=gateway.reward,
-    ),
-    "langchain": Format("LangChain messages", _has_messages(langchain.are_messages), openai.read),
-    "anthropic": Format("Anthropic messages", _has_messages(anthropic.are_messages), openai.read),
-    "openai": Format("OpenAI messages", _has_list("messages"), openai.read),
+    "tau2": _of(tau2, "tau2 simulations", _has_keys("task_id", "messages", "reward_info")),
+    "gateway": _of(gateway, "model calls of a gateway", _is_gateway, identity="trace_id"),
+    "langgraph": _of(gateway, "LangGraph states", langchain.is_state),
+    "langchain": _of(openai, "LangChain messages", _has_messages(langchain.are_messages)),
+    "anthropic": _of(openai, "Anthropic messages", _has_messages(anthropic.are_messages)),
+    "openai": _of(openai, "OpenAI messages", _has_list("messages")),
 }
 """Every format by its name, the most specific first: a list of messages is OpenAI's if it is of no
 other format."""
