@@ -262,3 +262,24 @@ def test_any_calls_in_any_order_become_one_forest() -> None:
             assert each.previous < 0 or forest.decisions[each.previous].step < each.step
             assert each.parent is None or each.parent < each.step
         from_messages(calls, state="history")
+
+
+def test_a_response_that_is_the_task_of_another_agent():
+    """A program hands it on without a call of a tool; the same agent would have one system."""
+    other = {"role": "system", "content": "Answer questions."}
+    lead = (SYSTEM, TASK, answer("Which port is open?"))
+    more = (*lead, user("80"), answer("Which is the other?"))
+    calls = [
+        call(*lead),
+        call(other, user("Which port is open?"), answer("80")),
+        call(*more),
+        call(other, user("Which is the other?"), answer("443")),
+        call(*more, user("443"), answer("Both are 80 and 443.")),
+        call(SYSTEM, user("Both are 80 and 443."), answer("80")),
+    ]
+    forest = link(calls)
+    spawned = ["start", "spawning", "extension", "spawning", "extension", "rewriting"]
+    assert kinds(forest) == spawned
+    agents = ["main", "sub-agent 1", "main", "sub-agent 2", "main", "main"]
+    assert [each.agent for each in forest.decisions] == agents
+    assert [each.parent for each in forest.decisions] == [None, 0, None, 2, None, None]

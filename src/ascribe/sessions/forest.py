@@ -500,6 +500,10 @@ class _Earlier:
         if caller is not None:
             yield Link("spawning", caller, "its task is an argument of the call")
         if quoted is not None:
+            # A program may hand a response to a sub-agent without a call of a tool.
+            known = self.lineage.get(self.tips.get(prefix[system], -1))
+            if 0 < system < task and texts[system] in self.texts and known != self.lineage[quoted]:
+                yield Link("spawning", quoted, "its task is a response, its system message another")
             yield Link("rewriting", quoted, "an earlier response stands in one of its messages")
         if system and prefix[system] in self.tips:
             yield Link("rewriting", self.tips[prefix[system]], "it has the same system message")
