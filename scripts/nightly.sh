@@ -18,6 +18,8 @@ run full -m nightly
 run trl -m nightly -k trl tests/engines lab/tests
 run verl -m nightly -k "verl or vllm or released" tests/engines lab/tests
 run alfworld -m nightly -k alfworld lab/tests
+command -v bwrap > /dev/null || { apt-get -qq update && apt-get -qq install --yes bubblewrap; }
+run formats -m nightly lab/tests/docs/test_harness.py
 run trainers -m nightly tests/engines/test_adapter_areal.py
 HYPOTHESIS_PROFILE=nightly run full -m "not nightly" tests lab/tests
 scripts/make_env.sh "$folder/library" dev && "$folder/library/bin/python" -m pip uninstall --yes ascribe-lab
