@@ -555,3 +555,16 @@ def test_parquet_that_is_refused_names_the_row(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(TableError, match="cannot be read as Parquet"):
         import_files([path])
+
+
+def test_two_sessions_never_have_one_name(tmp_path: Path) -> None:
+    """Trajectories are called GROUP/TRAJECTORY, and either may hold a slash."""
+    asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    names = [("a", "b/1", 1.0), ("a/b", "1", 0.0)]
+    rows = [
+        {"messages": [asked, said], "group": group, "id": name, "reward": reward}
+        for group, name, reward in names
+    ]
+    table = import_files([lines(tmp_path, *rows)]).table
+    assert len(set(table.trajectory.texts())) == 2
+    assert table.reward.tolist() == [1.0, 0.0]

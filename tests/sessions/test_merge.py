@@ -1,7 +1,7 @@
 """Steps to sequences and back: the same table, the same advantages, bit by bit."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable, recipe
-from ascribe.sessions import from_sequences, merge, spread
+from ascribe.sessions import from_calls, from_sequences, loss_weights, merge, spread
 from ascribe.sessions.calls import OPEN
+from ascribe.sessions.spans import Loss
 from tests.sessions.cases import Draws, sort
 
 pytestmark = pytest.mark.unit
@@ -140,3 +141,30 @@ def test_rewritten_prompts_cost_linear_time() -> None:
     assert len(late.tokens) == OPEN + 2
     soon = merge([*prompts[:-1], last], [[7]] * (OPEN + 1), ["a"] * (OPEN + 1))
     assert len(soon.tokens) == OPEN
+
+
+def gateway_call(session: Any, prompt: list[int], response: list[int], **fields: Any) -> Any:
+    tokens = {"prompt_token_ids": prompt, "completion_token_ids": response}
+    return {"session_id": session, "reward": 1.0, **tokens, **fields}
+
+
+def test_the_task_of_a_call_may_be_a_number() -> None:
+    calls = [gateway_call(f"run:{task}", [1], [2], group=task) for task in range(2)]
+    assert from_calls(calls)[0].group.texts() == ["0", "1"]
+
+
+def test_a_session_has_one_task_and_a_name_of_its_own() -> None:
+    calls = [gateway_call("0", [1], [2], group="a"), gateway_call("0", [3], [4], group="b")]
+    with pytest.raises(ValueError, match="session '0' has the tasks 'a' and 'b'; give each"):
+        from_calls(calls)
+    calls = [gateway_call("b/0", [1], [2], group="a"), gateway_call("0", [3], [4], group="a/b")]
+    with pytest.raises(ValueError, match="one of group a/b are both called a/b/0"):
+        from_calls(calls)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("calls", [[], [gateway_call("a:0", [1], [])]])
+def test_calls_without_tokens_have_no_weight(calls: Any) -> None:
+    table, rows = from_calls(calls)
+    for loss in get_args(Loss):
+        assert not loss_weights(table, rows.spans, loss).any()

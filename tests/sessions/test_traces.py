@@ -590,6 +590,10 @@ def test_lines_of_a_response_are_one_step(tmp_path: Path) -> None:
         *("user", "assistant", "tool", "tool", "assistant")
     ]
     assert [len(chat.messages[place].get("tool_calls", ())) for place in chat.steps] == [2, 0]
+    (backwards,) = conversations(lines(tmp_path, *rows[::-1]), "claude-code")
+    assert [m.get("tool_calls") for m in backwards.messages] == [
+        m.get("tool_calls") for m in chat.messages
+    ]
     scored_rows = [*rows, line("z", "D", "thanks", reward=1.0)]
     table = import_files([lines(tmp_path, *scored_rows)], reward="reward").table
     assert (len(table), table.reward.tolist()) == (2, [0.0, 1.0])

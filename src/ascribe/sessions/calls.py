@@ -2,7 +2,7 @@
 
 A call is a mapping with the fields of rllm-model-gateway: ``session_id``, ``prompt_token_ids`` and
 ``completion_token_ids``; ``messages`` and ``response_message``, or the tokens alone; and, where
-known, ``group``, ``agent``, ``timestamp`` and ``reward``::
+known, ``group``, ``agent`` and ``reward``::
 
     table, sequences = from_calls(calls, reward=rewards)
     credit = recipe("sbc")(table)
@@ -151,13 +151,20 @@ def from_calls(
     else:
         chats = [{"messages": [*c["messages"], _field(c, "response_message")]} for c in calls]
     conversations = []
+    tasks: dict[str, str] = {}
     for number, (call, session, chat) in enumerate(zip(calls, sessions, chats, strict=True)):
-        task = (group or call).get(session if group else "group") or session.rpartition(":")[0]
+        task = call.get("group") if group is None else group.get(session)
+        task = session.rpartition(":")[0] if task is None else str(task)
         if not task:
             raise ValueError(f"session {session!r} has no task; give group={{session: task}}")
+        if tasks.setdefault(session, task) != task:
+            raise ValueError(
+                f"session {session!r} has the tasks {tasks[session]!r} and {task!r}; give each "
+                "session a name of its own"
+            )
         conversations.append(
             Conversation(
-                group=str(task),
+                group=task,
                 trajectory=session,
                 context=len(chat["messages"]) - 1,
                 reward=call.get("reward") if reward is None else reward.get(session),

@@ -165,7 +165,7 @@ def loss_weights(
     session[spans.sequence] = table.trajectory.codes
     tokens = np.bincount(spans.sequence, size, minlength=rows)
     of_session = np.bincount(table.trajectory.codes, size, minlength=table.trajectory.values.size)
-    sessions = np.count_nonzero(of_session)
+    sessions = max(np.count_nonzero(of_session), 1)
     counted = tokens
     if mask is not None:
         counted = np.array([np.count_nonzero(as_numpy(each)) for each in mask], dtype=np.float64)

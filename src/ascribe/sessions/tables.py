@@ -52,6 +52,11 @@ def to_table(forest: Forest, state: State) -> StepTable:
     for row, (name, decision) in enumerate(zip(names, forest.decisions, strict=True)):
         if name not in last or forest.decisions[last[name]].step < decision.step:
             last[name] = row
+        if (other := owners[last[name]].group) != owners[row].group:
+            raise ValueError(
+                f"a session of group {other} and one of group {owners[row].group} are both called "
+                f"{name}; give one of them another name"
+            )
     ends = np.zeros(len(owners), dtype=np.bool_)
     ends[list(last.values())] = True
     cut = np.array([each.truncated for each in owners], dtype=np.bool_)

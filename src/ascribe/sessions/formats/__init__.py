@@ -466,13 +466,13 @@ def _conversations(
             seen.update(parts)
     for mark in (f" ({record.place()})", f" ({record.place()}, {len(seen)})"):
         if any(each.extra.get("named") for each in conversations) or seen.isdisjoint(
-            (each.group, each.trajectory) for each in conversations
+            (f"{each.group}/{each.trajectory}",) for each in conversations
         ):
             break
         conversations = [
             replace(each, trajectory=f"{each.trajectory}{mark}") for each in conversations
         ]
-    seen.update((each.group, each.trajectory) for each in conversations)
+    seen.update((f"{each.group}/{each.trajectory}",) for each in conversations)
     return conversations
 
 

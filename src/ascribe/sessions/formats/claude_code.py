@@ -131,7 +131,8 @@ def _nodes(records: Sequence[Record]) -> tuple[list[_Node], dict[str, int]]:
     numbers: dict[str, int] = {}
     responses: dict[str, int] = {}
     answers: dict[int | None, int] = {}
-    for place, record in enumerate(records):
+    for place in _in_order(records):
+        record = records[place]
         uuid, kind = record.get("uuid").name(), record.get("type").text()
         parent, message = record.get("parentUuid").optional_name(), record.get("message")
         said = kind in ("user", "assistant") and message.get("model").value != SYNTHETIC
@@ -162,6 +163,21 @@ def _nodes(records: Sequence[Record]) -> tuple[list[_Node], dict[str, int]]:
         nodes[number].lines += [message] if said else []
         nodes[number].results |= results
     return nodes, numbers
+
+
+def _in_order(records: Sequence[Record]) -> list[int]:
+    """The places of the records, each after the one that it names as its parent."""
+    places = {record.get("uuid").name(): place for place, record in enumerate(records)}
+    order: list[int] = []
+    seen: set[int] = set()
+    for start in range(len(records)):
+        path, place = [], start
+        while place >= 0 and place not in seen:
+            seen.add(place)
+            path.append(place)
+            place = places.get(records[place].get("parentUuid").optional_name() or "", -1)
+        order += reversed(path)
+    return order
 
 
 def _is_boundary(record: Record) -> bool:
