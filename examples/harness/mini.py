@@ -7,6 +7,7 @@ without variables of this process, with limits of time, processor and file size.
 import os
 import sys
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryDirectory
 
 os.environ |= {"MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
@@ -98,4 +99,6 @@ def score(task: str, files: dict[str, Path]) -> float:
 
 
 if __name__ == "__main__":
+    if which("bwrap") is None:
+        sys.exit("commands of a model run only in bubblewrap; install it, for instance with apt")
     play(TASKS, attempt, sys.argv[1])
