@@ -163,6 +163,12 @@ def test_sub_agents_with_the_same_task_are_no_retries_of_the_main_agent() -> Non
     assert kinds(forest) == ["start", "spawning", "spawning", "extension"]
     assert [each.agent for each in forest.decisions][1:3] == ["sub-agent 1", "sub-agent 2"]
     assert [each.parent for each in forest.decisions] == [None, 0, 0, None]
+    # Chats of such sub-agents may even be the same.
+    chats = [
+        Conversation(group="g", trajectory="0", messages=[user(task), answer("80")], **each)
+        for each in ({"id": "1", "parent": "0"}, {"id": "2", "parent": "0"})
+    ]
+    assert len(link([call(*main, id="0", agent="main"), *chats]).decisions) == 3
 
 
 def test_a_message_of_the_developer_is_one_of_the_system() -> None:
@@ -203,6 +209,10 @@ def test_what_is_missing_is_reported() -> None:
     twice = link([chat, replace(chat, messages=[*FIRST, tool("1"), answer("2")]), chat])
     assert [problem.kind for problem in twice.problems] == [ProblemKind.REPEATED_CONVERSATION]
     assert len(twice.decisions) == 2
+    calls = [call(*FIRST), call(*FIRST, tool("1"), answer("2"))]
+    whole = link([replace(calls[1], context=0), *calls])  # written when the session began
+    assert [problem.kind for problem in whole.problems] == [ProblemKind.REPEATED_CONVERSATION]
+    assert len(whole.decisions) == 2
 
 
 def test_the_reward_of_a_session_counts_once() -> None:

@@ -729,3 +729,11 @@ def test_samples_hold_the_conversations_of_the_chats(name: str, state: Any) -> N
     chats = import_files([SAMPLES / "made" / "openai_chat.jsonl"], state=state)
     imported = import_files([SAMPLES / "made" / f"{name}.jsonl"], state=state)
     assert sessions(imported, *columns) == sessions(chats, *columns)
+
+
+def test_calls_that_were_written_twice_count_once(tmp_path: Path) -> None:
+    """Without the name of a call, a copy has the same time."""
+    asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    row = {"session_id": "t:0", "messages": [asked], "response_message": said, "reward": 1.0}
+    timed = [row | {"timestamp": 1.0}, row | {"timestamp": 2.0}]
+    assert len(import_files([lines(tmp_path, *timed, *timed)]).table) == 2

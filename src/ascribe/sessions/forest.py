@@ -214,23 +214,27 @@ class _Session:
         self.previous[self.first[number]] = link.previous
 
     def _drop_repeats(self) -> None:
-        """Move ``context`` past the responses of a chat that an earlier conversation holds.
+        """Move ``context`` past the responses of a chat that a call or an earlier chat holds.
 
         Where a context is stated, as for a call, what comes after it is no repeat: the same context
-        may be sampled again with the same response.
+        may be sampled again with the same response. Nor are sub-agents that one response spawned
+        repeats of each other.
         """
-        known: set[int] = set()
+        known: dict[int, str | None] = {}  # the stated parent of what holds a response
         repeated = 0
-        for number in self.order:
+        for number in sorted(self.order, key=lambda number: not self.conversations[number].context):
             each, prefix = self.conversations[number], self.prefixes[number]
             steps = each.steps
             count = 0
-            while not each.context and count < len(steps) and prefix[steps[count] + 1] in known:
+            while not each.context and count < len(steps):
+                through = prefix[steps[count] + 1]
+                if through not in known or (each.parent and each.parent == known[through]):
+                    break
                 count += 1
             if count:
                 repeated += count == len(steps)
                 self.conversations[number] = _without_first(each, count)
-            known.update(prefix[place + 1] for place in steps)
+            known.update(dict.fromkeys((prefix[place + 1] for place in steps), each.parent))
         if repeated:
             self.problems.append((ProblemKind.REPEATED_CONVERSATION, repeated, []))
 

@@ -425,6 +425,8 @@ def _unique(records: Sequence[Record], form: Format) -> Sequence[Record]:
     kept: dict[Hashable, Record] = {}
     for place, record in enumerate(records):
         name = record.get(form.identity).optional_name() if form.identity else None
+        if name is None and form.identity and record.get("timestamp"):
+            name = repr(record.value)  # of a copy, even the time is the same
         first = kept.setdefault(place if name is None else name, record)
         if first is not record and first.value != record.value:
             detail = f"{first.place()} has the same name and other content; keep one of them"
