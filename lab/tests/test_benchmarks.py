@@ -57,6 +57,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_experiment": TORCH,
     "learning_ibpo": TRL,
     "learning_pivots": TRL,
+    "gateway_log": (),
     "learning_pivots_smollm2": TRL,
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
