@@ -171,6 +171,28 @@ def test_sub_agents_with_the_same_task_are_no_retries_of_the_main_agent() -> Non
     assert len(link([call(*main, id="0", agent="main"), *chats]).decisions) == 3
 
 
+def test_a_task_that_is_given_again_follows_the_call_that_gave_it() -> None:
+    task = "Run the tests and report."
+    delegate, sub = answer("", prompt=task), {"role": "system", "content": "You run tests."}
+    first = (SYSTEM, TASK, delegate)
+    again = (*first, tool("2 failed"), delegate)
+    calls = [call(*first), call(sub, user(task), answer("2 failed")), call(*again)]
+    calls.append(call(sub, user(task), answer("0 failed")))
+    forest = link([*calls, call(*again, tool("0 failed"), answer("done"))])
+    assert previous(forest) == [-1, 0, 0, 2, 2]
+    assert [each.step for each in forest.decisions] == [0, 1, 2, 3, 4]
+
+
+def test_a_summary_by_another_model_does_not_end_the_agent() -> None:
+    text = "The server listens on port 80; nothing was changed."
+    calls = [
+        call(*FIRST),
+        call({"role": "system", "content": "Summarise."}, user("The log."), answer(text)),
+        call(SYSTEM, user(f"Summary so far: {text}"), answer("It is 80.")),
+    ]
+    assert [each.agent for each in link(calls).decisions] == ["main", "sub-agent 1", "main"]
+
+
 def test_a_message_of_the_developer_is_one_of_the_system() -> None:
     developer, task = {"role": "developer", "content": "Be brief."}, "List the open sockets."
     main = (developer, TASK, answer("", prompt=task))

@@ -484,23 +484,26 @@ class _Earlier:
         session = self.session
         first, prefix = session.places[number][0], session.prefixes[number]
         keys = session.keys[number][:first]
+        texts = [key.partition("\0")[2] for key in keys]
+        system, task = self._heads(number)
+        caller = self._quoted(self.arguments, texts[system:task])
         if prefix[first] in self.contexts:
             same = self.contexts[prefix[first]]
-            # Sub-agents may have the same task, such as voters.
-            kind: Kind = "spawning" if session.kind(same) == "spawning" else "retry"
-            yield Link(kind, session.previous[same], "its context is the same")
-        system, task = self._heads(number)
+            before, why = session.previous[same], "its context is the same"
+            if session.kind(same) == "spawning":
+                # Sub-agents may have the same task: voters, or the same tests run again.
+                yield Link("spawning", before if caller is None else caller, why)
+            else:
+                yield Link("retry", before, why)
         for key in reversed(keys):
             if key.startswith(ASSISTANT) and key in self.responses:
                 # Agents of different tasks may write the same.
                 kept = self.responses.get((prefix[task], key), self.responses[key])
                 yield Link("rewriting", kept, "it keeps an earlier response")
-        texts = [key.partition("\0")[2] for key in keys]
         quoted = self._quoted(self.texts, texts[system:])
         tip = self.tips.get(prefix[task]) if task > system else None
         if tip is not None and (quoted is None or self.lineage[quoted] != self.lineage[tip]):
             yield Link("rewriting", tip, "it begins with the same messages")
-        caller = self._quoted(self.arguments, texts[system:task])
         if caller is not None:
             yield Link("spawning", caller, "its task is an argument of the call")
         if quoted is not None:
@@ -508,6 +511,9 @@ class _Earlier:
             known = self.lineage.get(self.tips.get(prefix[system], -1))
             if 0 < system < task and texts[system] in self.texts and known != self.lineage[quoted]:
                 yield Link("spawning", quoted, "its task is a response, its system message another")
+            if system and known not in (None, self.lineage[quoted]):
+                # The summary of a model with other instructions, for instance.
+                yield Link("rewriting", self.tips[prefix[system]], "it has the same system message")
             yield Link("rewriting", quoted, "an earlier response stands in one of its messages")
         if system and prefix[system] in self.tips:
             yield Link("rewriting", self.tips[prefix[system]], "it has the same system message")
