@@ -171,6 +171,20 @@ def test_sub_agents_with_the_same_task_are_no_retries_of_the_main_agent() -> Non
     assert len(link([call(*main, id="0", agent="main"), *chats]).decisions) == 3
 
 
+def test_of_equal_calls_the_latest_before_it_is_extended() -> None:
+    forest = link([call(*FIRST), call(*FIRST), call(*FIRST, tool("80"), answer("80"))])
+    assert previous(forest) == [-1, -1, 1]
+
+
+def test_the_history_of_a_sub_agent_begins_with_its_task() -> None:
+    """Whoever gave the task: its states are compared with those of other sub-agents."""
+    task = "List the open sockets of this machine."
+    sub = call(user(task), answer("80"))
+    calls = [call(SYSTEM, TASK, answer("", prompt=task)), sub]
+    alone = from_messages([sub], state="history").state.texts()
+    assert from_messages(calls, state="history").state.texts()[1:] == alone
+
+
 def test_a_task_that_is_given_again_follows_the_call_that_gave_it() -> None:
     task = "Run the tests and report."
     delegate, sub = answer("", prompt=task), {"role": "system", "content": "You run tests."}
