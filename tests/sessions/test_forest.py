@@ -251,6 +251,19 @@ def test_what_is_missing_is_reported() -> None:
     assert len(whole.decisions) == 2
 
 
+def test_what_belongs_to_repeated_steps_is_dropped_with_them() -> None:
+    chat = replace(call(*FIRST), context=0)
+    longer = replace(
+        chat,
+        messages=[*FIRST, tool("80"), answer("80")],
+        rewards=[0.0, 1.0],
+        states=["start", "end"],
+        truncated_turns=[1],
+    )
+    rest = link([chat, longer]).conversations[1]
+    assert (rest.rewards, rest.states, rest.truncated_turns) == ([1.0], ["end"], [0])
+
+
 def test_the_reward_of_a_session_counts_once() -> None:
     calls = [call(*FIRST, reward=1.0), call(*FIRST, tool("80"), answer("80"), reward=1.0)]
     assert from_messages(calls).reward.tolist() == [0.0, 1.0]

@@ -493,3 +493,8 @@ def test_rows_that_repeat_responses_train_them_once() -> None:
         )
         assert len(table) == count
         assert (spans.end - spans.start).tolist() == [len(c["completion_token_ids"]) for c in calls]
+        advantage = np.arange(1.0, count + 1)
+        for loss in LOSSES:  # the trainer counts the repeated tokens, too
+            weights = loss_weights(table, spans, loss, mask=masks)
+            ours = trained(whole, masks, spread(advantage, spans), weights, loss)
+            assert same(ours, wanted(calls, table, advantage, loss))
