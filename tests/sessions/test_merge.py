@@ -162,6 +162,16 @@ def test_a_session_has_one_task_and_a_name_of_its_own() -> None:
         from_calls(calls)
 
 
+def test_a_row_for_each_call() -> None:
+    said = {"messages": [], "response_message": {"role": "assistant", "content": "same"}}
+    calls = [gateway_call("a:0", [number], [9], **said) for number in range(2)]
+    table, rows = from_calls(calls)
+    assert len(table) == len(rows.spans) == 2
+    wrong = {"messages": [{"role": "user"}], "response_message": {"role": "user"}}
+    with pytest.raises(ValueError, match="has the role 'user'; it must be the assistant's"):
+        from_calls([gateway_call("a:0", [1], [2], **wrong)])
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("calls", [[], [gateway_call("a:0", [1], [])]])
 def test_calls_without_tokens_have_no_weight(calls: Any) -> None:

@@ -737,3 +737,6 @@ def test_calls_that_were_written_twice_count_once(tmp_path: Path) -> None:
     row = {"session_id": "t:0", "messages": [asked], "response_message": said, "reward": 1.0}
     timed = [row | {"timestamp": 1.0}, row | {"timestamp": 2.0}]
     assert len(import_files([lines(tmp_path, *timed, *timed)]).table) == 2
+    wrong = row | {"response_message": said | {"role": "tool"}}
+    with pytest.raises(TableError, match="role: a response must be the assistant"):
+        import_files([lines(tmp_path, row, wrong)])

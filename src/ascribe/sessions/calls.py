@@ -146,7 +146,7 @@ def from_calls(
         for name in ("prompt_token_ids", "completion_token_ids")
     )
     sessions = [str(_field(call, "session_id")) for call in calls]
-    if any(call.get("messages") is None for call in calls):
+    if not all(call.get("messages") for call in calls):  # completions have none
         chats = _chats_of_tokens(prompts, responses, sessions, decode)
     else:
         chats = [{"messages": [*c["messages"], _field(c, "response_message")]} for c in calls]
@@ -173,6 +173,12 @@ def from_calls(
                 **chat,
             )
         )
+    for each in conversations:
+        if not each.steps:
+            raise ValueError(
+                f"a response_message of session {each.trajectory!r} has the role "
+                f"{each.messages[-1].get('role')!r}; it must be the assistant's"
+            )
     table = from_messages(conversations, state=state)
     return table, merge(prompts, responses, sessions)
 

@@ -82,10 +82,10 @@ def _chats(
         value = response.value
         value = {"content": value} if isinstance(value, str) else response.mapping()
         # A response may lack its role, which goes without saying.
-        yield (
-            [*shown, *converted([replace(response, value={"role": "assistant", **value})])],
-            len(shown),
-        )
+        turn = converted([replace(response, value={"role": "assistant", **value})])
+        if turn[-1]["role"] != "assistant":
+            raise response.get("role").error("a response must be the assistant's; leave it out")
+        yield [*shown, *turn], len(shown)
     if not responses:
         if "response_message" in record.mapping():
             raise record.get("response_message").error("the call has no response; leave it out")
