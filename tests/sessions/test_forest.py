@@ -251,6 +251,47 @@ def test_what_is_missing_is_reported() -> None:
     assert len(whole.decisions) == 2
 
 
+def test_a_stated_step_is_followed() -> None:
+    main = replace(call(*FIRST, tool("80"), answer("80"), id="a", agent="main"), context=0)
+    sub = call(user("?"), answer("!"), agent="sub", parent="a")
+    assert previous(link([main, sub])) == [-1, 0, 1]
+    assert previous(link([main, replace(sub, parent_step=0)])) == [-1, 0, 0]
+
+
+def test_rows_are_those_of_all_sessions() -> None:
+    calls = [call(*FIRST), call(*FIRST, tool("80"), answer("80"))]
+    lost = call(*FIRST, tool("80"), answer("80"), tool("81"), answer("lost"), tool(""), answer(""))
+    others = [replace(each, trajectory="1") for each in (*calls, lost)]
+    forest = link([*calls, *others])
+    assert [each.previous for each in forest.links if each] == [-1, 0, -1, 2, 3]
+    assert previous(forest) == [-1, 0, -1, 2, 3]
+    assert [problem.rows.tolist() for problem in forest.problems] == [[4]]
+
+
+@pytest.mark.parametrize(
+    ("argument", "more"),
+    [
+        ("src/server/of/the/port.py", " It has many lines, and this is one of them." * 9),
+        ("a.py", ""),
+    ],
+)
+def test_a_path_in_a_message_is_no_task(argument: str, more: str) -> None:
+    main = call(SYSTEM, TASK, answer("", path=argument))
+    text = f"Look at {argument}{more}"
+    forest = link([main, call(user(text), answer("ok"))])
+    assert [problem.kind for problem in forest.problems] == [ProblemKind.UNLINKED_CONVERSATION]
+
+
+def test_branches_have_the_same_history_before_them() -> None:
+    results = [(*FIRST, tool(text), answer("80")) for text in ("80", "81", "82")]
+    alone = [from_messages([call(*FIRST), call(*r)], state="history") for r in results]
+    together = from_messages([call(*FIRST), *(call(*r) for r in results)], state="history")
+    assert together.state.texts()[1:] == [each.state.texts()[1] for each in alone]
+    chat = replace(call(*results[0]), context=0)
+    forked = from_messages([chat, call(*results[1])], state="history").state.texts()
+    assert forked[2] == together.state.texts()[2]
+
+
 def test_what_belongs_to_repeated_steps_is_dropped_with_them() -> None:
     chat = replace(call(*FIRST), context=0)
     longer = replace(

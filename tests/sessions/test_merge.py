@@ -126,6 +126,12 @@ def test_a_step_of_another_trajectory_is_not_joined() -> None:
     assert len(merge([[1, 2], [1, 2, 3, 4]], [[3], [5]], "ab").tokens) == 2
 
 
+def test_agents_of_a_trajectory_may_alternate() -> None:
+    prompts = [[1], [5], [1, 2, 3], [5, 6, 7]]
+    merged = merge(prompts, [[2], [6], [4], [8]], [0] * 4)
+    assert [rows.tolist() for rows in merged.rows] == [[0, 2], [1, 3]]
+
+
 def test_a_step_without_tokens_is_no_run() -> None:
     merged = merge([[1], [1, 2], [1, 2, 3]], [[], [], [4]], "aaa")
     assert [ids.tolist() for ids in merged.tokens] == [[1, 2, 3, 4]]
