@@ -312,19 +312,20 @@ def test_the_reward_of_a_session_counts_once() -> None:
         from_messages([calls[0], replace(calls[1], reward=0.0)])
 
 
-@pytest.mark.parametrize("shape", ["chain", "starts", "rewritten", "retries"])
+@pytest.mark.parametrize("shape", ["chain", "starts", "rewritten", "retries", "equal"])
 def test_linking_takes_linear_time(shape: str) -> None:
     """Within a fixed number of messages in each context."""
 
     def session(count: int) -> list[Conversation]:
         calls = []
         for number in range(count):
-            own = answer(f"response number {number}")
+            own = answer("look" if shape == "equal" else f"response number {number}")
             contexts = {
                 "chain": [SYSTEM, TASK, answer(f"response number {number - 1}"), tool("ok")],
                 "starts": [user(f"task number {number}")],
                 "rewritten": [SYSTEM, TASK, user(f"turn {number}")],
                 "retries": [SYSTEM, TASK],
+                "equal": [*FIRST, tool("80")] if number % 2 else [SYSTEM, TASK],
             }
             calls.append(call(*contexts[shape], own))
         return calls

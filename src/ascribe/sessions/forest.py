@@ -10,6 +10,7 @@ A rewritten context that reads exactly like an earlier one is taken for a retry 
 alone do not tell them apart.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -324,12 +325,14 @@ class _Session:
             if not keys[place].startswith(ASSISTANT):
                 continue
             if prefix[place + 1] in after:
-                nodes = [node for node in after[prefix[place + 1]] if self.owner[node] != number]
-                before = [n for n in nodes if self.rank[self.owner[n]] < self.rank[number]]
-                if nodes:
-                    evidence = f"its first {counted(place + 1, 'message')} are the same"
-                    return Link("extension", (before or nodes)[-1], evidence)
-            elif self.written.get(keys[place], self.rank[number]) < self.rank[number]:
+                # In the order of time; a later one, if there is none before.
+                nodes = after[prefix[place + 1]]
+                count = bisect_left(
+                    nodes, self.rank[number], key=lambda node: self.rank[self.owner[node]]
+                )
+                evidence = f"its first {counted(place + 1, 'message')} are the same"
+                return Link("extension", nodes[count - 1], evidence)
+            if self.written.get(keys[place], self.rank[number]) < self.rank[number]:
                 return None  # what was before this response is rewritten
         return None
 
