@@ -2,7 +2,9 @@
 # What CI leaves out because it takes hours: tests marked nightly, every one in the environment that
 # it needs, 500 examples of each property test, and the library's tests without the laboratory.
 #
-#     .ci/run && scripts/nightly.sh        it uses the environments that .ci/run has made
+#     ASCRIBE_COVERAGE=1 .ci/run && scripts/nightly.sh
+#
+# It uses the environments that .ci/run has made; the variable has that measure coverage, too.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/${ASCRIBE_CI_FOLDER:-.venv-ci}
