@@ -18,7 +18,7 @@ from common import COMMAND, Figures
 from scale import run
 
 CALLS, OPEN, TASK = 10, 64, 8
-GIB = 2**30
+GIB = 2.0**30
 
 
 def main() -> None:
