@@ -184,3 +184,17 @@ def test_calls_without_tokens_have_no_weight(calls: Any) -> None:
     table, rows = from_calls(calls)
     for loss in get_args(Loss):
         assert not loss_weights(table, rows.spans, loss).any()
+
+
+def test_calls_that_are_not_what_they_should_be() -> None:
+    call = {"session_id": 7, "prompt_token_ids": [1], "completion_token_ids": [2], "group": "a"}
+    other = call | {"session_id": 8, "prompt_token_ids": np.array([1])}
+    table, merged = from_calls([call, other], reward={7: 1.0, 8: 0.0}, group={7: "g", 8: "g"})
+    assert table.reward.tolist() == [1.0, 0.0]
+    assert set(table.group.values) == {"g"}
+    with pytest.raises(ValueError, match="must be a list of integers"):
+        from_calls([call | {"prompt_token_ids": [1.5]}])
+    with pytest.raises(ValueError, match="a call has no completion_token_ids"):
+        from_calls([{"session_id": 1, "prompt_token_ids": [1]}])
+    with pytest.raises(ValueError, match="the mask has 1 rows for 2 sequences"):
+        loss_weights(table, merged.spans, mask=[[0, 1]])

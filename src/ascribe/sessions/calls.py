@@ -121,8 +121,8 @@ def _continues(prompt: Ints, before: Ints, response: Ints) -> bool:
 def from_calls(
     calls: Sequence[Mapping[str, Any]],
     *,
-    reward: Mapping[str, float] | None = None,
-    group: Mapping[str, str] | None = None,
+    reward: Mapping[Any, float] | None = None,
+    group: Mapping[Any, str] | None = None,
     state: State = "observation",
     decode: Decoder | None = None,
 ) -> tuple[StepTable, Merged]:
@@ -146,6 +146,8 @@ def from_calls(
         for name in ("prompt_token_ids", "completion_token_ids")
     )
     sessions = [str(_field(call, "session_id")) for call in calls]
+    rewards = None if reward is None else {str(name): value for name, value in reward.items()}
+    groups = None if group is None else {str(name): task for name, task in group.items()}
     if not all(call.get("messages") for call in calls):  # completions have none
         chats = _chats_of_tokens(prompts, responses, sessions, decode)
     else:
@@ -153,7 +155,7 @@ def from_calls(
     conversations = []
     tasks: dict[str, str] = {}
     for number, (call, session, chat) in enumerate(zip(calls, sessions, chats, strict=True)):
-        task = call.get("group") if group is None else group.get(session)
+        task = call.get("group") if groups is None else groups.get(session)
         task = session.rpartition(":")[0] if task is None else str(task)
         if not task:
             raise ValueError(f"session {session!r} has no task; give group={{session: task}}")
@@ -167,7 +169,7 @@ def from_calls(
                 group=task,
                 trajectory=session,
                 context=len(chat["messages"]) - 1,
-                reward=call.get("reward") if reward is None else reward.get(session),
+                reward=call.get("reward") if rewards is None else rewards.get(session),
                 agent=call.get("agent"),
                 id=str(number),
                 **chat,
@@ -228,4 +230,7 @@ def _chats_of_tokens(
 
 
 def _ids(values: Any) -> Ints:
-    return np.asarray(as_numpy(values), np.int64)
+    ids = np.asarray(as_numpy(values))
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise ValueError("token ids must be a list of integers for each prompt and each response")
+    return ids.astype(np.int64)

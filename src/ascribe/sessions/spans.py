@@ -169,6 +169,8 @@ def loss_weights(
     counted = tokens
     if mask is not None:
         counted = np.array([np.count_nonzero(as_numpy(each)) for each in mask], dtype=np.float64)
+        if counted.size != rows:
+            raise ValueError(f"the mask has {counted.size} rows for {rows} sequences")
     weights = np.zeros(rows)
     held = np.flatnonzero(tokens)
     share = {"token-mean": counted.sum(), "row-mean": rows * counted[held], "row-sum": rows}[loss]
