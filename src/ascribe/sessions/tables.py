@@ -120,6 +120,7 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
     bounds = [0, *accumulate(len(each.steps) for each in forest.conversations)]
     states: list[str | None] = [None] * bounds[-1]
     actions: list[str] = [""] * bounds[-1]
+    by_history = state == "history"
     histories: dict[int, Any] = {}  # of the rows that another conversation follows
     followed = {begins.previous for begins in forest.links if begins}
     owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)).tolist()
@@ -145,12 +146,14 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
                 for m in _in_order(since, call_order)
             ]
             action = action_of(message)
-            history.update(canonical(observation).encode(errors="replace"))
+            if by_history:
+                history.update(canonical(observation).encode(errors="replace"))
             if place >= each.context:
-                shown = _shown(observation, state == "tool")
-                states[row] = history.hexdigest() if state == "history" else shown
+                shown = "" if by_history else _shown(observation, state == "tool")
+                states[row] = history.hexdigest() if by_history else shown
                 actions[row] = action
-            history.update(canonical(["assistant", action]).encode(errors="replace"))
+            if by_history:
+                history.update(canonical(["assistant", action]).encode(errors="replace"))
             if place >= each.context:
                 if row in followed:
                     histories[row] = history.copy()
