@@ -460,7 +460,6 @@ def _conversations(
         session_rewards(conversations, {})
         for each in conversations:
             each.check()
-            each.step_rewards()
             # Pairs of whether a conversation ends there, and where: none may end in another.
             parts, refusal = each.extra.get("parts", ((), ""))
             if any((not last, mark) in seen for last, mark in parts):

@@ -79,14 +79,14 @@ def at(record: Record, name: str) -> Record:
     return at(record.get(first), rest) if rest else record.get(first)
 
 
-def ends(episode: Conversation, *names: str | None) -> dict[str, Any]:
+def ends(whole: Conversation, *names: str | None) -> dict[str, Any]:
     """What tells whether a conversation goes on where another of these names ends.
 
     Of a task, a rollout may end where another goes on; less often with the same reward.
     """
-    start = repr((*names, episode.group, episode.reward)).encode(errors="replace")
+    start = repr((*names, whole.group, whole.reward)).encode(errors="replace")
     digest, turns = blake2b(start, digest_size=16), []
-    for each in episode.messages:
+    for each in whole.messages:
         digest.update(repr(message_key(each)).encode(errors="replace"))
         if each["role"] == "assistant":
             turns.append(digest.digest())

@@ -139,7 +139,9 @@ FORMATS = {
     "claude-code": _of(claude_code, "Claude Code sessions", identity="uuid"),
     "langsmith": _of(langsmith, "LangSmith runs", identity="id"),
     "langfuse": _of(langfuse, "Langfuse traces", identity="key"),
-    "openai-agents": _of(openai_agents, "OpenAI Agents traces", identity="id"),
+    "openai-agents": _of(
+        openai_agents, "OpenAI Agents traces", identity="id", reward=gateway.reward
+    ),
     "otel": _of(otel, "OpenTelemetry spans", identity="span"),
     "responses": _of(responses, "OpenAI Responses", session=gateway.session, reward=gateway.reward),
     "sharegpt": _of(sharegpt, "ShareGPT conversations"),

@@ -20,7 +20,7 @@ from ascribe.sessions.formats.calls import (
     responses,
     seconds,
 )
-from ascribe.sessions.formats.chats import GROUPS, REWARDS, usual
+from ascribe.sessions.formats.chats import GROUPS, usual
 from ascribe.sessions.formats.records import Record
 from ascribe.sessions.messages import Conversation
 
@@ -53,11 +53,6 @@ def session(record: Record) -> Hashable:
 def trace(record: Record) -> Hashable:
     """The trace."""
     return (record.get("trace_id") or record.get("id")).name()
-
-
-def reward(records: Sequence[Record], name: str | None) -> list[Record]:
-    """The field of traces."""
-    return [record.get(name) if name else usual(record, REWARDS) for record in records]
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
