@@ -384,3 +384,15 @@ def test_a_response_that_is_the_task_of_another_agent():
     agents = ["main", "sub-agent 1", "main", "sub-agent 2", "main", "main"]
     assert [each.agent for each in forest.decisions] == agents
     assert [each.parent for each in forest.decisions] == [None, 0, None, 2, None, None]
+
+
+@pytest.mark.parametrize("state", ["observation", "tool", "history"])
+def test_results_of_parallel_calls_are_in_the_order_of_the_calls(state: Any) -> None:
+    """In a chat, and in calls that were logged one by one."""
+    calls = [{"id": name, "function": {"name": "read", "arguments": {"p": name}}} for name in "ab"]
+    ask = {"role": "assistant", "content": "", "tool_calls": calls}
+    results = [tool(f"of {name}") | {"tool_call_id": name} for name in "ba"]
+    chat = call(SYSTEM, TASK, ask, *results, answer("done"), reward=1.0)
+    one_by_one = [call(SYSTEM, TASK, ask, reward=1.0), chat]
+    whole = from_messages([replace(chat, context=0)], state=state)
+    assert from_messages(one_by_one, state=state).state.texts() == whole.state.texts()

@@ -134,7 +134,7 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
             history = histories[begins.previous].copy()
             start = _new_messages(each, forest.conversations[owner[begins.previous]])
         since: list[Message] = []
-        call_order: dict[str, int] = {}
+        call_order = _call_order(each.messages[start - 1]) if start else {}
         row = bounds[number]
         for place in range(start, len(each.messages)):
             message = each.messages[place]
@@ -158,9 +158,7 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
                 if row in followed:
                     histories[row] = history.copy()
                 row += 1
-            calls = enumerate(message.get("tool_calls") or [])
-            call_order = {str(c.get("id")): i for i, c in calls if isinstance(c, Mapping)}
-            since = []
+            call_order, since = _call_order(message), []
         if state == "key":
             keys = each.states
             if keys is None or len(keys) != row - bounds[number]:
@@ -185,6 +183,12 @@ def _new_messages(each: Conversation, before: Conversation) -> int:
     ) == message_key(before.messages[same]):
         same += 1
     return same if same < first else 0
+
+
+def _call_order(message: Message) -> dict[str, int]:
+    """The places of the calls of a message, by their ids."""
+    calls = enumerate(message.get("tool_calls") or [])
+    return {str(call.get("id")): i for i, call in calls if isinstance(call, Mapping)}
 
 
 def _in_order(messages: Sequence[Message], call_order: Mapping[str, int]) -> list[Message]:
