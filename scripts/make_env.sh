@@ -9,7 +9,7 @@
 #     scripts/make_env.sh .venv-alfworld alfworld
 #     scripts/make_env.sh .venv-adapters adapters
 #     scripts/make_env.sh .venv-formats formats
-#     scripts/make_env.sh .venv-trainers trainers    Tinker cookbook, Trinity-RFT, AReaL
+#     scripts/make_env.sh .venv-trainers trainers    Tinker cookbook, Trinity-RFT, SkyRL, AReaL
 #
 # The locks are for Linux on x86-64 and Python 3.11; PYTHON names another interpreter than python3.
 # A file whose SHA-256 is not the locked one is refused, and nothing else is fetched: packages that

