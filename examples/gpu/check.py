@@ -71,7 +71,7 @@ CASES = {
     "textcraft": Case(1, {}),
     "lora": Case(1, {"model": {"lora": {"rank": 16}}}),
     "tensor_parallel": Case(2, {"engine": {"verl": {"trainer.n_gpus_per_node": 2, SERVERS: 2}}}),
-    "async": Case(2, {"engine": {"verl": {MODE: "ascribe_separate_async"}}}),
+    "async": Case(2, {"engine": {"verl": {MODE: "separate_async"}}}),
 }
 
 

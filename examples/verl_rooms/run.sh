@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # verl's own ToolAgentLoop with credit for turns: MODEL=folder examples/verl_rooms/run.sh [overrides]
-# The last lines before "$@" are Ascribe's; without them it is a plain run of verl.
+# The last lines before "$@" are Ascribe's; without them, and with verl.trainer.main_ppo, it is a plain run of verl.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 # shellcheck disable=SC2086 (several agent loops may take turns)
 python "$here/rooms.py" "${DATA:=data}" ${AGENT:=tool_agent}
-exec python -m verl.trainer.main_ppo \
+exec python -m ascribe.engines.verl.main_ppo \
   data.train_files="$DATA/train.parquet" data.val_files="$DATA/train.parquet" \
   data.train_batch_size=4 data.max_prompt_length=128 data.max_response_length=256 \
   actor_rollout_ref.model.path="$MODEL" \
@@ -20,6 +20,6 @@ exec python -m verl.trainer.main_ppo \
   reward.custom_reward_function.path="$here/rooms.py" \
   reward.custom_reward_function.name=compute_score \
   trainer.n_gpus_per_node=1 trainer.nnodes=1 'trainer.logger=["console"]' \
-  algorithm.adv_estimator=ascribe trainer.v1.trainer_mode=ascribe \
+  algorithm.adv_estimator=ascribe \
   +ascribe.recipe=gigpo +ascribe.state=tool +ascribe.dump="$PWD/steps" \
   "$@"

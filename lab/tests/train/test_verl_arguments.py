@@ -32,7 +32,7 @@ def test_what_the_config_says_verl_is_told() -> None:
     actor = "actor_rollout_ref.actor"
     wanted = {
         "algorithm.adv_estimator": "ascribe",
-        "trainer.v1.trainer_mode": "ascribe_lab",
+        "trainer.v1.trainer_mode": "sync",
         "data.train_files": "run.yaml",
         "data.train_batch_size": 16,
         "data.max_prompt_length": 2048,

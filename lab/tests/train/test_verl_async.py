@@ -41,7 +41,7 @@ def slow_run(folder: Path, model: Path, mode: str, iterations: int, **changes: A
 
 def test_killed_workers_and_a_killed_trainer(tiny: Path, tmp_path: Path) -> None:
     """Six steps with separate rollout servers, and two resumptions."""
-    config = slow_run(tmp_path, tiny, "ascribe_separate_async", 6)
+    config = slow_run(tmp_path, tiny, "separate_async", 6)
     running = toys.start(config)
     begun = tmp_path / "spied"
     toys.wait_for((begun / "begun_00002.json").exists, LONG)
@@ -63,7 +63,7 @@ def test_killed_workers_and_a_killed_trainer(tiny: Path, tmp_path: Path) -> None
     assert max(line["ascribe/versions/group_max"] for line in lines) > 1
 
 
-@pytest.mark.parametrize("mode", ["ascribe_colocate_async"])
+@pytest.mark.parametrize("mode", ["colocate_async"])
 def test_a_trainer_that_shares_its_gpus_with_the_servers(
     mode: str, tiny: Path, tmp_path: Path
 ) -> None:

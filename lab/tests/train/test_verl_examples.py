@@ -27,7 +27,7 @@ EXAMPLES = [
     for path in sorted((ROOT / "examples/train").glob("*.yaml"))
     if load_config(path).config.engine.verl
 ]
-COMMANDS = re.findall(r"^python -m verl\.trainer\.main_ppo.*?^```$", PAGE, re.M | re.S)
+COMMANDS = re.findall(r"^python -m ascribe[\w.]*\.main_ppo.*?^```$", PAGE, re.M | re.S)
 SHOWN = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SMALLEST = {"model.path": "m", "environment.name": "sokoban", "output.folder": "out"}
 
@@ -114,7 +114,7 @@ def test_what_the_page_shows_is_for_verl(text: str, tmp_path: Path) -> None:
 def test_verl_knows_the_keys_of_the_command_on_the_page() -> None:
     few, whole, on_cpu = COMMANDS
     names = re.findall(r"(?:^|[\s'])(\+?[a-z][\w.]+)=", few)
-    assert names == ["algorithm.adv_estimator", "trainer.v1.trainer_mode", "+ascribe.recipe"]
+    assert names == ["algorithm.adv_estimator", "+ascribe.recipe"]
     names += re.findall(r"(?:^|[\s'])([a-z][\w.]+)=", whole)
     assert len(names) > 20
     assert "ON_CPU" in on_cpu

@@ -5,7 +5,6 @@ import asyncio
 import importlib
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -38,9 +37,11 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True, scope="module")
-def plugins() -> None:
-    """Loaded by verl, as in a run: they add to modules of ours that are not loaded yet."""
-    importlib.import_module("verl")
+def parts() -> None:
+    """What the processes of a run load."""
+    importlib.import_module("ascribe_lab.train.verl.plugin")
+    importlib.import_module("ascribe.engines.verl.workers")
+    importlib.import_module("ascribe_lab.train.verl.cpu.workers")
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_the_estimator_lays_the_credit_of_rows_on_their_tokens() -> None:
     with credited(np.array([0.5, -2.0, 3.0]), spans):
         advantages, returns = estimate(torch.zeros(2, 4), mask, index=["a", "b"])
     assert advantages.tolist() == returns.tolist() == [[0.5, 0.5, 0, 0], [-2, 0, 0, 3]]
-    with pytest.raises(RuntimeError, match=r"trainer\.v1\.trainer_mode=ascribe as well"):
+    with pytest.raises(RuntimeError, match=r"python -m ascribe\.engines\.verl\.main_ppo"):
         estimate(torch.zeros(2, 3), mask)
 
 
@@ -80,10 +81,10 @@ def test_verl_knows_the_names() -> None:
 
     assert get_adv_estimator_fn("ascribe") is trainer.estimate
     modes = {
-        "ascribe": trainer.SyncTrainer,
+        "ascribe_sync": trainer.SyncTrainer,
         "ascribe_colocate_async": trainer.ColocateAsyncTrainer,
         "ascribe_separate_async": trainer.SeparateAsyncTrainer,
-        "ascribe_lab": episode_trainer.EpisodeSyncTrainer,
+        "ascribe_lab_sync": episode_trainer.EpisodeSyncTrainer,
         "ascribe_lab_colocate_async": episode_trainer.EpisodeColocateAsyncTrainer,
         "ascribe_lab_separate_async": episode_trainer.EpisodeSeparateAsyncTrainer,
     }
@@ -97,7 +98,7 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
     """What our modules read from objects that are not theirs, define over verl's, or wrap."""
     from verl.trainer.ppo.v1 import PPOTrainer
 
-    from ascribe.engines.verl import engine, hooks, trainer
+    from ascribe.engines.verl import engine, names, separate, trainer
     from ascribe_lab.train.verl import episode_trainer, plugin
     from ascribe_lab.train.verl.cpu import engine as cpu
     from ascribe_lab.train.verl.cpu import vllm
@@ -119,32 +120,44 @@ def test_every_private_name_of_verl_is_listed_and_checked(monkeypatch: pytest.Mo
     def listed(private: dict[str, str]) -> set[str]:
         return set(" ".join(private.values()).split())
 
-    hooks.check_verl()
-    library, lab = parsed(hooks), parsed(plugin)
+    names.check_verl()
+    library, lab = parsed(names), parsed(plugin)
     every = library + lab
     own = {node.name for node in every if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     own |= attributes(every, ast.Store)
     found = used(
         library,
         (trainer.CreditMixin, PPOTrainer),
+        (separate.SeparateMixin, separate.SeparateRayPPOTrainer),
         (engine.FingerprintEngine, engine.FSDPEngineWithLMHead),
     )
-    assert found | {"_call_tool", "_handle_generating_state"} == listed(hooks.PRIVATE)
+    assert found | {"_call_tool"} == listed(names.PRIVATE)
+    assert len(listed(names.PRIVATE)) == 4
     besides = used(
         lab,
         (episode_trainer.EpisodeMixin, PPOTrainer),
         (cpu.CpuValueEngine, cpu.FSDPEngineWithValueHead),
     )
     besides |= {"_get_worker_extension_cls"}
-    assert besides - listed(hooks.PRIVATE) == listed(vllm.PRIVATE)
-    monkeypatch.delattr(PPOTrainer, "_update_actor")
-    with pytest.raises(ImportError, match=r"has no PPOTrainer\._update_actor.*verl==0\.9\.1"):
+    assert besides - listed(names.PRIVATE) == listed(vllm.PRIVATE)
+    monkeypatch.delattr(PPOTrainer, "_get_required_batch_multiple")
+    with pytest.raises(ImportError, match=r"no PPOTrainer\._get_required_batch_multiple.*0\.9\.1"):
         trainer.SyncTrainer(loop_config(recipe="grpo"))
+
+
+def test_a_release_that_was_not_tested_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from ascribe.engines.verl import names
+
+    monkeypatch.setattr(names, "version", lambda _: "0.9.7")
+    names.check_verl()
+    assert "verl 0.9.7 was not tested with Ascribe (0.9.0 and 0.9.1 were)" in caplog.text
 
 
 def test_the_page_names_the_list_of_private_names() -> None:
     page = (Path(__file__).parents[3] / "docs" / "engines" / "verl.md").read_text()
-    assert "`ascribe.engines.verl.hooks`" in page
+    assert "`ascribe.engines.verl.names`" in page
 
 
 def test_what_a_recipe_carries_is_in_checkpoints(
@@ -198,29 +211,6 @@ def test_the_engine_is_ours() -> None:
     from ascribe.engines.verl.engine import FingerprintEngine
 
     assert EngineRegistry.get_engine_cls("language_model", "fsdp2") is FingerprintEngine
-
-
-# The plug-in.
-
-
-def test_a_part_is_loaded_after_the_module_that_it_adds_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ascribe.engines.verl import plugin
-
-    (tmp_path / "adds_to_me.py").write_text("loaded = []")
-    monkeypatch.syspath_prepend(tmp_path)
-    for part in ("first_part", "second_part"):
-        code = f"import adds_to_me\nadds_to_me.loaded.append({part!r})"
-        (tmp_path / f"{part}.py").write_text(code)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    plugin.install({"adds_to_me": "first_part"})
-    plugin.install({"adds_to_me": "second_part"})
-    importlib.import_module("json")
-    assert "first_part" not in sys.modules
-    assert importlib.import_module("adds_to_me").loaded == ["first_part", "second_part"]
-    del sys.modules["adds_to_me"]
-    assert importlib.import_module("adds_to_me").loaded == []
 
 
 # Tasks.
@@ -394,6 +384,7 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two episodes of a group out of order; the first is two rows; a row is padding."""
     import torch
 
+    from ascribe.engines.verl import batch as batches
     from ascribe.engines.verl import loops
 
     rows = {
@@ -417,8 +408,8 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
         {"turn_rewards": row[4], "turn_states": [f"s{i}" for i in row[1][: len(row[4])]]}
         for row in rows.values()
     ]
-    monkeypatch.setattr(loops, "fetch", lambda *_: fields)
-    monkeypatch.setattr(loops, "extra_fields", lambda _: extra)
+    monkeypatch.setattr(batches, "fetch", lambda *_: fields)
+    monkeypatch.setattr(batches, "extra_fields", lambda _: extra)
     monkeypatch.setattr(loops, "copy_to_local", lambda _: None)
     monkeypatch.setattr(loops, "get_generation_config", lambda _: None)
     versions = {"min_global_steps": 0, "max_global_steps": 0}
@@ -726,7 +717,7 @@ def test_where_prompts_end(together: bool) -> None:
     import torch
     from verl.utils.tensordict_utils import get_tensordict
 
-    from ascribe.engines.verl.engine import decisions, places
+    from ascribe.engines.verl.engine import decisions, take
 
     def nested(*parts: Any) -> Any:
         tensors = [torch.tensor(part) for part in parts]
@@ -744,14 +735,14 @@ def test_where_prompts_end(together: bool) -> None:
     rows, prompts = decisions(batch)
     assert rows.tolist() == [0, 1, 1, 2]
     assert prompts.tolist() == [3, 3, 7, 1]
-    taken = places(batch, rows, prompts, lambda tokens: -tokens % 8)
-    if together:
-        assert taken.shape == (1, 24)
-        assert taken.positions.tolist() == [2, 5 + 2, 5 + 6, 14 + 0]
+    # The hidden state of a token is its row and its column.
+    shape = (1, 24) if together else (3, 9)
+    states = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1)
+    taken = take(batch, rows, prompts, states).tolist()
+    if together:  # verl has appended padding
+        assert taken == [[0, 2], [0, 5 + 2], [0, 5 + 6], [0, 14 + 0]]
     else:
-        assert taken.shape == (3, 9)
-        assert taken.rows.tolist() == [0, 1, 1, 2]
-        assert taken.positions.tolist() == [2, 2, 6, 0]
+        assert taken == [[0, 2], [1, 2], [1, 6], [2, 0]]
 
 
 # The processor as a device.

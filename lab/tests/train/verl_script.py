@@ -96,6 +96,8 @@ def play(texts: list[str], tool: Any, *overrides: str, end: str | None = None) -
     from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
+    import ascribe.engines.verl.tools  # noqa: F401 (records the calls)
+
     rollout = "actor_rollout_ref.rollout"
     limits = (f"{rollout}.prompt_length=64", f"{rollout}.response_length=512")
     calls = f"{rollout}.multi_turn.max_parallel_calls=4"
@@ -132,7 +134,8 @@ def as_batch(
     """
     import torch
 
-    from ascribe.engines.verl import loops
+    from ascribe.engines.verl import batch as batches
+    from ascribe.engines.verl import loops, tools  # noqa: F401 (records the calls)
 
     rows: list[Any] = []
     keys = []
@@ -146,8 +149,8 @@ def as_batch(
         name: torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)
         for name in names
     }
-    monkeypatch.setattr(loops, "fetch", lambda *_: fields)
-    monkeypatch.setattr(loops, "extra_fields", lambda _: [row["extra_fields"] for row in rows])
+    monkeypatch.setattr(batches, "fetch", lambda *_: fields)
+    monkeypatch.setattr(batches, "extra_fields", lambda _: [row["extra_fields"] for row in rows])
     monkeypatch.setattr(loops, "copy_to_local", lambda _: None, raising=False)
     name = "get_generation_config"
     monkeypatch.setattr(loops, name, lambda _: generation_config, raising=False)

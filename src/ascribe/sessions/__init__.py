@@ -11,7 +11,7 @@ from ascribe.sessions.messages import (
     text_of,
 )
 from ascribe.sessions.sequences import Decoder, check_sequences, from_sequences
-from ascribe.sessions.spans import Spans, loss_weights, per_turn, spread
+from ascribe.sessions.spans import Loss, Spans, loss_weights, per_turn, spread
 from ascribe.sessions.tables import from_messages
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Decoder",
     "Forest",
     "Link",
+    "Loss",
     "Merged",
     "Message",
     "Spans",

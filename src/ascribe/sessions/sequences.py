@@ -59,7 +59,7 @@ def from_sequences(
     trajectory: Sequence[Hashable] | None = None,
     order: Sequence[Sequence[int]] | None = None,
     forks: bool | None = None,
-    agent: Sequence[str] | None = None,
+    agent: Sequence[str | None] | None = None,
     truncated: Sequence[bool] | Bools | None = None,
     attention_mask: Tokens | None = None,
 ) -> tuple[StepTable, Spans]:

@@ -1,4 +1,4 @@
-"""verl: a plug-in to the released package; ``ascribe.engines.verl.plugin`` is its entry point.
+"""verl: the commands ``main_ppo``, ``one_step_off`` and ``fully_async``, with credit for steps.
 
-The modules here import verl, Ray and torch: they are loaded by verl's own processes alone.
+The modules here import verl, Ray and torch.
 """

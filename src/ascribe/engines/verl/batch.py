@@ -1,11 +1,103 @@
-"""verl's batch: the names of rows, whose fields are in TransferQueue."""
+"""verl's batches: names of rows whose fields are in TransferQueue, or one ``DataProto``."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 import transfer_queue
+from tensordict import TensorDict
 
-from ascribe.steps.arrays import Bools
+from ascribe.sessions import Spans, spread
+from ascribe.steps.arrays import Bools, Ints
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchRows:
+    """The rows of a batch that are not padding; those of a session come in their order."""
+
+    places: Ints
+    """Of the rows, in the batch."""
+    size: int
+    """Rows of the batch, with padding."""
+    sessions: list[tuple[str, int]]
+    """Prompt (verl's ``uid``) and session of each row."""
+    prompts: Sequence[Any]
+    responses: Sequence[Any]
+    masks: Sequence[Any]
+    """1 where the model wrote the token of the response."""
+    scores: Sequence[Any]
+    extra: Sequence[Mapping[str, Any]]
+    """What the agent loop put into ``extra_fields``."""
+    versions: Sequence[tuple[int | None, int | None]]
+    """The first and the last version of the policy that sampled a row."""
+    queue: Any = None
+    """The names in TransferQueue, if the rows are there."""
+
+
+VERSIONS = ("min_global_steps", "max_global_steps")
+
+
+def queue_rows(batch: Any) -> BatchRows:
+    """The rows of a batch in TransferQueue; a key is ``UID_SESSION_NUMBER``."""
+    names = {}
+    for row, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True)):
+        if not is_padding(tag):
+            uid, session, number = key.rsplit("_", 2)
+            names[row] = (uid, int(session), int(number))
+    rows = sorted(names, key=names.__getitem__)
+    fields = ("prompts", "responses", "response_mask", "rm_scores")
+    data, extra = fetch(batch, *fields), extra_fields(batch)
+    columns = [data[field].unbind() for field in fields]
+    prompts, responses, masks, scores = (
+        [column[row].numpy() for row in rows] for column in columns
+    )
+    return BatchRows(
+        places=np.array(rows, dtype=np.int64),
+        size=len(batch.keys),
+        sessions=[names[row][:2] for row in rows],
+        prompts=prompts,
+        responses=responses,
+        masks=masks,
+        scores=scores,
+        extra=[extra[row] for row in rows],
+        versions=[(batch.tags[row][VERSIONS[0]], batch.tags[row][VERSIONS[1]]) for row in rows],
+        queue=batch,
+    )
+
+
+def proto_rows(data: Any) -> BatchRows:
+    """The rows of a ``DataProto``, in which each is a session."""
+    count, others = data.batch["responses"].shape[1], data.non_tensor_batch
+    attention = data.batch["attention_mask"].cpu().numpy() == 1
+    lengths = attention[:, -count:].sum(axis=1)
+    numbers: Counter[str] = Counter()
+    sessions = []
+    for uid in map(str, others["uid"]):
+        sessions.append((uid, numbers[uid]))
+        numbers[uid] += 1
+
+    def cut(name: str) -> list[Any]:
+        return [row[:size] for row, size in zip(data.batch[name].numpy(), lengths, strict=True)]
+
+    prompts = zip(data.batch["prompts"].numpy(), attention[:, :-count], strict=True)
+    fields = [
+        dict(zip(others, values, strict=True)) for values in zip(*others.values(), strict=True)
+    ]
+    extra = [{k: v for k, v in one.items() if v is not None} for one in fields]
+    return BatchRows(
+        places=np.arange(len(sessions)),
+        size=len(sessions),
+        sessions=sessions,
+        prompts=[ids[real] for ids, real in prompts],
+        responses=cut("responses"),
+        masks=cut("response_mask"),
+        scores=cut("rm_scores"),
+        extra=extra,
+        versions=[(one.get(VERSIONS[0]), one.get(VERSIONS[1])) for one in extra],
+    )
 
 
 def fetch(batch: Any, *names: str) -> Any:
@@ -25,15 +117,25 @@ def is_padding(tag: Any) -> bool:
     return bool(tag.get("is_padding", False))
 
 
-def mute(batch: Any, rows: Bools) -> None:
-    """Mask all tokens of these rows, so that they do not count in any mean either."""
-    keys = [key for key, mute in zip(batch.keys, rows, strict=True) if mute]
-    if not keys:
+def mute(batch: Any, spans: Spans, learned: Bools) -> None:
+    """Mask all tokens but those of steps to learn from, so that no others count in any mean.
+
+    Others are those of padding, of groups that do not count, and of responses that an earlier row
+    of the session holds too.
+    """
+    masks = fetch(batch, "response_mask")["response_mask"].unbind()
+    sizes = np.array([mask.shape[0] for mask in masks], dtype=np.int64)
+    wanted = spread(learned.astype(np.float64), replace(spans, lengths=sizes))
+    changed = {
+        row: torch.from_numpy(want).to(mask) * mask
+        for row, (mask, want) in enumerate(zip(masks, wanted, strict=True))
+        if (mask.numpy()[want == 0] != 0).any()
+    }
+    if not changed:
         return
-    partition = batch.partition_id
-    found = transfer_queue.kv_batch_get(
-        keys=keys, partition_id=partition, select_fields=["response_mask", "loss_mask"]
+    values = torch.nested.as_nested_tensor(list(changed.values()), layout=torch.jagged)
+    transfer_queue.kv_batch_put(
+        keys=[batch.keys[row] for row in changed],
+        partition_id=batch.partition_id,
+        fields=TensorDict(dict.fromkeys(("response_mask", "loss_mask"), values), len(changed)),
     )
-    for name in ("response_mask", "loss_mask"):
-        found[name] = torch.zeros_like(found[name])
-    transfer_queue.kv_batch_put(keys=keys, partition_id=partition, fields=found)

@@ -5,6 +5,7 @@ over prompt and response anyway; a hook on one decoder block takes the vector of
 each turn of a row, in half precision before they travel.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ascribe.engines.verl.vectors import FINGERPRINT
-from ascribe.fingerprints.capture import Places, capture, packed, padded
+from ascribe.fingerprints.capture import capture, packed, padded
 from ascribe.steps.arrays import Ints
 
 LAYER = "fingerprint_layer"
@@ -34,7 +35,7 @@ class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]
             )
         with capture(self.module, int(layer), dtype=torch.float16) as hidden:
             rows, prompts = decisions(micro_batch)
-            hidden.expect(places(micro_batch, rows, prompts, self._get_packed_pad_size))
+            hidden.expect(partial(take, micro_batch, rows, prompts))
             loss, output = super().forward_step(micro_batch, loss_function, forward_only)
         vectors = hidden.fingerprints()
         bounds = vectors.shape[1] * np.cumsum(np.append(0, np.bincount(rows)))
@@ -64,25 +65,24 @@ def decisions(micro_batch: Any) -> tuple[Ints, Ints]:
     return rows[order], prompts[order]
 
 
-def places(micro_batch: Any, rows: Ints, prompts: Ints, padding: Any) -> Places:
-    """Where the prompts of turns end, in the layout that verl gives to the model.
+def take(micro_batch: Any, rows: Ints, prompts: Ints, states: Any) -> Any:
+    """The hidden states where the prompts of turns end, in the layout that verl gives to the model.
 
     Args:
         micro_batch: verl's, with nested ``input_ids``.
         rows: of the turns.
         prompts: tokens of the row before each turn.
-        padding: tokens that verl appends to so many packed ones.
+        states: of all tokens; verl may append padding to packed ones.
     """
     bounds = micro_batch["input_ids"].offsets()
     together = tensordict_utils.get_non_tensor_data(
         data=micro_batch, key="use_remove_padding", default=True
     )
     if together:
-        tokens = int(bounds[-1])
-        return packed(bounds, prompts, tokens + padding(tokens), rows)
+        return packed(bounds, prompts, states.shape[1], rows)(states)
     lengths = bounds.diff()
     columns = torch.arange(int(lengths.max()), device=lengths.device)
-    return padded(columns < lengths[:, None], prompts, rows)
+    return padded(columns < lengths[:, None], prompts, rows)(states)
 
 
 EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(

@@ -2,7 +2,8 @@
 
 A row of verl's holds a prompt, and a response in which ``response_mask`` is 1 where the model wrote
 the token. A step is a run of ones. Rows of one prompt (``uid``) are a group, rows of one session an
-episode. The keys ``ascribe.*`` of verl's configuration say how the steps are credited:
+episode: a session of several rows (a compacted history, sub-agents) counts once. The keys
+``ascribe.*`` of verl's configuration say how the steps are credited:
 
 ========================  ==========================================================================
 ``ascribe.recipe``        name of the recipe
@@ -50,15 +51,16 @@ from ascribe.engines.inputs import (
     with_columns,
 )
 from ascribe.engines.metrics import credit_metrics
-from ascribe.engines.verl.batch import extra_fields, fetch, is_padding
+from ascribe.engines.verl.batch import BatchRows, queue_rows
+from ascribe.engines.verl.lineages import Lineages
 from ascribe.engines.verl.tools import CALLS, TRUNCATED
 from ascribe.engines.verl.vectors import fingerprints
-from ascribe.engines.verl.versions import SampledVersions, Staleness
+from ascribe.engines.versions import SampledVersions, Staleness
 from ascribe.estimators import DEFAULT, Recipe
-from ascribe.sessions import Spans, State, from_sequences
+from ascribe.sessions import Loss, Spans, State, from_sequences, loss_weights
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.sequences import START
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 
 FINAL = "final"
@@ -67,6 +69,12 @@ TOOL_REWARDS = "tool_rewards"
 """The choice of rewards: those of tool calls, at the turns that made them."""
 STATES = "turn_states"
 """The list in ``extra_fields`` with the state of each turn."""
+LOSSES: dict[Any, Loss] = {
+    "seq-mean-token-mean": "row-mean",
+    "seq-mean-token-sum": "row-sum",
+    "seq-mean-token-sum-norm": "row-sum",
+}
+"""verl's aggregations of the loss that count rows."""
 SCORES = {"score": "turn_score", "step_score": "turn_step_score"}
 """Columns of the step table, and lists in ``extra_fields`` with an entry for each turn."""
 
@@ -118,7 +126,8 @@ class LoopSteps:
         size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size", default=1)
         self.updates = max(1, episodes // updates_per_step(config) // size)
         """Of the policy, with each batch."""
-        self.distils = bool(OmegaConf.select(config, "distillation.enabled"))
+        mode = OmegaConf.select(config, "actor_rollout_ref.actor.loss_agg_mode")
+        self.loss: Loss | None = LOSSES.get(mode)
         self.model = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
 
@@ -132,46 +141,64 @@ class LoopSteps:
         version: int,
         tokens: Mapping[str, Sequence[Floats]] | None = None,
     ) -> tuple[CreditedSteps, Spans]:
-        """Credit the steps of a batch.
+        """Credit the steps of a batch in TransferQueue; see ``credit_rows``."""
+        return self.credit_rows(
+            queue_rows(batch), tokenizer, history, metrics, version=version, tokens=tokens
+        )
+
+    def credit_rows(
+        self,
+        rows: BatchRows,
+        tokenizer: Any,
+        history: History,
+        metrics: dict[str, Any],
+        *,
+        version: int,
+        tokens: Mapping[str, Sequence[Floats]] | None = None,
+    ) -> tuple[CreditedSteps, Spans]:
+        """Credit the steps of a batch's rows.
 
         Args:
-            batch: of verl.
+            rows: of the batch.
             tokenizer: of the model.
             history: the state that the recipe carried over.
             metrics: of the step; those of the credit are added.
             version: of the policy that is trained.
-            tokens: numbers of the responses' tokens in each row, by the column that they give.
+            tokens: numbers of the responses' tokens in each row of the batch, by the column that
+                they give.
 
         Returns:
-            The credit, and for each step where its tokens are in the responses.
+            The credit, and for each step where its tokens are in the responses of the batch.
         """
         if self.ends is None:
             self.ends = end_tokens(tokenizer, get_generation_config(copy_to_local(self.model)))
-        rows, sessions = _sessions(batch)
-        names = ("prompts", "responses", "response_mask", "rm_scores")
-        data = fetch(batch, *names)
-        columns = [data[name].unbind() for name in names]
-        prompts, responses, masks, scores = (
-            [column[row].numpy() for row in rows] for column in columns
+        sessions, prompts, responses, masks = (
+            rows.sessions,
+            rows.prompts,
+            rows.responses,
+            rows.masks,
         )
-        every = extra_fields(batch)
-        extra = [every[row] for row in rows]
-        lists, faults = self._turn_lists(sessions, masks, extra)
+        turns = [int(np.sum(np.diff(mask, prepend=0) == 1)) for mask in masks]
+        lists, faults = self._turn_lists(rows, turns)
+        lineages = Lineages.of(sessions, turns, rows.extra)
         ids = list(map(np.append, prompts, responses))
         table, spans = from_sequences(
             ids,
             [np.append(np.zeros_like(p), m) for p, m in zip(prompts, masks, strict=True)],
             group=[uid for uid, _ in sessions],
             trajectory=[session for _, session in sessions],
+            agent=lineages.agents,
+            order=lineages.order,
             decode=tokenizer.decode,
             state=self.state,
             keys=lists[STATES] if self.state == "key" else None,
             truncated=[
                 is_truncated(response, mask, self.ends, unanswered=bool(fields.get(TRUNCATED)))
-                for response, mask, fields in zip(responses, masks, extra, strict=True)
+                for response, mask, fields in zip(responses, masks, rows.extra, strict=True)
             ],
-            **self._rewards(sessions, prompts, masks, scores, lists.get(self.rewards, ())),
+            **self._rewards(rows, lineages.order, lists.get(self.rewards, ())),
         )
+        table = lineages.with_parents(table, spans)
         table = with_first_tokens(table, spans, ids, self.recipe)
         places = list(zip(spans.sequence, spans.turn, strict=True))
         found = {
@@ -179,20 +206,20 @@ class LoopSteps:
             for name, given in SCORES.items()
             if given in self.lists
         }
-        spans = _in_batch(spans, rows, prompts, len(batch))
+        versions = [rows.versions[at] for at in spans.sequence]
+        spans = _in_batch(spans, rows)
         compute = None
         if self.layer is not None:
             whole = self.dump is not None
-            vectors, compute = fingerprints(batch, spans, self.recipe, whole=whole)
+            vectors, compute = fingerprints(rows.queue, spans, self.recipe, whole=whole)
             table = replace(table, fingerprint=vectors)
         found |= {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
         table = with_columns(table, found)
         self.sampled = SampledVersions.of(
-            table.group.texts(), table.trajectory.texts(), spans.sequence, batch.tags, version
+            table.group.texts(), table.trajectory.texts(), versions, version
         )
-        several = len(set(sessions)) < len(sessions)
-        self.minibatches = self.updates if several and not self.distils else None
-        dropped = faults | self.staleness.dropped(self.sampled, metrics)
+        self.minibatches = self.updates if len(set(sessions)) < len(sessions) else None
+        dropped = faults | lineages.faults | self.staleness.dropped(self.sampled, metrics)
         credited = credit_steps(
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
@@ -204,43 +231,61 @@ class LoopSteps:
         metrics["ascribe/episodes"] = episodes
         return credited, spans
 
+    def loss_weights(self, credited: CreditedSteps, spans: Spans, learned: Sequence[int]) -> Floats:
+        """For each row, what its advantages are multiplied by.
+
+        A session of several rows has the loss of one that holds all their tokens, whatever verl's
+        ``loss_agg_mode``: a mean over rows becomes one over sessions.
+
+        Args:
+            credited: the steps.
+            spans: where their tokens are.
+            learned: the rows to learn from.
+        """
+        weights = np.ones(spans.lengths.size)
+        if self.minibatches is not None and self.loss is not None:
+            chosen = np.array(learned, dtype=np.int64)
+            rows, own = spans.take(chosen)
+            kept = (np.cumsum(credited.counts) - 1)[rows]
+            weights[chosen] = loss_weights(credited.table.take(kept), own, self.loss)
+        return weights
+
     def write(self, credited: CreditedSteps, number: int) -> None:
         """Write the steps of an update, if the run asks for them."""
         if self.dump is not None:
             write_steps(credited, self.dump, number, columns=self.sampled.columns)
 
     def _turn_lists(
-        self, sessions: Sequence[Any], masks: Sequence[Any], extra: Sequence[Mapping[str, Any]]
+        self, rows: BatchRows, turns: Sequence[int]
     ) -> tuple[dict[str, list[list[Any]]], dict[str, str]]:
         """The lists that the configuration asks for, and the groups with a malformed one."""
-        turns = [int(np.sum(np.diff(mask, prepend=0) == 1)) for mask in masks]
         lists: dict[str, list[list[Any]]] = {}
         faults: dict[str, str] = {}
         for name in self.lists:
-            if not any(_gives(name, fields) for fields in extra):
+            if not any(_gives(name, fields) for fields in rows.extra):
                 raise ValueError(
-                    f"none of {len(extra)} rows has {name} in extra_fields: the agent loop must "
-                    "put a list there, with an entry for each turn"
+                    f"none of {len(rows.extra)} rows has {name} in extra_fields: the agent loop "
+                    "must put a list there, with an entry for each turn"
                 )
-            given = [_turn_list(name, *pair) for pair in zip(extra, turns, strict=True)]
+            given = [_turn_list(name, *pair) for pair in zip(rows.extra, turns, strict=True)]
             entry = as_text if name == STATES else _number
-            lists[name], found = turn_lists(name, given, turns, sessions, entry)
+            lists[name], found = turn_lists(name, given, turns, rows.sessions, entry)
             faults |= found
         return lists, faults
 
     def _rewards(
         self,
-        sessions: Sequence[tuple[str, int]],
-        prompts: Sequence[Any],
-        masks: Sequence[Any],
-        scores: Sequence[Any],
+        rows: BatchRows,
+        order: Sequence[Sequence[int]],
         turn_rewards: Sequence[Sequence[float]],
     ) -> dict[str, Any]:
         """The scores of episodes, or those of turns, whose sums are the scores of episodes.
 
         The score of an episode is that of its last row, as in verl.
         """
-        rest = {name: float(score.sum()) for name, score in zip(sessions, scores, strict=True)}
+        sessions, prompts, masks = rows.sessions, rows.prompts, rows.masks
+        scores = zip(sessions, rows.scores, strict=True)
+        rest = {name: float(score.sum()) for name, score in scores}
         if self.rewards == FINAL:
             return {"reward": [rest[session] for session in sessions]}
         token_rewards = []
@@ -251,23 +296,10 @@ class LoopSteps:
             rest[sessions[row]] -= tokens.sum()
             token_rewards.append(tokens)
         # What is left belongs to the last turn of the episode.
-        for session, row in {session: row for row, session in enumerate(sessions)}.items():
+        in_time = sorted(range(len(sessions)), key=lambda row: max(order[row], default=-1))
+        for session, row in {sessions[row]: row for row in in_time}.items():
             token_rewards[row][-1] += rest[session]
         return {"token_rewards": token_rewards}
-
-
-def _sessions(batch: Any) -> tuple[Ints, list[tuple[str, int]]]:
-    """The rows that are not padding, and the prompt and session of each.
-
-    The rows of a session are one episode, and come in the order of their numbers.
-    """
-    names = {}
-    for row, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True)):
-        if not is_padding(tag):
-            uid, session, number = key.rsplit("_", 2)
-            names[row] = (uid, int(session), int(number))
-    rows = sorted(names, key=names.__getitem__)
-    return np.array(rows, dtype=np.int64), [names[row][:2] for row in rows]
 
 
 def _gives(name: str, fields: Mapping[str, Any]) -> bool:
@@ -298,15 +330,15 @@ def _number(value: Any) -> float:
     return math.fsum(map(finite, value)) if isinstance(value, list) else finite(value)
 
 
-def _in_batch(spans: Spans, rows: Ints, prompts: Sequence[Any], size: int) -> Spans:
+def _in_batch(spans: Spans, rows: BatchRows) -> Spans:
     """The spans of these rows' sequences as those of a batch's responses."""
-    shift = np.array([prompt.size for prompt in prompts], dtype=np.int64)
-    lengths, turns = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    lengths[rows], turns[rows] = spans.lengths - shift, spans.turns
+    shift = np.array([prompt.size for prompt in rows.prompts], dtype=np.int64)
+    lengths, turns = np.zeros(rows.size, dtype=np.int64), np.zeros(rows.size, dtype=np.int64)
+    lengths[rows.places], turns[rows.places] = spans.lengths - shift, spans.turns
     before = shift[spans.sequence]
     return replace(
         spans,
-        sequence=rows[spans.sequence],
+        sequence=rows.places[spans.sequence],
         start=spans.start - before,
         end=spans.end - before,
         lengths=lengths,
@@ -338,7 +370,7 @@ def refuse_without_effect(
     values = "value" in recipe.columns
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
     wrong = {
-        f"algorithm.adv_estimator: {algorithm.adv_estimator}; with trainer_mode=ascribe it must be "
+        f"algorithm.adv_estimator: {algorithm.adv_estimator}; it must be "
         "ascribe": algorithm.adv_estimator != "ascribe",
         "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
             algorithm.use_kl_in_reward

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any
 
-from verl.experimental.agent_loop.tool_agent_loop import AgentState, ToolAgentLoop
+import numpy as np
+from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
 CALLS = "turn_calls"
 """The key in ``extra_fields``: the tool calls in their order, with turn, reward and state."""
@@ -17,34 +18,39 @@ TRUNCATED = "truncated"
 
 
 def record_calls(loop: Any) -> None:
-    """Wrap the methods of a loop; in runs without Ascribe they do what they did."""
-    call, generate = loop._call_tool, loop._handle_generating_state
+    """Wrap the methods of a loop, for the loops that inherit from it too."""
+    call, play = loop._call_tool, loop.run
 
     @wraps(call)
     async def call_tool(self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
         entry = [agent_data.assistant_turns - 1, None, None]
         # Parallel calls begin in their order, and end in any.
-        agent_data.extra_fields.get(CALLS, []).append(entry)
+        agent_data.extra_fields.setdefault(CALLS, []).append(entry)
         response, reward, facts = await call(self, tool_call, tools_kwargs, agent_data)
         entry[1:] = reward, facts.get("state") if isinstance(facts, Mapping) else None
         return response, reward, facts
 
-    @wraps(generate)
-    async def generate_turn(self: Any, agent_data: Any, *given: Any, **options: Any) -> Any:
-        state = await generate(self, agent_data, *given, **options)
-        if self.config.algorithm.adv_estimator == "ascribe":
-            unanswered = True  # until the next turn
-            if state is AgentState.TERMINATED:
-                ids, tools = agent_data.response_ids, self.tools.values()
-                schemas = [tool.tool_schema for tool in tools]
-                _, calls = await self.tool_parser.extract_tool_calls(ids, schemas)
-                unanswered = bool(calls) or not ids
-            agent_data.extra_fields[TRUNCATED] = unanswered
-            agent_data.extra_fields.setdefault(CALLS, [])
-        return state
+    @wraps(play)
+    async def run(self: Any, sampling_params: dict[str, Any], **options: Any) -> Any:
+        output = await play(self, sampling_params, **options)
+        output.extra_fields.setdefault(CALLS, [])
+        output.extra_fields[TRUNCATED] = await _unanswered(self, output)
+        return output
 
-    loop._call_tool, loop._handle_generating_state = call_tool, generate_turn
+    loop._call_tool, loop.run = call_tool, run
 
 
-if hasattr(ToolAgentLoop, "_call_tool") and hasattr(ToolAgentLoop, "_handle_generating_state"):
+async def _unanswered(loop: Any, output: Any) -> bool:
+    """Whether the last turn of an episode called a tool, or was empty."""
+    begins = np.flatnonzero(np.diff(output.response_mask, prepend=0) == 1)
+    if begins.size < output.num_turns // 2:  # which counts a prompt or result for each response
+        return True
+    wrote = np.array(output.response_mask[begins[-1] :]) == 1
+    ids = np.array(output.response_ids[begins[-1] :])[wrote].tolist()
+    schemas = [tool.tool_schema for tool in loop.tools.values()]
+    _, calls = await loop.tool_parser.extract_tool_calls(ids, schemas)
+    return bool(calls)
+
+
+if hasattr(ToolAgentLoop, "_call_tool"):
     record_calls(ToolAgentLoop)  # else the trainer refuses verl's release

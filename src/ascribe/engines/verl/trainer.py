@@ -1,11 +1,10 @@
-"""verl's three trainers, with an advantage for each step.
+"""verl's three trainers of ``main_ppo``, with an advantage for each step.
 
-``CreditMixin`` stands over any of them, by ``trainer.v1.trainer_mode``: ``ascribe`` (synchronous),
-``ascribe_colocate_async`` and ``ascribe_separate_async``. verl gives an advantage estimator the
-rewards and masks of rows, and no states or actions. So the trainer computes the credit from the
+``CreditMixin`` stands over any of them. verl gives a registered advantage estimator the rewards and
+masks of rows, and no tokens, sessions or extra fields. So the trainer computes the credit from the
 steps, which ``loops`` reads from the tokens of any agent loop, and
 ``algorithm.adv_estimator=ascribe`` puts it on the rows' tokens. Private names of verl:
-``hooks.PRIVATE``.
+``names.PRIVATE``.
 """
 
 import logging
@@ -13,14 +12,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import transfer_queue
 from omegaconf import open_dict
-from tensordict import TensorDict
+from tensordict import NonTensorData, TensorDict
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import (
     PPOTrainer,
@@ -29,15 +29,13 @@ from verl.trainer.ppo.v1 import (
     PPOTrainerSync,
     register_trainer,
 )
-from verl.utils.metric import reduce_metrics
-from verl.utils.py_functional import rename_dict
 
 from ascribe.engines.crediting import History, load_history, save_history
 from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import fetch, is_padding, mute
 from ascribe.engines.verl.engine import LAYER
-from ascribe.engines.verl.hooks import check_verl
 from ascribe.engines.verl.loops import LoopSteps
+from ascribe.engines.verl.names import check_verl
 from ascribe.engines.verl.rows import minibatch_count, minibatch_order
 from ascribe.sessions import Spans, spread
 from ascribe.steps.arrays import Floats
@@ -75,8 +73,8 @@ def estimate(
     credit = _CREDIT.get(None)
     if credit is None:
         raise RuntimeError(
-            "adv_estimator=ascribe needs the steps of episodes, and verl's own trainer has none: "
-            "set trainer.v1.trainer_mode=ascribe as well"
+            "adv_estimator=ascribe needs the steps of sessions, and verl's own trainer has none: "
+            "start the run by python -m ascribe.engines.verl.main_ppo"
         )
     *values, spans = credit
     spans = spans.pad(response_mask.shape[1])
@@ -108,6 +106,13 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
     # Runs and checkpoints. The state that a recipe carries from step to step is part of a
     # checkpoint.
 
+    def init(self) -> None:
+        """As verl's; from here on calls of the workers are changed on their way."""
+        super().init()
+        if self.steps.layer is not None:
+            wrap(self.actor_rollout_wg, "compute_log_prob", self._ask_fingerprints)
+        wrap_updates(self, self._update)
+
     def fit(self, agent_loop_manager: Any) -> None:
         """As verl's."""
         if self.global_steps > 0:
@@ -131,11 +136,11 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
 
     # Before credit: fingerprints come with the log-probabilities.
 
-    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self.steps.layer is None:
-            return super()._compute_old_log_prob(batch, metrics)
+    def _ask_fingerprints(self, score: Any, batch: Any) -> Any:
+        if "no_lora_adapter" in batch.extra_info:  # the reference policy
+            return score(batch)
         batch.extra_info[LAYER] = self.steps.layer
-        scored = super()._compute_old_log_prob(batch, metrics)
+        scored = score(batch)
         for meta in (batch, scored):
             meta.extra_info.pop(LAYER, None)
         return scored
@@ -158,19 +163,19 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         self._history = credit.next_history(self._history)
         # In the order of names, not of arrival: early rows are those of short episodes.
         learned = list(dict.fromkeys(spans.sequence[credit.learned].tolist()))
-        counts = np.zeros(len(batch), dtype=np.bool_)
-        counts[learned] = True
         metrics["ascribe/rows"] = self._learned = len(learned)
         metrics["ascribe/rows_padded"] = sum(map(is_padding, batch.tags))
-        mute(batch, ~counts)
+        mute(batch, spans, credit.learned)
         updates = self.parameter_sync_step  # several in each step of the separate trainer
         self.steps.write(credit, (self.global_steps - 1) * updates + self.local_trigger_step)
         if not learned:
             return self._without_advantages(batch)
-        with credited(credit.advantage, spans, returns):
+        weights = self.steps.loss_weights(credit, spans, learned)
+        with credited(credit.advantage * weights[spans.sequence], spans, returns):
             credited_batch = super()._compute_advantage(batch, metrics)
-        for tag, counted in zip(credited_batch.tags, counts, strict=True):
-            tag["is_padding"] = is_padding(tag) or not counted
+        counted = set(learned)
+        for row, tag in enumerate(credited_batch.tags):
+            tag["is_padding"] = is_padding(tag) or row not in counted
         if self.steps.minibatches is not None:
             size = len(credited_batch)
             count = self._minibatches(size)
@@ -204,49 +209,42 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         """How many minibatches there are, in a batch of so many rows, padding included."""
         return minibatch_count(self._learned, self.steps.minibatches)
 
-    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """One update for each minibatch."""
-        if self._learned == 0:
-            return batch
-        if self.steps.minibatches is None:
-            return super()._update_actor(batch, metrics)
-        actor = self.config.actor_rollout_ref.actor
-        batch.extra_info.update(
-            self._sizes(batch, actor),
-            calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
-        )
-        updated = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
-        updated["perf/mfu/actor"] = updated.pop("actor/mfu")
-        metrics.update(reduce_metrics(updated))
-        return batch
-
-    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """As the actor's; it runs where the recipe needs values."""
-        if self._learned == 0:
-            return batch
-        if self.steps.minibatches is None:
-            return super()._update_critic(batch, metrics)
-        batch.extra_info.update(self._sizes(batch, self.config.critic))
-        updated = rename_dict(self.critic_wg.train_mini_batch(batch).get()["metrics"], "critic/")
-        updated["perf/mfu/critic"] = updated.pop("critic/mfu")
-        metrics.update(reduce_metrics(updated))
-        return batch
-
-    def _sizes(self, batch: Any, learner: Any) -> dict[str, Any]:
-        """How a batch is split into minibatches, for the actor or the critic."""
-        minibatches = self._minibatches(len(batch))
-        return {
-            # Means over rows are over the real ones: so many per minibatch, or one more or less.
-            "global_batch_size": self._learned / minibatches,
-            "mini_batch_size": len(batch) // minibatches,
-            "epochs": learner.ppo_epochs,
-            "seed": learner.data_loader_seed,
-            "dataloader_kwargs": {"shuffle": learner.shuffle},
-            "temperature": self.config.actor_rollout_ref.rollout.temperature,
-        }
+    def _update(self, update: Any, batch: Any) -> Any:
+        """An update of the actor or the critic, by minibatches of our size."""
+        if self.steps.minibatches is not None:
+            minibatches = self._minibatches(len(batch))
+            batch.extra_info.update(
+                # Means over rows are over the real ones: so many per minibatch, or one more or less
+                global_batch_size=self._learned / minibatches,
+                mini_batch_size=len(batch) // minibatches,
+            )
+        return update(batch)
 
 
-@register_trainer("ascribe")
+def wrap(workers: Any, name: str, around: Any) -> None:
+    """Let a call of a group of workers go through ``around``, which makes it."""
+    setattr(workers, name, partial(around, getattr(workers, name)))
+
+
+def wrap_updates(trainer: Any, around: Any) -> None:
+    """Let the updates go through ``around``; where no row counts, none is made.
+
+    The trainer has the attribute ``_learned``, the number of rows that count.
+    """
+    answer = TensorDict({"metrics": NonTensorData({"mfu": 0.0})}, [])
+
+    def update_actor(update: Any, batch: Any) -> Any:
+        return around(update, batch) if trainer._learned else answer
+
+    def update_critic(update: Any, batch: Any) -> Any:
+        return around(update, batch) if trainer._learned else SimpleNamespace(get=lambda: answer)
+
+    wrap(trainer.actor_rollout_wg, "update_actor", update_actor)
+    if trainer.use_critic:
+        wrap(trainer.critic_wg, "train_mini_batch", update_critic)
+
+
+@register_trainer("ascribe_sync")
 class SyncTrainer(CreditMixin, PPOTrainerSync):  # type: ignore[misc]
     """verl's synchronous trainer with credit for steps."""
 

@@ -27,7 +27,7 @@ NAME = re.compile(r"\+{0,2}[A-Za-z_]\w*(?:[./@][A-Za-z_]\w*)*", re.ASCII)
 ATTENTION = "+actor_rollout_ref.model.override_config.attn_implementation"
 
 MODE = "trainer.v1.trainer_mode"
-SEPARATE = "ascribe_separate_async"
+SEPARATE = "separate_async"
 """The trainer with GPUs of its own for rollouts."""
 ROLLOUT_GPUS = "actor_rollout_ref.rollout.n_gpus_per_node"
 SYNC = "trainer.v1.separate_async.parameter_sync_step"
@@ -109,8 +109,8 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
     if config.engine.verl.get("model_engine", "dp") != "dp":
         raise ConfigError(
             f"engine.verl.model_engine: {config.engine.verl['model_engine']} is not supported, for "
-            "ascribe train writes keys of FSDP: leave it out, or give verl's own command with "
-            "trainer.v1.trainer_mode=ascribe"
+            "ascribe train writes keys of FSDP: leave it out, or start verl yourself by "
+            "python -m ascribe.engines.verl.main_ppo"
         )
     if config.rollout.seeded and config.engine.verl.get(SERVER, "vllm") != "vllm":
         raise ConfigError(
@@ -139,9 +139,7 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         }
     own = {name.lstrip("+") for name in config.engine.verl}
     kept = {name: value for name, value in overrides.items() if name.lstrip("+") not in own}
-    kept |= dict(config.engine.verl)
-    # The config says ascribe as verl's own command does; the trainers on episodes stand beside.
-    return kept | {MODE: kept[MODE].replace("ascribe", "ascribe_lab", 1)}
+    return kept | dict(config.engine.verl)
 
 
 def _context(config: Config) -> int:
@@ -245,7 +243,7 @@ def _trainer(config: Config) -> dict[str, Any]:
     folder = Path(output.folder).absolute()
     return {
         "algorithm.adv_estimator": "ascribe",
-        MODE: "ascribe",
+        MODE: "sync",
         "trainer.total_epochs": 1,
         "trainer.resume_mode": "disable",
         "trainer.save_freq": output.save_every or -1,
@@ -285,6 +283,7 @@ def _separate(config: Config, *, cpu: bool) -> dict[str, Any]:
 
 ON_CPU = {
     "trainer.device": "cpu",
+    "actor_rollout_ref.model.external_lib": "ascribe_lab.train.verl.cpu.workers",
     # Logical: Ray starts nothing where it counts too few, and says nothing.
     "ray_kwargs.ray_init.num_cpus": 64,
     "+ray_kwargs.ray_init.num_gpus": 64,

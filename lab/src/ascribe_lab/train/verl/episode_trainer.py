@@ -1,7 +1,6 @@
 """verl's three trainers on episodes in Ascribe's own environments.
 
-``trainer.v1.trainer_mode`` is ``ascribe_lab``, ``ascribe_lab_colocate_async`` or
-``ascribe_lab_separate_async``, and ``data.train_files`` the config of a run.
+``python -m ascribe_lab.train.verl.main_ppo`` starts them; ``data.train_files`` is the run's config.
 """
 
 from verl.trainer.ppo.v1 import register_trainer
@@ -51,7 +50,7 @@ class EpisodeMixin(CreditMixin):
         )
 
 
-@register_trainer("ascribe_lab")
+@register_trainer("ascribe_lab_sync")
 class EpisodeSyncTrainer(EpisodeMixin, SyncTrainer):
     """verl's synchronous trainer on episodes."""
 

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ascribe.engines.crediting import History
 from ascribe.engines.inputs import missing_columns, of_steps
 from ascribe.engines.metrics import HELD_OUT, read_metrics
-from ascribe.engines.verl.batch import extra_fields, is_padding
+from ascribe.engines.verl.batch import VERSIONS, extra_fields, is_padding
 from ascribe.engines.verl.loops import refuse_without_effect, updates_per_step
 from ascribe.engines.verl.vectors import fingerprints
-from ascribe.engines.verl.versions import SampledVersions, Staleness
+from ascribe.engines.versions import SampledVersions, Staleness
 from ascribe.sessions import Spans
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing_folder
@@ -92,8 +94,7 @@ class EpisodeSteps:
         self.sampled = SampledVersions.of(
             [trajectory.group for trajectory in played],
             [trajectory.name for trajectory in played],
-            spans.sequence,
-            batch.tags,
+            [tuple(batch.tags[row][name] for name in VERSIONS) for row in spans.sequence],
             version,
         )
         dropped = self.staleness.dropped(self.sampled, metrics)
@@ -112,6 +113,10 @@ class EpisodeSteps:
         metrics.update(iteration_metrics(iteration))
         metrics["ascribe/missing"] = missing
         return iteration, spans
+
+    def loss_weights(self, _: Iteration, spans: Spans, __: Sequence[int]) -> Floats:
+        """A row counts as the run's loss says, whatever its episode."""
+        return np.ones(spans.lengths.size)
 
     def write(self, iteration: Iteration, number: int) -> None:
         """Write the rollouts of an update, if the run asks for them."""

@@ -1,4 +1,4 @@
-"""Runs a config with verl, as ``python -m verl.trainer.main_ppo`` with overrides."""
+"""Runs a config with verl, as ``python -m ascribe_lab.train.verl.main_ppo`` with overrides."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def _absolute(config: Config) -> Config:
 def command(overrides: Mapping[str, Any]) -> list[str]:
     """The command line, with values as Hydra reads them."""
     words = [f"{name}={_value(value)}" for name, value in overrides.items()]
-    return [sys.executable, "-m", "verl.trainer.main_ppo", *words]
+    return [sys.executable, "-m", "ascribe_lab.train.verl.main_ppo", *words]
 
 
 def _value(value: Any) -> str:

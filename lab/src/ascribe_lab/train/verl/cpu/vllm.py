@@ -7,7 +7,7 @@ from typing import Any
 
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from ascribe.engines.verl.hooks import check_verl
+from ascribe.engines.verl.names import check_verl
 
 PRIVATE = {
     "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithValueHead": "_build_module",
@@ -16,7 +16,7 @@ PRIVATE = {
     ),
     "verl.workers.rollout.vllm_rollout.utils:vLLMColocateWorkerExtension": "_get_zmq_handle",
 }
-"""Private names of verl that runs on the CPU need besides ``hooks.PRIVATE``."""
+"""Private names of verl that runs on the CPU need besides ``names.PRIVATE``."""
 
 WORKER = "ascribe_lab.train.verl.cpu.vllm_worker.ReloadingWorker"
 

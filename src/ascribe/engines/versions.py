@@ -77,15 +77,12 @@ class SampledVersions:
         cls,
         groups: Sequence[Any],
         trajectories: Sequence[Any],
-        rows: Ints,
-        tags: Sequence[Any],
+        versions: Sequence[tuple[int | None, int | None]],
         current: int,
     ) -> "SampledVersions":
-        """From the tags of verl's rows; ``rows`` has the row of each step."""
-        first, last = (
-            np.array([tags[row][name] for row in rows], dtype=np.int64)
-            for name in ("min_global_steps", "max_global_steps")
-        )
+        """From the first and the last version of each step; None where a loop does not say."""
+        known = [[current if one is None else one for one in pair] for pair in versions]
+        first, last = np.array(known, dtype=np.int64).reshape(-1, 2).T
         return cls(groups, trajectories, first, last, current)
 
     def spans(self, names: Sequence[Any]) -> dict[Any, int]:

@@ -5,22 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.engines.verl.versions import REASON, SampledVersions, StaleGroupError, Staleness
-
-TAGS: list[dict[str, Any]] = [
-    {"min_global_steps": 3, "max_global_steps": 4},
-    {"min_global_steps": 4, "max_global_steps": 4},
-    {"min_global_steps": 5, "max_global_steps": 5},
-    {"min_global_steps": 2, "max_global_steps": 2},  # padding, which no step is in
-]
+from ascribe.engines.versions import REASON, SampledVersions, StaleGroupError, Staleness
 
 
 def sampled(current: int = 5) -> SampledVersions:
     """Two groups: the first has a trajectory of two steps and one of one, the other one of one."""
-    rows = np.array([0, 0, 1, 2])
-    return SampledVersions.of(
-        ["a", "a", "a", "b"], ["a/0", "a/0", "a/1", "b/0"], rows, TAGS, current
-    )
+    versions = [(3, 4), (3, 4), (4, 4), (5, None)]  # the last is the current one
+    return SampledVersions.of(["a", "a", "a", "b"], ["a/0", "a/0", "a/1", "b/0"], versions, current)
 
 
 def test_metrics() -> None:
@@ -54,7 +45,7 @@ def test_what_is_done_about_a_group_that_mixes_versions() -> None:
     assert Staleness().dropped(sampled(), metrics) == {}
     with pytest.raises(StaleGroupError, match="group a was sampled by 2 versions of the policy"):
         Staleness(1, "refuse").dropped(sampled(), metrics)
-    nobody = SampledVersions.of([], [], np.zeros(0, dtype=np.int64), TAGS, 5)
+    nobody = SampledVersions.of([], [], [], 5)
     assert Staleness(1).dropped(nobody, metrics) == {}
 
 

@@ -1,0 +1,7 @@
+"""``python -m ascribe_lab.train.verl.main_ppo``: verl's command on a run of ``ascribe train``."""
+
+from ascribe.engines.verl import runners
+from ascribe_lab.train.verl.runner import EpisodeRunner
+
+if __name__ == "__main__":
+    runners.main_ppo(EpisodeRunner)

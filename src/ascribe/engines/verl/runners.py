@@ -1,0 +1,100 @@
+"""verl's commands with credit for steps: what is changed in the process that runs the trainer.
+
+verl's own commands pass a task runner to ``run_ppo``, which runs it in a Ray actor. The runners
+here do what verl's do, with a trainer of ours in place of verl's.
+
+Worker processes load the modules that ``actor_rollout_ref.model.external_lib`` names. This is how
+agent loops record their tool calls, and how engines give fingerprints.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import ray
+from omegaconf import OmegaConf, open_dict
+from verl.experimental.fully_async_policy import fully_async_main
+from verl.experimental.one_step_off_policy import main_ppo as one_step_off_main
+from verl.trainer import main_ppo as ppo_main
+from verl.utils.import_utils import import_external_libs
+
+WORKERS = "ascribe.engines.verl.workers"
+"""What worker processes load."""
+
+
+def with_workers(config: Any) -> Any:
+    """The configuration, by which every process loads ``WORKERS`` too; this one does so now.
+
+    Modules that the user names are kept.
+    """
+    model = config.actor_rollout_ref.model
+    given = OmegaConf.to_container(OmegaConf.create({"libs": model.get("external_lib")}))["libs"]
+    libs = [*([given] if isinstance(given, str) else given or []), WORKERS]
+    with open_dict(model):
+        model.external_lib = libs
+    import_external_libs(libs)
+    return config
+
+
+def _class_of(actor: Any) -> Any:
+    """The class that ``ray.remote`` made an actor of."""
+    return actor.__ray_metadata__.modified_class
+
+
+class CreditRunner(_class_of(ppo_main.TaskRunnerV1)):  # type: ignore[misc]
+    """Runs verl's trainer of the configured mode, with credit for steps."""
+
+    trainers = "ascribe.engines.verl.trainer"
+    """The module that registers the trainers."""
+    prefix = "ascribe_"
+    """Of their names."""
+
+    def run(self, config: Any) -> None:
+        """As verl's."""
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = f"{self.prefix}{config.trainer.v1.trainer_mode}"
+        import_module(self.trainers)
+        super().run(with_workers(config))
+
+
+class OneStepOffRunner(_class_of(one_step_off_main.OneStepTaskRunner)):  # type: ignore[misc]
+    """Runs verl's trainer that is one step off the policy, with credit for steps."""
+
+    def run(self, config: Any) -> None:
+        """As verl's."""
+        from ascribe.engines.verl.separate import OneStepOffTrainer
+
+        one_step_off_main.OneStepOffRayTrainer = OneStepOffTrainer
+        super().run(with_workers(config))
+
+
+class FullyAsyncRunner(_class_of(fully_async_main.FullyAsyncTaskRunner)):  # type: ignore[misc]
+    """Runs verl's fully asynchronous trainer, with credit for steps."""
+
+    def run(self, config: Any) -> None:
+        """As verl's."""
+        from ascribe.engines.verl.separate import FullyAsyncTrainer
+
+        fully_async_main.FullyAsyncTrainer = ray.remote(num_cpus=10)(FullyAsyncTrainer)
+        super().run(with_workers(config))
+
+
+# The commands: verl's own, with another runner.
+
+
+def main_ppo(runner: Any = CreditRunner) -> None:
+    """``python -m verl.trainer.main_ppo``."""
+    ppo_main.TaskRunnerV1 = ray.remote(runner)
+    ppo_main.main()
+
+
+def one_step_off() -> None:
+    """``python -m verl.experimental.one_step_off_policy.main_ppo``."""
+    runner = ray.remote(num_cpus=10, max_concurrency=100)(OneStepOffRunner)  # as verl's
+    one_step_off_main.OneStepTaskRunner = runner
+    one_step_off_main.main()
+
+
+def fully_async() -> None:
+    """``python -m verl.experimental.fully_async_policy.fully_async_main``."""
+    fully_async_main.FullyAsyncTaskRunner = ray.remote(num_cpus=1)(FullyAsyncRunner)
+    fully_async_main.main()
