@@ -1,24 +1,26 @@
-"""TRL: ``AscribeTrainer``, in place of TRL's ``GRPOTrainer``."""
+"""TRL: ``AscribeTrainer`` for ``GRPOTrainer``, ``AscribeAsyncTrainer`` for ``AsyncGRPOTrainer``."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ascribe.engines.trl.async_trainer import AscribeAsyncTrainer
     from ascribe.engines.trl.trainer import AscribeTrainer
 
-__all__ = ["AscribeTrainer", "last_checkpoint"]
+__all__ = ["AscribeAsyncTrainer", "AscribeTrainer", "last_checkpoint"]
 
 PREFIX = "checkpoint-"
 
+MODULES = {"AscribeAsyncTrainer": "async_trainer", "AscribeTrainer": "trainer"}
+
 
 def __getattr__(name: str) -> Any:
-    # TRL and torch are loaded for the trainer alone: the other modules do without them.
-    if name != "AscribeTrainer":
+    # TRL and torch are loaded for the trainers alone: the other modules do without them.
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ascribe.engines.trl.trainer import AscribeTrainer
-
-    return AscribeTrainer
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
 
 
 def last_checkpoint(folder: str | Path) -> Path | None:

@@ -1,0 +1,301 @@
+"""AscribeAsyncTrainer: TRL's real rollout loop and trainer, sessions of one row and of several.
+
+Page: docs/engines/trl.md. vLLM and TRL's kernel for packed rows need a GPU; ``trl_async_toys`` has
+what stands in for them.
+"""
+
+import pickle
+import threading
+from pathlib import Path
+from statistics import mean, stdev
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ascribe import recipe
+from tests.engines import trl_async_toys as toys
+from tests.engines.trl_tools import tool_model
+from tests.engines.trl_toys import QUIET, logged, private_names
+
+pytest.importorskip("trl")
+pytest.importorskip("aiohttp", reason="TRL's rollout process needs it")
+pytestmark = [pytest.mark.engine, QUIET]
+
+OF_TRL = recipe("grpo", std="population", std_epsilon=1e-8)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """The folder of a model that calls a tool, its tokenizer, and the model."""
+    from transformers import AutoModelForCausalLM
+
+    folder, tokenizer = tool_model(tmp_path_factory)
+    return folder, tokenizer, AutoModelForCausalLM.from_pretrained(folder)
+
+
+def rows(turns: list[Any], layout: str) -> list[Any]:
+    """A session as one row; as a row for each turn; or as those, with earlier turns in the mask."""
+    from trl.experimental.async_grpo.async_rollout_worker import (
+        TrainingSequence,
+        _chain_to_sequences,
+    )
+
+    (whole,), _ = _chain_to_sequences(turns, "session", 1024)
+    if layout == "one":
+        return [whole]
+    made = []
+    for turn in turns:
+        start = len(turn.prompt_ids)
+        end = start + len(turn.output_ids)
+        earlier = whole.completion_mask[:start] if layout == "repeated" else [0] * start
+        log_probs = whole.old_log_probs[:end]
+        mask = [*earlier, *[1] * len(turn.output_ids)]
+        made.append(TrainingSequence(whole.input_ids[:end], mask, log_probs, "session"))
+    return made
+
+
+def scored(made: Any, method: Any, layout: str = "one", **options: Any) -> list[Any]:
+    """The samples of the group; ``method`` None for TRL's own advantages."""
+    from ascribe.engines.trl.async_trainer import Crediting
+
+    _, tokenizer, model = made
+    chats = [toys.chat(rooms) for rooms in toys.MOVES]
+    sessions = [rows(toys.turns(tokenizer, chat, model), layout) for chat in chats]
+    credit = None if method is None else Crediting(method, "observation", "drop")
+    loop = toys.loop(tokenizer, credit, **options)
+    samples: list[Any] = loop._loop.run_until_complete(
+        loop._score_group(toys.group(sessions, chats))
+    )
+    loop._loop.close()
+    return samples
+
+
+def per_turn(sample: Any) -> list[float]:
+    """The advantage of each turn of a row, if all its tokens have the same."""
+    mask = sample.completion_mask
+    tokens = np.zeros(mask.size)
+    tokens[mask != 0] = sample.advantage.tokens
+    starts = np.flatnonzero(np.diff(mask, prepend=0) == 1)
+    turns = np.split(tokens, starts)[1:]
+    assert all(np.unique(turn[turn != 0]).size <= 1 for turn in turns)
+    return [float(turn[0]) for turn in turns]
+
+
+def test_grpo_is_trls_own(made: Any) -> None:
+    theirs, ours = scored(made, None), scored(made, OF_TRL)
+    assert len(theirs) == len(ours) == len(toys.MOVES)
+    for one, other in zip(theirs, ours, strict=True):
+        assert set(other.advantage.tokens) == {np.float32(one.advantage)}
+        assert other.advantage.tokens.size == one.completion_mask.sum()
+        assert pickle.loads(pickle.dumps(other)).advantage.versions == (3, 5)
+    assert max(one.advantage for one in theirs) > 1
+
+
+@pytest.mark.parametrize("layout", ["one", "turns", "repeated"])
+def test_gigpo_by_hand(made: Any, layout: str) -> None:
+    samples = scored(made, recipe("gigpo", gamma=0.5), layout)
+    won = [rooms.count(2) / 4 for rooms in toys.MOVES]
+    visits: dict[int | None, list[float]] = {}
+    for rooms, reward in zip(toys.MOVES, won, strict=True):
+        for step, room in enumerate([None, *rooms]):
+            visits.setdefault(room, []).append(reward * 0.5 ** (len(rooms) - step))
+    expected = []
+    for rooms, reward in zip(toys.MOVES, won, strict=True):
+        episode = (reward - mean(won)) / (stdev(won) + 1e-6)
+        for step, room in enumerate([None, *rooms]):
+            peers = visits[room]
+            own = reward * 0.5 ** (len(rooms) - step)
+            value = (own - mean(peers)) / (stdev(peers) + 1e-6) if len(peers) > 1 else 0.0
+            expected.append(episode + value)
+    found = [value for sample in samples for value in per_turn(sample)]
+    np.testing.assert_array_equal(found, np.array(expected, dtype=np.float32))
+    assert len(samples) == (len(toys.MOVES) if layout == "one" else len(expected))
+
+
+def trainer(made: Any, folder: Path, kind: Any = None, args: Any = None, **options: Any) -> Any:
+    """A trainer on the CPU; ``kind`` may be TRL's own."""
+    from transformers import AttentionInterface
+    from trl.experimental.async_grpo import AsyncGRPOConfig
+    from trl.experimental.async_grpo.packing import TREE_ATTENTION
+
+    from ascribe.engines.trl import AscribeAsyncTrainer
+
+    given = {
+        "output_dir": str(folder),
+        "max_steps": 1,
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 48,
+        "max_tool_calling_iterations": 4,
+        "token_budget": 0,
+        "learning_rate": 1e-2,
+        "dtype": "float32",
+        "bf16": False,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+    result = (kind or AscribeAsyncTrainer)(
+        str(made[0]),
+        toys.visits,
+        AsyncGRPOConfig(**(given | (args or {}))),
+        toys.tasks(),
+        made[1],
+        tools=[toys.move],
+        **options,
+    )
+    AttentionInterface.register(TREE_ATTENTION, toys.dense_attention)
+    return result
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL asks for the name of the GPU, for its metrics, and whether vLLM is installed."""
+    import torch
+    from trl.experimental.async_grpo import async_rollout_worker
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    monkeypatch.setattr(async_rollout_worker, "is_vllm_available", lambda: True)
+
+
+def gradients(result: Any, samples: list[Any]) -> dict[str, Any]:
+    """Those of TRL's loss on these samples, through its queue, its batches and its packing."""
+    for sample in samples * 2:  # the loader fetches the next batch before it yields one
+        result.rollout_queue.put(sample)
+    batch = next(iter(result.get_train_dataloader()))
+    result.current_gradient_accumulation_steps = 1
+    model = result.model.train()
+    model.zero_grad()
+    result.compute_loss(model, batch).backward()
+    return {name: each.grad.clone() for name, each in model.named_parameters()}
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_rows_do_not_change_the_update(made: Any, tmp_path: Path) -> None:
+    import torch
+
+    found = {}
+    for layout in ("one", "turns", "repeated"):
+        samples = scored(made, recipe("gigpo"), layout)
+        args = {"per_device_train_batch_size": len(samples)}
+        result = trainer(made, tmp_path, args=args, weight_transfer=toys.Published(made[2]))
+        result.model_version = 6
+        found[layout] = gradients(result, samples)
+        metrics = result._metrics["train"]
+        assert metrics["ascribe/versions/lag_max"][0] == 3
+        assert metrics["ascribe/versions/group_mean"][0] == 3
+    for layout in ("turns", "repeated"):
+        for name, one in found["one"].items():
+            torch.testing.assert_close(found[layout][name], one, atol=1e-6, rtol=0)
+    assert max(float(each.abs().max()) for each in found["one"].values()) > 1e-2
+
+
+def test_sessions_over_http(made: Any) -> None:
+    """TRL's loop plays sessions against a server, and they come out with advantages of turns."""
+    from ascribe.engines.trl.async_trainer import Crediting
+
+    credit = Crediting(recipe("gigpo"), "tool", "drop")
+    with toys.serve(made[2]) as url:
+        options = {"tools": [toys.move], "max_tokens": 48, "vllm_server_url": url}
+        loop = toys.loop(made[1], credit, max_inflight_tasks=4, **options)
+        playing = threading.Thread(target=loop.run, daemon=True)
+        playing.start()
+        samples = [loop.rollout_buffer.get(timeout=60) for _ in range(3 * len(toys.MOVES))]
+        loop._loop.call_soon_threadsafe(loop._stop_event.set)
+        playing.join(timeout=60)
+    assert not playing.is_alive()
+    assert not loop._failed_event.is_set()
+    turns = [per_turn(sample) for sample in samples]
+    assert max(len(set(values)) for values in turns) > 1
+    metrics: dict[str, Any] = {}
+    while not loop.metrics_queue.empty():
+        metrics |= loop.metrics_queue.get()
+    assert {"ascribe/signal_share", "rollout/turns_max"} <= metrics.keys()
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("on_cpu")
+def test_steps_of_the_whole_trainer(made: Any, tmp_path: Path) -> None:
+    """Two updates, with rollouts in TRL's own process."""
+    published = toys.Published(made[2])
+    with toys.serve(made[2]) as url:
+        args = {"max_steps": 2, "per_device_train_batch_size": 8, "vllm_server_base_url": url}
+        result = trainer(made, tmp_path, args=args, weight_transfer=published, recipe="gigpo")
+        batches: list[Any] = []
+        loss = result.compute_loss
+
+        def keep(model: Any, inputs: Any, **more: Any) -> Any:
+            batches.append(inputs)
+            return loss(model, inputs, **more)
+
+        result.compute_loss = keep
+        before = result.model.get_input_embeddings().weight.detach().clone()
+        result.train()
+    assert published.syncs == 3
+    assert not before.equal(result.model.get_input_embeddings().weight)
+    rows = [
+        batch["advantages"][batch["segment_id"] == row].unique()
+        for batch in batches
+        for row in range(int(batch["segment_id"].max()) + 1)
+    ]
+    assert max(len(values) for values in rows) > 1
+    assert len(logged(result, "ascribe/signal_share")) == 2
+    assert logged(result, "ascribe/versions/lag_max") == logged(result, "sample/staleness_max")
+
+
+def test_sessions_without_tokens_or_rewards(made: Any) -> None:
+    """The first counts in the baseline, the second does not; neither is learned from."""
+    from ascribe.engines.trl.async_trainer import Crediting
+
+    chats = [toys.chat([2]), toys.chat([1]), toys.chat([0, 2, 2]), toys.chat([])]
+    sessions = [rows(toys.turns(made[1], chat), "one") for chat in chats]
+    sessions[0] = []
+    for method, won in ((OF_TRL, [0.25, 0.0, 0.5]), (recipe("rloo"), [0.25, 0.0, 0.5])):
+        loop = toys.loop(made[1], Crediting(method, "observation", "drop"))
+        group = toys.group(list(sessions), chats)
+        samples = loop._loop.run_until_complete(loop._score_group(group))
+        loop._loop.close()
+        assert [sample.completion for sample in samples] == chats[1:]
+        spread = np.std(won) + 1e-8 if method is OF_TRL else 2 / 3
+        expected = [(reward - 0.25) / spread for reward in won[1:]]
+        found = [set(sample.advantage.tokens) for sample in samples]
+        assert found == [{np.float32(value)} for value in (*expected, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"recipe": "reinforce_pp"}, "compares the groups of a batch"),
+        ({"recipe": recipe("gigpo", scope="batch")}, "compares the groups of a batch"),
+        ({"recipe": "bipace_q"}, "fingerprints of the policy"),
+        ({"recipe": "gae"}, "needs the column value"),
+        ({"recipe": "entropy"}, "needs the column entropy"),
+        ({"recipe": "ibpo"}, "needs the column corrects"),
+        ({"state": "key"}, "have no keys"),
+        ({"rollout_worker": object()}, "no AsyncRolloutWorker"),
+    ],
+)
+@pytest.mark.usefixtures("on_cpu")
+def test_refused(made: Any, tmp_path: Path, options: dict[str, Any], problem: str) -> None:
+    if "rollout_worker" in options:
+        options = {"rollout_worker": SimpleNamespace(rollout_buffer=None)}
+    with pytest.raises(ValueError, match=problem):
+        trainer(made, tmp_path, weight_transfer=toys.Published(made[2]), **options)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_private_names(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+
+    from ascribe.engines.trl import async_trainer
+
+    used = private_names(Path(str(async_trainer.__file__)))
+    assert used - {"_collate", "_states"} == set(async_trainer.PRIVATE)
+    monkeypatch.setattr(_AsyncRolloutLoop, "_score_group", lambda self, members: members)
+    with pytest.raises(ImportError, match=r"lacks _score_group\(group\)"):
+        trainer(made, tmp_path, weight_transfer=toys.Published(made[2]))
