@@ -34,7 +34,7 @@ from ascribe.engines.crediting import credit_steps, with_first_tokens
 from ascribe.engines.inputs import missing_columns, refuse_unknown
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.trl.trainer import check_trl
-from ascribe.engines.verl.versions import SampledVersions
+from ascribe.engines.versions import SampledVersions
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Conversation, State, from_messages, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
