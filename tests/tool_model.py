@@ -1,5 +1,6 @@
 """A tiny model that calls a tool in several turns, for both engines."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,7 @@ def write_tool_model(folder: Path, task: str) -> Path:
     for part in train_tool_model(chats, TEMPLATE):
         part.save_pretrained(folder)
     return folder
+
+
+if __name__ == "__main__":  # examples/verl_rooms/cpu.sh
+    print(write_tool_model(Path(sys.argv[1]), "Visit room 2 as often as you can."))

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 # shellcheck disable=SC2086 (several agent loops may take turns)
 python "$here/rooms.py" "${DATA:=data}" ${AGENT:=tool_agent}
-exec python -m ascribe.engines.verl.main_ppo \
+exec python -m "ascribe.engines.verl.${COMMAND:-main_ppo}" \
   data.train_files="$DATA/train.parquet" data.val_files="$DATA/train.parquet" \
   data.train_batch_size=4 data.max_prompt_length=128 data.max_response_length=256 \
   actor_rollout_ref.model.path="$MODEL" \

@@ -12,27 +12,16 @@ from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
 from ascribe.steps.files import read
 from lab.tests.train import verl_toys as toys
-from tests.tool_model import write_tool_model
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "verl_rooms"
 RECIPES = ("grpo", "gigpo", "sbc")
+AGENTS = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 KEYS = {
-    "data.shuffle": False,
-    "data.dataloader_num_workers": 0,
-    "actor_rollout_ref.rollout.n": 8,
-    "actor_rollout_ref.rollout.max_model_len": 384,
-    "actor_rollout_ref.actor.optim.lr": 1e-3,
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 4096,
     "actor_rollout_ref.model.use_remove_padding": True,
-    "trainer.val_before_train": False,
-    "trainer.test_freq": -1,
-    "trainer.save_freq": -1,
-    "trainer.total_training_steps": 3,
     "actor_rollout_ref.rollout.multi_turn.max_assistant_turns": 3,
-    "actor_rollout_ref.rollout.agent.agent_loop_config_path": Path(__file__).parent
-    / "verl_agents.yaml",
+    AGENTS: Path(__file__).parent / "verl_agents.yaml",
     "ascribe.recipe": "sbc",
     "+ascribe.fingerprints": -1,
 }
@@ -42,12 +31,9 @@ KEYS = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three steps: verl's ToolAgentLoop, the example's loop, and one that returns several rows."""
     folder = tmp_path_factory.mktemp("rooms")
-    model = write_tool_model(folder / "model", "Visit room 2 as often as you can.")
-    toys.run_stock(
-        [str(EXAMPLE / "run.sh")],
+    toys.run_rooms(
         folder,
         KEYS,
-        MODEL=str(model),
         AGENT="tool_agent rooms rows",
         VERL_USE_EXTERNAL_MODULES="lab.tests.train.verl_loop_spy",
         SPY=str(folder / "spied"),

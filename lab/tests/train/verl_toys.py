@@ -17,7 +17,6 @@ from ascribe.engines.metrics import read_metrics
 from ascribe.estimators.assign import assign
 from ascribe.steps.files import read
 from ascribe_lab.train.load import load_config
-from ascribe_lab.train.verl.arguments import ON_CPU
 from lab.tests.craft_model import OPTIONS, TASKS, write_tiny  # noqa: F401 (for the tests)
 from tests.engines.needs import NEEDS_VERL  # noqa: F401 (likewise)
 
@@ -99,24 +98,12 @@ def when_ray_runs(
     return running
 
 
-CPU = ON_CPU | {
-    "trainer.resume_mode": "disable",
-    "actor_rollout_ref.actor.fsdp_config.model_dtype": "fp32",
-    "actor_rollout_ref.rollout.dtype": "float32",
-    "actor_rollout_ref.rollout.max_num_seqs": 32,
-    "actor_rollout_ref.rollout.max_num_batched_tokens": 2048,
-    "actor_rollout_ref.rollout.calculate_log_probs": True,
-    "reward.num_workers": 1,
-}
-"""Plain verl on a machine without a GPU, with a small model."""
-
-
-def run_stock(
-    command: Sequence[str], folder: Path, keys: dict[str, Any], **environment: str
-) -> None:
-    """A run of plain verl on the CPU, to its end; it talks to ``log.txt``."""
-    words = [*command, *(f"{name}={value}" for name, value in (CPU | keys).items())]
-    run_typed(words, folder, VERL_PLATFORM="cpu", **environment)
+def run_rooms(folder: Path, keys: dict[str, Any], **environment: str) -> None:
+    """The example's run of stock verl on the CPU, to its end; it talks to ``log.txt``."""
+    script = Path(__file__).parents[3] / "examples" / "verl_rooms" / "cpu.sh"
+    run_typed(
+        [str(script), *(f"{name}={value}" for name, value in keys.items())], folder, **environment
+    )
 
 
 def run_typed(words: Sequence[str], folder: Path, **environment: str) -> None:

@@ -7,7 +7,9 @@ Worker processes load the modules that ``actor_rollout_ref.model.external_lib`` 
 agent loops record their tool calls, and how engines give fingerprints.
 """
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -91,10 +93,20 @@ def one_step_off() -> None:
     """``python -m verl.experimental.one_step_off_policy.main_ppo``."""
     runner = ray.remote(num_cpus=10, max_concurrency=100)(OneStepOffRunner)  # as verl's
     one_step_off_main.OneStepTaskRunner = runner
+    _find_config(one_step_off_main)
+    if not any(word.startswith("hydra.searchpath") for word in sys.argv):
+        # verl names it relative to its repository, from where its own command must be typed.
+        sys.argv.append("hydra.searchpath=[pkg://verl.trainer.config]")
     one_step_off_main.main()
 
 
 def fully_async() -> None:
     """``python -m verl.experimental.fully_async_policy.fully_async_main``."""
     fully_async_main.FullyAsyncTaskRunner = ray.remote(num_cpus=1)(FullyAsyncRunner)
+    _find_config(fully_async_main)
     fully_async_main.main()
+
+
+def _find_config(command: Any) -> None:
+    """Tell Hydra the folder of a command's configuration, which is no Python package."""
+    sys.argv[1:1] = ["--config-path", str(Path(command.__file__).with_name("config"))]
