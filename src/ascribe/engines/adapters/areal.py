@@ -1,20 +1,22 @@
 """AReaL: an actor whose advantages are those of a recipe.
 
-::
+In a module that the workers can import, and not in the training script itself::
 
-    from areal.trainer.ppo import actor
-    from ascribe.engines.adapters.areal import actor_with
+    from areal.engine import FSDPPPOActor
+    from ascribe.engines.adapters.areal import CreditedActor
 
-    actor.PPOActor = actor_with("sbc", decode=tokenizer.decode)
+    class Actor(CreditedActor, FSDPPPOActor):
+        method = "sbc"
 
-in a script that one of AReaL's launchers starts, before it creates the engine. A batch is a list of
-padded tensor dicts, one for each prompt: its rows are the samples of the prompt, and so a group. A
-workflow may add a tensor ``truncated``: whether a limit ended each sample.
+and in the script, before it creates the trainer, ``areal.engine.FSDPPPOActor = Actor``: AReaL's
+controller sends the class to the workers by its module and name. A batch is a list of padded tensor
+dicts, one for each prompt: its rows are the samples of the prompt, and so a group. A workflow may
+add a tensor ``truncated``: whether a limit ended each sample.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -88,33 +90,28 @@ class ArealAdapter:
         return [row.tolist() for item in result for row in item["advantages"]]
 
 
-def actor_with(method: str | Recipe = DEFAULT, **options: Any) -> type:
-    """A subclass of AReaL's ``PPOActor``; options are those of the adapter.
+class CreditedActor:
+    """For the bases of an actor, before AReaL's: its advantages are those of a recipe.
 
     AReaL still shifts masks and log-probabilities. Its normalisation of rewards and advantages and
-    the KL in its rewards have no effect; an actor with ``kl_ctl`` other than 0 is refused.
-    So is AReaL's default mode.
+    the KL in its rewards have no effect; a config with ``kl_ctl`` other than 0 is refused.
     """
-    from areal.trainer.ppo.actor import PPOActor
-    from areal.utils.environ import is_single_controller
 
-    if is_single_controller():
-        raise ValueError(
-            "AReaL's default mode creates actors in worker processes, which import its own class; "
-            "start the script with one of AReaL's launchers, which set AREAL_SPMD_MODE"
-        )
-    adapter = ArealAdapter(**options)
-    chosen = stateless(method)
+    method: ClassVar[str | Recipe] = DEFAULT
+    adapter: ClassVar[ArealAdapter] = ArealAdapter()
 
-    class AscribeActor(PPOActor):  # type: ignore[misc]
-        def __init__(self, config: Any, engine: Any) -> None:
-            super().__init__(config, engine)
-            if config.kl_ctl:
-                raise ValueError("rewards would lack the KL term; set actor.kl_ctl to 0")
+    def __init__(self, config: Any) -> None:
+        self.recipe = stateless(self.method)
+        if config.kl_ctl:
+            raise ValueError(
+                f"actor.kl_ctl is {config.kl_ctl}: the rewards of {type(self).__name__} would lack "
+                "the KL term; set it to 0"
+            )
+        super().__init__(config)  # type: ignore[call-arg]
 
-        def compute_advantages(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            table, spans = adapter.steps(data)
-            advantage = credit_steps(table, chosen).advantage
-            return adapter.put(super().compute_advantages(data), spans, advantage)  # type: ignore[no-any-return]
-
-    return AscribeActor
+    def compute_advantages(self, data: list[dict[str, Any]]) -> Any:
+        """The batch with the recipe's advantages."""
+        table, spans = self.adapter.steps(data)
+        advantage = credit_steps(table, self.recipe).advantage
+        data = super().compute_advantages(data)  # type: ignore[misc]
+        return self.adapter.put(data, spans, advantage)
