@@ -65,6 +65,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "scale": (),
     "states": ("minecraft_data",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
+    "trl_processes": TRL,
     "widths": TORCH,
 }
 

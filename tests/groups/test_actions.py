@@ -54,6 +54,6 @@ def test_keys_are_spread_over_rows_with_the_share_that_has_one() -> None:
     actions = Coded.encode(["<action>a</action>", "<action>a </action>", "<action>b", None])
     keys = action_keys(actions, tag_body)
     assert keys.labels.tolist() == [0, 0, -1, -1]
-    assert (keys.count, keys.key_share) == (1, 0.5)
-    assert action_keys(actions, whole).key_share == 0.75
+    assert (keys.count, (keys.labels >= 0).mean()) == (1, 0.5)
+    assert (action_keys(actions, whole).labels >= 0).mean() == 0.75
     assert action_keys(actions, lambda text: text[-1]).count == 2

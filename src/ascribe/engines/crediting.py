@@ -108,7 +108,7 @@ def credit_steps(
     kept = table.take(keep)
     if not keep.any():
         return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
-    inputs = {"history": history} if recipe.has_history else {}
+    inputs: dict[str, Any] = {"history": history} if recipe.has_history else {}
     credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
     for note in credit.notes:
         _say_once(note)
@@ -188,7 +188,17 @@ def write_steps(
     steps: Any = None,
     columns: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count.
+    """Write ``rollouts_NUMBER.parquet``: the steps of the groups that count (``trained_steps``)."""
+    return write_iteration(trained_steps(credited, number, steps, columns), folder, number)
+
+
+def trained_steps(
+    credited: CreditedSteps,
+    number: int,
+    steps: Any = None,
+    columns: Mapping[str, Any] | None = None,
+) -> Any:
+    """The steps of the groups that count, as an Arrow table.
 
     Besides the columns in ``steps`` it has ``trained_advantage``, ``iteration`` and all inputs of
     the recipe, such as ``fingerprint``: ``ascribe credit`` computes the same advantages from it,
@@ -205,7 +215,11 @@ def write_steps(
         steps = steps.append_column(name, pa.array(values[credited.counts]))
     steps = steps.append_column(TRAINED, pa.array(credited.advantage[credited.counts]))
     counted = pa.array([number + 1] * len(steps), pa.int64())  # from 1, as in metrics.jsonl
-    steps = steps.append_column("iteration", counted)
+    return steps.append_column("iteration", counted)
+
+
+def write_iteration(steps: Any, folder: str | Path, number: int) -> Path:
+    """Write ``rollouts_NUMBER.parquet``."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rollouts_{number:05d}.parquet"

@@ -5,13 +5,15 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from ascribe.diagnose import diagnose
+from ascribe.diagnose import added, diagnosis, sums
 from ascribe.engines.crediting import CreditedSteps
+from ascribe.estimators.credit import join_metrics
 from ascribe.steps.strict_json import loads
 
 NAME = "metrics.jsonl"
@@ -24,20 +26,34 @@ THRESHOLD = 0.5
 
 def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
     """Which groups were dropped, and where the signal is."""
-    metrics: dict[str, float] = {"dropped_groups": len(credited.dropped)}
-    for reason, count in Counter(credited.dropped.values()).items():
-        metrics[f"dropped/{reason}"] = count
-    if credited.credit is not None:
-        diagnosis = diagnose(credited.table, credited.credit)
-        metrics["signal_share"] = diagnosis.signal_share
-        metrics["advantage_rms"] = diagnosis.advantage_rms
-        metrics |= {f"rms/{name}": value for name, value in diagnosis.term_rms.items()}
-        if diagnosis.states is not None:
-            metrics["singleton_share"] = diagnosis.states.singleton_share_of_groups
-            metrics["singleton_share_of_rows"] = diagnosis.states.singleton_share_of_rows
-            metrics["mean_group_size"] = diagnosis.states.mean_size
-            metrics["matched_pairs"] = diagnosis.states.matched_pairs
-        metrics |= {f"credit/{name}": value for name, value in credited.credit.metrics.items()}
+    return joined_metrics([credit_facts(credited)])
+
+
+def credit_facts(credited: CreditedSteps) -> dict[str, Any]:
+    """What ``joined_metrics`` needs to know of some groups of a batch."""
+    if credited.credit is None:
+        return {"dropped": credited.dropped}
+    totals, metrics = sums(credited.table, credited.credit), credited.credit.metrics
+    return {"dropped": credited.dropped, "sums": totals, "metrics": metrics}
+
+
+def joined_metrics(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The metrics of a batch from the facts of its groups, each in one part."""
+    dropped = [reason for part in parts for reason in part["dropped"].values()]
+    metrics: dict[str, float] = {"dropped_groups": len(dropped)}
+    metrics |= {f"dropped/{reason}": count for reason, count in Counter(dropped).items()}
+    if credited := [part for part in parts if "sums" in part]:
+        told = diagnosis(reduce(added, (part["sums"] for part in credited)))
+        metrics["signal_share"] = told.signal_share
+        metrics["advantage_rms"] = told.advantage_rms
+        metrics |= {f"rms/{name}": value for name, value in told.term_rms.items()}
+        if told.states is not None:
+            metrics["singleton_share"] = told.states.singleton_share_of_groups
+            metrics["singleton_share_of_rows"] = told.states.singleton_share_of_rows
+            metrics["mean_group_size"] = told.states.mean_size
+            metrics["matched_pairs"] = told.states.matched_pairs
+        own = join_metrics([part["metrics"] for part in credited])
+        metrics |= {f"credit/{name}": value for name, value in own.items()}
     return prefixed(metrics)
 
 

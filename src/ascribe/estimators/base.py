@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 import numpy as np
 
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
-from ascribe.estimators.relative import Norm, Std, relative
+from ascribe.estimators.relative import Norm, Pool, Std, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
@@ -96,7 +96,12 @@ class Recipe:
     @property
     def by_group(self) -> bool:
         """Whether the credit of a task group needs no other group, but those that it corrects."""
-        over_batch = {"scope": ("batch",), "scale": ("equal",), "radius_rule": ("search", "online")}
+        return self.by_group_with_pool and getattr(self, "scale", None) != "equal"
+
+    @property
+    def by_group_with_pool(self) -> bool:
+        """Whether the credit of a task group needs no more of others than what a pool joins."""
+        over_batch = {"scope": ("batch",), "radius_rule": ("search", "online")}
         return self.compares_in_groups and not any(
             getattr(self, name, None) in choices for name, choices in over_batch.items()
         )
@@ -106,11 +111,13 @@ class Recipe:
         """Whether the recipe carries state from one iteration to the next."""
         return "history" in self.inputs
 
-    def __call__(self, table: StepTable, **inputs: Any) -> Credit:
+    def __call__(self, table: StepTable, *, pool: Pool | None = None, **inputs: Any) -> Credit:
         """Credit every row of ``table``, each iteration by itself.
 
         Args:
             table: the steps.
+            pool: for a table that has some groups of a batch: joins what ``scale="equal"`` compares
+                over the batch. It is called once if the recipe has that scale, and else never.
             **inputs: further inputs, by the names in ``inputs``; an array has one entry for each
                 row.
 
@@ -130,7 +137,8 @@ class Recipe:
                 f"{self.name} needs the column {' and '.join(missing)}, which the table does not "
                 f"have; where it comes from: {page('estimators/other')}"
             )
-        credit = self._compute_each(table.iterations(), inputs)
+        pooled = {} if pool is None else {"pool": pool}
+        credit = self._compute_each(table.iterations(), inputs | pooled)
         terms = {name: term.values for name, term in credit.terms.items()}
         for name, values in {"advantage": credit.advantage, **terms}.items():
             if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
@@ -165,7 +173,7 @@ class Recipe:
         return replace(Credit.join(parts).rows(place), metrics=metrics)
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs`` alone."""
+        """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs``, and pool."""
         raise NotImplementedError
 
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:

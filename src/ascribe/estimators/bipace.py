@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ascribe.estimators.clusters import Clustering
-from ascribe.estimators.credit import Explanation, Reason, Sentence
+from ascribe.estimators.credit import Explanation, Figure, Reason, Sentence
 from ascribe.estimators.gigpo import StepTerms, TwoLevel
 from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.groups import Groups
@@ -141,8 +141,7 @@ def row_mix(
     The share of rows of each branch; the share of clusters of two or more that hold two or more
     action keys, and the mean number of keys in these.
     """
-    rows_by_branch = np.bincount(branch[branch >= 0], minlength=3)
-    rows = max(int(rows_by_branch.sum()), 1)
+    taken = branch[branch >= 0]
     pair, pairs = segments.pairs(clusters, keys, key_count)
     first_row = segments.first_rows(pair, pairs)
     keys_in = segments.size(clusters[first_row], count)
@@ -150,11 +149,11 @@ def row_mix(
     keys_in = keys_in + segments.size(np.where(keys < 0, clusters, -1), count)
     several = segments.size(clusters, count) > 1
     return {
-        "pace": float(rows_by_branch[Branch.PACE]) / rows,
-        "leave_one_out": float(rows_by_branch[Branch.LEAVE_ONE_OUT]) / rows,
-        "singleton": float(rows_by_branch[Branch.SINGLETON]) / rows,
-        "contrasting_clusters": float((keys_in[several] > 1).mean()) if several.any() else 0.0,
-        "keys_per_cluster": float(keys_in[several].mean()) if several.any() else 0.0,
+        "pace": Figure(taken == Branch.PACE),
+        "leave_one_out": Figure(taken == Branch.LEAVE_ONE_OUT),
+        "singleton": Figure(taken == Branch.SINGLETON),
+        "contrasting_clusters": Figure(keys_in[several] > 1),
+        "keys_per_cluster": Figure(keys_in[several]),
     }
 
 
@@ -210,7 +209,8 @@ class _BiPACE(BiGPO):
         values, reason, branch, explain = pace(returns, *members, form=self.form, norm=norm)
         self.leave_out_alone(arrange(table), labels, groups.count, values, reason)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
-        return {"step": term}, {"key_share": keys.key_share} | row_mix(branch, *members)
+        mix = row_mix(branch, *members)
+        return {"step": term}, {"key_share": Figure(keys.labels >= 0, empty=1.0)} | mix
 
 
 @dataclass(frozen=True, kw_only=True)

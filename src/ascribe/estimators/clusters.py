@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.base import Recipe
+from ascribe.estimators.credit import Figure
 from ascribe.fingerprints import FloatMatrix, normalised, present
 from ascribe.fingerprints.identity import identity
 from ascribe.fingerprints.ngram import ngram
@@ -65,7 +66,7 @@ class Clustering(Recipe):
         if self.radius_rule == "search":
             return {"radius": metrics["radius"]}
         now = _online(self.radius, inputs.get("history"))
-        return asdict(now.updated(metrics["median_size"]))
+        return asdict(now.updated(float(metrics["median_size"])))
 
     def state_groups(
         self, table: StepTable, inputs: dict[str, Any]
@@ -97,9 +98,8 @@ class Clustering(Recipe):
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
         is_collapsed &= segments.size(owner, steps.group_count) > 1
-        metrics = {"radius": radius, "collapsed_groups": float(is_collapsed.sum())}
-        sizes = segments.size(groups.labels, groups.count)
-        metrics["median_size"] = float(np.median(sizes)) if sizes.size else 0.0
+        metrics = {"radius": radius, "collapsed_groups": Figure(is_collapsed, np.sum)}
+        metrics["median_size"] = Figure(segments.size(groups.labels, groups.count), np.median)
         if self.on_collapse == "exact" and is_collapsed.any():
             text_labels = np.where(texts.labels < 0, -1, texts.labels + groups.count)
             labels = np.where(is_collapsed[steps.group], text_labels, groups.labels)

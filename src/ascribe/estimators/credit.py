@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, partial
 from importlib import import_module
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -181,6 +182,45 @@ class Term:
         return np.equal(self.reason, Reason.CREDITED)
 
 
+class Figure(float):
+    """A metric with the values that it summarises, so that those of parts can be joined.
+
+    ``summary`` is a function of numpy; ``empty`` is the metric of no values.
+    """
+
+    values: npt.NDArray[Any]
+    summary: Callable[[npt.NDArray[Any]], Any]
+    empty: float
+
+    def __new__(
+        cls,
+        values: npt.NDArray[Any],
+        summary: Callable[[npt.NDArray[Any]], Any] = np.mean,
+        empty: float = 0.0,
+    ) -> "Figure":
+        """The metric of these values."""
+        figure = super().__new__(cls, summary(values) if values.size else empty)
+        figure.values, figure.summary, figure.empty = values, summary, empty
+        return figure
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.values, self.summary, self.empty
+
+
+def join_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The metrics of a batch from those of its parts; one that is no ``Figure`` as their mean."""
+    joined: dict[str, float] = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        each = [part[name] for part in parts if name in part]
+        figures = [one for one in each if isinstance(one, Figure)]
+        if figures:
+            values = np.concatenate([one.values for one in figures])
+            joined[name] = Figure(values, figures[0].summary, figures[0].empty)
+        else:
+            joined[name] = each[0] if len(set(each)) == 1 else fmean(each)
+    return joined
+
+
 @dataclass(frozen=True, eq=False)
 class Credit:
     """The advantage of every row of a table, in the table's row order.
@@ -194,7 +234,8 @@ class Credit:
     terms: dict[str, Term] = field(default_factory=dict)
     recipe: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Figures about the computation, by name: the radius that was used, the row mix."""
+    """About the computation, by name: the radius that was used, the row mix. One that differs
+    between parts of a batch is a ``Figure``."""
     history: dict[str, Any] | None = None
     """State to pass in with the next batch (running statistics), in plain values for a checkpoint;
     None for a recipe without any."""

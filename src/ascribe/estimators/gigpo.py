@@ -123,9 +123,8 @@ class TwoLevel(Standardising):
         steps, more = self.step_terms(table, groups)
         terms, metrics = {"episode": self._episode(table)} | steps, metrics | more
         if self.scale == "equal":
-            terms, metrics["scale_factor"] = equalised(
-                terms, list(steps), terms["episode"], arrange(table).rows
-            )
+            sizes = list(steps), terms["episode"], arrange(table).rows
+            terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
         episode = terms.pop("episode")
         if self.episode_weight:
             terms = {"episode": replace(episode, weight=self.episode_weight)} | terms

@@ -119,8 +119,8 @@ class HGPO(Standardising):
         terms = {"step": self.term(table, values, reason, levels[0].labels, explain=explain)}
         metrics = {}
         if self.scale == "equal":
-            episode = self.episode_term(table, norm)
-            terms, metrics["scale_factor"] = equalised(terms, ["step"], episode, steps.rows)
+            sizes = ["step"], self.episode_term(table, norm), steps.rows
+            terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
         return Credit.of(terms, repr(self), metrics)
 
     def without_recurrence(self) -> str:

@@ -1,6 +1,6 @@
 """Relative advantages: a value against the mean and the standard deviation of its group."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ascribe.estimators.credit import Explanation, Reason, Sentence, Term
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
+from ascribe.steps.arrays import Codes8, Floats, Ints
 
 Std = Literal["sample", "population"]
 """``sample`` divides the squares by n - 1 (torch's default), ``population`` by n."""
@@ -133,8 +133,16 @@ NEGLIGIBLE = 1e-9
 """A root mean square up to this is rounding error, which must not be amplified."""
 
 
+Pool = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Joins arrays of this process with those of all others, in the order of their groups."""
+
+
 def equalised(
-    terms: dict[str, Term], names: Sequence[str], episode: Term, rows: Ints
+    terms: dict[str, Term],
+    names: Sequence[str],
+    episode: Term,
+    rows: Ints,
+    pool: Pool | None = None,
 ) -> tuple[dict[str, Term], float]:
     """The terms, those of ``names`` times ``c = rms(episode) / rms(sum of those terms)``.
 
@@ -142,18 +150,18 @@ def equalised(
     one, by any of the named terms for the other. Weights are left out, so they act on top. Where
     either is zero (up to 1e-9), c is 1: there is nothing to rescale, or no size to rescale it to.
     ``rows`` are those that count, in canonical order: padding stays out, and row order cannot
-    matter.
+    matter. With a ``pool``, the batch is that of all processes.
     """
     rescaled = [terms[name] for name in names]
     credited = np.any([term.credited for term in rescaled], axis=0)
-    size = _rms(np.sum([term.values for term in rescaled], axis=0), credited, rows)
-    target = _rms(episode.values, episode.credited, rows)
+    total: Floats = np.sum([term.values for term in rescaled], axis=0)
+    used = total[rows][credited[rows]], episode.values[rows][episode.credited[rows]]
+    size, target = map(_rms, used if pool is None else pool(*used))
     factor = target / size if min(size, target) > NEGLIGIBLE else 1.0
     changed = {name: replace(terms[name], values=factor * terms[name].values) for name in names}
     return terms | changed, factor
 
 
-def _rms(values: Floats, credited: Bools, rows: Ints) -> float:
-    """Root mean square over the ``rows`` that are credited; 0 without any."""
-    used = values[rows][credited[rows]]
-    return float(np.sqrt(np.mean(used * used))) if used.size else 0.0
+def _rms(values: Floats) -> float:
+    """Root mean square; 0 of no values."""
+    return float(np.sqrt(np.mean(values * values))) if values.size else 0.0

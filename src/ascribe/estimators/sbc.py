@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.clusters import BY_TEXT, Clustering
-from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.credit import Credit, Explanation, Figure, Reason, Sentence
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.fingerprints import present
 from ascribe.groups import Groups
@@ -122,7 +122,7 @@ class SBC(Clustering):
         groups, metrics = self.state_groups(table, inputs)
         fine = self.fine_groups(table, inputs, groups, metrics)
         keys = self.action_keys(table)
-        metrics["key_share"] = keys.key_share
+        metrics["key_share"] = Figure(keys.labels >= 0, empty=1.0)
         excluded = self.excluded(steps)
         rows = Rows(
             reward=self.rewards(steps),
@@ -161,8 +161,8 @@ class SBC(Clustering):
             "step": self.term(table, peers, met, groups.labels, explain=by_peers),
         }
         if self.scale == "equal":
-            episode = self.episode_term(table, Norm("std"))
-            terms, metrics["scale_factor"] = equalised(terms, list(terms), episode, steps.rows)
+            sizes = list(terms), self.episode_term(table, Norm("std")), steps.rows
+            terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
         return Credit.of(terms, repr(self), metrics, self.carried(metrics, inputs))
 
     def ladder(self) -> Ladder:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.estimators import Recipe
-from ascribe.estimators.credit import Credit
+from ascribe.estimators.credit import Credit, join_metrics
 from ascribe.steps.arrays import Ints
 from ascribe.steps.table import Coded, StepTable
 
@@ -71,4 +71,5 @@ def join_shards(rows: Sequence[Ints], shards: Sequence[Credit]) -> Credit:
         rows: the rows of each shard, from ``split_shards``.
         shards: the credit of each.
     """
-    return Credit.join(shards).rows(np.argsort(np.concatenate(rows)))
+    joined = Credit.join(shards).rows(np.argsort(np.concatenate(rows)))
+    return replace(joined, metrics=join_metrics([shard.metrics for shard in shards]))

@@ -28,14 +28,10 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, eq=False)
 class ActionKeys:
-    """The key of each row's action as a label from 0 to ``count - 1``; -1 for none.
-
-    ``key_share`` is the share of rows that have one.
-    """
+    """The key of each row's action as a label from 0 to ``count - 1``; -1 for none."""
 
     labels: Ints
     count: int
-    key_share: float
 
 
 def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
@@ -46,9 +42,7 @@ def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
         key: the key of one text, or None.
     """
     coded = Coded.encode([key(text) for text in action.values])
-    labels = np.append(coded.codes, -1)[action.codes]
-    keyed = float((labels >= 0).mean()) if labels.size else 1.0
-    return ActionKeys(labels, int(coded.values.size), keyed)
+    return ActionKeys(np.append(coded.codes, -1)[action.codes], int(coded.values.size))
 
 
 def whole(text: str) -> str | None:

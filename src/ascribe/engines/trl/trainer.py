@@ -33,12 +33,12 @@ from ascribe.engines import training_recipe
 from ascribe.engines.crediting import (
     CreditedSteps,
     History,
-    credit_steps,
     fingerprint_layer,
     load_history,
     save_history,
+    trained_steps,
     with_first_tokens,
-    write_steps,
+    write_iteration,
 )
 from ascribe.engines.inputs import (
     as_text,
@@ -49,15 +49,15 @@ from ascribe.engines.inputs import (
     turn_lists,
     with_columns,
 )
-from ascribe.engines.metrics import Stopwatch, credit_metrics
+from ascribe.engines.metrics import Stopwatch
 from ascribe.engines.trl import PREFIX, last_checkpoint
+from ascribe.engines.trl.shares import credit_shares, needs_batch
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.steps.arrays import Floats, Ints
-from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import INPUT_COLUMNS, StepTable
@@ -276,15 +276,19 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         with self._clock("credit"):
             table, spans = self._turns(inputs)
             table = with_columns(table, self._columns(spans))
-            credited, mine = self._credited(table)
-            batch["advantages"] = self._on_tokens(credited.advantage[mine], spans, batch)
-        self._log("train", credit_metrics(credited))
+            credited, advantage, metrics = self._credited(table)
+            batch["advantages"] = self._on_tokens(advantage, spans, batch)
+        self._log("train", metrics)
         # TRL's table of completions has room for one iteration, so these replace TRL's own.
         wrote = batch["completion_mask"] * batch.get("tool_mask", 1)
         mean = (batch["advantages"] * wrote).sum(dim=1) / wrote.sum(dim=1).clamp(min=1)
         self._logs["advantages"].extend(self.accelerator.gather(mean).tolist())
-        if self.dump_dir is not None and self.accelerator.is_main_process:
-            write_steps(credited, self.dump_dir, self._step // self._steps_of_iteration)
+        if self.dump_dir is not None:
+            number = self._step // self._steps_of_iteration
+            steps = [trained_steps(credited, number)]
+            steps = steps if needs_batch(self.recipe) else gather_object(steps)
+            if self.accelerator.is_main_process:
+                write_iteration(pa.concat_tables(steps), self.dump_dir, number)
         return batch
 
     def _turns(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[StepTable, Spans]:
@@ -359,29 +363,27 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         values[: len(tokens)] = torch.from_numpy(tokens)
         return values
 
-    def _credited(self, local: StepTable) -> tuple[CreditedSteps, slice]:
-        """The credit of all processes' turns, and which of them are of this process."""
+    def _credited(self, local: StepTable) -> tuple[CreditedSteps, Floats, dict[str, float]]:
+        """What this process credits, the advantage of its turns, and the metrics of the batch."""
         if self.layer is not None:
             assert self._vectors is not None
             silent = len(local) - len(self._vectors)  # episodes without a turn have no state
             vectors = np.pad(self._vectors, ((0, silent), (0, 0)), constant_values=np.nan)
             local = replace(local, fingerprint=vectors)
-        tables = gather_object([table_to_arrow(local)])
-        failed = {name: why for part in gather_object([self._failed]) for name, why in part.items()}
-        table = table_from_arrow(pa.concat_tables(tables))
-        # As TRL does: a completion without a reward takes no part, and its group goes on without.
-        totals = np.zeros(len(table.trajectory.values))
-        np.add.at(totals, table.trajectory.codes, table.reward)
-        scored = ~np.isnan(totals)[table.trajectory.codes]
-        credited = credit_steps(
-            table.take(scored), self.recipe, self.check, failed=failed, history=self._history
+        # A group is credited where its first episode is; episodes are dealt out in order.
+        numbers = [int(name.rpartition("/")[2]) for name in local.group.values]
+        first = np.array(numbers, np.int64) * self.num_generations
+        result = credit_shares(
+            local,
+            (first // len(self._sequences.prompts))[local.group.codes],
+            self.recipe,
+            self.check,
+            rank=self.accelerator.process_index,
+            failed=self._failed,
+            history=self._history,
         )
-        counts = scored.copy()
-        counts[scored] = credited.counts
-        credited = replace(credited, counts=counts)
-        self._carry(credited)
-        first = sum(len(each) for each in tables[: self.accelerator.process_index])
-        return credited, slice(first, first + len(local))
+        self._carry(result[0])
+        return result
 
     def _carry(self, credited: CreditedSteps) -> None:
         self._history_before = self._history
