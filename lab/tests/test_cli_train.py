@@ -97,7 +97,7 @@ def test_a_recipe_without_a_layer_compares_texts(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As ``ascribe credit`` does on a file without fingerprints."""
-    crediting._say_once.cache_clear()
+    crediting.say_once.cache_clear()
     code, output = run("train", file, "--dry-run", "--set", "recipe.name=sbc")
     assert code == 0, output
     assert caplog.messages == [

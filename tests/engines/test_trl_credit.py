@@ -162,7 +162,7 @@ def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: P
     from trl import GRPOTrainer
 
     from ascribe.engines.trl import trainer
-    from ascribe.engines.trl.trainer import HOOKS, check_trl
+    from ascribe.engines.trl.trainer import HOOKS, RELEASES, check_trl
 
     made = toys.own_trainer(tmp_path, GRPOTrainer)
     used = toys.private_names(Path(str(trainer.__file__)))
@@ -171,11 +171,42 @@ def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: P
     class Older:
         def _generate(self, prompts: Any) -> None: ...
 
-    lacking = r"lacks _tokenizer, _step, .*_logs, _calculate_rewards\(inputs\)"
+    lacking = r"lacks _step, _logs, _generate_single_turn\(prompt_ids\)"
     with pytest.raises(ImportError, match=lacking):
         check_trl(Older(), kind=Older)
-    del made._buffered_inputs
-    with pytest.raises(ImportError, match="lacks _buffered_inputs, on which"):
+    del made._step
+    with pytest.raises(ImportError, match="lacks _step, on which"):
         check_trl(made)
+    assert len(HOOKS) == 6
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
+    assert all(f" {release} " in page for release in RELEASES)
+
+
+def test_a_release_that_is_not_tested_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import trl
+
+    for version, said in (("1.14.0", 0), ("1.16.9", 0), ("1.13.2", 1), ("1.17.0", 1)):
+        monkeypatch.setattr(trl, "__version__", version)
+        caplog.clear()
+        for _ in range(2):
+            toys.own_trainer(tmp_path)
+        assert caplog.text.count(f"TRL {version} is not tested") == said
+
+
+def test_functions_of_one_name_keep_their_rewards_apart(tmp_path: Path) -> None:
+    def twice(completions: Any, won: list[float], **_: Any) -> list[float]:
+        return [2 * each for each in won]
+
+    twice.__name__ = "won"
+    functions = [toys.won, twice]
+    made = toys.own_trainer(
+        tmp_path, recipe="gigpo", reward_funcs=functions, dump_dir=tmp_path, args={"max_steps": 1}
+    )
+    made.train()
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    totals = np.bincount(table.trajectory.codes, table.reward)
+    assert {*totals.round(6)} == {0.0, 3.0}
+    assert made.reward_func_names == ["won", "won_2"]

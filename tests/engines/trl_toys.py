@@ -129,7 +129,8 @@ def logged(made: Any, name: str) -> list[float]:
 
 
 def private_names(*files: Path) -> set[str]:
-    """The private names that code takes from objects."""
+    """The private names that code takes from objects, or gives to methods."""
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
     names = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
+    names += [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
     return {name for name in names if name.startswith("_") and not name.startswith("__")}

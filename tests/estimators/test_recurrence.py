@@ -176,7 +176,7 @@ def test_a_note_that_holds_for_some_parts_says_for_how_many():
 
 @pytest.mark.unit
 def test_an_engine_logs_it_once(caplog):
-    crediting._say_once.cache_clear()
+    crediting.say_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             crediting.credit_steps(table(APART), recipe("sbc"))

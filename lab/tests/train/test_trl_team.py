@@ -14,7 +14,7 @@ import torch
 from transformers import TrainerCallback
 
 from ascribe import Reason, recipe
-from ascribe.engines.crediting import HISTORY
+from ascribe.engines.trl.trainer import CARRIED
 from ascribe.steps.files import read
 from ascribe_lab.models.policy import Request
 from lab.tests.train import trl_games as toys
@@ -35,6 +35,12 @@ def adapters(made: Any) -> dict[str, Any]:
         own = [p for key, p in made.model.named_parameters() if f".{name}." in key]
         found[agent] = torch.cat([p.detach().flatten() for p in own])
     return found
+
+
+def carried(folder: Path, number: int) -> Any:
+    """The statistics in a checkpoint."""
+    state = json.loads((folder / f"checkpoint-{number}" / "trainer_state.json").read_text())
+    return state["stateful_callbacks"][CARRIED]
 
 
 class Watch(TrainerCallback):
@@ -197,9 +203,9 @@ def test_statistics_and_adapters_go_on_after_a_kill(tmp_path: Path) -> None:
     assert trl_run.killed(run, folder).name == "checkpoint-2"
     trl_run.main(options(folder))
     for number in range(1, 5):
-        told = (unbroken / f"checkpoint-{number}" / HISTORY).read_text()
-        assert (folder / f"checkpoint-{number}" / HISTORY).read_text() == told  # bit for bit
-    assert json.loads(told)["samples"] == 4 * 8
+        told = carried(unbroken, number)
+        assert carried(folder, number) == told  # bit for bit
+    assert told["samples"] == 4 * 8
     weights = [torch.load(run / "weights.pt") for run in (unbroken, folder)]
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
@@ -209,10 +215,7 @@ def test_a_checkpoint_amid_an_iteration_has_the_statistics_before_it(tmp_path: P
     args = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "num_iterations": 2}
     made = toys.trainer(tmp_path, team={}, recipe=recipe("ccpo", **EARLY), args=args)
     made.train()
-    told = [
-        json.loads((tmp_path / f"checkpoint-{number}" / HISTORY).read_text())
-        for number in (1, 2, 3)
-    ]
+    told = [carried(tmp_path, number) for number in (1, 2, 3)]
     assert told[0] is None
     assert told[1] == told[2] != made._history
 

@@ -111,7 +111,7 @@ def credit_steps(
     inputs: dict[str, Any] = {"history": history} if recipe.has_history else {}
     credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
     for note in credit.notes:
-        _say_once(note)
+        say_once(note)
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 
 
@@ -125,7 +125,7 @@ def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
     if not from_policy or getattr(recipe, "states", "cluster") == "exact":
         return None
     if layer is None:
-        _say_once(
+        say_once(
             f"{recipe.name} compares states by their exact text: fingerprints.layer names the "
             "layer whose hidden states it can compare instead (ascribe calibrate finds one)"
         )
@@ -133,7 +133,8 @@ def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
 
 
 @cache
-def _say_once(message: str) -> None:
+def say_once(message: str) -> None:
+    """Log a warning, unless it was logged before."""
     logging.getLogger(__name__).warning(message)
 
 
@@ -174,11 +175,16 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
     try:
         history: History = loads((Path(checkpoint) / HISTORY).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ValueError(
-            f"{recipe.name} continues from running statistics, and {checkpoint} holds no {HISTORY}:"
-            " it was not written by a run of this recipe; start anew, or resume with its own recipe"
-        ) from error
+        raise ValueError(no_history(recipe, checkpoint, HISTORY)) from error
     return history
+
+
+def no_history(recipe: Recipe, checkpoint: str | Path, name: str) -> str:
+    """What is wrong with a checkpoint that lacks the carried state, which is under this name."""
+    return (
+        f"{recipe.name} continues from running statistics, and {checkpoint} holds no {name}: it "
+        "was not written by a run of this recipe; start anew, or resume with its own recipe"
+    )
 
 
 def write_steps(

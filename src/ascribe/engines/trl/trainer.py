@@ -16,9 +16,12 @@ Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 """
 
 import inspect
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -26,6 +29,7 @@ import pyarrow as pa
 import torch
 import trl
 from accelerate.utils import gather_object
+from packaging.version import Version
 from transformers import TrainerState
 from trl import GRPOTrainer
 
@@ -34,8 +38,8 @@ from ascribe.engines.crediting import (
     CreditedSteps,
     History,
     fingerprint_layer,
-    load_history,
-    save_history,
+    no_history,
+    say_once,
     trained_steps,
     with_first_tokens,
     write_iteration,
@@ -50,7 +54,7 @@ from ascribe.engines.inputs import (
     with_columns,
 )
 from ascribe.engines.metrics import Stopwatch
-from ascribe.engines.trl import PREFIX, last_checkpoint
+from ascribe.engines.trl import last_checkpoint
 from ascribe.engines.trl.shares import credit_shares, needs_batch
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
@@ -62,20 +66,24 @@ from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import INPUT_COLUMNS, StepTable
 
+RELEASES = ("1.14", "1.16")
+"""The first and the last release of TRL that is tested."""
+
 HOOKS: dict[str, tuple[str, ...]] = {
     "_generate": ("prompts",),
-    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields"),
     "_generate_and_score_completions": ("inputs",),
     "_get_per_token_logps_and_entropies": (
         *("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
         "compute_entropy",
     ),
-    "_save_checkpoint": ("model", "trial"),
-    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
-    "_get_output_dir": ("trial",),
-    **dict.fromkeys(("_tokenizer", "_step", "_buffered_inputs", "_metrics", "_logs"), ()),
+    "_step": (),
+    "_logs": (),
 }
 """Private names of ``GRPOTrainer``: methods with arguments they must take, and attributes."""
+
+CARRIED = "ascribe_history"
+"""Key of the state that a recipe carries on, among those of callbacks in ``trainer_state.json``."""
 
 Tensors = dict[str, Any]
 
@@ -83,16 +91,27 @@ Tensors = dict[str, Any]
 def check_trl(
     owner: Any, names: Mapping[str, tuple[str, ...]] = HOOKS, kind: type = GRPOTrainer
 ) -> None:
-    """Raise ImportError if an object lacks one of these attributes, or its class a method."""
+    """Raise ImportError if an object lacks one of these attributes, or its class a method.
+
+    A release that lacks nothing, but is not among those that are tested, is logged once.
+    """
     missing = [name for name, taken in names.items() if not taken and not hasattr(owner, name)]
     for name, taken in names.items():
         method = getattr(kind, name, None)
-        parameters = inspect.signature(method).parameters if taken and method else ()
+        parameters = inspect.signature(method).parameters if taken and method else {}
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            continue  # it passes arguments on
         missing += [f"{name}({each})" for each in taken if each not in parameters]
     if missing:
         raise ImportError(
             f"TRL {trl.__version__} lacks {', '.join(missing)}, on which AscribeTrainer depends; "
             f"install a release that {page('engines/trl')} names"
+        )
+    first, last = (Version(release).release for release in RELEASES)
+    if not first <= Version(trl.__version__).release[:2] <= last:
+        say_once(
+            f"TRL {trl.__version__} is not tested, but has all that AscribeTrainer needs; tested "
+            f"are the releases {' to '.join(RELEASES)}"
         )
 
 
@@ -161,10 +180,19 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._history: History = None
         """State carried over from the last iteration, and from the one before it."""
         self._history_before: History = None
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        self._ends = end_tokens(self._tokenizer) | ends
+        self._amid = 0
+        """Steps of an iteration that a resumed run leaves out."""
+        given: Any = self.processing_class
+        self._texts = getattr(given, "tokenizer", given)
+        ends = end_tokens(self._texts, self.model.generation_config)
+        self._ends = ends | {self._texts.pad_token_id}
         self._sequences = Sequences([], [], [])
-        self._rewards: Any = None
+        names = list(self.reward_func_names)  # TRL logs the rewards of each function under its name
+        self.reward_func_names[:] = [
+            name if names.index(name) == n else f"{name}_{n + 1}" for n, name in enumerate(names)
+        ]
+        self._pending: defaultdict[str, list[float]] = defaultdict(list)
+        """Metrics since the last line of the log."""
         self._capturing = False
         """Whether the next pass over the model captures the awaited fingerprints and entropies."""
         self._vectors: FloatMatrix | None = None
@@ -204,27 +232,21 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             if checkpoint is None:
                 raise ValueError(f"{self.args.output_dir} holds no complete checkpoint")
             resume_from_checkpoint = str(checkpoint)
-        self._history, self._step = None, 0
+        self._history, self._step, self._amid = None, 0, 0
         # What is left of a run that was interrupted must not get into this one.
-        self._buffered_inputs = None
-        self._metrics["train"].clear()
+        self._pending.clear()
         self._clock = Stopwatch()
         if resume_from_checkpoint:
-            self._history = load_history(self.recipe, resume_from_checkpoint)
             file = Path(resume_from_checkpoint) / "trainer_state.json"
-            updates = TrainerState.load_from_json(str(file)).global_step
-            self._step = updates * self.args.gradient_accumulation_steps
+            state = TrainerState.load_from_json(str(file))
+            if self.recipe.has_history and CARRIED not in state.stateful_callbacks:
+                raise ValueError(no_history(self.recipe, resume_from_checkpoint, CARRIED))
+            self._history = state.stateful_callbacks.get(CARRIED)
+            self._step = state.global_step * self.args.gradient_accumulation_steps
+            # TRL generates at the start of an iteration; from there the first step goes on.
+            self._amid = self._step % self._steps_of_iteration
+            self._step -= self._amid
         return super().train(resume_from_checkpoint, **options)
-
-    def _save_checkpoint(self, *given: Any, **options: Any) -> None:
-        # First this, since GRPOTrainer writes last the file that completes the checkpoint.
-        if self.recipe.has_history and self.accelerator.is_main_process:
-            folder = Path(self._get_output_dir(trial=None))
-            # Inside an iteration: a resumed run plays it again.
-            finished = self._step % self._steps_of_iteration == 0
-            history = self._history if finished else self._history_before
-            save_history(history, folder / f"{PREFIX}{self.state.global_step}")
-        super()._save_checkpoint(*given, **options)
 
     # From TRL's batch to turns, and from their credit to the batch.
 
@@ -263,10 +285,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._readings.append(list(map(_reading, self.environments)))
         return super()._generate_single_turn(*given, **options)
 
-    def _calculate_rewards(self, *given: Any, **options: Any) -> Any:
-        self._rewards = super()._calculate_rewards(*given, **options)
-        return self._rewards
-
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
         if not self._training:
             batch: Tensors = super()._generate_and_score_completions(inputs)
@@ -278,7 +296,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             table = with_columns(table, self._columns(spans))
             credited, advantage, metrics = self._credited(table)
             batch["advantages"] = self._on_tokens(advantage, spans, batch)
-        self._log("train", metrics)
+        self._note(metrics)
         # TRL's table of completions has room for one iteration, so these replace TRL's own.
         wrote = batch["completion_mask"] * batch.get("tool_mask", 1)
         mean = (batch["advantages"] * wrote).sum(dim=1) / wrote.sum(dim=1).clamp(min=1)
@@ -297,9 +315,12 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         first = self.accelerator.process_index * len(inputs)
         numbers = range(first, first + len(inputs))
         iteration = self._step // self._steps_of_iteration
-        rewards = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
-        rewards[self._rewards.isnan().all(dim=1)] = torch.nan
-        finals = rewards[first : first + len(inputs)].tolist()
+        every = len(inputs) * self.accelerator.num_processes
+        logged = [list(self._logs["rewards"][name])[-every:] for name in self.reward_func_names]
+        rewarded = torch.tensor(logged).T[first : first + len(inputs)]
+        rewards = (rewarded * self.reward_weights.to(rewarded)).nansum(dim=1)
+        rewards[rewarded.isnan().all(dim=1)] = torch.nan
+        finals = rewards.tolist()
         groups = [f"{iteration}/{n // self.num_generations}" for n in numbers]
         members = [str(n % self.num_generations) for n in numbers]
         starts = list(map(_starts, sequences.masks))
@@ -334,7 +355,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
             group=groups,
             trajectory=members,
-            decode=self._tokenizer.decode,
+            decode=self._texts.decode,
             state=self.state_choice,
             keys=lists("turn_states", as_text) if self.state_choice == "key" else None,
             truncated=self._truncated,
@@ -425,7 +446,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         **options: Any,
     ) -> Any:
         score = super()._get_per_token_logps_and_entropies
-        given = (model, input_ids, attention_mask, logits_to_keep, batch_size)
+        given = (model, input_ids, attention_mask, logits_to_keep)
+        options["batch_size"] = batch_size
         if not self._captures or not self._capturing:
             return score(*given, **options)
         self._capturing = False
@@ -453,17 +475,33 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         return scores
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """As GRPOTrainer's, with its time taken."""
+        """As GRPOTrainer's, with its time taken, and the carried state kept for a checkpoint."""
         with self._clock("update"):
             loss = super().training_step(model, inputs, num_items_in_batch)
-        if self._step % self._steps_of_iteration == 0:
+        self._step, self._amid = self._step + self._amid, 0
+        finished = self._step % self._steps_of_iteration == 0
+        if finished:
             spent = self._clock.lap()
-            self._log("train", {f"ascribe/seconds/{phase}": spent[phase] for phase in spent})
+            self._note({f"ascribe/seconds/{phase}": spent[phase] for phase in spent})
+        if self.recipe.has_history:
+            # Transformers writes this last into a checkpoint. Inside an iteration: a resumed run
+            # plays it again.
+            carried = self._history if finished else self._history_before
+            self.state.stateful_callbacks[CARRIED] = carried
         return loss
 
-    def _log(self, mode: str, metrics: Mapping[str, float]) -> None:
+    def log(self, logs: dict[str, Any], *given: Any, **options: Any) -> None:
+        """As GRPOTrainer's, with the metrics of credit since the last line."""
+        if self._training:
+            for name, values in self._pending.items():
+                numbers = [value for value in values if not math.isnan(value)]
+                logs[name] = fmean(numbers) if numbers else None
+            self._pending.clear()
+        super().log(logs, *given, **options)
+
+    def _note(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            self._metrics[mode][name].append(value)
+            self._pending[name].append(value)
 
 
 def _reading(environment: Any) -> dict[str, Any]:

@@ -62,7 +62,12 @@ BY_ROW = ("grpo", "sapo", "luspo", "dr_grpo")
 OF_REWARDS = ("reward", "frac_reward")
 """Beginnings of the names of TRL's metrics of rewards; here rewards belong to episodes."""
 
-EPISODE_HOOKS = {"_compute_loss": ("model", "inputs"), "_dist": ()}
+EPISODE_HOOKS = {
+    "_compute_loss": ("model", "inputs"),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+    "_metrics": (),
+    "_dist": (),
+}
 """Private names of ``GRPOTrainer`` besides those of ``AscribeTrainer``."""
 VLLM_HOOKS = {"_iter_named_params": ()}
 """Those of its ``VLLMGeneration``."""
@@ -212,6 +217,7 @@ class EpisodeTrainer(AscribeTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """As AscribeTrainer's; environments are closed at the end."""
+        self._metrics["train"].clear()  # of a run that was interrupted
         try:
             return super().train(resume_from_checkpoint, **options)
         finally:
@@ -241,7 +247,8 @@ class EpisodeTrainer(AscribeTrainer):
         episodes = join_rollouts([part.rollout for part in self._held_out])
         # TRL takes the mean over batches, which may differ in size: so there is one value.
         self._metrics["eval"].clear()
-        self._log("eval", episode_metrics(episodes) | trl_metrics(episodes))
+        told = episode_metrics(episodes) | trl_metrics(episodes)
+        self._metrics["eval"].update({name: [value] for name, value in told.items()})
         return torch.zeros((), device=self.accelerator.device), None, None
 
     # An iteration: play, let TRL score the rows, credit.
@@ -275,7 +282,7 @@ class EpisodeTrainer(AscribeTrainer):
         self._report_episodes(iteration, sum(row_counts), sum(chosen_counts), size)
         self._log_completions(local, iteration.advantage[mine])
         mean = sum(token_counts) / max(1, sum(step_counts))
-        self._log("train", {"completions/mean_length": mean})
+        self._note({"completions/mean_length": mean})
         return {name: value.to(self.accelerator.device) for name, value in batch.items()}
 
     def _merged(self, local: Rollout) -> Merged:
@@ -298,7 +305,7 @@ class EpisodeTrainer(AscribeTrainer):
         first = [merged.spans.start[steps[0]] for steps in merged.rows]
         # All processes make the same number of passes.
         empty = max(gather_object([len(first)])) - len(first) + 1
-        blank = [[self._tokenizer.pad_token_id]] * empty
+        blank = [[self._texts.pad_token_id]] * empty
         played = Sequences(
             [ids[:n].tolist() for ids, n in zip(merged.tokens, first, strict=True)] + blank,
             [ids[n:].tolist() for ids, n in zip(merged.tokens, first, strict=True)] + blank,
@@ -385,7 +392,7 @@ class EpisodeTrainer(AscribeTrainer):
         ):
             sampler = model if self._copy is None else self._copy.of(model)
             growing = self.layout == "trajectory"
-            own = TransformersPolicy(sampler, self._tokenizer, growing=growing, **chat)
+            own = TransformersPolicy(sampler, self._texts, growing=growing, **chat)
             if self._adapters is not None:
                 with self._adapters.restored():
                     yield TeamPolicy(own, self._adapters)
@@ -490,8 +497,8 @@ class EpisodeTrainer(AscribeTrainer):
         """Log the iteration, and write its rollouts if asked to."""
         padded = size * self.accelerator.num_processes - chosen
         rows = {"rows": chosen, "rows_skipped": counted - chosen, "rows_padded": padded}
-        self._log("train", iteration_metrics(iteration) | trl_metrics(iteration.counted))
-        self._log("train", {f"ascribe/{name}": number for name, number in rows.items()})
+        self._note(iteration_metrics(iteration) | trl_metrics(iteration.counted))
+        self._note({f"ascribe/{name}": number for name, number in rows.items()})
         self.state.num_input_tokens_seen += iteration.rollout.clock.tokens
         self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
         if self.dump_dir is not None and self.accelerator.is_main_process:

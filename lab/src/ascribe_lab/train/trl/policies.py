@@ -71,7 +71,7 @@ class TrlPolicy(ModelPolicy):
     def __init__(self, trainer: Any, *, context: int | None, template_options: Any) -> None:
         config = trainer.model.config
         longest = smaller(context, getattr(config, "max_position_embeddings", None))
-        chat = Chat(trainer._tokenizer, trainer.eos_token_ids, longest, template_options)
+        chat = Chat(trainer._texts, trainer.eos_token_ids, longest, template_options)
         super().__init__(chat)
         self.trainer = trainer
 
