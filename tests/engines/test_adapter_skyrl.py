@@ -1,5 +1,6 @@
 """SkyRL 0.3.0: its own trainer, from the output of a generator to the advantages and the loss."""
 
+import asyncio
 import sys
 import typing
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ if sys.version_info < (3, 12):  # SkyRL's models of pydantic ask for it there
     typing.TypedDict = typing_extensions.TypedDict
 
 import numpy as np
+import skyrl_gym
 import torch
 from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
 from skyrl.backends.skyrl_train.utils.ppo_utils import (
@@ -26,12 +28,15 @@ from skyrl.train.config import AlgorithmConfig, SkyRLTrainConfig
 from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from skyrl.train.generators.base import TrajectoryID
+from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from skyrl.train.trainer import RayPPOTrainer
+from skyrl_gym.envs.base_text_env import BaseTextEnv
 
 from ascribe.engines.adapters import ExampleEpisode
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
 from ascribe.engines.adapters.skyrl import SkyrlAdapter, credited
 from tests.engines.adapter_toys import run_snippet
+from tests.tiny_model import train_tokenizer
 
 SAME_SIZE = [*EPISODES[:3], *EPISODES[4:]]
 """Without step-wise trajectories, all groups of a batch have one size."""
@@ -247,6 +252,71 @@ def test_its_loss_has_the_same_gradient_in_every_layout(layout: str) -> None:
     written = batch["loss_mask"].bool()
     count = sum(sum(episode.mask) for episode in SAME_SIZE)
     torch.testing.assert_close(logprobs.grad[written], -batch["advantages"][written] / count)
+
+
+class Rooms(BaseTextEnv):
+    """Says what is in the next room, and rewards each turn."""
+
+    def __init__(self, extras: dict[str, Any], **_: Any) -> None:
+        super().__init__()
+        self.ahead = list(extras["rooms"])
+
+    def step(self, action: str) -> Any:
+        room, reward = self.ahead.pop(0)
+        shown = [{"role": "user", "content": room}] if self.ahead else []
+        return {"observations": shown, "reward": reward, "done": not self.ahead, "metadata": {}}
+
+
+def test_the_rows_of_skyrls_generator_have_the_same_credit_in_every_layout() -> None:
+    """Its tokens, masks and rewards of turns; only the engine's responses are given."""
+    tokenizer = train_tokenizer(["go left, go right, a door, a key, a wall"], 300)
+    visits = [("a door", 0.0), ("a wall", -0.25), ("a key", 1.0)]
+    attempts = [visits, [visits[0], visits[2]], visits[:2]]
+    skyrl_gym.register("rooms", entry_point=Rooms)
+
+    async def generate(request: dict[str, Any], **_: Any) -> dict[str, Any]:
+        text = responses[request["session_ids"][0]].pop(0)
+        ids = [*tokenizer.encode(text), tokenizer.eos_token_id]
+        return {
+            "responses": [text],
+            "response_ids": [ids],
+            "response_logprobs": [[-0.5] * len(ids)],
+            "stop_reasons": ["stop"],
+        }
+
+    async def finish(session: str) -> None:
+        assert not responses[session]
+
+    client = SimpleNamespace(generate=generate, finish_session=finish)
+    found = []
+    for layout in ("whole", "turns", "merged"):
+        responses = {
+            f"t_{i}": ["left", "go right", "left"][: len(a)] for i, a in enumerate(attempts)
+        }
+        made = trainer(layout, "gigpo", step_rewards=True)
+        made.cfg.trainer.train_batch_size = made.cfg.trainer.policy_mini_batch_size = 1
+        made.cfg.generator.max_input_length = 512
+        made.tokenizer = tokenizer
+        parts = made.cfg.generator, made.cfg.environment.skyrl_gym, client, tokenizer
+        names = [TrajectoryID("t", number) for number in range(len(attempts))]
+        asked = {
+            "prompts": [[{"role": "user", "content": "go"}] for _ in attempts],
+            "env_classes": ["rooms" for _ in attempts],
+            "env_extras": [{"rooms": rooms} for rooms in attempts],
+            "trajectory_ids": names,
+            "sampling_params": None,
+        }
+        output = asyncio.run(SkyRLGymGenerator(*parts).generate(asked, disable_tqdm=True))
+        if layout == "whole":
+            output |= {"trajectory_ids": names, "is_last_step": [True] * len(names)}
+        batch = prepare(made, output)
+        table, _ = SkyrlAdapter(tokenizer.decode, step_rewards=True).steps(batch)
+        assert table.reward.tolist() == [reward for rooms in attempts for _, reward in rooms]
+        states = [row["state"] for row in table.to_dicts()]
+        assert len(set(states)) == 3, states
+        found.append(by_turn(made.compute_advantages_and_returns(batch)))
+    assert found[0] == found[1] == found[2]
+    assert len({value for session in found[0] for value in session}) > 3
 
 
 def test_the_lines_of_the_page() -> None:
