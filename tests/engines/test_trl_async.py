@@ -6,6 +6,7 @@ what stands in for them.
 
 import pickle
 import threading
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from types import SimpleNamespace
@@ -195,21 +196,27 @@ def test_rows_do_not_change_the_update(made: Any, tmp_path: Path) -> None:
     assert max(float(each.abs().max()) for each in found["one"].values()) > 1e-2
 
 
+def play(loop: Any, count: int) -> list[Any]:
+    """So many samples of a loop that runs in a thread of its own."""
+    playing = threading.Thread(target=loop.run, daemon=True)
+    playing.start()
+    samples = [loop.rollout_buffer.get(timeout=60) for _ in range(count)]
+    loop._loop.call_soon_threadsafe(loop._stop_event.set)
+    playing.join(timeout=60)
+    assert not playing.is_alive()
+    assert not loop._failed_event.is_set()
+    return samples
+
+
 def test_sessions_over_http(made: Any) -> None:
     """TRL's loop plays sessions against a server, and they come out with advantages of turns."""
     from ascribe.engines.trl.async_trainer import Crediting
 
     credit = Crediting(recipe("gigpo"), "tool", "drop")
-    with toys.serve(made[2]) as url:
+    with toys.serve(made[2], made[1]) as url:
         options = {"tools": [toys.move], "max_tokens": 48, "vllm_server_url": url}
         loop = toys.loop(made[1], credit, max_inflight_tasks=4, **options)
-        playing = threading.Thread(target=loop.run, daemon=True)
-        playing.start()
-        samples = [loop.rollout_buffer.get(timeout=60) for _ in range(3 * len(toys.MOVES))]
-        loop._loop.call_soon_threadsafe(loop._stop_event.set)
-        playing.join(timeout=60)
-    assert not playing.is_alive()
-    assert not loop._failed_event.is_set()
+        samples = play(loop, 3 * len(toys.MOVES))
     turns = [per_turn(sample) for sample in samples]
     assert max(len(set(values)) for values in turns) > 1
     metrics: dict[str, Any] = {}
@@ -218,34 +225,91 @@ def test_sessions_over_http(made: Any) -> None:
     assert {"ascribe/signal_share", "rollout/turns_max"} <= metrics.keys()
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures("on_cpu")
-def test_steps_of_the_whole_trainer(made: Any, tmp_path: Path) -> None:
-    """Two updates, with rollouts in TRL's own process."""
-    published = toys.Published(made[2])
-    with toys.serve(made[2]) as url:
-        args = {"max_steps": 2, "per_device_train_batch_size": 8, "vllm_server_base_url": url}
-        result = trainer(made, tmp_path, args=args, weight_transfer=published, recipe="gigpo")
-        batches: list[Any] = []
-        loss = result.compute_loss
+def test_a_harness_over_http(made: Any) -> None:
+    """Agents play over HTTP and compact their context: a session of several rows counts once."""
+    pytest.importorskip("openenv.core.harness.capture", reason="needs openenv 0.10")
+    from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
 
-        def keep(model: Any, inputs: Any, **more: Any) -> Any:
-            batches.append(inputs)
-            return loss(model, inputs, **more)
+    from ascribe.engines.trl.async_trainer import Crediting
+    from tests.engines.trl_harness import Agents, capture_server
 
-        result.compute_loss = keep
-        before = result.model.get_input_embeddings().weight.detach().clone()
-        result.train()
-    assert published.syncs == 3
-    assert not before.equal(result.model.get_input_embeddings().weight)
+    with toys.serve(made[2], made[1]) as url:
+        server = capture_server(url)
+        server.start()
+        loop = toys.loop(
+            made[1],
+            Crediting(OF_TRL, "observation", "drop"),
+            _HarnessRolloutLoop,
+            harness_session_factory=partial(Agents, server),
+            reward_funcs=[],
+            max_inflight_tasks=4,
+        )
+        samples = play(loop, 12)
+        server.stop()
+    sessions: dict[int, dict[str, Any]] = {}
+    for sample in samples:
+        rows = sessions.setdefault(sample.group_id, {})
+        rows.setdefault(sample.advantage.session, []).append(sample)
+    whole = [group for group in list(sessions.values())[:-1] if len(group) == len(toys.MOVES)]
+    assert whole
+    assert max(len(rows) for group in whole for rows in group.values()) > 1
+    for group in whole:
+        won = np.array([rows[0].metrics["reward"] for rows in group.values()])
+        expected = (won - won.mean()) / (won.std() + 1e-8)
+        for rows, value in zip(group.values(), expected, strict=True):
+            assert {token for row in rows for token in row.advantage.tokens} == {np.float32(value)}
+
+
+def check_run(result: Any) -> None:
+    """Train; turns of one row have different advantages, and what is logged agrees with TRL."""
+    batches: list[Any] = []
+    loss = result.compute_loss
+
+    def keep(model: Any, inputs: Any, **more: Any) -> Any:
+        batches.append(inputs)
+        return loss(model, inputs, **more)
+
+    result.compute_loss = keep
+    result.train()
     rows = [
         batch["advantages"][batch["segment_id"] == row].unique()
         for batch in batches
         for row in range(int(batch["segment_id"].max()) + 1)
     ]
     assert max(len(values) for values in rows) > 1
-    assert len(logged(result, "ascribe/signal_share")) == 2
+    assert max(logged(result, "grad_norm")) > 0
+    assert logged(result, "ascribe/signal_share")
     assert logged(result, "ascribe/versions/lag_max") == logged(result, "sample/staleness_max")
+    assert abs(logged(result, "ratio")[0] - 1) < 1e-4  # the first update is on policy
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("on_cpu")
+def test_updates_of_the_whole_trainer(made: Any, tmp_path: Path) -> None:
+    """Rollouts are played in TRL's own process, by the weights of the last update."""
+    published = toys.Published(made[2])
+    with toys.serve(made[2], made[1]) as url:
+        args = {"max_steps": 2, "per_device_train_batch_size": 16, "vllm_server_base_url": url}
+        check_run(trainer(made, tmp_path, args=args, weight_transfer=published, recipe="gigpo"))
+    assert published.syncs == 3
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("on_cpu")
+def test_updates_with_vllm(made: Any, tmp_path: Path) -> None:
+    """The same with a real server, which takes adapters over HTTP; weights would need NCCL."""
+    pytest.importorskip("vllm")
+    from peft import LoraConfig
+
+    with toys.vllm(made[0]) as url:
+        args = {
+            "max_steps": 3,
+            "per_device_train_batch_size": 16,
+            "max_staleness": 2,
+            "vllm_server_base_url": url,
+        }
+        adapter = LoraConfig(r=8, target_modules=["q_proj"], init_lora_weights="gaussian")
+        check_run(trainer(made, tmp_path, args=args, peft_config=adapter, recipe="gigpo"))
 
 
 def test_sessions_without_tokens_or_rewards(made: Any) -> None:

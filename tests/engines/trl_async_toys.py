@@ -1,11 +1,16 @@
 """Sessions for the tests of AscribeAsyncTrainer, a server that samples, packed rows on a CPU."""
 
 import json
+import os
 import queue
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,7 +80,7 @@ def turns(tokenizer: Any, messages: list[dict[str, Any]], model: Any = None) -> 
     return records
 
 
-def loop(tokenizer: Any, credit: Any = None, **options: Any) -> Any:
+def loop(tokenizer: Any, credit: Any = None, kind: Any = None, **options: Any) -> Any:
     """TRL's rollout loop, in this process; with ``credit`` as AscribeAsyncTrainer makes it."""
     from accelerate import PartialState
     from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
@@ -99,7 +104,7 @@ def loop(tokenizer: Any, credit: Any = None, **options: Any) -> Any:
     } | options
     if credit is None:
         return _AsyncRolloutLoop(**options)
-    made = crediting_loop(_AsyncRolloutLoop, credit, **options)
+    made = crediting_loop(kind or _AsyncRolloutLoop, credit, **options)
     made.metrics_queue = options["metrics_queue"]
     return made
 
@@ -170,8 +175,8 @@ class Published:
 
 
 @contextmanager
-def serve(model: Any) -> Iterator[str]:
-    """A server on the loopback address with the endpoints of vLLM that TRL calls, for a model."""
+def serve(model: Any, tokenizer: Any) -> Iterator[str]:
+    """A server on the loopback address with the endpoints of vLLM that TRL and OpenEnv call."""
     import torch
 
     def sample(prompt: list[int], count: int) -> dict[str, Any]:
@@ -193,9 +198,26 @@ def serve(model: Any) -> Iterator[str]:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            assert self.path == "/v1/completions"
             assert asked["return_token_ids"]
-            self._reply({"choices": [sample(asked["prompt"], asked["max_tokens"])]})
+            if self.path == "/v1/completions":
+                self._reply({"choices": [sample(asked["prompt"], asked["max_tokens"])]})
+                return
+            assert self.path == "/v1/chat/completions"
+            prompt = tokenizer.apply_chat_template(
+                asked["messages"], add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+            choice = sample(prompt, asked["max_tokens"])
+            ids = choice["token_ids"]
+            pairs = zip(ids, choice.pop("logprobs")["token_logprobs"], strict=True)
+            entries = [{"token": f"token_id:{each}", "logprob": value} for each, value in pairs]
+            text = tokenizer.decode(ids, skip_special_tokens=True)
+            choice |= {
+                "index": 0,
+                "logprobs": {"content": entries},
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop" if ids[-1] == tokenizer.eos_token_id else "length",
+            }
+            self._reply({"prompt_token_ids": prompt, "choices": [choice]})
 
         def _reply(self, value: Any) -> None:
             body = json.dumps(value).encode()
@@ -215,3 +237,28 @@ def serve(model: Any) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def vllm(folder: Path) -> Iterator[str]:
+    """A real server of vLLM on the CPU, for a model and its adapters."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = "--enforce-eager --dtype float32 --max-model-len 512 --host 127.0.0.1"
+    adapters = "--enable-lora --max-lora-rank 8 --max-loras 4"
+    settings = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    }
+    module = f"-m vllm.entrypoints.openai.api_server --port {port} {arguments} {adapters}"
+    server = subprocess.Popen(
+        [sys.executable, *module.split(), "--model", str(folder)], env=os.environ | settings
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"  # TRL waits until it is ready
+    finally:
+        server.terminate()
+        server.wait()

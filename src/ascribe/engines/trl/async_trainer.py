@@ -116,10 +116,13 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         for values, mine in zip(batch["advantages"], samples, strict=True):
             tokens = np.concatenate([sample["advantage"].tokens for sample in mine])
             values[: tokens.size] = torch.from_numpy(tokens)
-        pairs = [(each["group_id"], each["advantage"]) for mine in samples for each in mine]
-        first, last = np.array([advantage.versions for _, advantage in pairs]).T
-        groups, names = [group for group, _ in pairs], [advantage.session for _, advantage in pairs]
-        sampled = SampledVersions(groups, names, first, last, self.model_version)
+        every = [each for mine in samples for each in mine]
+        sampled = SampledVersions.of(
+            [each["group_id"] for each in every],
+            [each["advantage"].session for each in every],
+            [each["advantage"].versions for each in every],
+            self.model_version,
+        )
         for name, value in sampled.metrics().items():
             collate.metrics[name].append(value)
         return batch
