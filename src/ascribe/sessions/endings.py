@@ -7,6 +7,8 @@ that did not fit. Otherwise it terminated.
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 RESPONSE = "ascribe"
 
 
@@ -37,5 +39,5 @@ def is_truncated(
 
     ``unanswered``: its last turn called a tool, and no turn was left or the result did not fit.
     """
-    written = [token for token, wrote in zip(ids, mask, strict=True) if wrote]
-    return unanswered or not written or written[-1] not in ends
+    written = np.flatnonzero(mask)
+    return unanswered or not written.size or ids[written[-1]] not in ends

@@ -172,8 +172,8 @@ class _Batch:
     """Sequences end to end, without padding."""
 
     ids: npt.NDArray[np.int32]
-    buffer: bytes
-    """The same as bytes."""
+    buffer: memoryview
+    """Their bytes."""
     written: Bools
     starts: Ints
     """Where each sequence begins, and where the last one ends."""
@@ -207,7 +207,7 @@ def _batch(tokens: Tokens, mask: Tokens, attention_mask: Tokens | None) -> _Batc
         starts = np.searchsorted(column, starts)
         ids, written = ids[column], written[column]
     width = tokens.shape[1] if _is_padded(tokens) else None
-    return _Batch(ids, ids.tobytes(), written, starts, lengths, column, width)
+    return _Batch(ids, ids.view(np.uint8).data, written, starts, lengths, column, width)
 
 
 def _is_padded(values: Tokens) -> bool:
@@ -226,7 +226,7 @@ def _flat(
         arrays = [np.asarray(as_numpy(each)) for each in rows]
         if any(array.ndim != 1 for array in arrays):
             raise ValueError(f"{name} must be (sequences, columns), or one list per sequence")
-        flat = np.concatenate(arrays) if arrays else np.zeros(0)
+        flat = np.concatenate(arrays, dtype=dtype, casting="unsafe") if arrays else np.zeros(0)
         sizes = np.array([array.size for array in arrays], dtype=np.int64)
     if lengths is not None and not np.array_equal(sizes, lengths):
         raise ValueError(f"{name} must have as many sequences and columns as tokens")
@@ -422,7 +422,9 @@ def _texts(batch: _Batch, start: Ints, end: Ints, read: Decoder) -> Coded:
     code_of.default_factory = code_of.__len__
     buffer, width = batch.buffer, ID.itemsize
     ranges = zip((start * width).tolist(), (end * width).tolist(), strict=True)
-    codes = np.fromiter((code_of[buffer[i:j]] for i, j in ranges), np.int64, count=start.size)
+    codes = np.fromiter(
+        (code_of[bytes(buffer[i:j])] for i, j in ranges), np.int64, count=start.size
+    )
     coded = Coded.encode([read(np.frombuffer(each, ID).tolist()) for each in code_of])
     return Coded(coded.codes[codes], coded.values)
 

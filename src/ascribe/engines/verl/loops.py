@@ -58,8 +58,9 @@ from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.versions import SampledVersions, Staleness
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Loss, Spans, State, from_sequences, loss_weights
+from ascribe.sessions.decoding import decoder
 from ascribe.sessions.endings import end_tokens, is_truncated
-from ascribe.sessions.sequences import START
+from ascribe.sessions.sequences import ID, START, Decoder
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 
@@ -130,6 +131,7 @@ class LoopSteps:
         self.loss: Loss | None = LOSSES.get(mode)
         self.model = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
+        self.decode: Decoder | None = None
 
     def credit(
         self,
@@ -172,6 +174,7 @@ class LoopSteps:
         """
         if self.ends is None:
             self.ends = end_tokens(tokenizer, get_generation_config(copy_to_local(self.model)))
+            self.decode = decoder(tokenizer)
         sessions, prompts, responses, masks = (
             rows.sessions,
             rows.prompts,
@@ -181,15 +184,18 @@ class LoopSteps:
         turns = [int(np.sum(np.diff(mask, prepend=0) == 1)) for mask in masks]
         lists, faults = self._turn_lists(rows, turns)
         lineages = Lineages.of(sessions, turns, rows.extra)
-        ids = list(map(np.append, prompts, responses))
+        # In the types that from_sequences has: verl's are eight bytes for each token.
+        pairs = zip(prompts, responses, strict=True)
+        ids = [np.concatenate(pair, dtype=ID, casting="unsafe") for pair in pairs]
+        pairs = zip(prompts, masks, strict=True)
         table, spans = from_sequences(
             ids,
-            [np.append(np.zeros_like(p), m) for p, m in zip(prompts, masks, strict=True)],
+            [np.append(np.zeros(prompt.size, np.bool_), mask != 0) for prompt, mask in pairs],
             group=[uid for uid, _ in sessions],
             trajectory=[session for _, session in sessions],
             agent=lineages.agents,
             order=lineages.order,
-            decode=tokenizer.decode,
+            decode=self.decode,
             state=self.state,
             keys=lists[STATES] if self.state == "key" else None,
             truncated=[
