@@ -19,7 +19,7 @@ Page: docs/engines/trl.md. Private names of TRL: ``PRIVATE``.
 
 import queue
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,6 @@ class RowAdvantage(float):
     """The mean advantage of the tokens of a row, which TRL logs, with that of each token."""
 
     tokens: Floats
-    """Of the tokens that enter the loss."""
     session: str
     versions: tuple[int, int]
     """Of the policy, when the group was begun and when it was scored."""
@@ -112,9 +111,12 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
 
     def _collate(self, collate: Any, examples: list[Any]) -> Any:
         batch = collate(examples)
-        samples = [row.samples for row in examples[0]]  # of each rank
+        samples = [getattr(row, "samples", row) for row in examples[0]]  # of each rank
         for values, mine in zip(batch["advantages"], samples, strict=True):
-            tokens = np.concatenate([sample["advantage"].tokens for sample in mine])
+            tokens = np.concatenate([each["advantage"].tokens for each in mine])
+            if "token_index" in batch:  # since TRL 1.16: the tokens in the loss alone
+                in_loss = [np.append(0, each["completion_mask"][1:]) for each in mine]
+                tokens = tokens[np.concatenate(in_loss) != 0]
             values[: tokens.size] = torch.from_numpy(tokens)
         every = [each for mine in samples for each in mine]
         sampled = SampledVersions.of(
@@ -134,9 +136,8 @@ def _refuse_unsupported(recipe: Recipe, state: State) -> None:
         raise ValueError("state='key': TRL's rollouts have no keys; use observation or tool")
     if problem := missing_columns(recipe, "AsyncGRPOTrainer", ()):
         raise ValueError(problem)
-    # The size of advantages is then that of grpo in each group instead of over a batch.
-    scale: dict[str, Any] = {"scale": "paper"} if hasattr(recipe, "scale") else {}
-    if not replace(recipe, **scale).by_group:
+    # With scale="equal" the size of advantages is that of grpo in each group, not over a batch.
+    if not recipe.by_group_with_pool:
         raise ValueError(
             f"{recipe.name} compares the groups of a batch, and AsyncGRPOTrainer scores each group "
             "by itself as soon as it has ended; choose a recipe that compares inside a group"
@@ -182,7 +183,8 @@ class Crediting:
         samples = await score(group)
         tokens, masks = [each.input_ids for each in samples], [s.completion_mask for s in samples]
         keys = self._states(group, sessions, masks)
-        ends = end_tokens(loop.tokenizer) | {*loop.eos_token_ids, loop.tokenizer.pad_token_id}
+        ends = end_tokens(loop.tokenizer) | {loop.tokenizer.pad_token_id}
+        ends |= {*getattr(loop, "eos_token_ids", ())}  # since TRL 1.15
         table, spans = from_sequences(
             tokens,
             masks,
@@ -211,13 +213,12 @@ class Crediting:
         own = spread(np.ones(len(table)), spans)
         for number, each in enumerate(samples):
             each.completion_mask = own[number].astype(np.int64)
-            in_loss = own[number][1:] > 0  # no token predicts the first
-            values = of_tokens[number][1:][in_loss]
+            values = of_tokens[number][own[number] > 0]
             each.advantage = RowAdvantage(values.mean() if values.size else 0.0)
-            each.advantage.tokens = values
+            each.advantage.tokens = of_tokens[number]
             each.advantage.session = f"{group.group_id}/{sessions[number]}"
             each.advantage.versions = (group.model_version, loop.model_version)
-        return [each for each in samples if each.advantage.tokens.size]
+        return [each for each in samples if each.completion_mask.any()]
 
     def _states(self, group: Any, sessions: list[int], masks: list[Any]) -> list[Any] | None:
         """The state of each turn of each row; None if messages and turns do not correspond."""
