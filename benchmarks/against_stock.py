@@ -148,8 +148,8 @@ def by_hand(episode: Episode, kinds: Counter[str]) -> list[tuple[float, str, boo
     return steps
 
 
-def trl(folder: Path, iterations: int) -> list[Episode]:
-    """Episodes of TRL's own loop, under our trainer."""
+def trl(folder: Path, iterations: int, kind: Any = None, **credit: Any) -> list[Episode]:
+    """Episodes of TRL's own loop, under our trainer or one of another ``kind``."""
     import torch  # noqa: PLC0415
     from datasets import Dataset  # noqa: PLC0415
     from trl import GRPOConfig  # noqa: PLC0415
@@ -171,7 +171,8 @@ def trl(folder: Path, iterations: int) -> list[Episode]:
             played.append((list(messages), ended, list(each.log), each.get_reward()))
         return [0.0] * len(completions)
 
-    trainer = AscribeTrainer(
+    credit = credit or {"recipe": "gigpo", "state": "key", "dump_dir": folder}
+    trainer = (kind or AscribeTrainer)(
         model,
         note,
         GRPOConfig(
@@ -192,17 +193,15 @@ def trl(folder: Path, iterations: int) -> list[Episode]:
         Dataset.from_list([{"prompt": [{"role": "user", "content": TASK}]}] * 64),
         processing_class=tokenizer,
         environment_factory=Rooms,
-        recipe="gigpo",
-        state="key",
-        dump_dir=folder,
+        **credit,
     )
     trainer.train()
     steps: list[list[tuple[float, str, bool]]] = []
     for number in range(iterations):
         table = read_table(folder / f"rollouts_{number:05d}.parquet")
         names, states = table.trajectory.texts(), table.state.texts()
-        assert table.truncated is not None
-        columns = zip(table.reward.tolist(), states, table.truncated.tolist(), strict=True)
+        cut = table.flag("truncated", default=False).tolist()
+        columns = zip(table.reward.tolist(), states, cut, strict=True)
         rows: dict[str, list[Any]] = {}
         for name, row in zip(names, columns, strict=True):
             rows.setdefault(str(name), []).append(row)
