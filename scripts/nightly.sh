@@ -18,6 +18,11 @@ run() { # NAME of the environment, then arguments of pytest; goes on after a fai
 
 run full -m nightly
 run trl -m nightly -k trl tests/engines lab/tests
+for lock in scripts/locks/releases/trl-*.txt; do # other releases, over the same packages
+    over=$folder/$(basename "$lock" .txt)
+    "$folder/trl/bin/python" -m pip install --quiet --no-deps --require-hashes --upgrade --target "$over" --requirement "$lock"
+    PYTHONPATH=$over TRITON_INTERPRET=1 run trl -m "not nightly" tests/engines/test_trl_*.py
+done
 run verl -m nightly -k "verl or vllm or released" tests/engines lab/tests
 run alfworld -m nightly -k alfworld lab/tests
 command -v bwrap > /dev/null || { apt-get -qq update && apt-get -qq install --yes bubblewrap; }

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -381,13 +382,12 @@ class EpisodeTrainer(AscribeTrainer):
         if self.use_vllm:
             yield self._keeping_tokens(TrlPolicy(self, **chat))
             return
+        given = {"gather_deepspeed3_params": self.args.ds3_gather_for_generation}
+        name = "gradient_checkpointing_kwargs"
+        if name in signature(unwrap_model_for_generation).parameters:  # since TRL 1.16
+            given[name] = getattr(self.args, name)
         with (
-            unwrap_model_for_generation(
-                self.model_wrapped,
-                self.accelerator,
-                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-            ) as model,
+            unwrap_model_for_generation(self.model_wrapped, self.accelerator, **given) as model,
             self._dist.summon_full_params(self.model_wrapped, recurse=False),
         ):
             sampler = model if self._copy is None else self._copy.of(model)
