@@ -20,6 +20,7 @@ from ascribe import recipe
 from ascribe.archives import credit_archive, run, workers
 from ascribe.cli import app
 from tests.archives.test_archives import SMALL, in_memory, plain, same, steps, written
+from tests.raylets import raylets, wait_for
 
 pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
@@ -171,4 +172,28 @@ def test_one_worker_and_two_give_the_same_bits(tmp_path: Path, cpus: str):
     source = scattered(tmp_path / "in")
     command = [sys.executable, "-c", PROGRAM, source, tmp_path / "out", cpus]
     subprocess.run(command, check=True, timeout=300)
+    assert same(plain(tmp_path / "out"), in_memory(source, recipe("gigpo")))
+
+
+CREDIT = """
+import sys
+from ascribe import recipe
+from ascribe.archives import credit_archive
+credit_archive(sys.argv[1], sys.argv[2], recipe("gigpo"), memory=1, ray=sys.argv[3])
+"""
+
+
+@pytest.mark.nightly
+def test_a_node_that_is_killed_leaves_the_bits_as_they_are(tmp_path: Path):
+    """Three nodes, of which one is killed amid its tasks."""
+    columns = steps(200)
+    order = np.random.default_rng(0).permutation(len(columns["step"]))
+    source = written(tmp_path / "in", columns, files=12, order=order)
+    with raylets() as nodes:
+        lost = nodes.others[0]
+        command = [sys.executable, "-c", CREDIT, source, tmp_path / "out", nodes.address]
+        running = subprocess.Popen(command)
+        wait_for(lambda: any(tmp_path.rglob("rows-*")) and nodes.is_busy(lost), running)
+        nodes.kill(lost)
+        assert running.wait(600) == 0
     assert same(plain(tmp_path / "out"), in_memory(source, recipe("gigpo")))
