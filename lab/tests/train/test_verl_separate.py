@@ -74,7 +74,9 @@ def test_each_turn_has_the_credit_of_its_step(run: Path) -> None:
             member = members.setdefault(uid, 0)
             members[uid] += 1
             tokens = np.zeros(len(noted["responses"][row]), dtype=np.float32)
-            for turn, (start, end) in enumerate(turns({"response_mask": noted["mask"][row]})):
+            for turn, (start, end) in enumerate(
+                turns({"response_mask": noted["response_mask"][row]})
+            ):
                 tokens[start:end] = place.pop((f"{uid}/{member}", turn))
             assert np.array_equal(np.float32(noted["run"][row]), tokens)
         assert not place

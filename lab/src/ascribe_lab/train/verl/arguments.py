@@ -230,6 +230,7 @@ def _critic(config: Config, model: Path, *, cpu: bool) -> dict[str, Any]:
     }
     if cpu:
         overrides |= {
+            "critic.model._target_": "ascribe_lab.train.verl.cpu.engine.CpuModelConfig",
             "critic.model.use_remove_padding": False,
             "critic.model.enable_gradient_checkpointing": False,
             "critic.fsdp.use_torch_compile": False,

@@ -1,8 +1,10 @@
 """Engines of models on the CPU, where verl has none."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from verl.utils import model as model_utils
+from verl.workers.config import HFModelConfig
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
@@ -19,6 +21,14 @@ class CpuValueEngine(FSDPEngineWithValueHead):  # type: ignore[misc]
             return super()._build_module()
         finally:
             model_utils.load_valuehead_model = load
+
+
+@dataclass
+class CpuModelConfig(HFModelConfig):  # type: ignore[misc]
+    """The model of a critic, whose worker verl makes before it loads ``external_lib``.
+
+    The worker is sent this, and so imports this module.
+    """
 
 
 def _load_critic(
