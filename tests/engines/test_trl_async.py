@@ -253,21 +253,18 @@ def test_a_harness_over_http(made: Any) -> None:
     from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
 
     from ascribe.engines.trl.async_trainer import Crediting
-    from tests.engines.trl_harness import Agents, capture_server
+    from tests.engines.trl_harness import Agents
 
     with toys.serve(made[2], made[1]) as url:
-        server = capture_server(url)
-        server.start()
         loop = toys.loop(
             made[1],
             Crediting(OF_TRL, "observation", "drop"),
             _HarnessRolloutLoop,
-            harness_session_factory=partial(Agents, server),
+            harness_session_factory=partial(Agents, url),
             reward_funcs=[],
             max_inflight_tasks=4,
         )
         samples = play(loop, 12)
-        server.stop()
     sessions: dict[int, dict[str, Any]] = {}
     for sample in samples:
         rows = sessions.setdefault(sample.group_id, {})
@@ -314,6 +311,31 @@ def test_updates_of_the_whole_trainer(made: Any, tmp_path: Path) -> None:
         args = {"max_steps": 2, "per_device_train_batch_size": 16, "vllm_server_base_url": url}
         check_run(trainer(made, tmp_path, args=args, weight_transfer=published, recipe="gigpo"))
     assert published.syncs == 3
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("on_cpu")
+def test_updates_with_a_harness(made: Any, tmp_path: Path) -> None:
+    """The same with agents over HTTP, which OpenEnv's server captures."""
+    pytest.importorskip("openenv.core.harness.capture", reason="needs openenv 0.10")
+    from trl.experimental.async_grpo.openenv_harness import HarnessRolloutWorker
+
+    from tests.engines.trl_harness import Agents
+
+    with toys.serve(made[2], made[1]) as url:
+        worker = HarnessRolloutWorker(
+            model_name="model",
+            dataset=toys.tasks(),
+            reward_funcs=[],
+            processing_class=made[1],
+            eos_token_ids=[made[1].eos_token_id],
+            num_generations=4,
+            max_inflight_tasks=8,
+            harness_session_factory=partial(Agents, url),
+        )
+        args = {"max_steps": 2, "per_device_train_batch_size": 16, "vllm_server_base_url": url}
+        options = {"weight_transfer": toys.Published(made[2]), "rollout_worker": worker}
+        check_run(trainer(made, tmp_path, args=args, recipe="returns", **options))
 
 
 @pytest.mark.nightly

@@ -20,14 +20,6 @@ from tests.engines.trl_async_toys import move
 from tests.engines.trl_tools import TASK
 
 
-def capture_server(url: str) -> CaptureServer:
-    """OpenEnv's server between an agent and a model, on a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return CaptureServer(llm_url=url, model="model", port=port, max_output_tokens=48)
-
-
 class Agent(ResourceSession):  # type: ignore[misc]
     """Goes from room to room. Once it has moved twice, it forgets all but the room it is in."""
 
@@ -88,10 +80,15 @@ class Agent(ResourceSession):  # type: ignore[misc]
 
 
 class Agents(ResourceSessionFactory):  # type: ignore[misc]
-    """Agents of one server."""
+    """Agents of one model, with OpenEnv's server between them and the model's."""
 
-    def __init__(self, server: CaptureServer, sampling: dict[str, Any]) -> None:
-        self.server, self.sampling = server, sampling
+    def __init__(self, url: str, sampling: dict[str, Any]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.server = CaptureServer(llm_url=url, model="model", port=port, max_output_tokens=48)
+        self.server.start()  # its thread ends with the process
+        self.sampling = sampling
 
     def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> Agent:
         """An agent for a session."""
