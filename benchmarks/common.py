@@ -36,7 +36,7 @@ Better = Literal["lower", "higher"]
 
 
 class Figures:
-    """Prints each figure as one JSON line; at the end, writes all of them under a header.
+    """Prints each figure as one JSON line, and writes those so far to a file, under a header.
 
     Inside the context standard output belongs to figures alone: what other code and its processes
     print goes to standard error.
@@ -63,18 +63,10 @@ class Figures:
         os.dup2(2, 1)
         return self
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         sys.stdout.flush()
         os.dup2(self.stdout.fileno(), 1)
         self.stdout.close()
-        if kind is None:
-            self.write()
-
-    def write(self) -> None:
-        """Write the figures so far to the file of ``--out``, if there is one."""
-        if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.out.write_text("\n".join(self.lines) + "\n")
 
     def emit(
         self,
@@ -90,6 +82,9 @@ class Figures:
         figure |= {"value": float(f"{value:.4g}"), "unit": unit, "goal": goal, "better": better}
         self.lines.append(json.dumps(figure, allow_nan=False))
         print(self.lines[-1], file=self.stdout, flush=True)
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self.out.write_text("\n".join(self.lines) + "\n")
 
     def emit_interval(
         self,

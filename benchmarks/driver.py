@@ -48,7 +48,6 @@ def main() -> None:
             rows = Rows(tokenizer, episodes)
             for name in figures.options.recipes:
                 measure(figures, rows, name)
-                figures.write()
 
 
 def measure(figures: common.Figures, rows: "Rows", name: str) -> None:

@@ -3,10 +3,11 @@
 A real run of verl on the CPU (Ray, TransferQueue, FSDP2, vLLM) plays episodes of TextCraft. In each
 step, the phases that follow on generation are run on the same sampled rows in two ways:
 ``bipace_q``, which takes fingerprints from the log-prob pass, brings them to the trainer and
-clusters them; and verl's own ``grpo``, by the methods of verl's own trainer, on rows that carry
-neither steps nor fingerprints. The order is ascribe, verl, verl, ascribe, and the reverse in every
-other step, so a machine that gets slower or faster does so for both. The first step warms up and
-does not count. Times are wall times of the trainer's process, which waits for the others.
+clusters them (or ``gigpo``, without fingerprints); and verl's own ``grpo``, by the methods of
+verl's own trainer, on rows that carry neither steps nor fingerprints. The order is ascribe, verl,
+verl, ascribe, and the reverse in every other step, so a machine that gets slower or faster does so
+for both. The first step warms up and does not count. Times are wall times of the trainer's process,
+which waits for the others.
 
 ``step_ratio`` is the time of ``old_log_prob``, ``adv`` and ``update_actor`` in the one way over
 that in the other, run beside run, as a median; ``ratio_low`` and ``ratio_high`` bound its 95 %
@@ -27,10 +28,10 @@ difference of an advantage by ``gigpo``. The model has four layers of width 128:
 so many tokens would take hours on a CPU.
 
 Needs the environment of ``scripts/make_env.sh FOLDER verl-cpu``. ``--cases`` chooses among
-``steps`` and ``episodes``. In the case ``steps``, ``--model FOLDER`` takes another model than
-SmolLM2-135M. ``--steps N`` counts so many steps; without it two, of whole episodes eight. The quick
-case is a model of two layers, in which fixed costs are most of the step; it takes some minutes,
-which verl needs to start.
+``steps``, ``plain`` (without fingerprints) and ``episodes``. In the first two ``--model FOLDER``
+takes another model than SmolLM2-135M. ``--steps N`` counts so many steps; without it two, of whole
+episodes eight. The quick case is a model of two layers, in which fixed costs are most of the step;
+it takes some minutes, which verl needs to start.
 """
 
 import os
@@ -68,7 +69,8 @@ class Case:
 
     name: str
     model: str
-    layer: int
+    layer: int | None
+    """Of fingerprints; None for none."""
     turns: int
     steps: int
     """That count."""
@@ -79,6 +81,7 @@ class Case:
 
     def __str__(self) -> str:
         row = ", a row for each episode" if self.episodes else ""
+        row += ", without fingerprints" if self.layer is None else ""
         return f"{self.name}, {self.groups} groups of {self.size}, {self.turns} turns{row}"
 
 
@@ -87,7 +90,11 @@ def main() -> None:
     own = {
         "model": {"type": Path},
         "steps": {"type": int},
-        "cases": {"nargs": "+", "choices": ("steps", "episodes"), "default": ["steps"]},
+        "cases": {
+            "nargs": "+",
+            "choices": ("steps", "plain", "episodes"),
+            "default": ["steps", "plain"],
+        },
     }
     with common.Figures("engine_verl", **own) as figures, tempfile.TemporaryDirectory() as name:
         folder, options = Path(name), figures.options
@@ -97,8 +104,6 @@ def main() -> None:
                 "4 layers of width 128", model, -1, TURNS, options.steps or 8, 4, 6, episodes=True
             )
             measure(figures, whole_episodes, folder / "episodes")
-        if "steps" not in options.cases:
-            return
         case = Case("SmolLM2-135M", "smollm2", layer=-12, turns=2, steps=options.steps or 2)
         if options.model is not None:
             path = options.model.absolute()
@@ -106,7 +111,10 @@ def main() -> None:
         elif figures.quick:
             model = str(tiny.write_textcraft(folder / "tiny"))
             case = replace(case, name="2 layers of width 64", model=model, layer=-1, turns=4)
-        measure(figures, case, folder / "steps")
+        if "steps" in options.cases:
+            measure(figures, case, folder / "steps")
+        if "plain" in options.cases:
+            measure(figures, replace(case, layer=None), folder / "plain")
 
 
 def write_model(folder: Path) -> Path:
@@ -227,7 +235,7 @@ def config(case: Case, folder: Path) -> dict[str, Any]:
             "options": {"split": "train", "depth": 1, "inventory": True},
             "style": "plain",
         },
-        "recipe": {"name": "bipace_q"},
+        "recipe": {"name": "gigpo" if case.layer is None else "bipace_q"},
         "fingerprints": {"layer": case.layer},
         "rollout": {
             "groups": case.groups,

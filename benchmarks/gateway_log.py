@@ -34,7 +34,6 @@ def main() -> None:
             figures.emit(case, "log", log.stat().st_size, "bytes", "lower")
             figures.emit(case, "cpu", cpu, "s", "lower")
             figures.emit(case, "memory", memory, "bytes", "lower", 2 * GIB)
-            figures.write()
             seconds.append(cpu)
             log.unlink()
         slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]

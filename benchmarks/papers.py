@@ -52,7 +52,6 @@ def main() -> None:
             share = lines[-1]["ascribe/signal_share"] if lines else 0.0
             figures.emit(case, "iterations", len(lines), "count", "higher", 2.0)
             figures.emit(case, "signal_share", share, "share", "higher")
-            figures.write()
 
 
 def cases(engine: str, folder: Path) -> list[str]:

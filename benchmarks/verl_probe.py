@@ -3,9 +3,10 @@
 ``VERL_USE_EXTERNAL_MODULES=benchmarks.verl_probe``; a line for each run goes to the file that
 ``PROBE`` names.
 
-In the way ``verl`` the trainer's own methods are those of verl, with its estimator ``grpo``, and
-rows carry no steps and no fingerprints. In the way ``ascribe`` nothing is changed. The update is of
-the same rows and by the same method in both. Every run begins with the rows as they were sampled.
+In the way ``verl`` the trainer's own methods are those of verl, with its estimator ``grpo``, rows
+carry no steps, and no fingerprints are asked for. In the way ``ascribe`` nothing is changed. The
+update is of the same rows and by the same method in both. Every run begins with the rows as they
+were sampled.
 
 Rows that hold a whole episode are also learned from as steps: in the way ``steps`` there is a row
 for each step of the same episodes, with the same prompt and response.
@@ -41,10 +42,10 @@ PHASES = {
 }
 OURS: dict[str, Phase] = {phase: getattr(SyncTrainer, name) for phase, name in PHASES.items()}
 VERLS: dict[str, Phase] = {
-    "old_log_prob": PPOTrainerSync._compute_old_log_prob,
+    **OURS,
     "adv": PPOTrainerSync._compute_advantage,
-    "update_actor": OURS["update_actor"],
 }
+ASK = SyncTrainer._ask_fingerprints
 FIRST = ("verl", "ascribe")
 """What runs in the first step, in which everything is slow."""
 LATER = (("ascribe", "verl", "verl", "ascribe"), ("verl", "ascribe", "ascribe", "verl"))
@@ -127,6 +128,7 @@ def _step_row(fields: dict[str, Any], start: int, end: int) -> dict[str, Any]:
 def run(trainer: Any, way: str, rows: Rows, metrics: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """All phases in one way: the batch after them, and the seconds of each."""
     batch, seconds = rows.given(way), {}
+    trainer.bare = way == "verl"
     with estimator(trainer, "grpo" if way == "verl" else "ascribe"):
         for phase, work in (VERLS if way == "verl" else OURS).items():
             if way == "verl":
@@ -177,7 +179,12 @@ def gigpo(trainer: Any, batch: Any) -> Any:
     """
     steps = copy(trainer.steps)
     steps.recipe = recipe("gigpo", invalid_penalty=0.1)
-    return steps.credit(batch, None, None, None, {}, version=trainer.global_steps - 1)[0].advantage
+    return steps.credit(batch, None, None, {}, version=trainer.global_steps - 1)[0].advantage
+
+
+def ask_fingerprints(trainer: Any, score: Any, batch: Any) -> Any:
+    """As the trainer's, unless verl is alone."""
+    return score(batch) if trainer.bare else ASK(trainer, score, batch)
 
 
 def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (verl names it)
@@ -185,6 +192,7 @@ def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (v
     return batch
 
 
+SyncTrainer._ask_fingerprints = ask_fingerprints
 SyncTrainer._compute_old_log_prob = in_both_ways
 SyncTrainer._compute_advantage = done
 SyncTrainer._update_actor = done
