@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("accelerate")
-pytest.importorskip("torch")
+pytest.importorskip("trl", reason="needs the extra trl")
 
 from ascribe import recipe
 from ascribe.engines.trl.shares import credit_shares

@@ -26,6 +26,7 @@ def test_shards_give_the_bits_of_the_whole(name: str):
     joined = join_shards([rows for rows, _ in parts], shards)
     assert (joined.advantage == whole.advantage).all()
     assert (joined.reason == whole.reason).all()
+    assert joined.metrics == whole.metrics
     for term in whole.terms:
         assert (joined.terms[term].values == whole.terms[term].values).all()
         _, first = np.unique(joined.terms[term].labels, return_index=True)
