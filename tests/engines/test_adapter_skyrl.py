@@ -222,6 +222,14 @@ def test_a_template_that_rewrites_earlier_turns_leaves_the_states_as_they_are() 
     assert by_turn(credit("turns", "gigpo", output)) == gigpo_by_hand()
 
 
+def test_histories_are_the_same_in_rows_of_turns() -> None:
+    one, other = (
+        by_turn(credit(layout, "gigpo", generated(layout), state="history"))
+        for layout in ("whole", "turns")
+    )
+    assert one == other != gigpo_by_hand()
+
+
 def test_a_masked_session_counts_in_its_group() -> None:
     """As for SkyRL's own estimators, if a filter masks the responses that a limit cut."""
     output = generated("turns")
