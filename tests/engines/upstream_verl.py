@@ -53,6 +53,15 @@ def test_it_is_registered_and_other_estimators_are_as_before() -> None:
     assert core_algos.get_adv_estimator_needs("grpo") == ()
 
 
+SEEN: list[Any] = []
+
+
+@core_algos.register_adv_est("spy", needs=("extra_fields",))
+def spy(*, token_level_rewards: Any, extra_fields: Any, **_: Any) -> tuple[Any, Any]:
+    SEEN[:] = extra_fields
+    return token_level_rewards, token_level_rewards
+
+
 def test_v1_trainer_by_hand() -> None:
     """One row for each turn, in the order in which verl happens to balance them."""
     rows: dict[str, dict[str, Any]] = {}
@@ -64,6 +73,7 @@ def test_v1_trainer_by_hand() -> None:
                 "responses": torch.tensor(written),
                 "response_mask": torch.ones(len(written), dtype=torch.int64),
                 "rm_scores": torch.tensor([0.0] * (len(written) - 1) + [reward]),
+                "extra_fields": {"turn": i, "tools": [name] * i},
             }
     keys = sorted(rows, key=lambda key: key[::-1], reverse=True)
     algorithm = {"adv_estimator": "ascribe_gigpo", "use_kl_in_reward": False, "gamma": 1, "lam": 1}
@@ -79,9 +89,12 @@ def test_v1_trainer_by_hand() -> None:
         PPOTrainer._compute_advantage(SimpleNamespace(config=config), batch, metrics={})
         written = transfer_queue.kv_batch_get(**where, select_fields=["advantages"])
         found = dict(zip(keys, written["advantages"].unbind(), strict=True))
+        config.algorithm.adv_estimator = "spy"
+        PPOTrainer._compute_advantage(SimpleNamespace(config=config), batch, metrics={})
     finally:
         transfer_queue.close()
         ray.shutdown()
+    assert [rows[key]["extra_fields"] for key in keys] == SEEN
     for key, value in by_hand().items():
         size = len(rows[key]["responses"])
         assert found[key].tolist() == [float(np.float32(value))] * size
