@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ascribe.estimators.clusters import Clustering
-from ascribe.estimators.credit import Explanation, Figure, Reason, Sentence
+from ascribe.estimators.credit import Explanation, Metric, Reason, Sentence
 from ascribe.estimators.gigpo import StepTerms, TwoLevel
 from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.groups import Groups
@@ -149,11 +149,11 @@ def row_mix(
     keys_in = keys_in + segments.size(np.where(keys < 0, clusters, -1), count)
     several = segments.size(clusters, count) > 1
     return {
-        "pace": Figure(taken == Branch.PACE),
-        "leave_one_out": Figure(taken == Branch.LEAVE_ONE_OUT),
-        "singleton": Figure(taken == Branch.SINGLETON),
-        "contrasting_clusters": Figure(keys_in[several] > 1),
-        "keys_per_cluster": Figure(keys_in[several]),
+        "pace": Metric(taken == Branch.PACE),
+        "leave_one_out": Metric(taken == Branch.LEAVE_ONE_OUT),
+        "singleton": Metric(taken == Branch.SINGLETON),
+        "contrasting_clusters": Metric(keys_in[several] > 1),
+        "keys_per_cluster": Metric(keys_in[several]),
     }
 
 
@@ -210,7 +210,7 @@ class _BiPACE(BiGPO):
         self.leave_out_alone(arrange(table), labels, groups.count, values, reason)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
         mix = row_mix(branch, *members)
-        return {"step": term}, {"key_share": Figure(keys.labels >= 0, empty=1.0)} | mix
+        return {"step": term}, {"key_share": Metric(keys.labels >= 0, empty=1.0)} | mix
 
 
 @dataclass(frozen=True, kw_only=True)

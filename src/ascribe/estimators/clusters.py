@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.base import Recipe
-from ascribe.estimators.credit import Figure
+from ascribe.estimators.credit import Metric
 from ascribe.fingerprints import FloatMatrix, normalised, present
 from ascribe.fingerprints.identity import identity
 from ascribe.fingerprints.ngram import ngram
@@ -98,8 +98,8 @@ class Clustering(Recipe):
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
         is_collapsed &= segments.size(owner, steps.group_count) > 1
-        metrics = {"radius": radius, "collapsed_groups": Figure(is_collapsed, np.sum)}
-        metrics["median_size"] = Figure(segments.size(groups.labels, groups.count), np.median)
+        metrics = {"radius": radius, "collapsed_groups": Metric(is_collapsed, np.sum)}
+        metrics["median_size"] = Metric(segments.size(groups.labels, groups.count), np.median)
         if self.on_collapse == "exact" and is_collapsed.any():
             text_labels = np.where(texts.labels < 0, -1, texts.labels + groups.count)
             labels = np.where(is_collapsed[steps.group], text_labels, groups.labels)

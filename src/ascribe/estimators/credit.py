@@ -182,7 +182,7 @@ class Term:
         return np.equal(self.reason, Reason.CREDITED)
 
 
-class Figure(float):
+class Metric(float):
     """A metric with the values that it summarises, so that those of parts can be joined.
 
     ``summary`` is a function of numpy; ``empty`` is the metric of no values.
@@ -197,25 +197,25 @@ class Figure(float):
         values: npt.NDArray[Any],
         summary: Callable[[npt.NDArray[Any]], Any] = np.mean,
         empty: float = 0.0,
-    ) -> "Figure":
+    ) -> "Metric":
         """The metric of these values."""
-        figure = super().__new__(cls, summary(values) if values.size else empty)
-        figure.values, figure.summary, figure.empty = values, summary, empty
-        return figure
+        metric = super().__new__(cls, summary(values) if values.size else empty)
+        metric.values, metric.summary, metric.empty = values, summary, empty
+        return metric
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return self.values, self.summary, self.empty
 
 
 def join_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The metrics of a batch from those of its parts; one that is no ``Figure`` as their mean."""
+    """The metrics of a batch from those of its parts; one that is no ``Metric`` as their mean."""
     joined: dict[str, float] = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         each = [part[name] for part in parts if name in part]
-        figures = [one for one in each if isinstance(one, Figure)]
-        if figures:
-            values = np.concatenate([one.values for one in figures])
-            joined[name] = Figure(values, figures[0].summary, figures[0].empty)
+        kept = [one for one in each if isinstance(one, Metric)]
+        if kept:
+            values = np.concatenate([one.values for one in kept])
+            joined[name] = Metric(values, kept[0].summary, kept[0].empty)
         else:
             joined[name] = each[0] if len(set(each)) == 1 else fmean(each)
     return joined
@@ -235,7 +235,7 @@ class Credit:
     recipe: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
     """About the computation, by name: the radius that was used, the row mix. One that differs
-    between parts of a batch is a ``Figure``."""
+    between parts of a batch is a ``Metric``."""
     history: dict[str, Any] | None = None
     """State to pass in with the next batch (running statistics), in plain values for a checkpoint;
     None for a recipe without any."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.clusters import BY_TEXT, Clustering
-from ascribe.estimators.credit import Credit, Explanation, Figure, Reason, Sentence
+from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sentence
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.fingerprints import present
 from ascribe.groups import Groups
@@ -122,7 +122,7 @@ class SBC(Clustering):
         groups, metrics = self.state_groups(table, inputs)
         fine = self.fine_groups(table, inputs, groups, metrics)
         keys = self.action_keys(table)
-        metrics["key_share"] = Figure(keys.labels >= 0, empty=1.0)
+        metrics["key_share"] = Metric(keys.labels >= 0, empty=1.0)
         excluded = self.excluded(steps)
         rows = Rows(
             reward=self.rewards(steps),
