@@ -87,12 +87,13 @@ class SampledVersions:
 
     def spans(self, names: Sequence[Any]) -> dict[Any, int]:
         """How many versions lie between the first and the last of each name, both counted."""
-        first: dict[Any, int] = {}
-        last: dict[Any, int] = {}
-        for name, low, high in zip(names, self.first.tolist(), self.last.tolist(), strict=True):
-            first[name] = min(low, first.get(name, low))
-            last[name] = max(high, last.get(name, high))
-        return {name: last[name] - first[name] + 1 for name in first}
+        place = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        places = np.fromiter(map(place.__getitem__, names), np.int64, count=len(names))
+        low = np.full(len(place), np.iinfo(np.int64).max)
+        high = np.full(len(place), np.iinfo(np.int64).min)
+        np.minimum.at(low, places, self.first)
+        np.maximum.at(high, places, self.last)
+        return dict(zip(place, (high - low + 1).tolist(), strict=True))
 
     def metrics(self) -> dict[str, float]:
         """Versions inside a trajectory and inside a group, and how old the oldest is."""
