@@ -1,5 +1,7 @@
 """A Ray cluster of several nodes on this machine, which can be killed."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +21,15 @@ class Raylets:
     """
 
     def __init__(self, count: int, **options: Any) -> None:
+        from ray._private import ray_constants
         from ray.cluster_utils import Cluster
 
-        self.options = {"num_cpus": 1} | options
+        # Other tests may have bound Ray to the loopback address in this process, and programs would
+        # look for a node on their own.
+        ray_constants.ENABLE_RAY_CLUSTER = True
+        command = [sys.executable, "-c", "import ray; print(ray.util.get_node_ip_address())"]
+        own = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]
+        self.options = {"num_cpus": 1, "node_ip_address": own} | options
         self.cluster = Cluster(initialize_head=True, head_node_args=self.options)
         self.address = str(self.cluster.address)
         self.head = self.cluster.head_node
@@ -53,9 +61,9 @@ def raylets(count: int = 3, **options: Any) -> Iterator[Raylets]:
         made.cluster.shutdown()
 
 
-def wait_for(happened: Callable[[], Any], running: Any) -> None:
+def wait_for(happened: Callable[[], Any], running: Any, seconds: float = WAIT) -> None:
     """Wait until something has happened, while a process runs."""
-    end = time.monotonic() + WAIT
+    end = time.monotonic() + seconds
     while not happened():
         assert running.poll() is None, "it ended before"
         assert time.monotonic() < end, "it took too long"
