@@ -104,14 +104,17 @@ def of_steps(name: str, tokens: Sequence[Floats], spans: Spans) -> Floats:
 
     Args:
         name: ``entropy``, the mean over the tokens of a step; or ``value``, that of the first one,
-            which a critic gives to the state before it.
+            which a critic gives to the state before it. A step without tokens ends its sequence:
+            it has no entropy, and the value of the sequence's first token.
         tokens: of each sequence.
         spans: the sequence and the tokens of each step.
     """
     columns = zip(spans.sequence, spans.start, spans.end, strict=True)
     if name == "value":
-        return np.array([tokens[row][start] for row, start, _ in columns], dtype=np.float64)
-    return np.array([tokens[row][start:end].mean() for row, start, end in columns], np.float64)
+        firsts = [tokens[row][start if start < end else 0] for row, start, end in columns]
+        return np.array(firsts, dtype=np.float64)
+    found = [tokens[row][i:j].mean() if i < j else np.nan for row, i, j in columns]
+    return np.array(found, dtype=np.float64)
 
 
 def critic_targets(credited: CreditedSteps, value: Floats) -> Floats:
