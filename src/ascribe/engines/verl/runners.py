@@ -85,7 +85,16 @@ class FullyAsyncRunner(_class_of(fully_async_main.FullyAsyncTaskRunner)):  # typ
 
 def main_ppo(runner: Any = CreditRunner) -> None:
     """``python -m verl.trainer.main_ppo``."""
-    ppo_main.TaskRunnerV1 = ray.remote(runner)
+    run = ppo_main.run_ppo
+
+    def run_ppo(config: Any, task_runner_class: Any) -> None:  # noqa: ARG001 (verl passes it)
+        if not config.trainer.use_v1:
+            raise ValueError(
+                "trainer.use_v1: verl's older trainer gives no credit for steps; set it to True"
+            )
+        run(config, task_runner_class=ray.remote(runner))
+
+    ppo_main.run_ppo = run_ppo
     ppo_main.main()
 
 
