@@ -124,6 +124,92 @@ def test_rows_of_a_session_have_the_update_of_one_row(
     assert metrics["ascribe/episodes"] == 4
 
 
+@pytest.mark.parametrize("repeat", [False, True])
+def test_the_rewards_of_turns_add_up_to_the_score_of_the_session(
+    repeat: bool, monkeypatch: Any
+) -> None:
+    """A response that a later row repeats is paid once."""
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import as_batch, tokenizer, verl_config
+
+    made = [by_turn(output, repeat=repeat) for output in sessions()]
+    for rows in made:
+        for number, row in enumerate(rows):
+            row.extra_fields["turn_rewards"] = [0.5**each for each in range(number + 1)]
+            if not repeat:
+                del row.extra_fields["turn_rewards"][:-1]
+    loops = "actor_rollout_ref.rollout.agent.agent_loop_config_path=loops.yaml"
+    steps = LoopSteps(verl_config(loops, "+ascribe.rewards=turn_rewards"))
+    batch = as_batch(made, SCORES, monkeypatch)
+    credit, _ = steps.credit(batch, tokenizer(), None, {}, version=0)
+    wanted = [1, 0.5, -0.5, 1, -0.75, 0.5, 1, 0.5, -1.5]
+    assert credit.table.reward.tolist() == wanted
+
+
+def test_a_dropped_group_is_in_no_mean(monkeypatch: Any) -> None:
+    """Without it, verl's number of rows in a minibatch is wrong, though each session has one."""
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import as_batch, tokenizer, verl_config
+
+    size = ("data.train_batch_size=3", "actor_rollout_ref.actor.ppo_mini_batch_size=2")
+    steps = LoopSteps(verl_config("+ascribe.state=key", *size))
+    made = sessions()
+    steps.credit(as_batch(made, SCORES, monkeypatch), tokenizer(), None, {}, version=0)
+    assert steps.minibatches is None
+    made[0].extra_fields["turn_states"] = ["too short"]
+    batch = as_batch(made, SCORES, monkeypatch)
+    credit, _ = steps.credit(batch, tokenizer(), None, {}, version=0)
+    assert credit.dropped == {"group0": "bad_turn_states"}
+    assert steps.minibatches == 2
+
+
+def test_a_session_without_a_turn_has_the_value_of_its_prompt(monkeypatch: Any) -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import as_batch, tokenizer, verl_config
+
+    made = sessions()
+    made[0].response_mask = [0] * len(made[0].response_mask)
+    steps = LoopSteps(verl_config("ascribe.recipe=gae", "critic.enable=True"))
+    tokens = {"value": [np.arange(4.0, 4 + len(output.response_ids)) for output in made]}
+    batch = as_batch(made, SCORES, monkeypatch)
+    credit, spans = steps.credit(batch, tokenizer(), None, {}, version=0, tokens=tokens)
+    assert credit.table.value is not None
+    assert credit.table.value[spans.turn == -1].tolist() == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["algorithm.gamma=0.9"], "algorithm.gamma: verl's own estimators alone read it"),
+        (["algorithm.lam=0.9"], "algorithm.lam: "),
+        (["algorithm.norm_adv_by_std_in_grpo=False"], "algorithm.norm_adv_by_std_in_grpo: "),
+        (
+            ["ascribe.recipe=gae", "critic.enable=True", "critic.ppo_mini_batch_size=7"],
+            "critic.ppo_mini_batch_size: the critic learns from the actor's minibatches",
+        ),
+    ],
+)
+def test_keys_of_verl_without_effect_are_refused(keys: list[str], said: str) -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import verl_config
+
+    with pytest.raises(ValueError, match=said):
+        LoopSteps(verl_config(*keys))
+
+
+def test_the_older_trainer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ascribe.engines.verl import runners
+    from lab.tests.train.verl_script import verl_config
+
+    def main() -> None:
+        runners.ppo_main.run_ppo(verl_config("trainer.use_v1=False"), task_runner_class=None)
+
+    monkeypatch.setattr(runners.ppo_main, "run_ppo", None)
+    monkeypatch.setattr(runners.ppo_main, "main", main)
+    with pytest.raises(ValueError, match="set it to True"):
+        runners.main_ppo()
+
+
 def test_turns_of_a_sub_agent_follow_the_turn_that_spawned_it() -> None:
     from ascribe.engines.verl.lineages import Lineages
 

@@ -63,6 +63,7 @@ from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.sequences import ID, START, Decoder
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
+from ascribe.steps.table import StepTable
 
 FINAL = "final"
 """The choice of rewards: the score of the whole episode, at its last turn."""
@@ -91,7 +92,7 @@ class LoopSteps:
     """
 
     minibatches: int | None = None
-    """None where verl's own are right: if episodes have several rows, verl counts these instead."""
+    """None where verl's own are right: verl counts rows, and not sessions, and dropped ones too."""
 
     def __init__(self, config: Any) -> None:
         keys = dict(
@@ -125,7 +126,7 @@ class LoopSteps:
         self.lists = lists
         episodes = OmegaConf.select(config, "data.train_batch_size", default=1)
         size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size", default=1)
-        self.updates = max(1, episodes // updates_per_step(config) // size)
+        self.updates = max(1, math.ceil(episodes / updates_per_step(config) / size))
         """Of the policy, with each batch."""
         mode = OmegaConf.select(config, "actor_rollout_ref.actor.loss_agg_mode")
         self.loss: Loss | None = LOSSES.get(mode)
@@ -184,6 +185,10 @@ class LoopSteps:
         turns = [int(np.sum(np.diff(mask, prepend=0) == 1)) for mask in masks]
         lists, faults = self._turn_lists(rows, turns)
         lineages = Lineages.of(sessions, turns, rows.extra)
+        # That of the session's last row, as in verl.
+        scores = zip(sessions, map(np.sum, rows.scores), strict=True)
+        score_of = {session: float(score) for session, score in scores}
+        score = [score_of[session] for session in sessions]
         # In the types that from_sequences has: verl's are eight bytes for each token.
         pairs = zip(prompts, responses, strict=True)
         ids = [np.concatenate(pair, dtype=ID, casting="unsafe") for pair in pairs]
@@ -202,8 +207,11 @@ class LoopSteps:
                 is_truncated(response, mask, self.ends, unanswered=bool(fields.get(TRUNCATED)))
                 for response, mask, fields in zip(responses, masks, rows.extra, strict=True)
             ],
-            **self._rewards(rows, lineages.order, lists.get(self.rewards, ())),
+            reward=score if self.rewards == FINAL else None,
+            turn_rewards=None if self.rewards == FINAL else lists[self.rewards],
         )
+        if self.rewards != FINAL:
+            table = _with_rest(table, np.array(score)[spans.sequence])
         table = lineages.with_parents(table, spans)
         table = with_first_tokens(table, spans, ids, self.recipe)
         places = list(zip(spans.sequence, spans.turn, strict=True))
@@ -224,11 +232,12 @@ class LoopSteps:
         self.sampled = SampledVersions.of(
             table.group.texts(), table.trajectory.texts(), versions, version
         )
-        self.minibatches = self.updates if len(set(sessions)) < len(sessions) else None
         dropped = faults | lineages.faults | self.staleness.dropped(self.sampled, metrics)
         credited = credit_steps(
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
+        several = len(set(sessions)) < len(sessions)
+        self.minibatches = self.updates if several or not credited.learned.all() else None
         metrics.update(credit_metrics(credited))
         counted = table.take(credited.counts)
         if episodes := np.unique(counted.trajectory.codes).size:
@@ -279,33 +288,21 @@ class LoopSteps:
             faults |= found
         return lists, faults
 
-    def _rewards(
-        self,
-        rows: BatchRows,
-        order: Sequence[Sequence[int]],
-        turn_rewards: Sequence[Sequence[float]],
-    ) -> dict[str, Any]:
-        """The scores of episodes, or those of turns, whose sums are the scores of episodes.
 
-        The score of an episode is that of its last row, as in verl.
-        """
-        sessions, prompts, masks = rows.sessions, rows.prompts, rows.masks
-        scores = zip(sessions, rows.scores, strict=True)
-        rest = {name: float(score.sum()) for name, score in scores}
-        if self.rewards == FINAL:
-            return {"reward": [rest[session] for session in sessions]}
-        token_rewards = []
-        for row, values in enumerate(turn_rewards):
-            begins = np.flatnonzero(np.diff(masks[row], prepend=0) == 1)
-            tokens = np.zeros(prompts[row].size + masks[row].size)
-            tokens[prompts[row].size + begins] = values
-            rest[sessions[row]] -= tokens.sum()
-            token_rewards.append(tokens)
-        # What is left belongs to the last turn of the episode.
-        in_time = sorted(range(len(sessions)), key=lambda row: max(order[row], default=-1))
-        for session, row in {sessions[row]: row for row in in_time}.items():
-            token_rewards[row][-1] += rest[session]
-        return {"token_rewards": token_rewards}
+def _with_rest(table: StepTable, score: Floats) -> StepTable:
+    """The table in which the last step of an episode also has what its steps lack of its score.
+
+    Args:
+        table: the steps, with the rewards of turns.
+        score: of each step's episode.
+    """
+    episode = table.trajectory.codes
+    last = np.zeros(table.trajectory.values.size, dtype=np.int64)
+    in_time = np.argsort(table.step)
+    last[episode[in_time]] = in_time
+    reward = table.reward.copy()
+    reward[last] += score[last] - np.bincount(episode, table.reward)
+    return replace(table, reward=reward)
 
 
 def _gives(name: str, fields: Mapping[str, Any]) -> bool:
@@ -375,7 +372,14 @@ def refuse_without_effect(
     algorithm, critic = config.algorithm, bool(OmegaConf.select(config, "critic.enable"))
     values = "value" in recipe.columns
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
+    size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
+    unused = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
     wrong = {
+        **{
+            f"algorithm.{name}: verl's own estimators alone read it; leave it out, and set a "
+            "parameter of the recipe, as in ascribe.gamma": algorithm.get(name, value) != value
+            for name, value in unused.items()
+        },
         f"algorithm.adv_estimator: {algorithm.adv_estimator}; it must be "
         "ascribe": algorithm.adv_estimator != "ascribe",
         "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
@@ -384,6 +388,8 @@ def refuse_without_effect(
         "critic.enable: the baseline is the recipe's; a critic would learn for nothing": (
             critic and not values
         ),
+        "critic.ppo_mini_batch_size: the critic learns from the actor's minibatches; set it to the "
+        "actor's": critic and OmegaConf.select(config, "critic.ppo_mini_batch_size") != size,
         f"critic.enable: {recipe.name} needs the column value, which verl's critic gives; set it "
         "to True, and critic.model.path": values and not critic,
         "actor_rollout_ref.actor.strategy: fingerprints need fsdp or fsdp2": (
