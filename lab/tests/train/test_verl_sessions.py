@@ -182,6 +182,8 @@ def test_a_session_without_a_turn_has_the_value_of_its_prompt(monkeypatch: Any) 
     [
         (["algorithm.gamma=0.9"], "algorithm.gamma: verl's own estimators alone read it"),
         (["algorithm.lam=0.9"], "algorithm.lam: "),
+        (["ascribe.fingerprints=-1"], "ascribe.fingerprints: grpo compares none here"),
+        (["ascribe.recipe=sbc", "ascribe.fingerprints=last"], "a decoder block is expected"),
         (["algorithm.norm_adv_by_std_in_grpo=False"], "algorithm.norm_adv_by_std_in_grpo: "),
         (
             ["ascribe.recipe=gae", "critic.enable=True", "critic.ppo_mini_batch_size=7"],
@@ -189,7 +191,7 @@ def test_a_session_without_a_turn_has_the_value_of_its_prompt(monkeypatch: Any) 
         ),
     ],
 )
-def test_keys_of_verl_without_effect_are_refused(keys: list[str], said: str) -> None:
+def test_keys_without_effect_are_refused(keys: list[str], said: str) -> None:
     from ascribe.engines.verl.loops import LoopSteps
     from lab.tests.train.verl_script import verl_config
 

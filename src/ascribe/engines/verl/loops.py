@@ -120,6 +120,12 @@ class LoopSteps:
             f"{', '.join(lists)}: verl's own agent loops give no such list; name a loop that does "
             "in actor_rollout_ref.rollout.agent.agent_loop_config_path": bool(lists and not own),
             f"ascribe.recipe: {missing}": missing is not None,
+            f"ascribe.fingerprints: {self.recipe.name} compares none here; leave it out": (
+                layer is not None and self.layer is None
+            ),
+            f"ascribe.fingerprints: the number of a decoder block is expected, not {layer!r}": (
+                layer is not None and type(layer) is not int
+            ),
         }
         refuse_without_effect(config, self.recipe, self.layer, others)
         lists += [STATES] * (self.state == "key") + [TOOL_REWARDS] * (self.rewards == TOOL_REWARDS)
@@ -322,7 +328,7 @@ def _turn_list(name: str, fields: Mapping[str, Any], turns: int) -> Any:
     if name == STATES and given is None and calls is not None:
         told = [(turn, state) for turn, _, state in reversed(calls) if state is not None]
         return [next((s for at, s in told if at < turn), START) for turn in range(turns)]
-    if name == TOOL_REWARDS and (calls is not None or given == []):
+    if name == TOOL_REWARDS and (calls is not None or (isinstance(given, list) and not given)):
         paid = [(turn, reward) for turn, reward, _ in calls or () if reward is not None]
         return [[reward for at, reward in paid if at == turn] for turn in range(turns)]
     return given
