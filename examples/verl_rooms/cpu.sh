@@ -5,9 +5,6 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$(dirname "$here")")
 export VERL_PLATFORM=cpu RAY_USAGE_STATS_ENABLED=0 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-# verl's fully_async looks for its servers in a process that does not load external_lib.
-[ "${COMMAND:-}" != fully_async ] ||
-  export VERL_USE_EXTERNAL_MODULES=ascribe_lab.train.verl.cpu.workers${VERL_USE_EXTERNAL_MODULES:+,$VERL_USE_EXTERNAL_MODULES}
 export MODEL=${MODEL:-$PWD/model}
 [ -e "$MODEL" ] || python -m tests.tool_model "$MODEL"
 mapfile -t keys < <(python -c "from ascribe_lab.train.verl.arguments import ON_CPU as keys

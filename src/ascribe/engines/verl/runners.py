@@ -69,6 +69,14 @@ class OneStepOffRunner(_class_of(one_step_off_main.OneStepTaskRunner)):  # type:
         super().run(with_workers(config))
 
 
+class Rollouter(_class_of(fully_async_main.FullyAsyncRollouter)):  # type: ignore[misc]
+    """verl's, in a process that loads ``external_lib`` before it looks for its servers."""
+
+    def __init__(self, config: Any, **options: Any) -> None:
+        import_external_libs(list(config.actor_rollout_ref.model.external_lib))
+        super().__init__(config, **options)
+
+
 class FullyAsyncRunner(_class_of(fully_async_main.FullyAsyncTaskRunner)):  # type: ignore[misc]
     """Runs verl's fully asynchronous trainer, with credit for steps."""
 
@@ -76,7 +84,10 @@ class FullyAsyncRunner(_class_of(fully_async_main.FullyAsyncTaskRunner)):  # typ
         """As verl's."""
         from ascribe.engines.verl.separate import FullyAsyncTrainer
 
+        # Each as verl's own.
         fully_async_main.FullyAsyncTrainer = ray.remote(num_cpus=10)(FullyAsyncTrainer)
+        rollouter = ray.remote(num_cpus=10, max_concurrency=100)(Rollouter)
+        fully_async_main.FullyAsyncRollouter = rollouter
         super().run(with_workers(config))
 
 

@@ -8,4 +8,4 @@ import os
 from importlib import import_module
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    import_module("ascribe_lab.train.verl.cpu")
+    import_module("ascribe_lab.train.verl.cpu.platform")

@@ -3,5 +3,3 @@
 Loaded where ``VERL_PLATFORM=cpu``. Nothing else in the plug-in knows of it, so what runs here is
 what runs on GPUs.
 """
-
-from ascribe_lab.train.verl.cpu import platform  # noqa: F401 (before anything of verl)
