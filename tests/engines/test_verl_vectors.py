@@ -1,51 +1,28 @@
 """Fingerprints in TransferQueue: the trainer reads them, or Ray tasks do, with the same bits."""
 
+import subprocess
+import sys
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ascribe import StepTable, recipe
+from ascribe import recipe
 from ascribe.engines.crediting import credit_steps
-from ascribe.sessions import Spans
-from tests.archives.test_archives import steps
 from tests.engines.needs import NEEDS_VERL
+from tests.engines.verl_nodes import STORAGE, queue
+from tests.raylets import raylets, wait_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, NEEDS_VERL]
-UNITS = {"num_data_storage_units": 1}
 
 
 def test_tasks_credit_large_iterations(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-    import transfer_queue
-    from omegaconf import OmegaConf
-    from tensordict import TensorDict
-
     from ascribe.engines.verl import vectors
 
-    columns = steps(20, width=8)
-    numbers = np.array(columns.pop("fingerprint"), dtype=np.float16)
-    del columns["note"]
-    table = StepTable.from_columns(columns)
-    # A row of verl's for each trajectory, and one of padding, which has a vector too.
-    sequence, turn = 1 + table.trajectory.codes, np.asarray(table.step)
-    turns = np.append(0, np.bincount(table.trajectory.codes))
-    none = np.zeros(len(table), dtype=np.int64)
-    spans = Spans(sequence, none, none, none, turn, turns, turns)
-    rows = [np.zeros(8, np.float16)]
-    for row in range(1, turns.size):
-        own = np.flatnonzero(sequence == row)
-        rows.append(numbers[own[np.argsort(turn[own])]].ravel())
-    keys = [f"row {number}" for number in range(turns.size)]
-    batch = SimpleNamespace(keys=keys, partition_id="train")
-    nested = torch.nested.as_nested_tensor(list(map(torch.tensor, rows)), layout=torch.jagged)
     # It reserves one CPU, and its storage one: none is left, as in a run of verl.
-    transfer_queue.init(OmegaConf.create({"backend": {"SimpleStorage": UNITS}}))
-    try:
-        fields = TensorDict({vectors.FINGERPRINT: nested}, batch_size=len(keys))
-        transfer_queue.kv_batch_put(keys=keys, partition_id="train", fields=fields)
+    with queue(num_data_storage_units=1) as (batch, table, spans, numbers):
         sbc = recipe("sbc")
         found, compute = vectors.fingerprints(batch, spans, sbc, whole=False)
         assert compute is None
@@ -73,5 +50,18 @@ def test_tasks_credit_large_iterations(ray_cluster: Any, monkeypatch: pytest.Mon
             found, compute = vectors.fingerprints(batch, spans, estimator, whole=is_whole)
             assert found is not None
             assert compute is None
-    finally:
-        transfer_queue.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_vectors_on_other_nodes_give_the_same_bits(tmp_path: Path, killed: bool) -> None:
+    """Two nodes hold vectors; the third computes alone, and may be killed amid its tasks."""
+    with raylets(2, num_cpus=2, resources={STORAGE: 1}) as nodes:
+        third = nodes.start(num_cpus=0, resources={})
+        command = [sys.executable, "-m", "tests.engines.verl_nodes", nodes.address, str(tmp_path)]
+        running = subprocess.Popen(command)
+        if killed:
+            wait_for((tmp_path / third.node_id).exists, running)
+            nodes.kill(third)
+        assert running.wait(600) == 0
+    used = {node.node_id for node in (nodes.head, *nodes.others, third)}
+    assert {path.name for path in tmp_path.iterdir()} == used
