@@ -3,7 +3,7 @@
     python benchmarks/driver.py [--quick] [--episodes 1024 8192] [--recipes grpo gigpo sbc]
 
 Groups of 8 episodes, of 20 turns and 7,800 tokens each: a prompt of 1,000 tokens, and in each turn
-about 100 tokens of the model, a text that nobody else wrote, and 240 of its tool. Three in four
+about 100 tokens of the model, a text that occurs once, and 240 of its tool. Three in four
 tool results are one of the group's 40, the others occur once. The tokenizer is SmolLM2's. The rows
 are what verl holds: nested tensors of 64-bit token ids and masks, 32-bit rewards. A copy of them
 stands for what TransferQueue sends, and counts as memory of the credit.

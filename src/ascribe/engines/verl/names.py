@@ -10,7 +10,7 @@ PRIVATE = {
     "verl.experimental.separation.ray_trainer:SeparateRayPPOTrainer": "_fit_compute_advantage",
     "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": "_call_tool",
 }
-"""By module and class."""
+"""By module and class. Of Ray, ``__ray_metadata__`` gives the classes of verl's actors."""
 
 RELEASES = ("0.9.0", "0.9.1")
 """Those that the tests run with."""
