@@ -18,7 +18,7 @@ import pytest
 from ascribe import recipe
 from tests.engines import trl_async_toys as toys
 from tests.engines.trl_tools import tool_model
-from tests.engines.trl_toys import QUIET, logged, private_names
+from tests.engines.trl_toys import ON_CPU, QUIET, logged, private_names
 
 pytest.importorskip("trl")
 pytest.importorskip("aiohttp", reason="TRL's rollout process needs it")
@@ -155,13 +155,7 @@ def trainer(made: Any, folder: Path, kind: Any = None, args: Any = None, **optio
         "token_budget": 0,
         "learning_rate": 1e-2,
         "dtype": "float32",
-        "bf16": False,
-        "use_cpu": True,
-        "gradient_checkpointing": False,
-        "report_to": "none",
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "disable_tqdm": True,
+        **ON_CPU,
     }
     result = (kind or AscribeAsyncTrainer)(
         str(made[0]),

@@ -11,6 +11,17 @@ import pytest
 QUIET = pytest.mark.filterwarnings("default")
 """The packages under the trainer warn of their own plans; that is no fault of ours."""
 
+ON_CPU: dict[str, Any] = {
+    "bf16": False,
+    "use_cpu": True,
+    "gradient_checkpointing": False,
+    "report_to": "none",
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+"""Arguments of TRL's configurations for small runs that write nothing but their log."""
+
 
 @cache
 def tokenizer() -> Any:
@@ -49,14 +60,8 @@ def config(folder: Path, **changes: Any) -> Any:
         "max_completion_length": 5,
         "learning_rate": 1e-3,
         "lr_scheduler_type": "constant",
-        "bf16": False,
-        "use_cpu": True,
-        "gradient_checkpointing": False,
-        "report_to": "none",
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "disable_tqdm": True,
         "seed": 3,
+        **ON_CPU,
     }
     return GRPOConfig(**(given | changes))
 

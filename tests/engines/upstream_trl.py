@@ -1,4 +1,4 @@
-"""Run by ``test_upstream_trl.py`` on a patched copy of TRL: turns by its public names alone."""
+"""Run by ``test_upstream.py`` on a patched copy of TRL: turns by its public names alone."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""An estimator of ours in a patched verl; ``test_upstream_verl.py`` runs this file."""
+"""An estimator of ours in a patched verl; ``test_upstream.py`` runs this file."""
 
 from types import SimpleNamespace
 from typing import Any

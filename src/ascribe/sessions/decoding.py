@@ -9,7 +9,7 @@ PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 
 
 def decoder(tokenizer: Any) -> Decoder:
-    """``tokenizer.decode``, or a function that gives the same texts five times as fast.
+    """``tokenizer.decode``, or a function that gives the same texts faster.
 
     There is one where tokens are pieces of bytes: it joins them. Whether they are is tried out: the
     whole vocabulary, read as one text, must come out the same.

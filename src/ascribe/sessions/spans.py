@@ -84,6 +84,11 @@ class Spans:
         return replace(self, start=start, end=end, lengths=lengths, width=width)
 
 
+def turn_starts(mask: Any) -> Ints:
+    """The first token of each run of the model's tokens."""
+    return np.flatnonzero(np.diff((np.asarray(mask) != 0).astype(np.int8), prepend=0) == 1)
+
+
 def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None) -> Any:
     """Advantages on tokens: those of a step have the step's advantage, all others have 0.
 

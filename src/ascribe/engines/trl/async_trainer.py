@@ -33,11 +33,13 @@ from ascribe.engines import training_recipe
 from ascribe.engines.crediting import credit_steps, with_first_tokens
 from ascribe.engines.inputs import missing_columns, refuse_unknown
 from ascribe.engines.metrics import credit_metrics
+from ascribe.engines.trl.shares import have_rewards
 from ascribe.engines.trl.trainer import check_trl
 from ascribe.engines.versions import SampledVersions
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Conversation, State, from_messages, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
+from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 
@@ -200,9 +202,7 @@ class Crediting:
             ],
         )
         table = with_first_tokens(table, spans, tokens, self.recipe)
-        # As TRL does: a session without a reward takes no part, and its group goes on without.
-        unscored = table.trajectory.codes[np.isnan(table.reward)]
-        scored = ~np.isin(table.trajectory.codes, unscored)
+        scored = have_rewards(table)
         credited = credit_steps(table.take(scored), self.recipe, self.check)
         advantage = np.zeros(len(table))
         advantage[scored] = credited.advantage
@@ -222,7 +222,7 @@ class Crediting:
 
     def _states(self, group: Any, sessions: list[int], masks: list[Any]) -> list[Any] | None:
         """The state of each turn of each row; None if messages and turns do not correspond."""
-        turns = [np.count_nonzero(np.diff(mask, prepend=0) == 1) for mask in masks]
+        turns = [turn_starts(mask).size for mask in masks]
         chats = [
             Conversation(
                 group="", trajectory=str(number), messages=[*prompt, *said], context=len(prompt)

@@ -17,7 +17,7 @@ from accelerate.utils import gather_object
 from ascribe.engines.crediting import CreditedSteps, History, credit_steps
 from ascribe.engines.metrics import credit_facts, joined_metrics
 from ascribe.estimators import Recipe
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
@@ -66,10 +66,7 @@ def credit_shares(
     table = table_from_arrow(pa.concat_tables(tables))
     names = set(table.group.values)
     reasons = {name: why for name, why in reasons.items() if name in names}
-    # As TRL does: a completion without a reward takes no part, and its group goes on without.
-    totals = np.zeros(len(table.trajectory.values))
-    np.add.at(totals, table.trajectory.codes, table.reward)
-    scored = ~np.isnan(totals)[table.trajectory.codes]
+    scored = have_rewards(table)
     pools = not whole and not recipe.by_group
     credited = credit_steps(
         table.take(scored),
@@ -97,6 +94,16 @@ def credit_shares(
         if rank in answered:
             advantage[owner == place] = answered[rank]
     return credited, advantage, joined_metrics([each for each, _ in told])
+
+
+def have_rewards(table: StepTable) -> Bools:
+    """For each turn whether its episode has a reward.
+
+    As in TRL, an episode without one takes no part, and its group goes on without it.
+    """
+    totals = np.zeros(len(table.trajectory.values))
+    np.add.at(totals, table.trajectory.codes, table.reward)
+    return ~np.isnan(totals)[table.trajectory.codes]
 
 
 def _pool(*arrays: Floats) -> tuple[Floats, Floats]:

@@ -61,6 +61,7 @@ from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
+from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
@@ -323,7 +324,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         finals = rewards.tolist()
         groups = [f"{iteration}/{n // self.num_generations}" for n in numbers]
         members = [str(n % self.num_generations) for n in numbers]
-        starts = list(map(_starts, sequences.masks))
+        starts = list(map(turn_starts, sequences.masks))
         counts = [each.size for each in starts]
         self._failed: dict[str, str] = {}  # groups with a fault in their data, and which
 
@@ -512,13 +513,8 @@ def _reading(environment: Any) -> dict[str, Any]:
     return {"turn_rewards": number, "turn_states": key}
 
 
-def _starts(mask: Sequence[int]) -> Ints:
-    """The first token of each turn."""
-    return np.flatnonzero(np.diff((np.asarray(mask) != 0).astype(np.int8), prepend=0) == 1)
-
-
 def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:
     """The token before each turn: its row, and its place counted from the completion's first."""
-    starts = list(map(_starts, sequences.masks))
+    starts = list(map(turn_starts, sequences.masks))
     rows = np.repeat(np.arange(len(starts)), [each.size for each in starts])
     return rows, np.concatenate(starts) - 1

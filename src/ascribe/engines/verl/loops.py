@@ -61,6 +61,7 @@ from ascribe.sessions import Loss, Spans, State, from_sequences, loss_weights
 from ascribe.sessions.decoding import decoder
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.sequences import ID, START, Decoder
+from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
@@ -140,20 +141,9 @@ class LoopSteps:
         self.ends: frozenset[int] | None = None
         self.decode: Decoder | None = None
 
-    def credit(
-        self,
-        batch: Any,
-        tokenizer: Any,
-        history: History,
-        metrics: dict[str, Any],
-        *,
-        version: int,
-        tokens: Mapping[str, Sequence[Floats]] | None = None,
-    ) -> tuple[CreditedSteps, Spans]:
-        """Credit the steps of a batch in TransferQueue; see ``credit_rows``."""
-        return self.credit_rows(
-            queue_rows(batch), tokenizer, history, metrics, version=version, tokens=tokens
-        )
+    def credit(self, batch: Any, *inputs: Any, **options: Any) -> tuple[CreditedSteps, Spans]:
+        """Credit the steps of a batch in TransferQueue; the rest is as in ``credit_rows``."""
+        return self.credit_rows(queue_rows(batch), *inputs, **options)
 
     def credit_rows(
         self,
@@ -188,7 +178,7 @@ class LoopSteps:
             rows.responses,
             rows.masks,
         )
-        turns = [int(np.sum(np.diff(mask, prepend=0) == 1)) for mask in masks]
+        turns = [int(turn_starts(mask).size) for mask in masks]
         lists, faults = self._turn_lists(rows, turns)
         lineages = Lineages.of(sessions, turns, rows.extra)
         # That of the session's last row, as in verl.

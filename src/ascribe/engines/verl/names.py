@@ -4,16 +4,22 @@ import logging
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 PRIVATE = {
     "verl.trainer.ppo.v1:PPOTrainer": "_compute_advantage _get_required_batch_multiple",
     "verl.experimental.separation.ray_trainer:SeparateRayPPOTrainer": "_fit_compute_advantage",
     "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": "_call_tool",
 }
-"""By module and class. Of Ray, ``__ray_metadata__`` gives the classes of verl's actors."""
+"""By module and class."""
 
 RELEASES = ("0.9.0", "0.9.1")
 """Those that the tests run with."""
+
+
+def class_of(actor: Any) -> Any:
+    """The class that ``ray.remote`` made an actor of, by a name of Ray's own."""
+    return actor.__ray_metadata__.modified_class
 
 
 def check_verl(private: Mapping[str, str] = PRIVATE) -> None:

@@ -19,6 +19,8 @@ from verl.experimental.one_step_off_policy import main_ppo as one_step_off_main
 from verl.trainer import main_ppo as ppo_main
 from verl.utils.import_utils import import_external_libs
 
+from ascribe.engines.verl.names import class_of
+
 WORKERS = "ascribe.engines.verl.workers"
 """What worker processes load."""
 
@@ -37,12 +39,7 @@ def with_workers(config: Any) -> Any:
     return config
 
 
-def _class_of(actor: Any) -> Any:
-    """The class that ``ray.remote`` made an actor of."""
-    return actor.__ray_metadata__.modified_class
-
-
-class CreditRunner(_class_of(ppo_main.TaskRunnerV1)):  # type: ignore[misc]
+class CreditRunner(class_of(ppo_main.TaskRunnerV1)):  # type: ignore[misc]
     """Runs verl's trainer of the configured mode, with credit for steps."""
 
     trainers = "ascribe.engines.verl.trainer"
@@ -58,7 +55,7 @@ class CreditRunner(_class_of(ppo_main.TaskRunnerV1)):  # type: ignore[misc]
         super().run(with_workers(config))
 
 
-class OneStepOffRunner(_class_of(one_step_off_main.OneStepTaskRunner)):  # type: ignore[misc]
+class OneStepOffRunner(class_of(one_step_off_main.OneStepTaskRunner)):  # type: ignore[misc]
     """Runs verl's trainer that is one step off the policy, with credit for steps."""
 
     def run(self, config: Any) -> None:
@@ -69,7 +66,7 @@ class OneStepOffRunner(_class_of(one_step_off_main.OneStepTaskRunner)):  # type:
         super().run(with_workers(config))
 
 
-class Rollouter(_class_of(fully_async_main.FullyAsyncRollouter)):  # type: ignore[misc]
+class Rollouter(class_of(fully_async_main.FullyAsyncRollouter)):  # type: ignore[misc]
     """verl's, in a process that loads ``external_lib`` before it looks for its servers."""
 
     def __init__(self, config: Any, **options: Any) -> None:
@@ -77,7 +74,7 @@ class Rollouter(_class_of(fully_async_main.FullyAsyncRollouter)):  # type: ignor
         super().__init__(config, **options)
 
 
-class FullyAsyncRunner(_class_of(fully_async_main.FullyAsyncTaskRunner)):  # type: ignore[misc]
+class FullyAsyncRunner(class_of(fully_async_main.FullyAsyncTaskRunner)):  # type: ignore[misc]
     """Runs verl's fully asynchronous trainer, with credit for steps."""
 
     def run(self, config: Any) -> None:

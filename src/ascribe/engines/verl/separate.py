@@ -14,11 +14,11 @@ from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
 from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import proto_rows
 from ascribe.engines.verl.loops import LoopSteps
-from ascribe.engines.verl.names import check_verl
+from ascribe.engines.verl.names import check_verl, class_of
 from ascribe.engines.verl.trainer import credited, wrap_updates
 from ascribe.sessions import spread
 
-_FullyAsync: Any = fully_async_trainer.FullyAsyncTrainer.__ray_metadata__.modified_class
+_FullyAsync: Any = class_of(fully_async_trainer.FullyAsyncTrainer)
 
 
 class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]

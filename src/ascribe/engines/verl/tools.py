@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
+from ascribe.sessions.spans import turn_starts
+
 CALLS = "turn_calls"
 """The key in ``extra_fields``: the tool calls in their order, with turn, reward and state."""
 TRUNCATED = "truncated"
@@ -42,7 +44,7 @@ def record_calls(loop: Any) -> None:
 
 async def _unanswered(loop: Any, output: Any) -> bool:
     """Whether the last turn of an episode called a tool, or was empty."""
-    begins = np.flatnonzero(np.diff(output.response_mask, prepend=0) == 1)
+    begins = turn_starts(output.response_mask)
     if begins.size < output.num_turns // 2:  # which counts a prompt or result for each response
         return True
     wrote = np.array(output.response_mask[begins[-1] :]) == 1

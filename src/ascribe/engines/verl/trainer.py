@@ -43,7 +43,7 @@ from ascribe.steps.arrays import Floats
 TOKENS = {"entropy": "entropy", "value": "values"}
 """Columns of the step table that come from tokens, and verl's fields with them."""
 
-_CREDIT: ContextVar[tuple[Floats, Floats, Spans]] = ContextVar("credit")
+_CREDIT: ContextVar[tuple[Floats, Floats | None, Spans]] = ContextVar("credit")
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def credited(advantage: Floats, spans: Spans, returns: Floats | None = None) -> 
 
     ``returns`` are what a critic learns to expect; by default the advantages, which none does.
     """
-    token = _CREDIT.set((advantage, advantage if returns is None else returns, spans))
+    token = _CREDIT.set((advantage, returns, spans))
     try:
         yield
     finally:
@@ -76,10 +76,12 @@ def estimate(
             "adv_estimator=ascribe needs the steps of sessions, and verl's own trainer has none: "
             "start the run by python -m ascribe.engines.verl.main_ppo"
         )
-    *values, spans = credit
+    advantage, returns, spans = credit
     spans = spans.pad(response_mask.shape[1])
-    advantages, returns = (spread(each, spans, like=response_mask) for each in values)
-    return advantages * response_mask, returns * response_mask
+    advantages = spread(advantage, spans, like=response_mask) * response_mask
+    if returns is None:
+        return advantages, advantages
+    return advantages, spread(returns, spans, like=response_mask) * response_mask
 
 
 class CreditMixin(PPOTrainer):  # type: ignore[misc]
