@@ -34,7 +34,7 @@ def test_it_writes_a_page_and_says_the_verdict(rollouts: Path, tmp_path: Path) -
     out = tmp_path / "report.html"
     code, said, _ = run(rollouts, rollouts, "--out", out, "--against", "grpo")
     assert code == 0, said
-    assert "All of your steps have a step-level signal." in said
+    assert "Every step is compared with other steps in the same state." in said
     assert "change sign from sbc to grpo" in " ".join(said.split())
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 

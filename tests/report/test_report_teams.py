@@ -114,7 +114,7 @@ def test_a_report_on_a_team(tmp_path: Path) -> None:
     found = made(tmp_path, [team(0), team(1)], recipe("ccpo"))
     sentence = found.browser["recipes"][0]["sentences"]["team"][0]
     assert sentence["beyond"] == "the recipe bounds and scales what an agent added"
-    assert "33 % were taken only to measure the other agents" in found.verdict.headline
+    assert "33 % they were taken only to measure the other agents" in found.verdict.headline
     for group, each, at in cells(found):
         assert found.browser["texts"][each["agent"][at]] in AGENTS
         reason = found.browser["reasons"][group["credits"][0]["terms"]["team"]["reason"][at]]
@@ -172,7 +172,7 @@ def test_a_batch_of_corrections_alone_is_told_too() -> None:
 def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:
     rows = [row for row in corrected() if row["trajectory"] != "sum 0/1"]
     found = made(tmp_path, [rows], recipe("ibpo"))
-    assert "correct an answer that is not in the batch" in found.verdict.headline
+    assert "the answer that they correct is not in the batch" in found.verdict.headline
     credit = assign(StepTable.from_dicts(rows), recipe("ibpo"), "drop").credit
     assert (credit.reason == Reason.NO_TARGET).sum() == 1
 

@@ -11,7 +11,6 @@ import pytest
 from ascribe import Recipe, StepTable, recipe
 from ascribe.estimators import GRPO, BiGPO, GiGPO
 from ascribe.report import verdict as verdict_module
-from ascribe.report.figures import draw
 from ascribe.report.verdict import Finding, Level, ReportVerdict, _adding_up, judge, percent
 from tests.report.toys import Row, credited, facts, sound, verdict
 
@@ -64,19 +63,19 @@ FAULTS = {
             lambda row: {"state": f"{row['state']} of {row['trajectory']}"} if row["step"] else {},
         ),
         "singletons",
-        "95 % of the steps are alone in their state",
+        "For 95 % of the steps no other step is in the same state",
         "clocks, counters",
     ),
     "one giant state": Fault(
         changed(sound(), lambda row: {"state": "You are in a room."}),
         "giant_state",
-        "In 100 % of the groups one state holds nearly all steps",
+        "In 100 % of the groups nearly all steps have the same state",
         "column state",
     ),
     "one giant cluster": Fault(
         changed(sound(), lambda row: {"fingerprint": [1.0, 0.001 * row["step"]]}),
         "giant_state",
-        "In 100 % of the groups one state holds nearly all steps",
+        "In 100 % of the groups nearly all steps have the same state",
         "ascribe calibrate",
         by=BiGPO(on_collapse="keep"),
     ),
@@ -189,14 +188,14 @@ FAULTS = {
     "running in circles": Fault(
         changed(sound(length=10), lambda row: {"state": f"{row['group']}, {row['step'] % 3}"}),
         "loops",
-        "70 % of the steps revisit a state of their own trajectory",
+        "70 % of the steps come back to a state of their own trajectory",
         "revisits=average",
         Level.WARNING,
     ),
     "a policy that does not explore": Fault(
         changed(sound(), lambda row: {"action": "left"}),
         "same_actions",
-        "For 100 % of the steps that share their state",
+        "In states that several trajectories came to, 100 % of the steps took the only action",
         "temperature",
         Level.WARNING,
         first=False,
@@ -274,8 +273,10 @@ EARLY_AND_LATE = [
 ]
 """Every trajectory earns 1, some after three steps and some after five."""
 
+SOUND = "Every step is compared with other steps in the same state."
+
 SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
-    "sound rollouts": (sound(), "All of your steps have a step-level signal.", ""),
+    "sound rollouts": (sound(), SOUND, ""),
     "groups of one": (
         FAULTS["a name for each trajectory"].rows,
         "100 % of the groups have a single trajectory, which cannot be compared with any other.",
@@ -300,24 +301,24 @@ SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
     ),
     "all rewards 0": (
         FAULTS["everything fails"].rows,
-        "Every trajectory of every task earned 0, so no decision can be told from another.",
+        "Every trajectory of every task earned 0, so nothing shows which decisions were good.",
         "If some of them succeeded and others failed, check what is written to the column reward.",
     ),
     "all rewards 1": (
         FAULTS["everything succeeds"].rows,
-        "Every trajectory of every task earned 1, so no decision can be told from another.",
+        "Every trajectory of every task earned 1, so nothing shows which decisions were good.",
         "If some of them succeeded and others failed, check what is written to the column reward.",
     ),
     "a constant state": (
         FAULTS["one giant state"].rows,
-        "In 100 % of the groups one state holds nearly all steps, so step-level credit does not "
-        "distinguish situations.",
+        "In 100 % of the groups nearly all steps have the same state, so credit cannot tell "
+        "situations apart.",
         "Check that the column state holds what the agent saw",
     ),
     "all rewards 1, after different numbers of steps": (
         EARLY_AND_LATE,
-        "Every trajectory of every task earned 1, so the credit comes from differences within "
-        "episodes alone.",
+        "Every trajectory of every task earned 1, so credit comes only from differences inside "
+        "them.",
         "If some of them succeeded and others failed, check what is written to the column reward.",
     ),
     "states that never recur": (
@@ -332,22 +333,25 @@ SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
     ),
     "no states": (
         FAULTS["no states"].rows,
-        "All of your steps have a signal, but no step-level one: they have no state.",
+        "All steps are credited by the outcome of their trajectory alone, because the file has no "
+        "state.",
         "Write what the agent saw before each action",
     ),
     "states that hold a clock": (
         FAULTS["all singletons"].rows,
-        "95 % of your steps have a signal, but no step-level one: they are alone in their state.",
+        "95 % of the steps are credited by the outcome of their trajectory alone, because no other "
+        "step is in the same state.",
         "Remove from the state what never repeats (clocks, counters, identifiers)",
     ),
     "half of the tasks always fail": (
         FAULTS["a family that never succeeds"].rows,
-        "50 % of your steps have no step-level signal: they are in groups with equal returns.",
+        "50 % of the steps have no credit, because all steps in the same state earned the same.",
         "Most of these steps belong to tasks that always fail",
     ),
     "two steps alone in their state": (
         [row | {"state": f"{n}"} if n in (3, 7) else row for n, row in enumerate(sound())],
-        "2 % of your steps have a signal, but no step-level one: they are alone in their state.",
+        "2 % of the steps are credited by the outcome of their trajectory alone, because no other "
+        "step is in the same state.",
         "",
     ),
 }
@@ -407,10 +411,8 @@ def test_the_share_of_opposite_credit_is_counted(by: Recipe) -> None:
     share = sum(opposite) / len(rows)
     assert facts(rows, by).diagnosis.opposite_share == pytest.approx(share)
     assert share > 0
-    # It grows with the attempts at a task, as the credit becomes better: a figure, no fault.
+    # It grows with the attempts at a task, as the credit becomes better: a metric, no fault.
     assert [found.name for found in verdict(rows, by).findings] == ["nothing_wrong"]
-    (figure,) = (each for each in draw(facts(rows, by)) if each.name == "reasons")
-    assert f"{percent(share)} of all steps have the opposite credit of a step" in figure.caption
 
 
 def test_groups_of_one_get_no_credit_where_nothing_compares_them() -> None:
@@ -435,12 +437,14 @@ def test_the_headline_agrees_with_the_share_of_steps_with_a_signal() -> None:
     rows = [row | {"state": f"{n}"} if n in (3, 7) else row for n, row in enumerate(sound(2))]
     said = verdict(rows).headline
     assert said == (
-        "5 % of your steps have a signal, but no step-level one: they are alone in their state."
+        "5 % of the steps are credited by the outcome of their trajectory alone, because no other "
+        "step is in the same state."
     )
     rows = changed(rows, lambda row: {"reward": 0.0} if row["group"] == "task 1" else {})
     assert verdict(rows).headline == (
-        "55 % of your steps have no step-level signal, and 50 % none at all: 50 % are in groups "
-        "with equal returns and 5 % are alone in their state."
+        "50 % of the steps have no credit, and 5 % are credited by the outcome of their trajectory "
+        "alone: for 50 % all steps in the same state earned the same and for 5 % no other step is "
+        "in the same state."
     )
     assert facts(rows).diagnosis.signal_share == 0.5
 
@@ -457,7 +461,7 @@ def test_what_a_recipe_becomes_where_no_state_recurs_is_the_headline() -> None:
 def test_nothing_is_said_where_nothing_is_wrong() -> None:
     found = verdict(sound())
     assert [each.name for each in found.findings] == ["nothing_wrong"]
-    assert found.headline == "All of your steps have a step-level signal."
+    assert found.headline == SOUND
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "dr_grpo", "reinforce_pp", "hgpo", "sbc"])
@@ -519,7 +523,7 @@ def test_loops_advise_no_way_to_count_that_the_recipe_lacks(by: Recipe) -> None:
 def test_loops_are_not_compared_with_themselves_if_they_count_once(revisits: str) -> None:
     found = finding(CIRCLES, recipe("gigpo", revisits=revisits), "loops")
     assert found.message.endswith(
-        "revisit a state of their own trajectory: episodes run in circles."
+        "come back to a state of their own trajectory: episodes run in circles."
     )
     assert found.advice == "End episodes that make no progress."
 
@@ -585,7 +589,7 @@ def test_a_weight_that_the_recipe_lacks_is_not_raised() -> None:
     small = replace(given.diagnosis, term_share={"own": 0.99, "step": 0.01})
     (found,) = (each for each in judge(replace(given, diagnosis=small)).findings if each.advice)
     assert found.name == "small_step_term"
-    assert found.advice == "See why steps have no signal."
+    assert found.advice == "See why steps have no credit."
 
 
 SETTING = re.compile(r"--set (\w+)=([\w.]+)")
@@ -623,7 +627,7 @@ def test_a_critic_values_what_a_limit_cut() -> None:
         (cut,) = [each for each in found.findings if each.name == "cut_by_limit"]
         assert cut.message.endswith("is unknown: the critic's value stands for it.")
         assert cut.advice.startswith("Allow more turns")
-        assert found.headline == "All of your steps have a signal."
+        assert found.headline == "Every step is credited."
 
 
 def test_copies_count_as_padding_too() -> None:
@@ -642,8 +646,9 @@ def test_the_headline_adds_up() -> None:
     rows = changed(rows, lambda row: {"reward": 0.0} if row["group"] == "task 0" else {})
     said, advice = headline(verdict(rows))
     assert said == (
-        "33 % of your steps have no step-level signal, and 17 % none at all: 20 % are alone in "
-        "their state and 13 % are in groups with equal returns."
+        "17 % of the steps have no credit, and 17 % are credited by the outcome of their "
+        "trajectory alone: for 20 % no other step is in the same state and for 13 % all steps "
+        "in the same state earned the same."
     )
     assert advice.startswith("Remove from the state what never repeats")
     assert "--recipe sbc --preset ngram" in advice
@@ -670,14 +675,17 @@ def test_equal_returns_with_a_credit_from_scores() -> None:
     found = verdict(rows, "progress")
     (finding,) = [each for each in found.findings if each.name == "constant_returns"]
     assert finding.level is Level.WARNING
-    assert finding.message.endswith("the credit comes from differences within episodes alone.")
-    assert found.headline == "All of your steps have a signal."
+    assert finding.message.endswith("credit comes only from differences inside them.")
+    assert found.headline == "Every step is credited."
 
 
 def test_the_headline_of_a_recipe_without_a_step_term() -> None:
     rows = changed(sound(), lambda row: {"reward": 0.0} if row["group"] == "task 0" else {})
     said, advice = headline(verdict(rows, "grpo"))
-    assert said == "17 % of your steps have no signal: they are in groups with equal returns."
+    assert said == (
+        "17 % of the steps have no credit, because everything they are compared with earned the "
+        "same."
+    )
     assert "always fail" in advice
 
 
@@ -691,8 +699,9 @@ def test_the_headline_says_all_where_the_parts_are_all() -> None:
     ]
     said, _ = headline(verdict(rows))
     assert said == (
-        "All of your steps have a signal, but no step-level one: 70 % are in groups with equal "
-        "returns, 20 % are alone in their state and 10 % have no state."
+        "All steps are credited by the outcome of their trajectory alone: for 70 % all steps in "
+        "the same state earned the same, for 20 % no other step is in the same state and for "
+        "10 % the file has no state."
     )
 
 
@@ -729,8 +738,10 @@ def test_the_headline_knows_steps_of_tasks_that_are_mixed() -> None:
         ),
     )
     found = verdict(rows, GiGPO(gamma=1.0))
-    assert "80 % of your steps have a signal, but no step-level one" in found.headline
-    assert "better and worse trajectories, but those that met earned the same" in found.advice
+    assert (
+        "80 % of the steps are credited by the outcome of their trajectory alone" in found.headline
+    )
+    assert "all that came to the same state ended alike" in found.advice
 
 
 def test_no_outcome_is_told_of_most_where_none_has_most() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from ascribe.report.facts import OUTCOMES, Facts, Rows
 from ascribe.report.runs import HELD_OUT, SUCCESS, RunMetrics
-from ascribe.report.verdict import percent
 from ascribe.steps.problems import one_line
 
 Spec = dict[str, Any]
@@ -106,7 +105,7 @@ class Figure:
 def draw(facts: Facts) -> list[Figure]:
     """Every figure that these facts give."""
     tables = facts.tables
-    figures = [*_outcomes(facts, tables), _reasons(facts, tables["reasons"])]
+    figures = [*_outcomes(facts, tables), _reasons(tables["reasons"])]
     if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
     figures += [_funnel(facts), _lengths(tables["lengths"])]
@@ -150,20 +149,14 @@ def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
     ]
 
 
-def _reasons(facts: Facts, rows: Rows) -> Figure:
+def _reasons(rows: Rows) -> Figure:
     rows = [{**row, "reason": row["reason"].replace("_", " ")} for row in rows]
     names = sorted({row["reason"] for row in rows}, key=lambda name: (name != "credited", name))
     parts = _color("reason", names)
     return Figure(
         "reasons",
         "Where the signal is",
-        "Steps in each term of the recipe: credited, or the reason why not."
-        + (
-            f" {percent(opposite)} of all steps have the opposite credit of a step of their task "
-            "with the same state and action, because what followed differed."
-            if (opposite := facts.diagnosis.opposite_share)
-            else ""
-        ),
+        "Steps in each term of the recipe: credited, or the reason why not.",
         "reasons",
         _bars(rows, "term", _share("share", "share of steps"), parts, row_height=34),
     )

@@ -40,7 +40,7 @@ class ReportVerdict:
     """A headline with its advice, and the findings, worst first.
 
     The headline is the message of the finding that explains the others, if there is one, and
-    otherwise the share of steps without a signal.
+    otherwise why steps have no credit.
     """
 
     headline: str
@@ -74,7 +74,7 @@ FEWEST = 8
 """Trajectories below which shares say nothing."""
 
 ADVICE_FROM = 0.1
-"""Share of steps without a signal, for one reason, from which the headline has advice."""
+"""Share of steps without credit, for one reason, from which the headline has advice."""
 
 
 def judge(facts: Facts) -> ReportVerdict:
@@ -98,48 +98,55 @@ def percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-# The headline if no root cause was found: why steps have no signal.
+# The headline if no root cause was found: why steps have no credit.
 
 _WITHOUT_SIGNAL = {
-    Reason.SINGLETON: "are alone in their state",
-    Reason.ZERO_VARIANCE: "are in groups with equal returns",
-    Reason.MISSING_STATE: "have no state",
-    Reason.SAME_ACTION: "are in states where every peer took the same action",
-    Reason.GROUP_OF_ONE: "belong to tasks with a single trajectory",
-    Reason.REVISIT: "revisit a state of their own trajectory",
-    Reason.TRUNCATED: "belong to trajectories that were cut by a limit",
-    Reason.COUNTERFACTUAL: "were taken only to measure the other agents",
-    Reason.NO_TARGET: "correct an answer that is not in the batch",
-    Reason.MISSING_INPUT: "lack a number that the recipe reads",
+    Reason.SINGLETON: "no other step is in the same state",
+    Reason.ZERO_VARIANCE: "everything they are compared with earned the same",
+    Reason.MISSING_STATE: "the file has no state",
+    Reason.SAME_ACTION: "everyone did the same in their state",
+    Reason.GROUP_OF_ONE: "their task has only one trajectory",
+    Reason.REVISIT: "their trajectory was in the same state before",
+    Reason.TRUNCATED: "a limit cut their trajectory",
+    Reason.COUNTERFACTUAL: "they were taken only to measure the other agents",
+    Reason.NO_TARGET: "the answer that they correct is not in the batch",
+    Reason.MISSING_INPUT: "a number that the recipe reads is missing",
 }
 
 
 def _signal(facts: Facts) -> tuple[str, str]:
-    kind = "step-level signal" if facts.main_term == "step" else "signal"
+    by_state = facts.main_term == "step"
     term_rows = [row for row in facts.tables["reasons"] if row["term"] == facts.main_term]
     uncredited = sorted(
         (row for row in term_rows if row["reason"] != Reason.CREDITED.label),
         key=lambda row: -row["share"],
     )
     if not uncredited:
-        return f"All of your steps have a {kind}.", ""
+        compared = "compared with other steps in the same state" if by_state else "credited"
+        return f"Every step is {compared}.", ""
     reasons = [Reason[row["reason"].upper()] for row in uncredited]
     causes = [_WITHOUT_SIGNAL.get(reason, reason.label) for reason in reasons]
+    if by_state and Reason.ZERO_VARIANCE in reasons:
+        causes[reasons.index(Reason.ZERO_VARIANCE)] = "all steps in the same state earned the same"
     shares = _adding_up([row["share"] for row in uncredited])
-    parts = [f"{percent(share)} {cause}" for share, cause in zip(shares, causes, strict=True)]
-    if len(parts) == 1:
-        parts = [f"they {causes[0]}"]
-    every = len(uncredited) == len(term_rows)
-    share = 1.0 if every else sum(row["share"] for row in uncredited)
-    begin = "None of your steps has a" if every else f"{percent(share)} of your steps have no"
-    begin += f" {kind}"
-    if (nothing := 1 - facts.diagnosis.signal_share) == 0:
-        lacking = "no step-level one" if facts.main_term == "step" else f"no {facts.main_term} term"
-        begin = f"{'All' if every else percent(share)} of your steps have a signal, but {lacking}"
-    elif nothing < share - 1e-9:
-        begin += f", and {percent(nothing)} none at all"
+    parts = [f"for {percent(share)} {cause}" for share, cause in zip(shares, causes, strict=True)]
+    because = f", because {causes[0]}" if len(parts) == 1 else f": {_listed(parts)}"
+    share = 1.0 if len(uncredited) == len(term_rows) else sum(row["share"] for row in uncredited)
+    nothing = 1 - facts.diagnosis.signal_share
+    rest = share - nothing
+    partly = (
+        "credited by the outcome of their trajectory alone"
+        if by_state
+        else f"without credit by {facts.main_term}"
+    )
+    if nothing == 0:
+        begin = f"{'All' if share == 1 else f'{percent(share)} of the'} steps are {partly}"
+    else:
+        begin = "No step has" if nothing == 1 else f"{percent(nothing)} of the steps have no"
+        begin += " credit"
+        begin += f", and {percent(rest)} are {partly}" if rest > 1e-9 else ""
     worth_advice = uncredited[0]["share"] >= ADVICE_FROM
-    return f"{begin}: {_listed(parts)}.", _advice(facts, reasons[0]) if worth_advice else ""
+    return f"{begin}{because}.", _advice(facts, reasons[0]) if worth_advice else ""
 
 
 def _adding_up(shares: Sequence[float]) -> list[float]:
@@ -207,8 +214,8 @@ def _against_equal_returns(counts: Mapping[str, int], things: str) -> str:
         "all fail": "always fail: choose easier ones, warm up first, allow more turns, or sample "
         "more trajectories of each.",
         "all succeed": "always succeed: choose harder ones, or fewer of the easy ones.",
-        "returns differ": "have better and worse trajectories, but those that met earned the same: "
-        "sample more trajectories of each.",
+        "returns differ": "have better and worse trajectories, but all that came to the same state "
+        "ended alike: sample more trajectories of each.",
     }.get(outcome)
     if advice is None or 2 * counts[outcome] <= sum(counts.values()):
         return _MIXED
@@ -284,8 +291,8 @@ def _about_states(facts: Facts) -> Iterator[Finding]:
         (0.2, 0.5),
         facts.collapsed,
         "giant_state",
-        "In SHARE of the groups one state holds nearly all steps, so step-level credit does not "
-        "distinguish situations.",
+        "In SHARE of the groups nearly all steps have the same state, so credit cannot tell "
+        "situations apart.",
         "The radius is too large, or the fingerprints are all alike: run ascribe calibrate."
         if facts.views[-1].name == CLUSTERED
         else "Check that the column state holds what the agent saw, not a constant.",
@@ -300,14 +307,15 @@ def _about_states(facts: Facts) -> Iterator[Finding]:
         (0.5, 0.9),
         sum(row["share"] for row in rows),
         "singletons",
-        "SHARE of the steps are alone in their state and get no step-level credit.",
+        "For SHARE of the steps no other step is in the same state, so what was done there cannot "
+        "be compared.",
         _against_singletons(facts),
     )
     yield from _above(
         (0.05, 0.5),
         1 - facts.views[0].stages[1]["share"],
         "missing_states",
-        "SHARE of the steps have no state, and so no step-level credit.",
+        "SHARE of the steps have no state, so what was done there cannot be compared.",
         _WRITE_STATES,
     )
 
@@ -341,9 +349,9 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         Level.WARNING if credited and facts.recipe.columns else Level.BAD,
         f"Every trajectory of every task earned {facts.constant_return:.3g}, so "
         + (
-            "the credit comes from differences within episodes alone."
+            "credit comes only from differences inside them."
             if credited
-            else "no decision can be told from another."
+            else "nothing shows which decisions were good."
         ),
         "If some of them succeeded and others failed, check what is written to the column reward. "
         + (
@@ -385,7 +393,7 @@ def _about_success(facts: Facts) -> Iterator[Finding]:
         "equal_returns",
         "In SHARE of the groups all trajectories earned the same "
         f"(always failing: {counts['all fail']:,}, always succeeding: {counts['all succeed']:,}), "
-        "so these groups give no episode-level signal.",
+        "so comparing them gives no credit.",
         _against_equal_returns(counts, "tasks"),
     )
     expected = facts.diagnosis.expected_equal_groups / facts.task_groups
@@ -436,8 +444,7 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
         (0.02, 0.2),
         facts.cut_turns or 0.0,
         "cut_responses",
-        "A limit on tokens cut SHARE of the responses; what they would have said is lost, and "
-        "their actions may be incomplete.",
+        "A limit on tokens cut SHARE of the responses, so their actions may be incomplete.",
         "Allow more tokens in a response, or end such episodes as failures.",
     )
     yield from _fewer_turns(facts.tables["iterations"])
@@ -449,7 +456,7 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
             (0.4, NEVER_BAD),
             states.revisit_share,
             "loops",
-            "SHARE of the steps revisit a state of their own "
+            "SHARE of the steps come back to a state of their own "
             f"trajectory{', and are compared with themselves' if every else ''}: episodes run in "
             "circles.",
             _sentence(
@@ -462,8 +469,8 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
             (0.9, NEVER_BAD),
             facts.one_action,
             "same_actions",
-            "For SHARE of the steps that share their state with another trajectory, no other "
-            "action was tried there: the policy hardly explores.",
+            "In states that several trajectories came to, SHARE of the steps took the only action "
+            "that was tried: the policy hardly explores.",
             "Sample at a higher temperature, or add an entropy bonus.",
         )
     if states is not None and states.cross_task:
@@ -488,7 +495,7 @@ def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
             f"Episodes fell from {longest['turns']:.1f} turns to {last['turns']:.1f}, and success "
             f"did not rise ({percent(longest['success'])}, now {percent(last['success'])}): the "
             "agent has stopped using its turns.",
-            "Look for a reward that is had without them, a penalty for length, or a limit that "
+            "Look for a reward that needs no turns, a penalty for length, or a limit that "
             "cuts long episodes; lower the learning rate, or go back to an earlier checkpoint.",
         )
 
@@ -509,9 +516,9 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "small_step_term",
             Level.NOTE,
-            f"The step term makes up {percent(shares['step'])} of the credit, so nearly all "
-            "credit is episode-level.",
-            f"See why steps have no signal{raised if _accepts(facts, weight=weight) else ''}.",
+            f"The step term makes up {percent(shares['step'])} of the credit; nearly all of it "
+            "comes from the outcome of whole trajectories.",
+            f"See why steps have no credit{raised if _accepts(facts, weight=weight) else ''}.",
         )
     if (facts.trained_differently or 0.0) >= 0.01:
         yield Finding(
