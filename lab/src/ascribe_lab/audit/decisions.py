@@ -7,16 +7,16 @@ to a decision by replaying its actions; one that does not replay is refused.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe_lab.models.policy import SamplingPolicy
-from ascribe_lab.rollout import FailurePolicy, Plan, Rollout, RolloutFailedError, Setup, rollout
-from ascribe_lab.rollout.episode import RunningEpisode, Step
-from ascribe_lab.rollout.pools.pool import Reset
+from ascribe_lab.rollout import Plan, Rollout, Setup
+from ascribe_lab.rollout.continued import Point, play_on
+from ascribe_lab.rollout.episode import Step
 
 GAMMAS = {"discounted": 0.95, "success": 1.0}
 """Discount of each objective."""
@@ -26,21 +26,6 @@ Place = tuple[int, int]
 
 CLEAR = 1.96
 """Standard errors after which Q is known to differ from V, and no more is played."""
-
-
-@dataclass(frozen=True)
-class Continuations(Plan):
-    """Episodes that begin after some steps of others: group i continues ``points[i]``."""
-
-    points: Sequence[tuple[Reset, tuple[Step, ...]]] = ()
-
-    def episodes(self) -> list[RunningEpisode]:
-        """All episodes, group by group; their first steps are replayed."""
-        return [
-            RunningEpisode(group, member, reset, list(steps))
-            for group, (reset, steps) in enumerate(self.points)
-            for member in range(self.size)
-        ]
 
 
 @dataclass
@@ -136,59 +121,22 @@ def measure(
         points = []
         for (trajectory, at), kind in starts:
             one = played.trajectories[trajectory]
-            points.append((resets[one.name], one.steps[: at + (kind == "after")]))
-        ended = [bool(steps) and _is_over(steps[-1]) for _, steps in points]
-        left = [point for point, is_over in zip(points, ended, strict=True) if not is_over]
-        continued = Continuations(
-            max(len(left), 1),
-            at_once,
-            plan.max_turns,
-            plan.seed + 1 + number,
-            "continued",
-            None,
-            plan.sampling,
-            plan.episode_limit,
-            left,
-        )
-        tails = iter(_play(setup, policy, continued) if left else [])
-        for (place, kind), (_, steps), is_over in zip(starts, points, ended, strict=True):
-            own = [steps] * at_once if is_over else next(tails)
-            _check_replay(setup, played.trajectories[place[0]].steps, steps, own)
+            now = one.steps[at]
+            taken = now if kind == "after" else None
+            points.append(Point(resets[one.name], one.steps[:at], now, taken))
+        again = replace(plan, seed=plan.seed + 1 + number)
+        tails = play_on(setup, policy, again, points, size=at_once)
+        for (place, kind), own in zip(starts, tails, strict=True):
+            if isinstance(own, str):
+                raise ValueError(
+                    f"{setup.environment} cannot return to a decision: {own}; its decisions "
+                    "cannot be audited, its gradients can"
+                )
             for name, gamma in GAMMAS.items():
                 values = getattr(found[place], kind)
-                new = [_return(tail[place[1] :], gamma) for tail in own]
+                new = [_return(tail.steps[place[1] :], gamma) for tail in own]
                 values[name] = np.append(values[name], new)
     return found
-
-
-def _play(
-    setup: Setup, policy: SamplingPolicy, plan: Continuations
-) -> list[list[tuple[Step, ...]]]:
-    """The steps of every continuation, by group."""
-    with setup.open_pool(plan.groups * plan.size) as pool:
-        try:
-            done = rollout(plan, pool, setup.agent, policy, failures=FailurePolicy(stop=True))
-        except RolloutFailedError as error:
-            raise ValueError(f"{setup.environment} cannot return to a decision: {error}") from error
-    groups: list[list[tuple[Step, ...]]] = [[] for _ in plan.points]
-    for trajectory in done.trajectories:
-        groups[int(trajectory.group.rpartition("/")[2])].append(trajectory.steps)
-    return groups
-
-
-def _check_replay(
-    setup: Setup, original: Sequence[Step], prefix: Sequence[Step], tails: list[tuple[Step, ...]]
-) -> None:
-    at = len(prefix)
-    if at < len(original) and any(tail[at].state != original[at].state for tail in tails):
-        raise ValueError(
-            f"{setup.environment} cannot return to a decision: the same {at} actions led to "
-            "another state; its decisions cannot be audited, its gradients can"
-        )
-
-
-def _is_over(step: Step) -> bool:
-    return step.terminated or step.truncated
 
 
 def _return(steps: Sequence[Step], gamma: float) -> float:

@@ -84,6 +84,12 @@ class RunningEpisode:
         """Forget all steps."""
         self.steps, self.results, self.seconds, self.pending = [], [], 0.0, None
 
+    def agrees(self, results: Sequence[StepResult]) -> bool:
+        """Whether a replay gives what is on record, if anything is."""
+        return not self.results or list(map(_compared, results)) == list(
+            map(_compared, self.results)
+        )
+
     def advance(self, result: StepResult, *, last: bool) -> None:
         """Record the step whose action gave this result; ``last``: the episode is cut here."""
         self._record(result, valid=bool(result.info["valid"]), last=last)
@@ -121,6 +127,12 @@ class RunningEpisode:
             )
         )
         self.pending = None
+
+
+def _compared(result: StepResult) -> tuple[object, ...]:
+    """What must be the same when an episode is replayed."""
+    flags = tuple(result.info[key] for key in ("state", "won", "valid"))
+    return (result.observation, result.reward, result.terminated, result.truncated, *flags)
 
 
 # Episodes that fail.

@@ -238,10 +238,8 @@ class _Run:
         episode = self.running[slot]
         if isinstance(results, Failure):
             self._fail(slot, results.kind, results.detail)
-        elif not episode.results:
-            episode.results = list(results)
-            return True
-        elif list(map(_compared, results)) == list(map(_compared, episode.results)):
+        elif episode.agrees(results):
+            episode.results = episode.results or list(results)
             return True
         else:
             episode.start_over()
@@ -389,12 +387,6 @@ class _Run:
         ]
         failed = tuple(failed for _, failed in self.failed)
         return Rollout(tuple(trajectories), tuple(dropped), failed, clock, self.retries)
-
-
-def _compared(result: StepResult) -> tuple[object, ...]:
-    """What must be the same when an episode is replayed."""
-    flags = tuple(result.info[key] for key in ("state", "won", "valid"))
-    return (result.observation, result.reward, result.terminated, result.truncated, *flags)
 
 
 def _without(episode: RunningEpisode) -> tuple[float | None, ...] | None:
